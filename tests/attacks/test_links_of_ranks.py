@@ -84,7 +84,7 @@ def test_a_lying_status_makes_the_driver_kill_nobody(stand, victim):
     }  # fmt: skip
     text = f"os.unlink(home / 'keeper-0.json')\n(home / 'keeper-0.json').write_text({json.dumps(lie)!r})\n"
     folder = start(stand, victim, text)
-    with pytest.raises(UsageError, match="no rank 0 lives"):
+    with pytest.raises(UsageError, match=r"rank 0 of .* does not run"):
         kill_rank(folder.home, 0)
     stand.launcher.cancel("run-1", reason="enough", save=False)
     assert not stand.processes()

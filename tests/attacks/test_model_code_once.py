@@ -132,7 +132,7 @@ def test_published_model_that_answers(repo, canaries, tmp_path, trust):
 def test_where_nothing_keeps_it_apart_a_forks_code_is_not_run(repo, canaries):
     runner = runner_of(repo, Site(sandbox=SandboxTable(mode="off")))
     with pytest.raises(
-        IntegrityError, match=r"a fork's commit, found none: site.toml says sandbox.mode = off; apt install"
+        IntegrityError, match=r"a fork's commit, found none: sandbox.mode = off in site.toml; apt install"
     ):
         inspect_model(replace(model_of(repo), trust="fork"), home=repo / ".gangline", runner=runner)
     assert hunts(runner.said) == []

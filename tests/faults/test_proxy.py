@@ -178,8 +178,8 @@ def test_server_that_is_away_closes_the_clients_connection(client):
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({}, "got 0"),
-        ({"on_request": 1, "after_bytes": 1}, "got 2"),
+        ({}, "found 0"),
+        ({"on_request": 1, "after_bytes": 1}, "found 2"),
         ({"on_request": 1, "action": "delay"}, "seconds > 0"),
         ({"on_request": 1, "action": "throttle"}, "bytes_per_second > 0"),
     ],

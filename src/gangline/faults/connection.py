@@ -16,7 +16,7 @@ _END = b"\r\n\r\n"
 
 
 class RequestMeter:
-    """For one connection; bytes that are no HTTP, or of unknown length, are one request to the end."""
+    """Finds the starts of HTTP requests in one connection; other data, or data of unknown length, is one request."""
 
     def __init__(self) -> None:
         self._head = b""

@@ -1,8 +1,7 @@
-"""Faults in the processes of a local gang: kill, freeze, stop or slow a rank; lose a whole virtual node.
+"""Injects faults into the processes of a local gang: kill, freeze, stop or slow a rank; lose a virtual node.
 
-A rank is found by what its keeper reports, inside or outside a sandbox. A fault that lasts ends by itself: a process
-started before the fault ends it at the deadline, even if the caller dies. The module reads the gang's folder; what
-the gang makes of a fault is not its concern.
+A rank is found through the status of its keeper, inside or outside a sandbox. A temporary fault ends by itself: a
+helper process, started before the fault, ends it at the deadline even if the caller dies.
 """
 
 import os
@@ -21,7 +20,7 @@ from gangline.launch.local.processes import living_keepers, rank_process, send
 
 _POLL_SECONDS = 0.01
 _PERIOD_SECONDS = 0.004
-"""Of a slow rank's standing still and going on: far below a step, so that all steps are slow and none is an outlier."""
+"""Period of stopping and continuing a slow rank; far below a step, so that all steps are equally slow."""
 _THAWER = """
 import os, signal, sys, time
 time.sleep(float(sys.argv[2]))
@@ -58,7 +57,7 @@ def kill_rank(home: Path, rank: int) -> int:
 
 
 def freeze_rank(home: Path, rank: int, seconds: float) -> int:
-    """Stop the process of `rank` for `seconds`, then let it go on; returns its pid at once.
+    """Stop the process of `rank` for `seconds`, then continue it; returns its pid at once.
 
     Raises:
         UsageError: No such rank lives.
@@ -81,7 +80,7 @@ def stop_rank(home: Path, rank: int) -> int:
 
 
 def slow_rank(home: Path, rank: int, seconds: float, *, share: float) -> int:
-    """Let the process of `rank` stand still for `share` of its time in the next `seconds`; returns its pid at once.
+    """Stop the process of `rank` for `share` of the time in the next `seconds`; returns its pid at once.
 
     Raises:
         UsageError: No such rank lives.
@@ -95,11 +94,11 @@ def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
     """Wait until `rank` has finished `step`; returns the step it had finished then.
 
     Raises:
-        UsageError: It did not get there in time.
+        UsageError: It did not reach the step in time.
     """
-    patience = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + timeout_seconds
     reached = None
-    while time.monotonic() < patience:
+    while time.monotonic() < deadline:
         reached = last_step(home, rank)
         if reached is not None and reached >= step:
             return reached
@@ -118,7 +117,7 @@ def last_step(home: Path, rank: int) -> int | None:
 
 
 def _start(program_text: str, *arguments: float) -> None:
-    """A session of its own: it outlives this process, and ends by itself."""
+    """Start a helper in its own session; it outlives this process and ends by itself."""
     program = [sys.executable, "-S", "-E", "-c", program_text, *map(str, arguments)]
     null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     os.posix_spawn(sys.executable, program, {}, setsid=True, file_actions=null)
@@ -130,7 +129,7 @@ def _pid(home: Path, rank: int) -> int:
     if found is None:
         nodes = folder.podset().num_nodes if folder.exists else 0
         living = sorted(each for node in range(nodes) if (status := folder.keeper(node)) for each in status.ranks)
-        raise UsageError(f"no rank {rank} lives in {home.name}: living are {', '.join(living) or 'none'}")
+        raise UsageError(f"rank {rank} of {home.name} does not run; running: {', '.join(living) or 'none'}")
     return found.pid
 
 
@@ -146,18 +145,18 @@ _DYING_SECONDS = 30.0
 
 
 def lose_node(home: Path, node: int) -> int:
-    """SIGKILL to keeper, helpers and ranks of `node`, its memory gone; another keeper starts in its place.
+    """Kill keeper, helpers and ranks of `node` and delete its memory; then start another keeper.
 
-    Returns the pid of the keeper that was. The gang sees what it sees when a pod vanishes and is replaced at once.
+    Returns the pid of the killed keeper. To the gang this looks like a pod that is lost and replaced at once.
 
     Raises:
-        UsageError: No keeper of that node lives.
+        UsageError: The keeper of that node does not run.
     """
     folder = GangFolder(home)
     with folder.keepers_lock():
         keeper = living_keepers(folder).get(node) if folder.exists else None
         if keeper is None:
-            raise UsageError(f"no keeper of node {node} lives in {home.name}")
+            raise UsageError(f"the keeper of node {node} of {home.name} does not run")
         environ = procfs.environ(keeper.pid)
         _kill_all(folder, node, keeper)
         for copies in _MEMORY.glob(f"gangline-copies-*-{keeper.pid}-{keeper.start_time}"):
@@ -167,16 +166,16 @@ def lose_node(home: Path, node: int) -> int:
 
 
 def _kill_all(folder: GangFolder, node: int, keeper: Process) -> None:
-    """Whatever has this folder and this node in its environment."""
+    """Kill every process with this folder and this node in its environment."""
     send(keeper, signal.SIGKILL)
-    patience = time.monotonic() + _DYING_SECONDS
+    deadline = time.monotonic() + _DYING_SECONDS
     while pids := _processes(folder, node):
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        if time.monotonic() > patience:
+        if time.monotonic() > deadline:
             raise UsageError(f"processes {sorted(pids)} of node {node} do not die of SIGKILL; the kernel holds them")
         time.sleep(0.01)
 

@@ -22,17 +22,17 @@ _Result = TypeVar("_Result")
 
 
 class FaultProxy:
-    """Proxy on a loopback port before `host:port`; a context manager.
+    """Proxy on a loopback port in front of `host:port`; a context manager.
 
     Args:
-        rules: In force at once; `set_rules` replaces them and counts requests and bytes from 0 again.
-        seed: Of the draws for `probability`.
+        rules: Initial rules; `set_rules` replaces them and restarts the counts of requests and bytes.
+        seed: Of the random numbers for `probability`.
     """
 
     def __init__(self, host: str, port: int, *, rules: Sequence[FaultRule] = (), seed: int = 0) -> None:
         self.strikes: list[InjectedFault] = []
         self.port = 0
-        """A free one is taken at the start, and kept."""
+        """Chosen at the start and kept."""
         self.requests = 0
         self.passed: Counter[Direction] = Counter()
         self._upstream = (host, port)
@@ -64,7 +64,7 @@ class FaultProxy:
         self._loop.close()
 
     def set_rules(self, *rules: FaultRule) -> None:
-        """Replace the rules; connections that are open stay, with what already struck them."""
+        """Replace the rules; open connections stay, with the faults already applied to them."""
 
         async def replace() -> None:
             self._reload(rules)
@@ -76,7 +76,7 @@ class FaultProxy:
         self._do(self._listen())
 
     def shut(self) -> None:
-        """Refuse new connections and close the open ones, as a server does that went away; `open` ends it."""
+        """Refuse new connections and close the open ones, like a server that is down, until `open`."""
         self._do(self._stop())
 
     def _do(self, what: Coroutine[Any, Any, _Result]) -> _Result:
@@ -116,7 +116,7 @@ class FaultProxy:
                 pumps.create_task(self._pump("up", connection, reader, connection.server))
                 pumps.create_task(self._pump("down", connection, up_reader, writer))
         except* (OSError, _Ended, asyncio.CancelledError):
-            pass  # an end of a connection is no event here; what the proxy itself did is in `strikes`
+            pass  # the end of a connection is not reported; injected faults are in `strikes`
         finally:
             connection.close()
             self._connections.discard(connection)

@@ -1,4 +1,4 @@
-"""What a fault proxy does, and when: pure data."""
+"""Rules of a fault proxy: which fault, and when."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,17 +14,17 @@ Action = Literal["delay", "throttle", "cut", "reset", "swallow", "answer"]
 class FaultRule:
     """One fault and its trigger: exactly one of `after_bytes`, `on_request`, `probability`.
 
-    Requests are those of HTTP/1.1 with a Content-Length, counted over all connections from 1; on a connection that
-    speaks anything else its first byte is the one request. A rule on requests strikes `up` before any of the request is
-    passed on, `down` when its answer begins, so the server has done it.
+    Requests are those of HTTP/1.1 with a Content-Length, counted over all connections from 1; a connection with any
+    other protocol counts as one request. A rule on requests applies `up` before any byte of the request is forwarded,
+    and `down` when the answer begins, so after the server has processed the request.
     """
 
     action: Action
-    """`delay` by `seconds`; `throttle` the connection to `bytes_per_second`; `cut`: close both ends; `reset`: RST to
-    both; `swallow`: go on reading, pass nothing on; `answer` the client with `status`, dropping what was to pass."""
+    """`delay` by `seconds`; `throttle` the connection to `bytes_per_second`; `cut`: close both ends; `reset` both ends;
+    `swallow`: keep reading, forward nothing; `answer` the client with `status` and drop the rest."""
     direction: Direction = "up"
     after_bytes: int | None = None
-    """Strikes once, when so many bytes have passed in `direction` on all connections."""
+    """Applies once, after so many bytes in `direction` on all connections."""
     on_request: int | None = None
     probability: float | None = None
     """For each request."""
@@ -32,26 +32,28 @@ class FaultRule:
     bytes_per_second: float = 0.0
     status: int = 503
     retry_after_seconds: int | None = None
-    """Header of an `answer`."""
+    """Header Retry-After of an `answer`."""
 
     def __post_init__(self) -> None:
         triggers = [each for each in (self.after_bytes, self.on_request, self.probability) if each is not None]
         if len(triggers) != 1:
-            raise UsageError(f"a fault has one of after_bytes, on_request, probability, got {len(triggers)}: {self}")
+            raise UsageError(
+                f"wanted exactly one of after_bytes, on_request, probability, found {len(triggers)}: {self}"
+            )
         if self.action == "delay" and self.seconds <= 0:
-            raise UsageError(f"a delay has seconds > 0, got {self.seconds}")
+            raise UsageError(f"delay: wanted seconds > 0, found {self.seconds}")
         if self.action == "throttle" and self.bytes_per_second <= 0:
-            raise UsageError(f"a throttle has bytes_per_second > 0, got {self.bytes_per_second}")
+            raise UsageError(f"throttle: wanted bytes_per_second > 0, found {self.bytes_per_second}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InjectedFault:
-    """One fault that happened."""
+    """One fault that was injected."""
 
     rule: FaultRule
     connection: int
     request: int
-    """Number of the request it struck; the last begun one for a rule on bytes."""
+    """Number of the affected request; for a rule on bytes, of the latest one."""
     passed_bytes: int
-    """In the rule's direction, on all connections, when it struck."""
+    """Bytes in the direction of the rule on all connections until then."""
     mono: float

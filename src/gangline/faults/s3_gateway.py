@@ -41,7 +41,7 @@ class _Open:
     block: AbstractContextManager[Upload]
     upload: Upload
     key: str
-    word: str
+    write_id: str
     parts: int = 0
 
 
@@ -52,7 +52,7 @@ class S3Gateway:
         self._store = store
         self._access_key = secrets.token_hex(20)
         self._secret_key = secrets.token_hex(20)
-        self._words: dict[str, tuple[Etag, str]] = {}
+        self._write_ids: dict[str, tuple[Etag, str]] = {}
         self._notes: dict[str, float] = {}
         """Notes of the S3 client about uploads; they are not keys of the store, so they are kept here."""
         self._uploads: dict[str, _Open] = {}
@@ -93,7 +93,7 @@ class S3Gateway:
         """Refuse all further writes below this prefix; None: accept them again."""
         self._full_below = below
 
-    def knows(self, authorization: str) -> bool:
+    def is_authenticated(self, authorization: str) -> bool:
         """Whether this header, or query of a presigned URL, was made with the access key."""
         _, _, rest = authorization.partition("Credential=")
         return hmac.compare_digest(rest.partition("/")[0].encode(), self._access_key.encode())
@@ -105,14 +105,14 @@ class S3Gateway:
         except UsageError as error:
             return refusal(400, "InvalidArgument", str(error))
         except StorageError as error:
-            return _trouble(error)
+            return _error_response(error)
 
     def _answer(self, request: S3Request) -> S3Response:
         if not request.key:
             return self._list(request)
         if request.key.startswith(UPLOAD_NOTES_PREFIX):
             return self._note(request)
-        if self._brings(request) and self._is_full(request.key):
+        if self._writes(request) and self._is_full(request.key):
             return refusal(507, "XMinioStorageFull", "a drill keeps this store full")
         if {"uploads", "uploadId"} & request.query.keys():
             return self._multipart(request)
@@ -123,7 +123,7 @@ class S3Gateway:
         return verb(request) if verb else refusal(405, "MethodNotAllowed")
 
     @staticmethod
-    def _brings(request: S3Request) -> bool:
+    def _writes(request: S3Request) -> bool:
         """Whether the request writes data or begins an upload."""
         return request.method == "PUT" or (request.method == "POST" and "uploads" in request.query)
 
@@ -154,8 +154,8 @@ class S3Gateway:
             "Content-Length": str(entry.size_bytes),
             "Last-Modified": http_time(entry.modified),
         }
-        etag, word = self._words.get(request.key, ("", ""))
-        return S3Response(200, b"", headers | ({WRITE_ID_HEADER: word} if etag == blob.etag else {}))
+        etag, write_id = self._write_ids.get(request.key, ("", ""))
+        return S3Response(200, b"", headers | ({WRITE_ID_HEADER: write_id} if etag == blob.etag else {}))
 
     def _put(self, request: S3Request) -> S3Response:
         key, data = request.key, request.body
@@ -168,7 +168,7 @@ class S3Gateway:
             etag = self._store.put(key, data)
         if etag is None:
             return refusal(412, "PreconditionFailed")
-        self._words[key] = etag, request.headers.get(WRITE_ID_HEADER, "")
+        self._write_ids[key] = etag, request.headers.get(WRITE_ID_HEADER, "")
         return S3Response(200, b"", {"ETag": f'"{etag}"'})
 
     def _delete(self, request: S3Request) -> S3Response:
@@ -208,7 +208,7 @@ class S3Gateway:
     def _complete(self, found: _Open, upload_id: str) -> S3Response:
         etag = found.upload.complete()
         found.block.__exit__(None, None, None)
-        self._words[found.key] = etag, found.word
+        self._write_ids[found.key] = etag, found.write_id
         with self._lock:
             self._uploads.pop(upload_id, None)
         return S3Response(200, completed_document(etag))
@@ -254,7 +254,7 @@ def _missing() -> S3Response:
     return refusal(404, "NoSuchKey")
 
 
-def _trouble(error: StorageError) -> S3Response:
+def _error_response(error: StorageError) -> S3Response:
     """Response for an error of the store: a full disk is a full store, any other error may be retried."""
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -50,7 +50,7 @@ class S3Request:
 class _S3RequestHandler(Protocol):
     """Answers the requests of a server."""
 
-    def knows(self, authorization: str) -> bool:
+    def is_authenticated(self, authorization: str) -> bool:
         """Whether this header, or query of a presigned URL, was made with the access key."""
         ...
 
@@ -85,7 +85,7 @@ def _handler(behind: _S3RequestHandler) -> type[BaseHTTPRequestHandler]:
             bucket, _, key = unquote(parts.path).removeprefix("/").partition("/")
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
             said = self.headers.get("Authorization") or f"Credential={query.get('X-Amz-Credential', '')}"
-            if not behind.knows(said):
+            if not behind.is_authenticated(said):
                 self._send(refusal(403, "InvalidAccessKeyId"))
             elif bucket != BUCKET:
                 self._send(refusal(404, "NoSuchBucket"))

@@ -97,7 +97,7 @@ class Launcher(Protocol):
         """
         ...
 
-    def demand_place(self) -> None:
+    def require_folders(self) -> None:
         """Check that the folders of submitted gangs still exist.
 
         Raises:
@@ -143,11 +143,11 @@ class Launcher(Protocol):
         ...
 
 
-def demand_equal(found: PodSet, wanted: PodSet) -> None:
+def require_equal(found: PodSet, wanted: PodSet) -> None:
     """Raises `IntegrityError` if the existing gang differs; the message names the fields."""
     if found != wanted:  # by value: JSON makes 20 of 20.0
         raise IntegrityError(
-            f"gang {wanted.name} stands already and was asked for differently: "
+            f"gang {wanted.name} exists already with another PodSet: "
             f"{'; '.join(differing_fields(found, wanted))}; cancel it, or start another attempt"
         )
 

@@ -51,7 +51,7 @@ def run_smoke_test(
     if done.exit_code is None:
         raise TrainingError(f"the smoke test of the model did not end within {TIMEOUT_SECONDS:.0f} s")
     if done.exit_code:
-        last = done.last_words[:300]
+        last = done.output_tail[:300]
         raise error_for(done.exit_code)(f"the model failed its smoke test in a fresh process: {last}")
     answer = _read(done.stdout)
     if "loss" in answer:

@@ -137,7 +137,7 @@ def test_gang_that_wishes_for_a_level_is_given_servers_that_its_status_names(sta
 
 NEVER = {
     "no quota for a resource": ({"covered": ("cpu",)}, {}, "has no quota for memory at all"),
-    "too little of a resource": ({"cpus": "300m"}, {}, "can never give it: more cpu"),
+    "too little of a resource": ({"cpus": "300m"}, {}, "can never satisfy it: more cpu"),
     "another namespace": ({"selector": OF_OTHERS}, {}, "takes no gangs of this namespace"),
     "no topology": ({}, {"placement": RACK}, "knows no such topology level"),
 }

@@ -94,7 +94,7 @@ def test_gang_that_is_not_there_is_said_so(stand):
         with pytest.raises(UsageError, match="no gang 'nothing'"):
             call("nothing")
     stand.launcher.cancel("nothing", reason="twice is fine")
-    with pytest.raises(UsageError, match="no name of a gang"):
+    with pytest.raises(UsageError, match="gang name: wanted"):
         stand.launcher.status("../etc")
 
 

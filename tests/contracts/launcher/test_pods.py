@@ -182,7 +182,7 @@ def test_name_that_something_else_has_is_refused(desk):
     del desk.roots()[0]["metadata"]["annotations"]
     path = "/apis/batch/v1/namespaces/gangs/jobs/run-1"
     desk.api.patch(path, {"metadata": {"annotations": None}})
-    with pytest.raises(IntegrityError, match="not made by gangline"):
+    with pytest.raises(IntegrityError, match="not created by gangline"):
         desk.again().submit(desk.gang())
 
 
@@ -277,7 +277,7 @@ def test_image_that_has_no_name_ends_the_gang_at_once(alive):
     alive.nodes.bind(alive.all_of("pods")[0]["metadata"]["name"])
     alive.nodes.wait(alive.all_of("pods")[0]["metadata"]["name"], "InvalidImageName", 'image "UPPER" is no name')
     events = list(alive.again().follow(name))
-    assert [event.text for event in events if event.kind == "waiting"][-1] == "image UPPER: no name of an image"
+    assert [event.text for event in events if event.kind == "waiting"][-1] == "image UPPER: invalid image name"
     end = events[-1].end
     assert (end.exit_code, end.retry) == (ConfigError.exit_code, "never")
     assert "can never start" in end.reason

@@ -30,7 +30,7 @@ def test_output_error_and_code_come_apart(stand):
     program = "import sys\nprint('answer', flush=True); print('noise\\nthe reason', file=sys.stderr); sys.exit(31)"
     done = stand.runner.run(job(program))
     assert (done.exit_code, done.stdout, done.stderr) == (31, b"answer\n", b"noise\nthe reason\n")
-    assert done.last_words == "the reason"
+    assert done.output_tail == "the reason"
 
 
 def test_what_it_prints_is_never_taken_for_what_the_runner_says(stand):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.launch.local.machine import Machine
 
-from gangline.launch.local.scrape_targets import announce, free_ports, withdraw, withdraw_dead
+from gangline.launch.local.scrape_targets import free_ports, publish_targets, remove_dead_targets, remove_targets
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_ports_in_a_row_leave_out_those_that_a_file_names_or_a_socket_has(tmp_pa
         base = taken.getsockname()[1]
         first = free_ports(tmp_path, base, 2)
         assert base not in first
-        announce(tmp_path, "one", first, gang="one")
+        publish_targets(tmp_path, "one", first, gang="one")
         second = free_ports(tmp_path, base, 2)
     assert not set(first) & set(second)
     assert len(second) == 2
@@ -44,12 +44,12 @@ def test_where_no_row_is_free_the_first_port_is_taken_all_the_same(tmp_path):
 
 
 def test_withdrawing_twice_is_as_good_as_once(tmp_path):
-    announce(tmp_path, "one", range(9400, 9402), gang="one")
+    publish_targets(tmp_path, "one", range(9400, 9402), gang="one")
     assert told(tmp_path)["one.json"] == [
         {"targets": ["127.0.0.1:9400", "127.0.0.1:9401"], "labels": {"gang": "one"}},
     ]
     for _ in range(2):
-        withdraw(tmp_path, "one")
+        remove_targets(tmp_path, "one")
     assert told(tmp_path) == {}
 
 
@@ -57,17 +57,17 @@ def test_what_a_killed_driver_left_is_removed_and_what_others_serve_stays(tmp_pa
     with socket.create_server(("127.0.0.1", 0)) as alive:
         port = alive.getsockname()[1]
         (free,) = free_ports(tmp_path, port + 1, 1)
-        announce(tmp_path, "alive.driver", range(port, port + 1))
-        announce(tmp_path, "dead.driver", range(free, free + 1))
-        announce(tmp_path, "a-gang-that-starts", range(free, free + 1), gang="a")
-        withdraw_dead(tmp_path, "*.driver")
+        publish_targets(tmp_path, "alive.driver", range(port, port + 1))
+        publish_targets(tmp_path, "dead.driver", range(free, free + 1))
+        publish_targets(tmp_path, "a-gang-that-starts", range(free, free + 1), gang="a")
+        remove_dead_targets(tmp_path, "*.driver")
     assert set(told(tmp_path)) == {"alive.driver.json", "a-gang-that-starts.json"}
 
 
 def test_a_folder_that_cannot_be_written_costs_a_target_and_no_gang(tmp_path):
     (tmp_path / "targets").write_text("a file")
-    announce(tmp_path / "targets", "one", range(9400, 9401))
-    withdraw(tmp_path / "targets", "one")
+    publish_targets(tmp_path / "targets", "one", range(9400, 9401))
+    remove_targets(tmp_path / "targets", "one")
     assert (tmp_path / "targets").read_text() == "a file"
 
 

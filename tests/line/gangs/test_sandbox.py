@@ -111,7 +111,7 @@ def test_without_an_engine_what_may_not_run_is_refused(desk, nothing_works, site
 def test_switched_off_it_is_as_if_there_were_none(desk):
     desk.site = OFF
     record = desk.run()
-    assert any("site.toml says sandbox.mode = off" in event.text for event in record.events)
+    assert any("sandbox.mode = off in site.toml" in event.text for event in record.events)
 
 
 @needs_engine

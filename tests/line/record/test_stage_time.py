@@ -69,7 +69,7 @@ class Training:
 def training(desk, tmp_path):
     repositories.commit(desk.repo, {"answer.py": "import os\n" + PATIENT + repositories.PROGRAM})
     sandbox = sandbox_of(desk.repo, "own", **desk.where)
-    found = Training(desk, tmp_path if sandbox.is_open else sandbox.home)
+    found = Training(desk, tmp_path if sandbox.is_unconfined else sandbox.home)
     yield found
     found.end()
 

@@ -57,7 +57,7 @@ def test_a_run_whose_repository_is_deleted_ends_as_failed_and_its_record_says_wh
     long_desk.site = Site(store=StoreTable(url=f"file:{tmp_path}/store"))
     run, error = drive_until_the_repository_is_gone(long_desk)
     assert error.exit_code == 10
-    assert "was deleted; check the commit out anew" in str(error)
+    assert "was deleted; check out the commit again" in str(error)
     assert not processes_of(run, long_desk.repo)
     assert not long_desk.repo.exists()
     desk = replace(long_desk, repo=repositories.make_repository(tmp_path / "elsewhere"))

@@ -1,4 +1,4 @@
-"""`KubernetesLauncher`: gangs as objects of a cluster. All it knows is there: a driver may die, another goes on."""
+"""`KubernetesLauncher`: gangs as objects of a cluster. All state is in the cluster, so any driver can continue."""
 
 import re
 import time
@@ -59,11 +59,11 @@ class KubernetesLauncher:
         Args:
             api: Of the cluster and namespace.
             facts: What the cluster serves.
-            launch: The site's word about launching.
-            pod: The site's word about pods.
-            secrets: Gives the values behind the names in a podset.
-            owner: With whose end gangs go; an object of the same namespace.
-            stored_logs: Lines of a rank's log once its pod is gone; none: they are gone, too.
+            launch: The site's settings for launching.
+            pod: The site's settings for pods.
+            secrets: Returns the value of a secret by its name in a PodSet.
+            owner: Object of the same namespace with which gangs are deleted.
+            stored_logs: Reads the log of a rank whose pod is gone; None: such logs are lost.
         """
         self._api, self._facts, self._launch, self._pod = api, facts, launch, pod
         self._secrets, self._owner, self._stored_logs = secrets, owner, stored_logs
@@ -75,8 +75,8 @@ class KubernetesLauncher:
         submitter = Submitter(api=self._api, kinds=self._kinds, render=self._render, secrets=self._secrets)
         return submitter.submit(podset)
 
-    def demand_place(self) -> None:
-        """Objects of a cluster have no place that a user deletes with a repository."""
+    def require_folders(self) -> None:
+        """No effect: a gang in a cluster has no folder on this machine."""
 
     def status(self, name: str) -> GangStatus:
         _demand_name(name)
@@ -89,12 +89,12 @@ class KubernetesLauncher:
         return status
 
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """As the protocol says; `after` tells how many events of a rank were seen already.
+        """As the protocol says; `after`: number of events by rank to skip, as they were seen before.
 
-        An API server that is away is waited for: before the first answer for `PATIENCE_SECONDS`, from then on for ever.
+        An unavailable API server is waited for: before the first answer for 10 minutes, later without limit.
         """
         _demand_name(name)
-        root, kept = yield from retry_while_unavailable(partial(self._standing, name))
+        root, kept = yield from retry_while_unavailable(partial(self._find_root_or_final_state, name))
         if root is not None:
             follower = KubernetesFollower(
                 self._api, root, facts=self._facts, after=after or {}, place=self._placing(root)
@@ -163,7 +163,7 @@ class KubernetesLauncher:
             queue_labels=queue_metadata.root_labels,
         )
 
-    def _standing(self, name: str) -> tuple[Root | None, FinalState | None]:
+    def _find_root_or_final_state(self, name: str) -> tuple[Root | None, FinalState | None]:
         root = find_root(self._api, name, self._kinds)
         return root, find_final_state(self._api, name) if root is None else None
 
@@ -177,22 +177,22 @@ class KubernetesLauncher:
             return replace(_ended(kept), state="stopping") if pods else _ended(kept)
         podset = root.podset()
         state = gang_state(root, pods, podset.num_nodes)
-        status = self._with_told(name, status_of(state, pods, podset, given=root.servers))
+        status = self._with_reported(name, status_of(state, pods, podset, given=root.servers))
         if state not in ("waiting", "starting"):
             return status
         seen = gather_evidence(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)
         waiting = explain(seen)
         return replace(status, waiting=waiting.sentence if waiting else "")
 
-    def _with_told(self, name: str, status: GangStatus) -> GangStatus:
-        """Keepers tell of restarts in their logs, which only a follower reads."""
+    def _with_reported(self, name: str, status: GangStatus) -> GangStatus:
+        """`status` with the restarts that a follower has read from the logs of keepers."""
         if name not in self._known:
             return status
-        _, told = self._known[name]
+        _, reported = self._known[name]
         return replace(
             status,
-            generation=max(status.generation, told.generation),
-            restarts=max(status.restarts, told.restarts),
+            generation=max(status.generation, reported.generation),
+            restarts=max(status.restarts, reported.restarts),
         )
 
     def _remembered(self, name: str, events: Iterator[GangEvent]) -> Iterator[GangEvent]:
@@ -205,7 +205,7 @@ class KubernetesLauncher:
         return self.status(name).state in ("ended", "absent")
 
     def _closed(self, root: Root, follower: KubernetesFollower) -> FinalState | None:
-        """How a gang that was followed ended; while the server is away, it is asked again."""
+        """Final state of a gang that was followed; retries while the API server is unavailable."""
         while True:
             try:
                 now = self._api.get(root.path)
@@ -226,7 +226,7 @@ class KubernetesLauncher:
         raise _unknown(name, self._api)
 
     def _placing(self, root: Root) -> Callable[[], object] | None:
-        """Gangs behind gates need somebody who places them: a driver does, where no placer serves the cluster."""
+        """Step of a placer for a gang with scheduling gates; None: a placer serves the cluster."""
         if self._facts.placer or choose_route(root.podset(), self._launch, self._facts) != "gates":
             return None
         holder = f"follower of {root.object['metadata']['name']}"
@@ -241,7 +241,7 @@ def _ended(kept: FinalState) -> GangStatus:
 
 def _demand_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of a gang; names are lower-case letters, digits and hyphens")
+        raise UsageError(f"gang name: wanted lower-case letters, digits and hyphens, found {name!r}")
 
 
 def _unknown(name: str, api: KubernetesApi) -> UsageError:

@@ -1,4 +1,4 @@
-"""Gangs on this machine: a folder each, a detached keeper for each virtual node, no daemon."""
+"""Gangs on this machine: one folder per gang, one detached keeper per virtual node, no daemon."""
 
 from gangline.launch.local.launcher import LocalLauncher
 

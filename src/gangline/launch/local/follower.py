@@ -1,4 +1,4 @@
-"""Events of a local gang from its growing files: every event of rank 0, the latest step of others once a second."""
+"""Events of a local gang from its files: every event of rank 0, the latest step of others once a second."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +12,15 @@ from gangline.storage.folder.safe_paths import read_below
 
 
 class Tail:
-    """Whole lines only; a torn last line waits for its end."""
+    """Reads new lines of a growing file; an incomplete last line is read later."""
 
     def __init__(self, path: Path, *, below: Path | None = None) -> None:
-        """Of `path`, where no link is followed `below` that folder; None: below its own."""
+        """`below`: folder below which no link is followed; None: the folder of `path`."""
         self._path, self._below = path, below or path.parent
         self._offset = 0
 
     def lines(self) -> list[str]:
-        """Lines since last asked."""
+        """Lines since the last call."""
         try:
             if self._path.lstat().st_size < self._offset:  # a log that grew too long begins again
                 self._offset = 0
@@ -32,21 +32,21 @@ class Tail:
         return whole.decode(errors="replace").splitlines()
 
     def events(self) -> list[dict[str, Any]]:
-        """Lines that are JSON objects; a line that a dying process tore is left out."""
+        """New lines that are JSON objects; an incomplete line of a killed process is left out."""
         return [event for event in map(read_event, self.lines()) if event is not None]
 
 
 POLL_SECONDS = 0.1
 _OTHERS_SECONDS = 1.0
 GONE_SECONDS = 10.0
-"""A folder that is missing for so long was deleted; one on a network may be away for a moment."""
+"""After this time a missing folder counts as deleted; a network folder may be absent for a moment."""
 
 
 class LocalFollower:
-    """One pass over a gang."""
+    """Follows one gang to its end."""
 
     def __init__(self, folder: GangFolder, *, world_size: int, num_nodes: int, after: dict[int, int]) -> None:
-        """`after`: rank to the number of its events that were seen already."""
+        """`after`: number of events to skip by rank, as they were seen before."""
         self._folder = folder
         self._ranks = {rank: Tail(folder.rank_events(rank), below=folder.inside) for rank in range(world_size)}
         self._keepers = [Tail(folder.keeper_events(node), below=folder.inside) for node in range(num_nodes)]
@@ -55,7 +55,7 @@ class LocalFollower:
         self._last: GangStatus | None = None
 
     def events(self, status: Callable[[], GangStatus]) -> Iterator[GangEvent]:
-        """Until the gang has ended, but for the end itself; or until its folder has been missing for long."""
+        """Events until the gang has ended, without the end itself, or until its folder counts as deleted."""
         there = time.monotonic()
         while True:
             now = status()
@@ -67,7 +67,7 @@ class LocalFollower:
                 self._last = now
                 yield GangEvent(kind="state", text=now.state, status=now)
             ended = now.state == "ended"
-            yield from self._keepers_words()
+            yield from self._keeper_events()
             yield from self._progress(0)
             if ended or time.monotonic() >= self._others_at:
                 self._others_at = time.monotonic() + _OTHERS_SECONDS
@@ -76,7 +76,7 @@ class LocalFollower:
                 return
             time.sleep(POLL_SECONDS)
 
-    def _keepers_words(self) -> Iterator[GangEvent]:
+    def _keeper_events(self) -> Iterator[GangEvent]:
         for tail in self._keepers:
             for event in tail.events():
                 kind = {"restart": "restart", "watchdog": "note", "resized": "note"}.get(event.get("event", ""))
@@ -90,7 +90,7 @@ class LocalFollower:
             yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)
 
     def _others(self) -> Iterator[GangEvent]:
-        """Everything but steps; of the steps the last."""
+        """All events but steps, and the latest step."""
         for rank in self._folder.ranks() - self._ranks.keys():  # an elastic gang has got more
             self._ranks[rank] = Tail(self._folder.rank_events(rank), below=self._folder.inside)
         for rank in sorted(self._ranks)[1:]:

@@ -77,14 +77,14 @@ class _Seen:
     empty: tuple[Path, ...] = ()
 
 
-def demand_sandbox(sandbox: Sandbox, podset: PodSet) -> None:
+def require_sandbox(sandbox: Sandbox, podset: PodSet) -> None:
     """Raises `IntegrityError` if the gang requires a sandbox that this machine cannot give it."""
-    sandbox.demand()
-    sandbox.demand_python(podset.python)
+    sandbox.require()
+    sandbox.require_python(podset.python)
     if not sandbox.is_own and podset.num_nodes > 1:
         raise IntegrityError(
-            f"wanted one virtual node for a fork's gang, found {podset.num_nodes}: each has a network of its own here,"
-            " so they would not find each other; a cluster runs it"
+            f"wanted one virtual node for a fork's gang, found {podset.num_nodes}: each has a separate network here,"
+            " so they cannot reach each other; a cluster runs it"
         )
 
 
@@ -105,10 +105,10 @@ def _of_store(url: str, plan: Mapping[str, Any], uid: int | None) -> _Seen:
 def _read_plan(plan: bytes) -> Mapping[str, Any]:
     """The plan; empty if it is invalid, which the keeper reports."""
     try:
-        told = json.loads(plan)
+        plan_document = json.loads(plan)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return plan_document if isinstance(plan_document, dict) else {}
 
 
 def _opened(plan: Mapping[str, Any]) -> Iterator[str]:

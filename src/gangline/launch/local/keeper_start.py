@@ -1,4 +1,4 @@
-"""Start of a local gang: writes plan, code and secrets to disk, then starts one detached keeper a virtual node.
+"""Start of a local gang: writes plan, code and secrets to disk, then starts one detached keeper per virtual node.
 
 With a sandbox, a keeper and all its ranks share one, as in a pod. The keeper is not a child of the process that
 starts it, and does not end with it.
@@ -34,18 +34,17 @@ from gangline.storage.objects.protocol import ObjectStore
 _CHECKPOINT_KEY = "checkpoint-key"
 _STORE_CREDENTIALS = "store-credentials"
 REJOIN_SECONDS = 60.0
-"""A virtual node has no replacement: the others wait for its start, and not long for one that died."""
+"""How long keepers wait for a dead peer: a virtual node is not replaced, so this only covers its start."""
 _TELLS_SECONDS = 20.0
-"""For a keeper's sandbox to say which process it is."""
+"""Time limit for a sandbox to report the pid of its keeper."""
 
 
 def require_gpus(podset: PodSet) -> None:
-    """Raises `CapacityError` where the nodes of the podset together want more GPUs than this machine has."""
+    """Raises `CapacityError` if the nodes of the PodSet together request more GPUs than this machine has."""
     wanted, found = podset.num_nodes * podset.resources.gpus, _num_gpus()
     if wanted > found:
         raise CapacityError(
-            f"gang {podset.name} wants {wanted} GPUs, this machine shows {found}; "
-            "use fewer ranks, or a machine that has them"
+            f"gang {podset.name} wants {wanted} GPUs, found {found} on this machine; use fewer ranks or another machine"
         )
 
 
@@ -60,9 +59,9 @@ def materialise(
     folder: GangFolder, podset: PodSet, *, store: ObjectStore, secrets: Callable[[str], bytes],
     sandbox: Sandbox | None = None,
 ) -> GangSandbox | None:  # fmt: skip
-    """Put on disk what the gang needs, nothing of which runs; what is there already is made again.
+    """Write everything that the gang needs to its folder, over what exists; nothing is started.
 
-    Returns how its keepers get into `sandbox`; None without one.
+    Returns the sandbox of its keepers; None without one.
     """
     if sandbox is not None:
         (folder.home / SANDBOXED).mkdir(parents=True, exist_ok=True)
@@ -83,9 +82,9 @@ def materialise(
 
 
 def _first_generation(store: ObjectStore, plan: bytes) -> int:
-    """Above every generation of this run that has saved, in any gang: checkpoints refuse what an older one writes.
+    """One above every generation of this run that has saved, as checkpoints refuse writes of older generations.
 
-    What does not read is the keeper's to refuse, or binds nobody.
+    0 without a checkpoint, or if a document is invalid, which the keeper reports.
     """
     with suppress(ValueError, KeyError, TypeError, IntegrityError):
         told = Plan.from_json(plan)
@@ -95,7 +94,7 @@ def _first_generation(store: ObjectStore, plan: bytes) -> int:
 
 
 def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
-    """For this user's eyes alone, or those of the user that the gang runs as: the folder's."""
+    """Write the secrets, readable only for the owner of the folder: the user of the gang."""
     owner = folder.secrets.stat()
     for name, value in values.items():
         write_file(folder.secrets / name, value, mode=0o600, owner=(owner.st_uid, owner.st_gid))
@@ -104,7 +103,7 @@ def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
 def start_keepers(
     folder: GangFolder, podset: PodSet, *, metrics_port: int | None = None, entrance: GangSandbox | None = None
 ) -> LaunchedGang:
-    """Start one a virtual node, and remember them; `metrics_port` is that of rank 0."""
+    """Start one keeper per virtual node and record them; `metrics_port` is that of rank 0."""
     port = _free_port() if podset.num_nodes > 1 else None
     environ = entrance.environ if entrance else passed_on()
     commands = []
@@ -121,16 +120,16 @@ def start_keepers(
 
 
 def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) -> None:
-    """Start another keeper in the place of one that is gone, as a platform replaces a pod; under `keepers_lock`.
+    """Start another keeper for one that died, as a platform replaces a pod; call it under `keepers_lock`.
 
-    `environ` is what the one before saw.
+    `environ` is that of the former keeper.
     """
     launched = folder.launched()
     assert launched is not None, "a keeper that is gone was started"
     command = _command(folder, folder.podset(), environ, None)
     if launched.commands:
-        tells_pid = launched.keepers[node].parent is not None
-        command = SandboxCommand(argv=launched.commands[node], environ=CLEAN, tells_pid=tells_pid)
+        reports_pid = launched.keepers[node].parent is not None
+        command = SandboxCommand(argv=launched.commands[node], environ=CLEAN, reports_pid=reports_pid)
     another = _start_keeper(folder, node, command)
     keepers = (*launched.keepers[:node], another, *launched.keepers[node + 1 :])
     folder.write("launch.json", replace(launched, keepers=keepers))
@@ -151,7 +150,7 @@ def _command(
 
 
 def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Process:
-    """A session of its own, no parent's terminal, no inherited file: it outlives the driver."""
+    """Start it in its own session without terminal and inherited files, so that it outlives the driver."""
     log = os.open(folder.keeper_log(node), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     told, tells = os.pipe2(os.O_CLOEXEC)
     try:
@@ -165,7 +164,7 @@ def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Pro
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),
                 (os.POSIX_SPAWN_DUP2, log, 2),
-                *([(os.POSIX_SPAWN_DUP2, tells, INFO_FD)] if command.tells_pid else []),
+                *([(os.POSIX_SPAWN_DUP2, tells, INFO_FD)] if command.reports_pid else []),
             ],
         )
     except OSError as error:
@@ -177,14 +176,14 @@ def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Pro
         os.close(log)
         os.close(tells)
     with os.fdopen(told, "rb") as pipe:
-        child = _child_of(pipe.fileno()) if command.tells_pid else None
-    if child is None:  # one that could not make its sandbox is gone, with its reason in the log
+        child = _child_of(pipe.fileno()) if command.reports_pid else None
+    if child is None:  # bwrap failed; its message is in the log
         return Process(pid=pid, start_time=procfs.start_time(pid) or 0)
     return Process(pid=child, start_time=procfs.start_time(child) or 0, parent=pid)
 
 
 def _start_relay(folder: GangFolder, store: str, socket_folder: Path, keeper: Process) -> None:
-    """Detached, too: it ends with the keeper."""
+    """Start the relay detached; it ends with the keeper."""
     server = urlsplit(dict(parse_qsl(urlsplit(store).query))["endpoint"])
     port = server.port or (443 if server.scheme == "https" else 80)
     words = (socket_folder, server.hostname, port, keeper.pid, keeper.start_time)
@@ -195,7 +194,7 @@ def _start_relay(folder: GangFolder, store: str, socket_folder: Path, keeper: Pr
 
 
 def _child_of(pipe: int) -> int | None:
-    """The process that bwrap says it has started; None: it said nothing."""
+    """Pid that bwrap reports for its child; None: it reports none."""
     data, poll = b"", select.poll()
     poll.register(pipe, select.POLLIN)
     while poll.poll(_TELLS_SECONDS * 1000):
@@ -217,10 +216,15 @@ def keeper_environ(
     control_port: int | None = None,
     metrics_port: int | None = None,
 ) -> dict[str, str]:
-    """All that the keeper of `node` sees; later lines win, the user's own cannot change the gang's.
+    """Environment of the keeper of `node`; variables of the gang override those of the user.
 
-    `environ`: what is passed on; None: of this process, as it is. `control_port`: where keepers of several virtual
-    nodes meet. `metrics_port`: of rank 0; None: nobody serves metrics.
+    Args:
+        folder: Of the gang.
+        podset: Of the gang.
+        node: Node rank.
+        environ: Inherited variables; None: those that are passed on from this process.
+        control_port: Port at which the keepers of several virtual nodes meet.
+        metrics_port: Of rank 0; None: ranks serve no metrics.
     """
     home = folder.inside
     own: dict[str, object] = {
@@ -237,7 +241,7 @@ def keeper_environ(
         "GANGLINE_STORE": podset.store,
         "GANGLINE_KEY_FILE": folder.secrets / _CHECKPOINT_KEY,
         "GANGLINE_GRACE_SECONDS": podset.grace_seconds,
-        "PYTHONSAFEPATH": 1,  # whatever lies in the driver's folder is no module of the keeper
+        "PYTHONSAFEPATH": 1,  # files in the driver's folder must not shadow modules of the keeper
     }
     if _STORE_CREDENTIALS in podset.secrets:
         own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.secrets / _STORE_CREDENTIALS

@@ -1,4 +1,4 @@
-"""The launcher of this machine. All it knows is in files, so a driver may die and another goes on."""
+"""Launcher of this machine. All state is in files, so any driver can continue."""
 
 import shutil
 import signal
@@ -10,11 +10,11 @@ from pathlib import Path
 from gangline.errors import GanglineError, StillRunning, UsageError
 from gangline.launch.local.folder import GangFolder, LaunchedGang, find_uncollected, write_file
 from gangline.launch.local.follower import GONE_SECONDS, POLL_SECONDS, LocalFollower, Tail
-from gangline.launch.local.gang_sandbox import demand_sandbox
+from gangline.launch.local.gang_sandbox import require_sandbox
 from gangline.launch.local.keeper_start import materialise, require_gpus, start_keepers, write_secrets
 from gangline.launch.local.processes import kill_gang, living_keepers, record_dead_keepers, send
-from gangline.launch.local.scrape_targets import announce, free_ports, withdraw
-from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, SweepResult, demand_equal
+from gangline.launch.local.scrape_targets import free_ports, publish_targets, remove_targets
+from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, SweepResult, require_equal
 from gangline.launch.sandbox import Sandbox
 from gangline.sanitize import conceal
 from gangline.spec.gang.podset import PodSet
@@ -22,9 +22,9 @@ from gangline.spec.gang.status import GangEnd, GangState, KeeperStatus
 from gangline.storage.objects.protocol import ObjectStore
 
 _AFTER_GRACE_SECONDS = 90.0
-"""What a keeper may take beyond its ranks' grace: the last upload, mostly."""
+"""Time of a keeper beyond the grace of its ranks, mostly for the last upload."""
 _ASK_SECONDS = 1.0
-_ANEW = "check the commit out anew and start it with gangline run --again"
+_START_AGAIN = "check out the commit again and start it with gangline run --again"
 
 
 class LocalLauncher:
@@ -34,10 +34,13 @@ class LocalLauncher:
         self, root: Path, *, store: ObjectStore, secrets: Callable[[str], bytes], targets: Path | None = None,
         sandbox: Sandbox | None = None,
     ) -> None:  # fmt: skip
-        """`root` holds a folder a gang; `secrets` gives the values behind the names in a podset.
-
-        `targets`: Folder where files say at which ports the ranks serve their metrics; None: beside `root`. `sandbox`:
-        Of gangs that are started from now on; None: they run as this user, as he does.
+        """
+        Args:
+            root: Folder with one folder per gang.
+            store: From which plan and code are read.
+            secrets: Returns the value of a secret by its name in a PodSet.
+            targets: Folder of the target files for Prometheus; None: `targets` next to `root`.
+            sandbox: Sandbox of new gangs; None: they run as this user.
         """
         self._root = root.resolve()
         self._store = store
@@ -49,12 +52,12 @@ class LocalLauncher:
     def submit(self, podset: PodSet) -> Gang:
         folder = self._folder(podset.name)
         if not self._root.parent.is_dir():
-            self.demand_place()
-            raise GangGone(f"gang {podset.name} has no place: {self._root.parent} was deleted; {_ANEW}")
+            self.require_folders()
+            raise GangGone(f"gang {podset.name} cannot start: {self._root.parent} was deleted; {_START_AGAIN}")
         with folder.lock():
             adopted = folder.exists
             if adopted:
-                demand_equal(folder.podset(), podset)
+                require_equal(folder.podset(), podset)
             launched = folder.launched() or self._start(folder, podset)
             self._submitted.append(podset.name)
         return Gang(name=podset.name, uid=launched.uid, podset=podset.digest, adopted=adopted)
@@ -63,15 +66,15 @@ class LocalLauncher:
         require_gpus(podset)
         sandbox = self._sandbox
         if sandbox is not None:
-            demand_sandbox(sandbox, podset)
-            sandbox = None if sandbox.is_open else sandbox
+            require_sandbox(sandbox, podset)
+            sandbox = None if sandbox.is_unconfined else sandbox
         if folder.inside != folder.home:
             kill_gang(folder)  # what a submitter that died has started: nothing is put in its folder meanwhile
         entrance = materialise(folder, podset, store=self._store, secrets=self._secrets, sandbox=sandbox)
         write_file(folder.home / "podset.json", podset.to_json(), mode=0o644)
-        return start_keepers(folder, podset, metrics_port=self._announce(podset), entrance=entrance)
+        return start_keepers(folder, podset, metrics_port=self._publish_targets(podset), entrance=entrance)
 
-    def demand_place(self) -> None:
+    def require_folders(self) -> None:
         until = time.monotonic() + GONE_SECONDS
         while gone := [name for name in self._submitted if not self._folder(name).exists]:
             if time.monotonic() > until:
@@ -79,11 +82,11 @@ class LocalLauncher:
             time.sleep(POLL_SECONDS)
 
     def _end_deleted(self, name: str) -> GangGone:
-        """Nothing of a gang whose folder was deleted runs any more; why, to be raised."""
+        """Kill a gang whose folder was deleted; returns the error to raise."""
         folder = self._folder(name)
         kill_gang(folder)
-        withdraw(self._targets, name)
-        return GangGone(f"gang {name} has ended: {folder.home}, where it ran, was deleted; {_ANEW}")
+        remove_targets(self._targets, name)
+        return GangGone(f"gang {name} has ended: its folder {folder.home} was deleted; {_START_AGAIN}")
 
     def status(self, name: str) -> GangStatus:
         folder = self._folder(name)
@@ -93,7 +96,7 @@ class LocalLauncher:
             return GangStatus(state="absent")
 
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """As the protocol says; `after` tells how many events of a rank were seen already."""
+        """As the protocol says; `after`: number of events by rank to skip, as they were seen before."""
         folder = self._existing(name)
         podset = folder.podset()
         follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
@@ -106,9 +109,9 @@ class LocalLauncher:
     def logs(
         self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
     ) -> Iterator[LogLine]:
-        """As the protocol says. Lines carry no times: `since_seconds` leaves out logs that are older.
+        """As the protocol says. Lines have no times: `since_seconds` leaves out logs without newer lines.
 
-        Secrets of the gang are left out of them: here while ranks write, in the files once it has ended.
+        Secrets of the gang are concealed: here while ranks write, in the files once it has ended.
         """
         folder = self._existing(name)
         secrets = folder.secret_values()
@@ -135,18 +138,20 @@ class LocalLauncher:
                 folder.write("cancel.json", {"reason": reason, "save": save})
                 if folder.inside != folder.home:
                     folder.write_inside("cancel.json", {"reason": reason, "save": save})
-            if folder.launched() is None:  # who submitted it died before it came to life; now it never will
+            if folder.launched() is None:  # its submitter died before it started any keeper
                 folder.write("launch.json", LaunchedGang(uid="", keepers=()))
-        patience, asked = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS, 0.0
-        while (living := living_keepers(folder)) and time.monotonic() < patience:
-            if time.monotonic() > asked + _ASK_SECONDS:  # again: process 1 of a sandbox hears nothing until it listens
+        deadline, asked = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS, 0.0
+        while (living := living_keepers(folder)) and time.monotonic() < deadline:
+            if (
+                time.monotonic() > asked + _ASK_SECONDS
+            ):  # repeated: process 1 of a sandbox ignores signals without a handler
                 asked = time.monotonic()
                 for keeper in living.values():
                     send(keeper, signal.SIGTERM)
             time.sleep(POLL_SECONDS)
         kill_gang(folder)
         record_dead_keepers(folder, podset.num_nodes)
-        withdraw(self._targets, name)
+        remove_targets(self._targets, name)
 
     def renew(self, name: str) -> None:
         folder = self._existing(name)
@@ -165,11 +170,11 @@ class LocalLauncher:
         with folder.lock():
             for each in (folder.secrets, folder.inside / "tmp"):
                 shutil.rmtree(each, ignore_errors=True)
-        withdraw(self._targets, name)
+        remove_targets(self._targets, name)
         return _merge(ends)
 
     def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
-        """As the protocol says; while a run's life is unknown, only what is past its own end goes."""
+        """As the protocol says; gangs of an unknown run are deleted only after their own latest end."""
         swept = []
         for path in sorted(self._root.glob("*/podset.json")):
             folder = GangFolder(path.parent)
@@ -181,7 +186,7 @@ class LocalLauncher:
             over = known in ("ended", "orphan") or (known == "unknown" and now > _hard_end(path, podset))
             if over:
                 self.cancel(podset.name, reason=f"swept: its run is {known}", save=False)
-                withdraw(self._targets, podset.name)
+                remove_targets(self._targets, podset.name)
             left = find_uncollected(folder)
             deleted = over and (with_outputs or not left.files)
             if deleted:
@@ -195,29 +200,29 @@ class LocalLauncher:
             )  # fmt: skip
         return swept
 
-    def _announce(self, podset: PodSet) -> int | None:
-        """Port of rank 0's metrics, after a file told where those of all ranks are."""
+    def _publish_targets(self, podset: PodSet) -> int | None:
+        """Write the target file of the gang; returns the metrics port of rank 0."""
         if podset.metrics_port_base is None:
             return None
         ports = free_ports(self._targets, podset.metrics_port_base, podset.world_size)
-        announce(self._targets, podset.name, ports, gang=podset.name)
+        publish_targets(self._targets, podset.name, ports, gang=podset.name)
         return ports.start
 
     def _folder(self, name: str) -> GangFolder:
         if not name or name.startswith(".") or "/" in name:
-            raise UsageError(f"{name!r} is no name of a gang; names are lower-case letters, digits and hyphens")
+            raise UsageError(f"gang name: wanted lower-case letters, digits and hyphens, found {name!r}")
         return GangFolder(self._root / name)
 
     def _existing(self, name: str) -> GangFolder:
         folder = self._folder(name)
         if not folder.exists:
-            self.demand_place()
+            self.require_folders()
             raise UsageError(f"there is no gang {name!r} in {self._root}; `gangline list` shows the runs")
         return folder
 
 
 def _status(folder: GangFolder) -> GangStatus:
-    """Raises FileNotFoundError where the folder is deleted meanwhile."""
+    """Raises `FileNotFoundError` if the folder is deleted meanwhile."""
     podset = folder.podset()
     record_dead_keepers(folder, podset.num_nodes)
     statuses = [status for node in range(podset.num_nodes) if (status := folder.keeper(node)) is not None]
@@ -240,13 +245,13 @@ def _state(folder: GangFolder, podset: PodSet, statuses: Sequence[KeeperStatus],
 
 
 def _world_size(podset: PodSet, statuses: Sequence[KeeperStatus]) -> int:
-    """Ranks of the generation that runs: an elastic gang changes their number."""
+    """Ranks of the latest generation, which an elastic gang changes."""
     latest = max(statuses, key=lambda status: status.generation, default=None)
     return (latest.world_size if latest else 0) or podset.world_size
 
 
 def _merge(ends: Sequence[GangEnd]) -> GangEnd:
-    """The end of the node that failed first speaks; ledgers add up."""
+    """The end of the node that failed first, with the sum of all ledgers."""
     failed = sorted((end for end in ends if end.exit_code), key=lambda end: end.time)
     speaker = (failed or list(ends))[0]
     ledger: dict[str, float] = {}

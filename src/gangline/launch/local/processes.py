@@ -1,8 +1,8 @@
-"""Processes of a local gang: which are alive, and how they end. Signals go only where pid and start time match.
+"""Processes of a local gang: which are alive, and how they are ended. Signals require a matching start time.
 
-A keeper in a sandbox is known here by the pid that it has outside; what it says of itself and its ranks are pids of
-the sandbox, where it is process 1, and ranks may have written that. A process counts as one of a gang only if it was
-started with the gang's folder in its environment.
+A keeper in a sandbox is identified by its pid outside. The pids that it reports are those inside the sandbox, where it
+is process 1, and ranks may have forged them: a process counts as one of a gang only if the gang's folder is in its
+environment.
 """
 
 import os
@@ -20,22 +20,22 @@ _DYING_SECONDS = 30.0
 
 
 def living_keepers(folder: GangFolder) -> dict[int, Process]:
-    """Node to keeper of those that run. A keeper is known by its own word, or by who started it."""
+    """Running keepers by node, from `launch.json` or from their own status."""
     launched = folder.launched()
     if launched is None:
         return {}
     found = {}
     for node, process in enumerate(launched.keepers):
-        _bury(process)
+        _reap(process)
         if procfs.is_alive(process.pid, process.start_time):
             found[node] = process
-        elif (told := _by_its_word(folder, node)) is not None:
-            found[node] = told
+        elif (reported := _self_reported(folder, node)) is not None:
+            found[node] = reported
     return found
 
 
 def rank_process(folder: GangFolder, rank: int) -> Process | None:
-    """The process of a rank that lives, by its keeper's word; None: there is none."""
+    """The process of a running rank, as its keeper reports it; None: it does not run."""
     launched = folder.launched()
     for node in range(len(launched.keepers) if launched else 0):
         status, keeper = folder.keeper(node), living_keepers(folder).get(node)
@@ -47,8 +47,8 @@ def rank_process(folder: GangFolder, rank: int) -> Process | None:
     return None
 
 
-def _by_its_word(folder: GangFolder, node: int) -> Process | None:
-    """A keeper that another than the one who wrote `launch.json` has started: a submitter that died."""
+def _self_reported(folder: GangFolder, node: int) -> Process | None:
+    """A running keeper by its own status, started by a submitter that died before it wrote `launch.json`."""
     status = folder.keeper(node)
     if status is None or folder.end(node) is not None:
         return None
@@ -86,7 +86,7 @@ def kill_gang(folder: GangFolder) -> None:
     """
     for keeper in living_keepers(folder).values():
         send(keeper, signal.SIGKILL)  # with it goes all that is in its sandbox, whatever its environment says by now
-    patience = time.monotonic() + _DYING_SECONDS
+    deadline = time.monotonic() + _DYING_SECONDS
     while pids := _of_gang(folder):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
@@ -94,7 +94,7 @@ def kill_gang(folder: GangFolder) -> None:
         for pid in pids:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        if time.monotonic() > patience:
+        if time.monotonic() > deadline:
             raise StorageError(f"processes {pids} of {folder.home.name} do not die of SIGKILL; the kernel holds them")
         time.sleep(0.02)
 
@@ -112,7 +112,7 @@ def send(process: Process, number: int) -> None:
             os.kill(process.pid, number)
 
 
-def _bury(process: Process) -> None:
+def _reap(process: Process) -> None:
     """Reap the process if it is a child of this one."""
     with suppress(ChildProcessError):
         os.waitpid(process.parent or process.pid, os.WNOHANG)
@@ -125,7 +125,7 @@ def _write_end(folder: GangFolder, node: int) -> None:
         code, retry, words = CancelledError.exit_code, CancelledError.retry, f"cancelled: {reason}"
     else:
         code, retry = SIGKILL_CODE, "same"
-        words = f"the keeper of node {node} died {_last_words(folder, node)}"
+        words = f"the keeper of node {node} died{_last_log_line(folder, node)}"
     end = GangEnd(
         exit_code=code,
         retry=retry,
@@ -137,7 +137,7 @@ def _write_end(folder: GangFolder, node: int) -> None:
     folder.write_inside(f"exit-{node}.json", end)
 
 
-def _last_words(folder: GangFolder, node: int) -> str:
+def _last_log_line(folder: GangFolder, node: int) -> str:
     log = folder.keeper_log(node)
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f"with the words {lines[-1]!r}" if lines else "without a word"
+    return f", last log line {lines[-1]!r}" if lines else " without output"

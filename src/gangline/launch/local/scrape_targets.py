@@ -15,20 +15,20 @@ from gangline.launch.local.folder import write_file
 LOOPBACK = "127.0.0.1"
 
 
-def announce(folder: Path, name: str, ports: range, **labels: str) -> None:
+def publish_targets(folder: Path, name: str, ports: range, **labels: str) -> None:
     """Write a target file for these ports; `labels` are added to every series scraped there."""
     group = {"targets": [f"{LOOPBACK}:{port}" for port in ports], "labels": labels}
     with suppress(OSError):
         write_file(folder / f"{name}.json", json.dumps([group], sort_keys=True).encode(), mode=0o644)
 
 
-def withdraw(folder: Path, name: str) -> None:
+def remove_targets(folder: Path, name: str) -> None:
     """Remove the file of `name`, if any."""
     with suppress(OSError):
         (folder / f"{name}.json").unlink(missing_ok=True)
 
 
-def withdraw_dead(folder: Path, pattern: str) -> None:
+def remove_dead_targets(folder: Path, pattern: str) -> None:
     """Remove files of killed processes: those that match `pattern` and at whose ports no process listens.
 
     Only for processes that listen before they write their file.
@@ -36,7 +36,7 @@ def withdraw_dead(folder: Path, pattern: str) -> None:
     for path in sorted(folder.glob(f"{pattern}.json")):
         ports = list(_ports(path))
         if ports and all(map(is_free, ports)):
-            withdraw(folder, path.stem)
+            remove_targets(folder, path.stem)
 
 
 def free_ports(folder: Path, base: int, count: int) -> range:

@@ -1,12 +1,12 @@
-"""What model code may see and do on this machine: no key, credential or file but those that it is given.
+"""Sandbox for model code on this machine: it sees only the keys, credentials and files that it is given.
 
-    find_engine(mode, wide=) -> Engine      what this machine allows, tried once a process
-    Sandbox                                 an engine, whose commit the code is of, what is hidden, what is shown
-    runner.Runner                           runs one module once; `once.LocalRunner` on this machine
+    find_engine(mode, wide=)       the engine that works on this machine, tried once per process
+    Sandbox                        an engine, the trust in the commit, and what is hidden and shown
+    module_runner.ModuleRunner     runs one module; `process_runner.ProcessRunner` does so on this machine
 
-Whatever a task or program imports is model code. It runs by `Sandbox.command` alone. An own commit has the wide view:
-the file system of the machine, read-only, without homes and secrets. A fork's has the closed one: the system, the
-Python environment, and what belongs to its own gang.
+Everything that a task or program imports is model code, and is started through `Sandbox.command` only. Own commits get
+the wide view: the file system of the machine, read-only, without homes and secrets. Commits of forks get the closed
+view: the system, the Python environment, and the files of their own gang.
 """
 
 from gangline.launch.sandbox.engine_detection import find_engine

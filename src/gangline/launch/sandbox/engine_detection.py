@@ -1,4 +1,4 @@
-"""Detection of the sandbox engine that works on this machine: a trial starts this interpreter and imports gangline."""
+"""Detection of the sandbox engine that works on this machine, by a trial that imports gangline inside."""
 
 import os
 import shutil
@@ -20,15 +20,15 @@ _TRY_SECONDS = 20.0
 
 
 def find_engine(mode: _Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> SandboxEngine:
-    """The best engine that works here for views of this kind.
+    """The strongest engine that works on this machine.
 
     Args:
-        mode: Of the site.
-        wide: Of the view.
-        places: Folders that model code has to come by.
+        mode: `sandbox.mode` of the site.
+        wide: As in `SandboxView`.
+        places: Folders that model code must be able to enter.
     """
     if mode == "off":
-        return Unconfined("site.toml says sandbox.mode = off")
+        return Unconfined("sandbox.mode = off in site.toml")
     return _find(wide, places, os.environ.get("PATH", ""))
 
 
@@ -51,12 +51,12 @@ def _find(wide: bool, places: tuple[Path, ...], search: str) -> SandboxEngine:
 
 
 def _trial(engine: SandboxEngine, *, wide: bool, places: Sequence[Path] = ()) -> str | None:
-    """Why it does not work; None: it does."""
+    """Why `engine` does not work; None: it works."""
     if (closed := next((each for each in places if not is_reachable(each)), None)) is not None:
         return f"{closed} is closed to others"
     with tempfile.TemporaryDirectory(prefix="gangline-try-") as name:
         folder = Path(name).resolve()
-        folder.chmod(0o755)  # another user comes by
+        folder.chmod(0o755)  # for another user
         hidden = hidden_paths()
         view = SandboxView(
             wide=wide, network=wide, tmp=folder, read=(*system_paths(), *python_paths(hidden)), write=(folder,),

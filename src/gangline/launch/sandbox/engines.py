@@ -25,7 +25,7 @@ class SandboxCommand:
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     cwd: Path = Path("/")
-    tells_pid: bool = False
+    reports_pid: bool = False
     """It writes `{"child-pid": ...}` to `INFO_FD`: the program is that process, a child of the started one."""
 
 
@@ -98,7 +98,7 @@ class Bubblewrap:
         argv += ["--as-pid-1", "--info-fd", str(INFO_FD)] if program.is_init else []
         argv += [*mounts(view), "--chdir", str(program.cwd), "--"]
         other = [] if self.uid is None else _another_user(self.uid, with_parent=program.with_parent)
-        return SandboxCommand(argv=(*argv, *other, *_with_environ(program)), environ=CLEAN, tells_pid=program.is_init)
+        return SandboxCommand(argv=(*argv, *other, *_with_environ(program)), environ=CLEAN, reports_pid=program.is_init)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class OtherUser:
 class Unconfined:
     """No sandbox: model code runs as the current user."""
 
-    why: str
+    reason: str
     uid: int | None = None
     name: str = "none"
     hides: bool = False
@@ -136,7 +136,7 @@ class Unconfined:
 
     @property
     def text(self) -> str:
-        return f"none: {self.why}"
+        return f"none: {self.reason}"
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         del view

@@ -1,4 +1,4 @@
-"""The environment of model code: names that are passed on from the driver's, a home of its own, nothing else."""
+"""Environment variables of model code: an allow list from the driver's environment, and an own home."""
 
 import os
 import re
@@ -9,9 +9,9 @@ from pathlib import Path
 
 _PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|VIRTUAL_ENV|PYTHONPATH")
 USER = "gangline"
-"""Whose home it is: its uid has no name on this machine, and torch before 2.12 asks for one when it is imported."""
+"""User name for a uid that has none on this machine; torch before 2.12 looks one up on import."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
-"""NVIDIA_API_KEY is no setting of a driver."""
+"""Excludes secrets that match the allow list, such as NVIDIA_API_KEY."""
 
 
 _KNOWN = re.compile(
@@ -19,27 +19,27 @@ _KNOWN = re.compile(
     r"|TF|XLA|JAX|XDG_CACHE|AWS|GOOGLE|AZURE|OMP|MKL|OPENBLAS|NUMEXPR|KMP|PIP|UV)_[A-Z0-9_]+|(https?|no|all)_proxy",
     re.IGNORECASE,
 )
-"""Variables that frameworks and their libraries look for."""
+"""Variables that frameworks and their libraries read."""
 
 
 def is_secret(name: str) -> bool:
-    """A variable of this name holds a secret, or says where one is."""
+    """Whether a variable of this name holds a secret or the place of one."""
     return _SECRET.search(name) is not None
 
 
 def passed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What programs of ours see of the driver's environment."""
+    """The variables of the driver's environment that gangline's own programs get."""
     return {name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name) and not is_secret(name)}
 
 
 def missed_variables(environ: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
-    """Names of variables in `environ` that frameworks know, that are not passed on and not `given` otherwise."""
+    """Variables in `environ` that frameworks read, but that are neither passed on nor in `given`."""
     known = {name for name in environ if _KNOWN.fullmatch(name) and environ[name]}
     return tuple(sorted(known - set(given) - set(passed_on(environ))))
 
 
 def model_environ(*, home: Path, tmp: Path) -> dict[str, str]:
-    """What model code sees of the driver's environment, with home and temporary folder of its own."""
+    """Environment of model code: the passed-on variables with an own home and temporary folder."""
     found = passed_on() | {"HOME": str(home), "TMPDIR": str(tmp), "LOGNAME": USER, "USER": USER}
     if (packages := _user_packages()) is not None:  # found by way of the home, which is another one now
         found["PYTHONUSERBASE"] = str(packages)
@@ -47,6 +47,6 @@ def model_environ(*, home: Path, tmp: Path) -> dict[str, str]:
 
 
 def _user_packages() -> Path | None:
-    """Base folder of what `pip install --user` laid out, where this interpreter imports from it."""
+    """Base folder of `pip install --user`; None: this interpreter does not import from it."""
     folder = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     return Path(site.getuserbase()) if folder in sys.path else None

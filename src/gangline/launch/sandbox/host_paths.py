@@ -1,7 +1,7 @@
-"""Paths of this machine: which of them every sandbox shows or hides, whose folders are, and who may read them.
+"""Paths of this machine that sandboxes show or hide, and the ownership of folders that model code writes.
 
-Shown are the system, the Python environment and devices; hidden are homes and secrets. What model code may write
-belongs to the user that it runs as. Links are never followed when owners change.
+The system, the Python environment and devices are shown; homes and secrets are hidden. Folders that model code writes
+belong to its user. Changes of owner never follow links.
 """
 
 import os
@@ -16,7 +16,7 @@ from gangline.launch.sandbox.view import holds_any, is_there, temporary_folders
 
 
 def give(folder: Path, uid: int | None) -> None:
-    """`folder` and all in it to this user and group; None: it stays this user's own."""
+    """Change the owner of `folder` and its content to `uid`, user and group; None: no change."""
     if uid is None:
         return
     os.chown(folder, uid, uid, follow_symlinks=False)
@@ -27,7 +27,7 @@ def give(folder: Path, uid: int | None) -> None:
 
 
 def make_own(folder: Path, uid: int | None) -> Path:
-    """A folder of this user, made where it is missing; what is in it is its own business."""
+    """Create `folder` if missing and change its owner, without its content, to `uid`."""
     folder.mkdir(parents=True, exist_ok=True)
     if uid is not None:
         os.chown(folder, uid, uid, follow_symlinks=False)
@@ -35,14 +35,14 @@ def make_own(folder: Path, uid: int | None) -> Path:
 
 
 def is_readable(path: Path) -> bool:
-    """Any user who gets there may read a file, or a folder with all in it."""
+    """Whether any user may read the file, or the folder with all its content."""
     if not path.is_dir():
         return bool(path.stat().st_mode & 0o004)
     return path.stat().st_mode & 0o005 == 0o005 and all(map(is_readable, path.iterdir()))
 
 
 def is_reachable(folder: Path) -> bool:
-    """Any user may enter `folder`, or the nearest folder above it that is there."""
+    """Whether any user may enter `folder`, or its nearest parent that exists."""
     try:
         return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents) if each.exists())
     except OSError:
@@ -57,23 +57,23 @@ _SETTINGS = (
     "pki/tls/cert.pem", "ca-certificates", "ca-certificates.conf", "crypto-policies", "mime.types", "magic", "fonts",
     "OpenCL", "vulkan", "nvidia", "libnl", "numa.conf",
 )  # fmt: skip
-"""What programs read of /etc; no secret belongs in there."""
+"""Files in /etc that programs read and that hold no secrets."""
 _SECRET_SETTINGS = (
     "shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "ssl/private", "pki/tls/private",
     "environment", "profile.d", "default", "gangline", "kubernetes", "rancher", "docker", "krb5.keytab", "wireguard",
     "NetworkManager", "gitconfig", "netrc", "pip.conf", "apt/auth.conf", "apt/auth.conf.d", "fstab", "credstore",
 )  # fmt: skip
-"""What of /etc is hidden where the rest is shown: some of it everybody may read."""
+"""Files in /etc that are hidden even if the rest is shown; some are readable for all users."""
 _HIDDEN = ("/root", "/home", "/run", "/var/run", "/var/lib/kubelet", "/var/spool", "/var/mail", "/var/backups")
 _HIDDEN_NAMES = ("/var/lib/gangline*", "/srv/gangline*")
 _LIBRARIES = ("/opt/cuda*", "/opt/nvidia*", "/opt/rocm*", "/run/opengl-driver", "/run/nvidia*/driver")
 _DEVICES = ("nvidia*", "nvidia-caps", "dri", "kfd", "infiniband", "gdrdrv")
 _PREFIX = ("bin", "lib", "lib64", "libexec", "include", "share", "etc", "ssl", "pyvenv.cfg", "targets")
-"""What of an environment's folder belongs to it, where other things lie in that folder, too."""
+"""Entries of a Python prefix to show if the folder also holds hidden paths."""
 
 
 def hidden_paths() -> tuple[Path, ...]:
-    """Homes and secrets of the machine, and the home of the user that this process runs as."""
+    """Homes and secrets of the machine, and the home of the current user."""
     found = [Path(each) for each in _HIDDEN]
     found += [Path("/etc", each) for each in _SECRET_SETTINGS]
     found += [path for name in _HIDDEN_NAMES for path in Path("/").glob(name.lstrip("/"))]
@@ -84,7 +84,7 @@ def hidden_paths() -> tuple[Path, ...]:
 
 
 def home_paths(home: str) -> list[Path]:
-    """A home; where it is a folder of the system, as those of daemons are, what is private in it by its name."""
+    """A home folder; if it is a folder of the system, as for daemons, only its dot files."""
     folder = Path(home)
     if not folder.is_absolute() or not is_there(folder):
         return []
@@ -94,7 +94,7 @@ def home_paths(home: str) -> list[Path]:
 
 
 def system_paths() -> tuple[Path, ...]:
-    """Folders of the system, those of accelerators' libraries, and the pipes to a server that shares a GPU."""
+    """Folders of the system and of accelerator libraries, and the pipes of CUDA MPS."""
     found = [Path(each) for each in _PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
     found.append(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
     found += [path for name in _LIBRARIES for path in sorted(Path("/").glob(name.lstrip("/")))]
@@ -102,7 +102,7 @@ def system_paths() -> tuple[Path, ...]:
 
 
 def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
-    """The environment of this interpreter and gangline; of a folder with something hidden in it what is of Python."""
+    """Python environment of this interpreter, and gangline; only Python's entries of a folder with hidden paths."""
     found = [Path(each) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)]
     found += [hop.parent for hop in _hops(Path(sys.executable))]
     paths = [path for prefix in found for path in _of_prefix(prefix, hidden)]
@@ -113,7 +113,7 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def interpreter_paths(python: str) -> tuple[Path, ...]:
-    """A commit's own environment, and the Python that it stands on, as `pyvenv.cfg` names it."""
+    """The Python environment of a commit, and its base installation from `pyvenv.cfg`."""
     program = Path(python)
     prefix, found = program.parent.parent, []
     with suppress(OSError):
@@ -126,7 +126,7 @@ def interpreter_paths(python: str) -> tuple[Path, ...]:
 
 
 def devices() -> list[Path]:
-    """Of accelerators and their network."""
+    """Device files of accelerators and their network."""
     return [path for name in _DEVICES for path in sorted(Path("/dev").glob(name))]
 
 
@@ -135,14 +135,14 @@ def _of_prefix(prefix: Path, hidden: Sequence[Path]) -> list[Path]:
 
 
 def _is_packages(path: Path, hidden: Sequence[Path]) -> bool:
-    """Where this process was started, or its script lies, is on its path, and is no package of the environment."""
+    """Whether an entry of `sys.path` holds packages; not the current folder or that of the script."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     by_chance = {Path.cwd(), Path(main).parent.absolute()} if main else {Path.cwd()}
     return path.is_absolute() and path not in by_chance and not holds_any(path, (*hidden, *temporary_folders()))
 
 
 def _hops(link: Path) -> Iterator[Path]:
-    """A program, and every link on the way to it."""
+    """A program and every link to it."""
     for _ in range(8):
         yield link
         if not link.is_symlink():

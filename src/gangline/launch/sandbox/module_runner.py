@@ -43,7 +43,7 @@ class ModuleResult:
     stderr: bytes
 
     @property
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         """Last line of stderr, or the exit code."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"exit {self.exit_code}"

@@ -28,7 +28,7 @@ class Sandbox:
     """Home folder of own commits, kept between runs; None: each gang has its own, deleted with it."""
 
     @property
-    def is_open(self) -> bool:
+    def is_unconfined(self) -> bool:
         """Whether there is no engine, so that model code runs as this user."""
         return isinstance(self.engine, Unconfined)
 
@@ -37,15 +37,15 @@ class Sandbox:
         """Whether the commit is the repository's own, not a fork's."""
         return self.trust == "own"
 
-    def demand(self) -> None:
+    def require(self) -> None:
         """Raises `IntegrityError` if code of this commit requires an engine and there is none."""
-        if self.is_open and (self.required or not self.is_own):
-            whose = "an own commit, as sandbox.mode = required says" if self.is_own else "a fork's commit"
+        if self.is_unconfined and (self.required or not self.is_own):
+            whose = "an own commit, as sandbox.mode = required demands" if self.is_own else "a fork's commit"
             raise IntegrityError(
                 f"wanted a sandbox for the model code of {whose}, found {self.engine.text}; {WHAT_WORKS}"
             )
 
-    def demand_python(self, python: str | None) -> None:
+    def require_python(self, python: str | None) -> None:
         """Raises `ConfigError` if the user of model code cannot enter the commit's Python environment."""
         if python and self.engine.uid is not None and not self.engine.hides and not is_reachable(Path(python).parent):
             raise ConfigError(
@@ -56,7 +56,7 @@ class Sandbox:
     @property
     def warning(self) -> str:
         """Warning before the code of an own commit runs; empty: none."""
-        if not self.is_open:
+        if not self.is_unconfined:
             return ""
         gaps = f"{self.engine.gaps}, keys included; commits of forks are refused"
         return f"sandbox: {self.engine.text}; {gaps}; {WHAT_WORKS}"
@@ -75,7 +75,7 @@ class Sandbox:
 
     def environ(self, folder: Path) -> dict[str, str]:
         """Environment of model code that may write in `folder`, whose `tmp` is its `/tmp`."""
-        if self.is_open:
+        if self.is_unconfined:
             return passed_on() | {"TMPDIR": str(folder / "tmp")}
         if self.home is not None:
             close(self.home.parent, self.engine)

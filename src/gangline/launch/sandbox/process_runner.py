@@ -22,25 +22,25 @@ from gangline.spec.record import Trust
 from gangline.storage.objects.code_layer import unpack
 
 _MOST_BYTES = 64 * 2**20
-"""Of each of its two streams that are read."""
+"""Limit of what is read of stdout and of stderr."""
 _DYING_SECONDS = 10.0
 _MARK = "GANGLINE_SCRATCH"
-"""In the environment of all that it starts."""
+"""Environment variable of all processes that it starts."""
 
 
 class ProcessRunner:
-    """Implements `Runner` with a process."""
+    """Implements `ModuleRunner` with a process of this machine."""
 
     def __init__(self, sandbox_of: Callable[[Trust], Sandbox]) -> None:
         self._sandbox_of = sandbox_of
 
     def run(self, job: ModuleJob) -> ModuleResult:
         sandbox = self._sandbox_of(job.trust)
-        sandbox.demand()
-        sandbox.demand_python(job.python)
+        sandbox.require()
+        sandbox.require_python(job.python)
         with tempfile.TemporaryDirectory(prefix=f"gangline-{job.module.rpartition('.')[2]}-") as name:
             folder = Path(name).resolve()
-            folder.chmod(0o711)  # another user has to come by; what is its own lies below
+            folder.chmod(0o711)  # another user must be able to enter; its own files are below
             work = folder / "work"
             shown = _lay_out(job, work, sandbox)
             give(work, sandbox.engine.uid)
@@ -51,7 +51,7 @@ class ProcessRunner:
 
 
 def _lay_out(job: ModuleJob, work: Path, sandbox: Sandbox) -> tuple[Path, ...]:
-    """Code and files where the module looks for them: the large ones by links, to the paths that are returned."""
+    """Write code and files to `work`; returns the paths of large files, which are linked instead."""
     (work / "tmp").mkdir(parents=True)
     if job.code is None:
         (work / "code").mkdir()
@@ -70,7 +70,7 @@ def _lay_out(job: ModuleJob, work: Path, sandbox: Sandbox) -> tuple[Path, ...]:
 
 
 def _may_stay(path: Path, sandbox: Sandbox) -> bool:
-    """The user that model code runs as reads it where it lies."""
+    """Whether the user of model code can read `path` in place."""
     return sandbox.engine.uid is None or (is_readable(path) and (sandbox.engine.hides or is_reachable(path)))
 
 
@@ -82,14 +82,14 @@ def _command(sandbox: Sandbox, job: ModuleJob, work: Path, shown: tuple[Path, ..
     own = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _MARK: str(work)}
     own["PYTHONPATH"] = python_path(code_folders(code, job.path), environ.get("PYTHONPATH"))
     argv = (job.python or sys.executable, "-m", job.module, *job.arguments)
-    if sandbox.is_open:
+    if sandbox.is_unconfined:
         return SandboxCommand(argv=argv, environ=environ | own, cwd=code)
     program = SandboxProgram(argv=argv, environ=environ | own, cwd=code, with_parent=True)
     return sandbox.command(program, sandbox.view(tmp=work / "tmp", write=(work,), read=shown))
 
 
 def _run(command: SandboxCommand, seconds: float, folder: Path) -> ModuleResult:
-    """What it says goes to files that it does not reach by name: pipes would fill the memory of this process."""
+    """Run with output to files, as pipes would fill the memory of this process; model code cannot open them."""
     out, err = folder / "stdout", folder / "stderr"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         try:
@@ -106,14 +106,14 @@ def _run(command: SandboxCommand, seconds: float, folder: Path) -> ModuleResult:
         finally:
             process.kill()
             process.wait()
-    code = 128 - code if code is not None and code < 0 else code  # as a shell tells of a signal
+    code = 128 - code if code is not None and code < 0 else code  # as shells report a signal
     return ModuleResult(exit_code=code, stdout=_head(out), stderr=_head(err))
 
 
 def _end_all(work: Path) -> None:
-    """Kill what it left running, where it had no processes of its own that go with it."""
-    patience = time.monotonic() + _DYING_SECONDS
-    while (pids := list(procfs.with_variable(_MARK, str(work)))) and time.monotonic() < patience:
+    """Kill the processes that it left, if it had no pid namespace."""
+    deadline = time.monotonic() + _DYING_SECONDS
+    while (pids := list(procfs.with_variable(_MARK, str(work)))) and time.monotonic() < deadline:
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What is visible inside a sandbox, as data, and the mounts that make it so. Pure but for looking up what is there.
+"""What is visible inside a sandbox, as data, and the mounts for it.
 
 Of two entries the deeper one counts: a folder that is shown inside a hidden one is there, and what is hidden inside a
 shown one is not.
@@ -16,23 +16,23 @@ _ORDER: dict[Kind, int] = {"hide": 0, "read": 1, "write": 2}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxView:
-    """All paths are absolute; what is not there is left out."""
+    """Visible and hidden paths, all absolute; paths that do not exist are ignored."""
 
     wide: bool
-    """The whole file system is visible read-only, but for what is hidden; else nothing is but what is shown."""
+    """The whole file system is visible read-only except `hidden`; False: only the listed paths are visible."""
     network: bool
-    """That of the machine; else a loopback of its own."""
+    """The network of the machine; False: an own loopback only."""
     tmp: Path
-    """What `/tmp` is."""
+    """Folder mounted at `/tmp`."""
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
-    """Empty inside, but for what is shown in them."""
+    """Folders that appear empty except for listed paths inside them."""
     empty: tuple[Path, ...] = ()
-    """Empty folders that are there inside."""
+    """Empty folders to create inside."""
 
     def entries(self) -> list[tuple[Path, Kind]]:
-        """Every path that has to be mounted, shallow first; what its surroundings make so already is left out."""
+        """Paths to mount, parents first; without those that a parent already covers."""
         asked: list[tuple[Path, Kind]] = [(Path("/"), "read" if self.wide else "hide")]
         asked += [(real, "hide") for each in self.hidden if is_there(real := each.resolve())]
         asked += [(each, "write") for each in temporary_folders()]
@@ -46,18 +46,18 @@ class SandboxView:
 
 
 def _kind_at(entries: dict[Path, Kind], path: Path) -> Kind | None:
-    """What the deepest of `entries` that holds `path` makes of it."""
+    """Kind of the deepest entry that contains `path`; None: none does."""
     return next((entries[each] for each in (path, *path.parents) if each in entries), None)
 
 
 def temporary_folders() -> list[Path]:
-    """Those of the machine, where links lead: what others keep there is no business of a sandbox."""
+    """Resolved temporary folders of the machine, whose content a sandbox does not see."""
     usual = (TMP, Path("/var/tmp"))  # noqa: S108  # as above
     return [each for each in dict.fromkeys(path.resolve() for path in usual) if is_there(each)]
 
 
 def is_there(path: Path) -> bool:
-    """False also for what this user cannot look at."""
+    """Whether `path` exists; False if this user may not look."""
     try:
         return path.exists()
     except OSError:
@@ -65,11 +65,11 @@ def is_there(path: Path) -> bool:
 
 
 def holds_any(folder: Path, paths: Sequence[Path]) -> bool:
-    """One of `paths` is `folder`, or lies in it."""
+    """Whether one of `paths` is `folder` or inside it."""
     return any(each.is_relative_to(folder) for each in paths)
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """A path, and where it leads by way of links: both have to be there."""
+    """An existing path, and the target of its links."""
     if is_there(path):
         yield from dict.fromkeys((path, path.resolve()))

@@ -61,7 +61,7 @@ def local_runner(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Modul
 
 def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
     """Sentence about a path, in the last lines of its log, that a program missed because its sandbox hides it."""
-    if sandbox.is_open or not sandbox.is_own or not sandbox.engine.hides:
+    if sandbox.is_unconfined or not sandbox.is_own or not sandbox.engine.hides:
         return ""
     found = (match[1] for line in reversed(lines) if (match := _MISSED.search(line)))
     path = next((each for each in found if is_there(Path(each))), None)

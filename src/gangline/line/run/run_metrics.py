@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
-from gangline.launch.local.scrape_targets import announce, free_ports, withdraw, withdraw_dead
+from gangline.launch.local.scrape_targets import free_ports, publish_targets, remove_dead_targets, remove_targets
 from gangline.launch.protocol import GangEvent
 from gangline.line.record.context import RunContext
 from gangline.line.record.observer import Observer
@@ -52,19 +52,19 @@ def exported_run_metrics(ctx: RunContext) -> Iterator[None]:
         yield
         return
     folder, name = site_paths.targets(ctx.repo, ctx.site), f"{ctx.record.run.id}.driver"
-    withdraw_dead(folder, "*.driver")
+    remove_dead_targets(folder, "*.driver")
     (port,) = free_ports(folder, ctx.site.metrics.driver_port, 1)
     exporter = DriverExporter(port, price=price_at(ctx.site))
     ctx.observer = ExportingObserver(ctx.observer, exporter, record=lambda: ctx.record, site=ctx.site)
     if exporter.problem is None:
-        announce(folder, name, range(port, port + 1))
+        publish_targets(folder, name, range(port, port + 1))
     else:
         ctx.observer.note(exporter.problem)
     try:
         exporter.show(ctx.record)
         yield
     finally:
-        withdraw(folder, name)
+        remove_targets(folder, name)
         exporter.close()
 
 

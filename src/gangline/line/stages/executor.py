@@ -101,7 +101,7 @@ def execute_stage(ctx: RunContext, name: str) -> None:
     try:
         _perform(ctx, name)
     except StorageError:
-        ctx.launcher.demand_place()
+        ctx.launcher.require_folders()
         raise
 
 

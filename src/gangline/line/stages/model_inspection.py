@@ -111,7 +111,7 @@ def _inspect(model: ModelSource, runner: ModuleRunner) -> bytes:
     if done.exit_code is None:
         raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?")
     if done.exit_code:
-        raise error_for(done.exit_code)(f"{task or function}: {done.last_words}")
+        raise error_for(done.exit_code)(f"{task or function}: {done.output_tail}")
     return done.stdout
 
 

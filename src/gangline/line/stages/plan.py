@@ -66,7 +66,7 @@ def _checked_sandbox(ctx: RunContext) -> Sandbox:
     """Where the model's code will run; raises where this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
     if ctx.record.run.target == "local":
-        sandbox.demand()
+        sandbox.require()
     if ctx.record.commit.trust == "own":
         require_secrets(ctx.line.train.env, ctx.site, ctx.environ)
     if ctx.line.project.task is not None or ctx.line.train.schedule.function is not None:

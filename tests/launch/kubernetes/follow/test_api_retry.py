@@ -30,7 +30,7 @@ def test_outage_is_told_once_and_outlasted():
     assert report_retries(retry_while_unavailable(failing(3)), notes.append) == "answer"
     (note,) = notes
     assert note.startswith("no answer since ")
-    assert note.endswith("10 min in all: the line is cut")
+    assert note.endswith("10 min: the line is cut")
 
 
 def test_server_that_answers_is_no_news():

@@ -91,9 +91,9 @@ def test_gang_whose_time_was_over_says_so_though_its_root_knows_only_of_a_failed
 
 def test_what_a_later_gang_of_that_name_made_holds_nobody_up(cluster):
     makers = PodOwners(cluster.api, cluster.root)
-    assert len(makers.left()) == 3
+    assert len(makers.remaining()) == 3
     for path in cluster.root.lineage:
         cluster.api.delete(path)
     later = render_as("jobset", setting(namespace=cluster.api.namespace))
     cluster.api.create(JOBSET.path(cluster.api.namespace), later.root)
-    assert makers.left() == []
+    assert makers.remaining() == []

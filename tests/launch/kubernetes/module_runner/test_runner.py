@@ -70,7 +70,7 @@ def test_image_that_is_nowhere_is_an_error_of_the_site(idle):
         )
 
     meanwhile(idle, wait)
-    with pytest.raises(ConfigError, match=r"the pod for model code cannot start: image .*: no name of an image"):
+    with pytest.raises(ConfigError, match=r"the pod for model code cannot start: image .*: invalid image name"):
         idle.runner.run(job("print(1)"))
 
 
@@ -114,7 +114,7 @@ def test_pod_that_is_taken_from_its_server_is_to_be_run_again(idle):
         )
 
     meanwhile(idle, evict)
-    with pytest.raises(StorageError, match=r"taken from its server: Evicted The node was low on memory.; run again"):
+    with pytest.raises(StorageError, match=r"evicted from its server: Evicted The node was low on memory.; run again"):
         idle.runner.run(job("print(1)"))
 
 
@@ -124,7 +124,7 @@ def test_job_that_is_deleted_by_somebody_is_told(idle):
         idle.api.delete(f"/apis/batch/v1/namespaces/gangs/jobs/{found['metadata']['name']}", propagation="Foreground")
 
     meanwhile(idle, delete)
-    with pytest.raises(StorageError, match=r"was taken away.*run again"):
+    with pytest.raises(StorageError, match=r"was deleted.*run again"):
         idle.runner.run(job("print(1)"))
 
 
@@ -134,7 +134,7 @@ def test_job_that_is_deleted_by_somebody_is_told(idle):
 ])  # fmt: skip
 def test_bundle_that_was_changed_or_lost_never_runs(stand, swap, error, says):
     stand.pods.before = lambda: swap(stand.store, stand.store.list("once/")[0].key)
-    with pytest.raises(error, match=f"could not begin: .*{says}"):
+    with pytest.raises(error, match=f"could not start: .*{says}"):
         stand.runner.run(job("print(1)"))
 
 
@@ -146,7 +146,7 @@ def test_pod_out_of_memory_says_what_to_set(idle):
     meanwhile(idle, end)
     done = idle.runner.run(job("print(1)"))
     assert done.exit_code == 137
-    assert done.last_words == "its pod ran out of memory, 268 MB; pod.memory_bytes in site.toml gives it more"
+    assert done.output_tail == "its pod ran out of memory, 268 MB; pod.memory_bytes in site.toml gives it more"
 
 
 def test_answer_that_is_not_there_is_no_success(idle, monkeypatch):
@@ -158,7 +158,7 @@ def test_answer_that_is_not_there_is_no_success(idle, monkeypatch):
 
     meanwhile(idle, end)
     done = idle.runner.run(job("print(1)"))
-    assert (done.exit_code, done.last_words) == (1, "its pod ended with code 0 and no answer: no message")
+    assert (done.exit_code, done.output_tail) == (1, "its pod ended with code 0 and no result: no message")
 
 
 def test_log_that_never_ends_is_not_read_to_its_end(stand):

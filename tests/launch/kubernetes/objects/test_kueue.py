@@ -30,7 +30,7 @@ def test_a_gangs_own_queue_goes_first():
 
 
 @pytest.mark.parametrize(("wanted", "queues", "says"), [
-    ("other", {"shared": "g"}, "wanted a LocalQueue other, found no such one; this namespace has shared"),
+    ("other", {"shared": "g"}, "wanted a LocalQueue other, found no queue of that name; this namespace has shared"),
     (None, {"a": "g", "b": "g"}, "found none; this namespace has a, b"),
     (None, {}, "this namespace has none at all"),
 ])  # fmt: skip

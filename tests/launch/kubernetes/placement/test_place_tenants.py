@@ -67,7 +67,7 @@ def test_of_two_tenants_with_one_ledger_one_gets_the_servers_and_the_other_waits
     tenants.settle()
     demand_no_server_twice(tenants.a)
     assert (tenants.a.bound("g"), tenants.b.pods("h")) == ({0: "a", 1: "b"}, {})
-    assert tenants.b.waits("h").endswith("0 fit now on 2 servers; 2 servers promised to other namespaces")
+    assert tenants.b.waits("h").endswith("0 fit now on 2 servers; 2 servers reserved for other namespaces")
     tenants.a.end("g")
     tenants.settle()
     assert tenants.b.bound("h") == {0: "a", 1: "b"}

@@ -42,7 +42,9 @@ def test_with_room_for_three_of_four_pods_none_starts_until_there_is_room():
     stand.submit(num_pods=4)
     stand.settle(20)
     assert (stand.pods(), stand.root()["spec"]["suspend"]) == ({}, True)
-    assert stand.waits().startswith("4 pods of 1 cpu, 1.0 MB memory never fit: 3 pods would, were all servers empty")
+    assert stand.waits().startswith(
+        "4 pods of 1 cpu, 1.0 MB memory never fit: 3 pods would fit if all servers were empty"
+    )
     stand.add("d", 1)
     stand.settle()
     assert len(stand.bound()) == 4
@@ -108,7 +110,7 @@ def test_small_gangs_overtake_until_a_large_one_has_waited_its_turn(stand):
     stand.submit("late", 1)
     stand.settle()
     assert stand.pods("late") == {}
-    assert stand.waits("late") == "waits its turn behind large, for which servers are kept free"
+    assert stand.waits("late") == "waits behind large, for which servers are kept free"
     stand.end("first")
     stand.settle()
     assert len(stand.bound("large")) == 3
@@ -141,7 +143,7 @@ def test_a_server_that_refuses_frees_all_others_and_is_remembered(stand):
     stand.turn()
     assert (stand.reservations(), stand.used()) == ({}, {})
     assert stand.waits().startswith(
-        "server b does not take its pod: node(s) had a volume conflict; all its servers are"
+        "server b does not take its pod: node(s) had a volume conflict; its servers are released"
     )
     stand.settle(3)
     assert stand.pods() == {}, "backs off"

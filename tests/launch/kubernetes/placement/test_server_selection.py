@@ -137,7 +137,7 @@ def test_a_placement_that_was_planned_is_taken_as_it_is():
 
 @pytest.mark.parametrize(
     ("servers", "says"),
-    [(("x", "a"), "server x, which is not there"), (("b", "a"), "server b, which is cordoned"),
+    [(("x", "a"), "server x, which does not exist"), (("b", "a"), "server b, which is cordoned"),
      (("a", "a"), "server a, which has room for 1 of 2 pods of 1 cpu")],
 )  # fmt: skip
 def test_a_planned_server_without_room_says_which_and_why(servers, says):
@@ -154,7 +154,7 @@ def test_why_not_tells_what_fits_now_and_who_takes_none():
 
 def test_what_never_fits_says_so():
     found = explain_no_placement([room("a", 0, empty=3)], gang(4, pool="fast"))
-    assert found.sentence == "4 pods of 1 cpu never fit: 3 pods would, were all servers of pool fast empty"
+    assert found.sentence == "4 pods of 1 cpu never fit: 3 pods would fit if all servers of pool fast were empty"
     assert found.never
 
 

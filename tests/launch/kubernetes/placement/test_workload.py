@@ -151,5 +151,5 @@ def test_gang_whose_pods_lost_the_labels_of_their_flavor_is_stopped():
     end = list(driver.follow("g"))[-1].end
     assert (end.exit_code, end.retry) == (10, "never")
     assert "can never start: pod g-" in end.reason
-    assert "this Kueue does not speak to this Trainer" in end.reason
+    assert "this Kueue does not support this Trainer" in end.reason
     assert queue.pods() == []

@@ -82,10 +82,10 @@ def test_peers_that_lost_each_other_are_a_loss_that_is_tried_again():
 @pytest.mark.parametrize(
     ("found", "code", "retry", "words"),
     [
-        (pod(0, 137, reason="OOMKilled"), 32, "changed", "all its memory"),
-        (pod(0, 137), 137, "same", "by signal 9 without a word"),
+        (pod(0, 137, reason="OOMKilled"), 32, "changed", "lack of memory"),
+        (pod(0, 137), 137, "same", "by signal 9 without a message"),
         (pod(0, 143), 143, "same", "by signal 15"),
-        (pod(0, 137, disrupted=True), 137, "free", "as the platform took its place"),
+        (pod(0, 137, disrupted=True), 137, "free", "because the platform evicted it"),
         (pod(0, 7, text="Traceback: no such file"), 7, "never", "exit code 7: Traceback: no such file"),
         (pod(0, 128, reason="StartError", text="exec: no such file"), 10, "never", "cannot start: exec: no such file"),
         (pod(0, None, status_reason="Evicted", message="The node was low on resource: memory.") | {},
@@ -106,7 +106,7 @@ def test_deadline_of_the_job_is_told_as_such():
     stopped = pod(0, 143, deleted=True)
     end = end_of(stopped, found=root("Failed", reason="DeadlineExceeded", activeDeadlineSeconds=600))
     assert (end.exit_code, end.retry) == (30, "never")
-    assert "its time of 600 s is over" in end.reason
+    assert "its time limit of 600 s has passed" in end.reason
 
 
 def test_pod_that_failed_before_the_deadline_keeps_its_class():
@@ -118,7 +118,7 @@ def test_pod_that_failed_before_the_deadline_keeps_its_class():
 def test_gang_whose_pods_nobody_saw_end_is_lost():
     end = gang_end(None, [])
     assert (end.exit_code, end.retry) == (137, "same")
-    assert "nobody saw" in end.reason
+    assert "exit codes are unknown" in end.reason
 
 
 def test_last_generation_that_anybody_knew_counts():

@@ -71,7 +71,7 @@ def test_quota_that_holds_some_pods_of_a_gang_but_never_all_is_told_at_once():
     kept = copy.deepcopy(FILES["quota"])
     found = explain(replace(snapshot(kept), num_nodes=6))
     assert (found.kind, found.final_after_seconds) == ("quota-never", 0.0)
-    assert found.sentence == "quota team can never give it: 6 pods ask for 0.6 cpu, all there is: 0.5 cpu"
+    assert found.sentence == "quota team can never satisfy it: 6 pods request 0.6 cpu, the limit is 0.5 cpu"
 
 
 def test_quota_that_was_used_up_before_the_pods_came_is_history():

@@ -94,7 +94,7 @@ class Informer:
         try:
             self._loop()
         except BaseException as error:
-            self.error = GanglineError(f"watching {self._path} broke down: {error!r}")
+            self.error = GanglineError(f"watching {self._path} failed: {error!r}")
             self._notify()
             raise
 

@@ -24,16 +24,16 @@ def retry_while_unavailable(
     Raises:
         ApiUnavailable: There was no answer for `seconds`.
     """
-    began, since, is_told = time.monotonic(), datetime.now(UTC), False
+    began, since, is_reported = time.monotonic(), datetime.now(UTC), False
     while True:
         try:
             return call()
         except ApiUnavailable as error:
             if time.monotonic() - began >= seconds:
                 raise
-            if not is_told:
-                is_told = True
-                text = f"no answer since {since:%H:%M:%S} UTC, asking for {seconds / 60:.0f} min in all: {error}"
+            if not is_reported:
+                is_reported = True
+                text = f"no answer since {since:%H:%M:%S} UTC, retrying for up to {seconds / 60:.0f} min: {error}"
                 yield GangEvent(kind="note", text=text)
         time.sleep(PAUSE_SECONDS)
 

@@ -1,7 +1,7 @@
-"""Follows a gang of pods from wherever it is to its end: what lists say, what logs say, why it waits.
+"""Follows a gang of pods to its end: its state from lists, its events from logs, and why it waits.
 
-Nothing is written but what ends a gang that can never start, frees one from a dead server, or places it where nobody
-else does. A follower may die at any moment and another goes on; while the server is away, states say how old they are.
+It writes only to end a gang that can never start, to delete a pod of a dead server, and to place the gang if there is
+no placer. A follower may die at any time and another continues; while the API server is away, states have an age.
 """
 
 import time
@@ -34,14 +34,14 @@ from gangline.spec.gang.status import GangState
 _TICK_SECONDS = 0.2
 _PLACE_SECONDS = 0.5
 _STALE_SECONDS = 5.0
-"""Steps in which the age of a state grows: an outage is a few events, not thousands."""
+"""Granularity of the age of a state, so that an outage causes few events."""
 DRAIN_SECONDS = 20.0
-"""For the last lines of an ended gang."""
+"""Time limit for the last lines of an ended gang."""
 _UNDER_WAY = ("starting", "running")
 
 
 class KubernetesFollower:
-    """One pass over a gang."""
+    """Follows one gang to its end."""
 
     def __init__(
         self,
@@ -52,34 +52,34 @@ class KubernetesFollower:
         after: dict[int, int],
         place: Callable[[], object] | None,
     ) -> None:
-        """`place` moves waiting gangs on; None: somebody else does."""
+        """`place` runs one step of a placer; None: a placer serves the cluster."""
         self._api, self._facts, self._place = api, facts, place
         self._root = root
         self._podset: PodSet = root.podset()
-        self._told = PodEvents(after=after)
+        self._pod_events = PodEvents(after=after)
         self._streams = LogStreams(api)
         self._ends: dict[str, PodEnd] = {}
         collection, _, name = root.path.rpartition("/")
         self._roots = Informer(api, collection, fields=f"metadata.name={name}")
-        self._pods = Informer(api, pods_path(api), labels=f"{GANG}={name}", keep=trim_pod, seen=self._see)
+        self._pods = Informer(api, pods_path(api), labels=f"{GANG}={name}", keep=trim_pod, seen=self._record_end)
         self._waits = WaitReporter()
         self._admitted = KueueAdmission(api, facts=facts)
         self._status: GangStatus | None = None
-        self._trouble = ""
-        self._placed_at = float("-inf")
+        self._last_error = ""
+        self._placed_time = float("-inf")
 
     @property
     def ends(self) -> list[PodEnd]:
-        """Of all pods that it saw end."""
+        """Ends of all pods that were seen."""
         return list(self._ends.values())
 
     def events(self) -> Iterator[GangEvent]:
-        """Until the gang has ended, but for the end itself."""
+        """Events until the gang has ended, without the end itself."""
         self._roots.start()
         self._pods.start()
         try:
             yield from self._until_it_ends()
-            yield from self._last_words()
+            yield from self._final_events()
         finally:
             self._roots.stop()
             self._pods.stop()
@@ -95,23 +95,23 @@ class KubernetesFollower:
                 return
             if not self._is_listed:
                 continue
-            told = self._as_told(status)
-            if told != self._status:
-                yield self._told_state(told)
+            reported = self._with_pod_events(status)
+            if reported != self._status:
+                yield self._state_event(reported)
             if self._is_stale:
                 continue
-            yield from self._why(told)
-            yield from self._counted()
-            yield from self._bury()
-            yield from self._placed(status)
+            yield from self._waiting_events(reported)
+            yield from self._check_quota()
+            yield from self._delete_dead_pods()
+            yield from self._place_gang(status)
 
-    def _last_words(self) -> Iterator[GangEvent]:
-        patience = time.monotonic() + DRAIN_SECONDS
-        while not self._streams.is_drained and time.monotonic() < patience:
+    def _final_events(self) -> Iterator[GangEvent]:
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while not self._streams.is_drained and time.monotonic() < deadline:
             self._streams.keep_up(self._pods.objects())
             yield from self._lines(_TICK_SECONDS)
-        yield from self._told.flush(now=True)
-        yield self._told_state(replace(self._now(), state="ended"))
+        yield from self._pod_events.flush(now=True)
+        yield self._state_event(replace(self._now(), state="ended"))
 
     def _raise_errors(self) -> None:
         for informer in (self._roots, self._pods):
@@ -124,29 +124,29 @@ class KubernetesFollower:
                 self._root = Root(self._root.path, found)
         self._streams.keep_up(self._pods.objects())
 
-    def _see(self, pod: Object) -> None:
-        """A failing Job deletes its pods: their ends are noted as they pass."""
+    def _record_end(self, pod: Object) -> None:
+        """Record the end of a pod, as a failing Job deletes its pods."""
         end = pod_end(pod)
         if end is not None:
             self._ends[end.uid] = end
 
     def _lines(self, seconds: float) -> Iterator[GangEvent]:
         for line in self._streams.lines(seconds=seconds):
-            yield from self._told.take(line.text)
-        yield from self._told.flush()
+            yield from self._pod_events.take(line.text)
+        yield from self._pod_events.flush()
 
     def _now(self) -> GangStatus:
         pods = self._pods.objects()
         state = self._state_of(pods)
         given = self._root.servers or self._admitted.servers
         status = status_of(state, pods, self._podset, given=given)
-        is_told = len(self._told.statuses) == self._podset.num_nodes and state in ("starting", "running")
+        is_reported = len(self._pod_events.statuses) == self._podset.num_nodes and state in ("starting", "running")
         return replace(
             status,
-            joined=self._told.joined if is_told else status.joined,
-            ranks=self._told.world_size or status.ranks,
-            generation=max(status.generation, self._told.generation),
-            restarts=max(status.restarts, self._told.restarts),
+            joined=self._pod_events.joined if is_reported else status.joined,
+            ranks=self._pod_events.world_size or status.ranks,
+            generation=max(status.generation, self._pod_events.generation),
+            restarts=max(status.restarts, self._pod_events.restarts),
             waiting=self._waits.sentence if state in ("waiting", "starting") else "",
             stale_seconds=self._stale_seconds,
         )
@@ -158,27 +158,27 @@ class KubernetesFollower:
             return "stopping" if pods else "ended"
         return gang_state(self._root, pods, self._podset.num_nodes)
 
-    def _as_told(self, status: GangStatus) -> GangStatus:
-        """What pods alone do not tell: those whose ranks are done are not ready any more, and do not start."""
+    def _with_pod_events(self, status: GangStatus) -> GangStatus:
+        """`status` with what only the pods' logs show: pods whose ranks are done are stopping, not starting."""
         leaving = self._leaving(self._pods.objects())
         is_over = leaving == self._podset.num_nodes or (leaving and status.state == "starting")
         return replace(status, state="stopping", waiting="") if is_over and status.state in _UNDER_WAY else status
 
     def _leaving(self, pods: list[Object]) -> int:
-        """Nodes that are done; one whose pod was taken away is not: another pod goes on in its place."""
-        told = self._told.leaving
+        """Number of nodes that are done, without those whose pod was lost and will be replaced."""
+        reported = self._pod_events.leaving
         up = {
             node_rank(pod) for pod in pods if phase(pod) == "Succeeded" or (is_living(pod) and phase(pod) == "Running")
         }
-        return len(told & up)
+        return len(reported & up)
 
-    def _told_state(self, status: GangStatus) -> GangEvent:
+    def _state_event(self, status: GangStatus) -> GangEvent:
         self._status = status
         return GangEvent(kind="state", text=status.state, status=status)
 
     @property
     def _is_listed(self) -> bool:
-        """Before that, what is not seen may be there all the same."""
+        """Whether both lists were read; before that, a missing object may exist."""
         return self._roots.is_listed.is_set() and self._pods.is_listed.is_set()
 
     @property
@@ -190,27 +190,31 @@ class KubernetesFollower:
     def _is_stale(self) -> bool:
         return any(each.away_since is not None for each in (self._roots, self._pods))
 
-    def _why(self, status: GangStatus) -> Iterator[GangEvent]:
+    def _waiting_events(self, status: GangStatus) -> Iterator[GangEvent]:
         if status.state not in ("waiting", "starting"):
             self._waits.clear()
         elif self._waits.is_due:
-            yield from self._tried(self._look, "why it waits is not known")
+            yield from self._attempt(self._gather, "cannot read why it waits")
             if (waiting := self._waits.news()) is not None:
                 data = {"kind": waiting.kind, "holder": waiting.holder, "until": waiting.until, "raw": waiting.raw}
                 yield GangEvent(kind="waiting", text=waiting.sentence, data=data)
             if self._waits.is_hopeless:
-                yield from self._tried(partial(self._refuse, self._waits.sentence), "a gang that can never start stays")
+                yield from self._attempt(
+                    partial(self._refuse, self._waits.sentence), "cannot stop a gang that can never start"
+                )
 
-    def _counted(self) -> Iterator[GangEvent]:
-        """Stop a gang of Kueue whose pods may run where no quota counts them."""
+    def _check_quota(self) -> Iterator[GangEvent]:
+        """Stop a gang of Kueue whose pods may run outside their quota."""
         pods = self._pods.objects()
         if self._admitted.is_due(self._root, pods):
             look = partial(self._admitted.look, self._root, pods)
-            yield from self._tried(look, "whether its pods run where their quota counts is not known")
+            yield from self._attempt(look, "cannot check whether its pods run within their quota")
         if self._admitted.wrong:
-            yield from self._tried(partial(self._refuse, self._admitted.wrong), "a gang that must not run stays")
+            yield from self._attempt(
+                partial(self._refuse, self._admitted.wrong), "cannot stop a gang that must not run"
+            )
 
-    def _look(self) -> None:
+    def _gather(self) -> None:
         pods = self._pods.objects()
         seen = gather_evidence(self._api, self._root, pods, num_nodes=self._podset.num_nodes, facts=self._facts)
         self._waits.take(explain(seen))
@@ -219,30 +223,32 @@ class KubernetesFollower:
         reason = f"gang {self._podset.name} can never start: {why}"
         refuse_gang(self._api, self._root, exit_code=ConfigError.exit_code, reason=reason)
 
-    def _placed(self, status: GangStatus) -> Iterator[GangEvent]:
-        """Move it on where nobody else does."""
-        is_due = time.monotonic() - self._placed_at >= _PLACE_SECONDS
+    def _place_gang(self, status: GangStatus) -> Iterator[GangEvent]:
+        """Run the placer if no other one does."""
+        is_due = time.monotonic() - self._placed_time >= _PLACE_SECONDS
         if self._place is not None and is_due and status.state in ("waiting", "starting"):
-            self._placed_at = time.monotonic()
-            yield from self._tried(self._place, "it cannot be placed from here")
+            self._placed_time = time.monotonic()
+            yield from self._attempt(self._place, "cannot place it")
 
-    def _bury(self) -> Iterator[GangEvent]:
-        """Free the place of a pod whose server is dead: nobody else does, and no other pod is made before."""
+    def _delete_dead_pods(self) -> Iterator[GangEvent]:
+        """Delete pods of dead servers: only then their replacements are created."""
         for pod in self._pods.objects():
             marked = pod["metadata"].get("deletionTimestamp")
             if marked is None:
                 continue
-            late = datetime.now(UTC) - datetime.fromisoformat(marked)  # the mark lies at the end of its grace
+            late = datetime.now(UTC) - datetime.fromisoformat(marked)  # the timestamp is the end of its grace
             if late.total_seconds() > FORCE_SECONDS:
-                yield from self._tried(partial(fail_and_delete_pod, self._api, pod), "a pod of a dead server stays")
+                yield from self._attempt(
+                    partial(fail_and_delete_pod, self._api, pod), "cannot delete a pod of a dead server"
+                )
 
-    def _tried(self, act: Callable[[], object], trouble: str) -> Iterator[GangEvent]:
-        """Do it, again at the next look if the server is away; what forbids it is told once."""
+    def _attempt(self, act: Callable[[], object], failure: str) -> Iterator[GangEvent]:
+        """Call `act`; ignore an unavailable server, as the next look repeats it, and report any other error once."""
         try:
             act()
         except ApiUnavailable:
             return
         except GanglineError as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                yield GangEvent(kind="note", text=f"{trouble}: {error}")
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                yield GangEvent(kind="note", text=f"{failure}: {error}")

@@ -158,16 +158,16 @@ def follow_logs(
     nodes = {rank // podset.procs_per_node for rank in wanted}
     streams = LogStreams(api, since=_stamp(since_seconds))
     listed = float("-inf")
-    patience = float("inf")
+    deadline = float("inf")
     try:
-        while time.monotonic() < patience:
+        while time.monotonic() < deadline:
             if time.monotonic() - listed >= _LISTED_SECONDS:
                 listed = time.monotonic()
                 _keep_up(api, podset, nodes, streams)
-                if patience == float("inf") and has_ended():
-                    patience = time.monotonic() + DRAIN_SECONDS
+                if deadline == float("inf") and has_ended():
+                    deadline = time.monotonic() + DRAIN_SECONDS
             yield from _of_ranks((line.text for line in streams.lines(seconds=WAIT_SECONDS)), wanted)
-            if patience < float("inf") and streams.is_drained:
+            if deadline < float("inf") and streams.is_drained:
                 return
     finally:
         streams.stop()

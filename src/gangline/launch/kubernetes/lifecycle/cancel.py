@@ -1,4 +1,4 @@
-"""Cancels a gang: its final state is written first, then its root is deleted with all that it owns."""
+"""Cancels a gang: writes its final state, then deletes its root with everything that it owns."""
 
 import time
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from gangline.launch.kubernetes.lifecycle.final_state import FinalState, close_f
 from gangline.launch.kubernetes.objects.labels import CANCELLED, DISRUPTION
 from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, pod_end
 from gangline.launch.kubernetes.state.pods import is_over, list_pods, pods_path
-from gangline.launch.kubernetes.state.roots import Root, RootKind, deletion_options, find_root
+from gangline.launch.kubernetes.state.roots import Root, RootKind, deletion_propagation, find_root
 from gangline.spec.gang.status import GangEnd
 
 POLL_SECONDS = 0.25
 FORCE_SECONDS = 120.0
-"""What a pod may take beyond its grace before it is deleted by force: its server is dead."""
+"""How long a pod may outlive its grace before it is deleted by force, as its server is dead."""
 _NOW_SECONDS = 1
-"""Grace of a stop that saves nothing: the kubelet still confirms that the container is gone."""
+"""Grace of a stop without a checkpoint; the kubelet still confirms the end of the container."""
 
 
 def cancel_gang(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...], *, reason: str, save: bool) -> None:
-    """As the launcher's protocol says. Again, it goes on where the first one was lost."""
+    """As the launcher's protocol says; a repeated call continues one that was interrupted."""
     root = find_root(api, name, kinds)
     if root is None:
         PodDeletion(api, name, save=save).wait()
@@ -37,63 +37,65 @@ def refuse_gang(api: KubernetesApi, root: Root, *, exit_code: int, reason: str) 
 
 
 def end_gang(api: KubernetesApi, root: Root, end: GangEnd, *, save: bool) -> FinalState:
-    """Write `end` down, delete the root, and wait until neither it nor a pod is listed.
+    """Write `end` as the final state, delete the root, and wait until it and its pods are gone.
 
     Args:
         api: Of the gang.
-        root: By its uid: a later root of that name is left alone.
-        end: What `collect` answers from now on; what its pods still say of time and generations is added.
-        save: Give ranks their grace to save in.
+        root: Deleted by uid, so a later root of the same name is not affected.
+        end: Result of `collect` from now on; time and generations of its pods are added.
+        save: Give ranks their grace, to save a checkpoint.
     """
     kept = FinalState(uid=root.uid, podset=root.podset(), end=end, is_closed=False)
     kept = write_final_state(api, kept, now=datetime.now(UTC))
     makers = PodOwners(api, root)
-    api.delete(root.path, uid=root.uid, propagation=deletion_options(root.path))
+    api.delete(root.path, uid=root.uid, propagation=deletion_propagation(root.path))
     leaving = PodDeletion(api, kept.podset.name, save=save)
     leaving.wait()
     _wait_for_makers(makers, leaving)
-    return close_final_state(api, kept.podset.name, lambda told: combine_ends(told, leaving.ends.values())) or kept
+    return close_final_state(api, kept.podset.name, lambda end: combine_ends(end, leaving.ends.values())) or kept
 
 
 @dataclass
 class PodDeletion:
-    """The pods of a gang whose root is going, until none is listed."""
+    """Deletes the pods of a gang whose root is being deleted."""
 
     api: KubernetesApi
     name: str
     save: bool
     ends: dict[str, PodEnd] = field(default_factory=dict)
-    """By uid, as they were seen."""
-    _told: set[str] = field(default_factory=set)
+    """Ends of the pods that were seen, by uid."""
+    _deleted: set[str] = field(default_factory=set)
 
     def wait(self) -> None:
-        """Raises `CapacityError` where pods do not even go by force."""
+        """Wait until no pod is listed. Raises `CapacityError` if pods outlive a forced delete."""
         started = time.monotonic()
         while pods := list_pods(self.api, self.name):
             for pod in pods:
                 end = pod_end(pod)
                 if end is not None:
                     self.ends[end.uid] = end
-                self._tell(pod)
+                self._delete_once(pod)
             self._force(pods, time.monotonic() - started)
             time.sleep(POLL_SECONDS)
 
-    def _tell(self, pod: Object) -> None:
-        """Delete each pod once: the garbage collector would, a little later and with all its grace."""
+    def _delete_once(self, pod: Object) -> None:
+        """Delete each pod once, before the garbage collector does so with its full grace."""
         uid = pod["metadata"]["uid"]
-        if uid not in self._told and not (self.save and "deletionTimestamp" in pod["metadata"]):
-            self._told.add(uid)
+        if uid not in self._deleted and not (self.save and "deletionTimestamp" in pod["metadata"]):
+            self._deleted.add(uid)
             _delete_pod(self.api, pod, grace_seconds=None if self.save else _NOW_SECONDS)
 
     def _force(self, pods: list[Object], waited: float) -> None:
-        patience = max(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0) for pod in pods) + FORCE_SECONDS
-        if waited < patience:
+        timeout = max(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0) for pod in pods) + FORCE_SECONDS
+        if waited < timeout:
             return
         for pod in pods:
             _delete_pod(self.api, pod, grace_seconds=0)
-        if waited > patience + FORCE_SECONDS:
+        if waited > timeout + FORCE_SECONDS:
             names = ", ".join(pod["metadata"]["name"] for pod in pods[:8])
-            raise CapacityError(f"gang {self.name}: pods do not go, not even by force: {names}; see their finalizers")
+            raise CapacityError(
+                f"gang {self.name}: pods still exist after a forced delete: {names}; see their finalizers"
+            )
 
 
 def _delete_pod(api: KubernetesApi, pod: Object, *, grace_seconds: int | None) -> None:
@@ -101,11 +103,11 @@ def _delete_pod(api: KubernetesApi, pod: Object, *, grace_seconds: int | None) -
 
 
 def fail_and_delete_pod(api: KubernetesApi, pod: Object) -> None:
-    """Forget a pod whose server is dead, so that another is made in its place.
+    """Mark a pod of a dead server as failed and delete it, so that its Job creates a replacement.
 
-    Under `podReplacementPolicy: Failed` the controller waits for it to fail, which takes a kubelet: a force delete
-    alone leaves it, held by its finalizer. So it is told to have failed, and not by its own fault. Should it run
-    after all, the generation of the next one fences it.
+    Under `podReplacementPolicy: Failed` the controller waits until the pod has failed, which only a kubelet reports: a
+    forced delete alone leaves the pod to its finalizer. The condition says that the platform took it. If its
+    processes still run, the generation of the replacement fences them.
     """
     if not is_over(pod):
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -121,17 +123,17 @@ def fail_and_delete_pod(api: KubernetesApi, pod: Object) -> None:
 
 
 class PodOwners:
-    """The root, and what it made that makes pods: told from those of a later gang of that name by their owners."""
+    """The root and the objects below it that create pods, distinguished by uid from a later gang of that name."""
 
     def __init__(self, api: KubernetesApi, root: Root) -> None:
         self._api, self._paths, self._uids = api, root.lineage, {root.uid}
-        self.left()
+        self.remaining()
 
-    def left(self) -> list[str]:
-        """Paths at which one still stands."""
-        return [path for path in self._paths if self._stands(path)]
+    def remaining(self) -> list[str]:
+        """Paths of those that still exist."""
+        return [path for path in self._paths if self._exists(path)]
 
-    def _stands(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         metadata = (self._api.get(path) or {}).get("metadata") or {}
         owners = {each["uid"] for each in metadata.get("ownerReferences") or ()}
         if not self._uids & {metadata.get("uid"), *owners}:
@@ -141,11 +143,11 @@ class PodOwners:
 
 
 def _wait_for_makers(makers: PodOwners, leaving: PodDeletion) -> None:
-    """They may stay until the last pod is gone; what they made meanwhile goes like the others."""
-    patience = time.monotonic() + FORCE_SECONDS
-    while left := makers.left():
-        if time.monotonic() > patience:
-            raise CapacityError(f"{left[0]} is deleted and does not go; see its finalizers")
+    """Wait until the owners are gone; pods that they created in the meantime are deleted, too."""
+    deadline = time.monotonic() + FORCE_SECONDS
+    while left := makers.remaining():
+        if time.monotonic() > deadline:
+            raise CapacityError(f"{left[0]} was deleted but still exists; see its finalizers")
         leaving.wait()
         time.sleep(POLL_SECONDS)
 

@@ -81,7 +81,9 @@ def _read(api: KubernetesApi, name: str, found: Object) -> FinalState:
         FINAL_STATE not in (found["metadata"].get("labels") or {})
         or not {"uid", "podset", "end", "closed"} <= data.keys()
     ):
-        raise IntegrityError(f"{final_state_path(api, name)} holds no end of a gang; delete it, or choose another name")
+        raise IntegrityError(
+            f"{final_state_path(api, name)} is not the final state of a gang; delete it, or choose another name"
+        )
     return FinalState(
         uid=data["uid"],
         podset=PodSet.from_json(data["podset"]),
@@ -152,8 +154,8 @@ def _failed_job_of(api: KubernetesApi, root: Root) -> Root:
 def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]) -> FinalState | None:
     """Final state of a gang whose root has just been deleted; written here if its deleter does not."""
     podset = root.podset()
-    patience = time.monotonic() + _CLOSING_SECONDS
-    while time.monotonic() < patience:
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while time.monotonic() < deadline:
         kept = read_final_state(api, podset.name)
         if kept is not None and kept.is_closed:
             return kept
@@ -161,7 +163,7 @@ def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]
     ends = list(seen)
     lost = FinalState(uid=root.uid, podset=podset, end=gang_end(root, ends), is_closed=False)
     write_final_state(api, lost, now=datetime.now(UTC))
-    return close_final_state(api, podset.name, lambda told: combine_ends(told, ends))
+    return close_final_state(api, podset.name, lambda end: combine_ends(end, ends))
 
 
 def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
@@ -175,7 +177,7 @@ def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
         return kept
     if list_pods(api, name):
         raise StillRunning(f"gang {name} is stopping; follow it, or cancel it again")
-    return close_final_state(api, name, lambda told: told)
+    return close_final_state(api, name, lambda end: end)
 
 
 def _revoke_secret(api: KubernetesApi, root: Root) -> None:

@@ -1,4 +1,4 @@
-"""Creates a gang's objects in writes of which each leaves a state that the next submit completes.
+"""Creates a gang's objects; after every single write the next submit can complete the rest.
 
 The root comes first, suspended and in no queue: it holds nothing. Then come the objects that belong to it, each created
 with the root as its owner, so that deleting the root deletes them. One last write makes the root runnable.
@@ -27,16 +27,16 @@ from gangline.launch.kubernetes.objects.labels import secret_name
 from gangline.launch.kubernetes.objects.render import Rendered, owned, owner_patch
 from gangline.launch.kubernetes.objects.service_and_secret import secret, secrets_path
 from gangline.launch.kubernetes.state.roots import Root, RootKind, find_root, require_same_podset
-from gangline.launch.protocol import Gang, demand_equal
+from gangline.launch.protocol import Gang, require_equal
 from gangline.spec.gang.podset import PodSet
 
 POLL_SECONDS = 0.5
 ATTEMPTS = 8
 """Creations whose answer is lost, or that another submitter wins, in a row."""
 _RUNTIME_SECONDS = 10.0
-"""How long Trainer's webhook may not know a runtime that was just made."""
+"""How long Trainer's webhook may not know a runtime that was just created."""
 _LEAVING_SECONDS = 120.0
-"""Beyond its grace, how long an earlier gang of the name may take to go."""
+"""How long the deletion of an earlier gang of the name may outlast its grace."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class Submitter:
 
     def submit(self, podset: PodSet) -> Gang:
         """As the launcher's protocol says."""
-        found = self._standing(podset)
+        found = self._existing(podset)
         if isinstance(found, Gang):
             return found
         adopted = found is not None
@@ -60,32 +60,32 @@ class Submitter:
             self._complete(podset, rendered, root)
         return Gang(name=podset.name, uid=root.uid, podset=podset.digest, adopted=adopted)
 
-    def _standing(self, podset: PodSet) -> Root | Gang | None:
-        """What has the name: a root that is equal, or the end that an earlier one left."""
+    def _existing(self, podset: PodSet) -> Root | Gang | None:
+        """What exists under the name: a root with the same PodSet, or the final state of an earlier one."""
         root = self._wait_while_leaving(podset)
         if root is not None:
             require_same_podset(root, podset)
             return root
-        kept = read_final_state(self.api, podset.name)  # after the root: whoever deletes one writes this before
+        kept = read_final_state(self.api, podset.name)  # read after the root, as it is written before a root is deleted
         if kept is None:
             return None
-        demand_equal(kept.podset, podset)
+        require_equal(kept.podset, podset)
         return Gang(name=podset.name, uid=kept.uid, podset=podset.digest, adopted=True)
 
     def _wait_while_leaving(self, podset: PodSet) -> Root | None:
-        patience = time.monotonic() + podset.grace_seconds + _LEAVING_SECONDS
+        deadline = time.monotonic() + podset.grace_seconds + _LEAVING_SECONDS
         while (root := find_root(self.api, podset.name, self.kinds)) is not None and root.is_being_deleted:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 since = root.object["metadata"]["deletionTimestamp"]
                 raise CapacityError(
-                    f"gang {podset.name}: an earlier one is being deleted since {since} and does not go;"
-                    f" see what holds it: kubectl -n {self.api.namespace} get pods -l gangline/gang={podset.name}"
+                    f"gang {podset.name}: an earlier gang of this name is being deleted since {since} and still exists;"
+                    f" to see its pods: kubectl -n {self.api.namespace} get pods -l gangline/gang={podset.name}"
                 )
             time.sleep(POLL_SECONDS)
         return root
 
     def _create(self, podset: PodSet, rendered: Rendered) -> Root:
-        """Raises `CapacityError` when the name is taken and free by turns."""
+        """Create the root, or adopt one that another submitter created. Raises `CapacityError` if both keep failing."""
         for path, body in rendered.before:
             self._put(path, body)
         for _ in range(ATTEMPTS):
@@ -98,16 +98,17 @@ class Submitter:
                 require_same_podset(root, podset)
                 return root
         raise CapacityError(
-            f"gang {podset.name}: {ATTEMPTS} times its root was asked for and none stood; the API server loses writes"
+            f"gang {podset.name}: {ATTEMPTS} times its root was created and not found afterwards;"
+            " the API server loses writes"
         )
 
     def _create_root(self, rendered: Rendered) -> Object:
-        patience = time.monotonic() + _RUNTIME_SECONDS
+        deadline = time.monotonic() + _RUNTIME_SECONDS
         while True:
             try:
                 return self.api.create(rendered.root_path, rendered.root)
             except ApiRejected as error:
-                if "must be created before" not in str(error) or time.monotonic() > patience:
+                if "must be created before" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_SECONDS)
 
@@ -119,11 +120,11 @@ class Submitter:
             put_secret(self.api, root, values)
         for path, body in rendered.around:
             self._put(path, owned(body, root.object))
-        # the uid: a root that was deleted and made again meanwhile is another submitter's
+        # with the uid: a root that was deleted and created again belongs to another submitter
         self.api.patch(root.path, _merged({"metadata": {"uid": root.uid}}, rendered.release))
 
     def _put(self, path: str, body: Object) -> None:
-        """Create, or give what stands there the same content."""
+        """Create the object, or patch the existing one to the same content."""
         try:
             self.api.create(path, body)
         except (ApiConflict, ApiUnavailable):
@@ -132,7 +133,7 @@ class Submitter:
 
 
 def _is_released(root: Root, release: Mapping[str, object]) -> bool:
-    """Was the last write done? What a scheduler wrote since (suspended again, a later mark) does not count."""
+    """Whether the last write was done; what a scheduler has changed since does not count."""
     marks = [(part, name) for part in ("annotations", "labels") for name in _marks(release, part)]
     metadata = root.object["metadata"]
     if marks:
@@ -147,7 +148,7 @@ def _marks(release: Mapping[str, object], part: str) -> Mapping[str, object]:
 
 
 def _merged(left: Object, right: Mapping[str, object]) -> Object:
-    """`right` laid over `left`, dictionaries within dictionaries."""
+    """`left` updated with `right`, recursively."""
     result = dict(left)
     for key, value in right.items():
         below = result.get(key)
@@ -156,11 +157,11 @@ def _merged(left: Object, right: Mapping[str, object]) -> Object:
 
 
 def put_secret(api: KubernetesApi, root: Root, values: Mapping[str, bytes]) -> None:
-    """Give the gang these values, whether it has its Secret already or not."""
+    """Create or replace the Secret of the gang with these values."""
     body = owned(secret(root.podset(), values, job=root.job), root.object)
     path = secrets_path(api.namespace)
     try:
         api.create(path, body)
-    except (ApiConflict, ApiQuotaExceeded, ApiUnavailable):  # what is there already counts in no quota once more
+    except (ApiConflict, ApiQuotaExceeded, ApiUnavailable):  # an existing one may be reported as a full quota
         if api.replace(f"{path}/{secret_name(root.job)}", body) is None:
             raise

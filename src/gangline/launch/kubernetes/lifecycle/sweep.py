@@ -9,7 +9,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.lifecycle.final_state import FINAL_STATE, final_state_path
 from gangline.launch.kubernetes.objects.labels import END, GANG, RUN, collection_path
 from gangline.launch.kubernetes.state.pods import pods_path
-from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, deletion_options
+from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, deletion_propagation
 from gangline.launch.protocol import Life, SweepResult
 
 
@@ -31,7 +31,7 @@ class _Found:
 def sweep_gangs(
     api: KubernetesApi, *, facts: ClusterFacts, now: datetime, life: Callable[[str], Life]
 ) -> list[SweepResult]:
-    """One answer a gang. Of a run that is `unknown` only goes what is past its own hard end."""
+    """One result per gang. Gangs of an `unknown` run are deleted only after their own latest end."""
     gangs: dict[str, list[_Found]] = {}
     for found in _everything(api, facts):
         gangs.setdefault(found.gang, []).append(found)
@@ -47,11 +47,11 @@ def sweep_gangs(
 
 
 def _everything(api: KubernetesApi, facts: ClusterFacts) -> Iterable[_Found]:
-    """Roots first: they take along what they own. What follows is listed for roots that died unnoticed."""
+    """Objects of gangs: roots first, which own the others; the rest is listed for roots that are already gone."""
     namespace = api.namespace
     for kind in (TRAINJOB, JOBSET, JOB):
         if kind is JOB or (facts.jobset if kind is JOBSET else facts.trainer is not None):
-            # whoever has an owner goes with it: JobSets of a TrainJob, Jobs of a JobSet
+            # objects with an owner are deleted with it: JobSets of a TrainJob, Jobs of a JobSet
             yield from (each for each in _list(api, kind.path(namespace), GANG) if not _is_owned(each.object))
     if facts.trainer is not None:
         yield from _list(api, RUNTIME.path(namespace), GANG)
@@ -62,7 +62,7 @@ def _everything(api: KubernetesApi, facts: ClusterFacts) -> Iterable[_Found]:
 
 
 def _unowned(api: KubernetesApi, path: str, label: str = GANG) -> Iterable[_Found]:
-    """Left behind, where this account may look: what has an owner goes with it."""
+    """Objects without an owner; empty if this account may not list them."""
     try:
         return [each for each in _list(api, path, label) if not _is_owned(each.object)]
     except ApiForbidden:
@@ -93,4 +93,4 @@ def _is_over(found: _Found, life: Life, now: datetime) -> bool:
 
 
 def _delete(api: KubernetesApi, found: _Found) -> bool:
-    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation=deletion_options(found.path))
+    return api.delete(found.path, uid=found.object["metadata"]["uid"], propagation=deletion_propagation(found.path))

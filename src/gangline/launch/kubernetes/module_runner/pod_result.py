@@ -1,4 +1,4 @@
-"""From a submitted Job to the end of its pod and the result of its module. Reads; changes nothing."""
+"""Waits for the pod of a module and reads its result. Writes nothing."""
 
 import time
 
@@ -26,20 +26,20 @@ from gangline.units import format_bytes
 
 _POLL_SECONDS = 0.25
 START_SECONDS = 600.0
-"""In which a pod has a server and its image."""
+"""Time limit for a pod to get a server and its image."""
 _FETCH_SECONDS = 600.0
-"""Beyond the time of its module: fetching, and ending."""
+"""Time in addition to that of the module, to fetch the bundle and to end."""
 _READS, _READ_SECONDS = 5, 1.0
-"""How often, and how far apart, a log is read whose end the kubelet has not written yet."""
+"""Attempts, and the pause between them, to read a log whose end the kubelet has not written yet."""
 
 
 def await_end(api: KubernetesApi, podset: PodSet, *, facts: ClusterFacts, seconds: float) -> Object:
-    """The pod, once it is over.
+    """Wait until the pod has ended, and return it.
 
     Raises:
-        CapacityError: It did not start in time; the message says what it waited for.
+        CapacityError: It did not start in time; the message says why.
         ConfigError: It can never start.
-        StorageError: It was taken away, or does not end.
+        StorageError: It was deleted, or does not end.
     """
     began, waits = time.monotonic(), WaitReporter()
     started: float | None = None
@@ -51,19 +51,19 @@ def await_end(api: KubernetesApi, podset: PodSet, *, facts: ClusterFacts, second
         if started is None and any(map(_has_started, pods)):
             started = now
         if root is None or root.outcome is not None or (started is not None and not pods):
-            raise StorageError(f"the pod {podset.name} for model code was taken away{_why(root)}; run again")
+            raise StorageError(f"the pod {podset.name} for model code was deleted{_why(root)}; run again")
         if started is None:
             _wait(api, root, pods, facts, waits, has_time=now - began < START_SECONDS)
         elif now - started > seconds + _FETCH_SECONDS:
-            raise StorageError(f"the pod {podset.name} for model code does not end; run again")
+            raise StorageError(f"the pod {podset.name} for model code did not end in time; run again")
         time.sleep(_POLL_SECONDS)
 
 
 def read_result(api: KubernetesApi, pod: Object, *, memory_bytes: float) -> ModuleResult:
-    """What its module answered.
+    """The result of the module.
 
     Raises:
-        StorageError: It ended before the module did; of a bundle that was not fetched the error that this gave.
+        StorageError: The pod was evicted before the module ended, or the bundle could not be fetched.
     """
     ended = _terminated(pod, "containerStatuses", CONTAINER)
     if ended is None or (pod.get("status") or {}).get("reason"):
@@ -78,14 +78,14 @@ def read_result(api: KubernetesApi, pod: Object, *, memory_bytes: float) -> Modu
     if ended.get("reason") == "OOMKilled":
         said = f"its pod ran out of memory, {format_bytes(memory_bytes)}; pod.memory_bytes in site.toml gives it more"
         return ModuleResult(exit_code=SIGKILL_CODE, stdout=b"", stderr=said.encode())
-    said = f"its pod ended with code {ended.get('exitCode')} and no answer: {ended.get('message') or 'no message'}"
+    said = f"its pod ended with code {ended.get('exitCode')} and no result: {ended.get('message') or 'no message'}"
     return ModuleResult(exit_code=int(ended.get("exitCode") or 1), stdout=b"", stderr=said.encode())
 
 
 def _wait(
     api: KubernetesApi, root: Root, pods: list[Object], facts: ClusterFacts, waits: WaitReporter, *, has_time: bool
 ) -> None:
-    """Raises where it is no use to wait on."""
+    """Update the waiting reason; raises if waiting is pointless."""
     if waits.is_due or not has_time:
         waits.take(explain(gather_evidence(api, root, pods, num_nodes=1, facts=facts)))
     if waits.is_hopeless:
@@ -104,18 +104,18 @@ def _cut_short(pod: Object) -> GanglineError:
     if fetched is not None and fetched.get("exitCode"):
         said = str(fetched.get("message") or "").strip().splitlines() or [f"exit {fetched['exitCode']}"]
         if fetched["exitCode"] in (StorageError.exit_code, IntegrityError.exit_code):
-            return error_for(fetched["exitCode"])(f"the pod for model code could not begin: {said[-1][:500]}")
+            return error_for(fetched["exitCode"])(f"the pod for model code could not start: {said[-1][:500]}")
         image = pod["spec"]["containers"][0]["image"]
         return ConfigError(
-            f"the pod for model code could not begin: {said[-1][:500]}; wanted {image} with this version of gangline"
+            f"the pod for model code could not start: {said[-1][:500]}; wanted {image} with this version of gangline"
         )
     status = pod.get("status") or {}
     why = " ".join(str(status[name]) for name in ("reason", "message") if status.get(name)) or "no reason was given"
-    return StorageError(f"the pod for model code was taken from its server: {why}; run again")
+    return StorageError(f"the pod for model code was evicted from its server: {why}; run again")
 
 
 def _has_started(pod: Object) -> bool:
-    """On a server, with its image there: its first container runs, or ran."""
+    """Whether its first container runs or ran, so that server and image are there."""
     states = (each.get("state") or {} for each in (pod.get("status") or {}).get("initContainerStatuses") or ())
     return any(state.get("running") or state.get("terminated") for state in states)
 

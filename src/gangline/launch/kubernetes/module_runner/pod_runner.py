@@ -29,7 +29,7 @@ from gangline.launch.kubernetes.objects.labels import END, ROLE, rfc3339
 from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER, USER
 from gangline.launch.kubernetes.objects.render import Rendered, render_as
 from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
-from gangline.launch.kubernetes.state.roots import JOB, deletion_options
+from gangline.launch.kubernetes.state.roots import JOB, deletion_propagation
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleResult
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES, CALL, CODE, FILES, CodeBundle, ModuleCall
@@ -37,17 +37,17 @@ from gangline.spec.gang.podset import PodSet, Resources
 from gangline.storage.objects.protocol import ObjectStore, Upload
 
 BUNDLE = "bundle"
-"""Name of the secret, and of its file."""
+"""Name of the secret and of its file."""
 COMMAND = ("python", "-m", "gangline.keeper.transfer.one_shot_pod")
 _KEPT_SECONDS = 60
-"""How long a Job that ended stays where its driver died."""
+"""How long an ended Job is kept if its driver died."""
 _ENVIRONMENT = {
     "GANGLINE_HOME": HOME, "HOME": HOME, "LOGNAME": USER, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"
 }  # fmt: skip
 
 
 def render_module_pod(context: RenderContext) -> Rendered:
-    """Of a PodSet of one node, whose `deadline_seconds` are those of the module."""
+    """Objects for a PodSet of one node, whose `deadline_seconds` are those of the module."""
     rendered = render_as("job", context)
     root = rendered.root
     spec = root["spec"]
@@ -83,7 +83,7 @@ def _env(values: dict[str, str]) -> list[Object]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwningRun:
-    """The run that model code runs for, and what its pods are made from."""
+    """The run for which model code runs, and the image of its pods."""
 
     run: str
     project: str
@@ -94,13 +94,13 @@ class OwningRun:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRunner:
-    """Implements `Runner` with a pod; nothing of the cluster is asked before the first job."""
+    """Implements `ModuleRunner` with a pod; sends no request before the first job."""
 
     connect: Callable[[], KubernetesApi]
     store: ObjectStore
-    """As this driver reaches it."""
+    """Store as this driver reaches it."""
     pods_store: Callable[[], ObjectStore]
-    """The same one as pods reach it; raises ConfigError where they do not."""
+    """The same store as pods reach it; raises `ConfigError` if they cannot."""
     whose: OwningRun
     launch: LaunchTable
     pod: PodTable
@@ -108,13 +108,13 @@ class PodRunner:
     def run(self, job: ModuleJob) -> ModuleResult:
         """As the protocol says, and raises:
 
-        ConfigError: There is no image, no store that pods reach, or the cluster refuses such a pod.
+        ConfigError: There is no image, pods reach no store, or the cluster refuses such a pod.
         CapacityError: No server has room for it.
         """
         if self.whose.image is None:
             raise ConfigError(
                 "model code runs in a pod here, and pods need an image; set registry.base in site.toml (gangline"
-                " doctor --cluster tells more), or install bubblewrap where gangline runs: then it runs there"
+                " doctor --cluster tells more), or install bubblewrap where gangline runs, and it runs there"
             )
         name = f"{self.whose.run}-{token_hex(3)[:5]}"
         key, pods_store, api = f"{BUNDLES}{name}.tar", self.pods_store(), self.connect()
@@ -147,11 +147,11 @@ class PodRunner:
         finally:
             with suppress(GanglineError):  # its Job ends by itself, and goes then
                 path = JOB.path(api.namespace, podset.name)
-                api.delete(path, propagation=deletion_options(path))
+                api.delete(path, propagation=deletion_propagation(path))
                 PodDeletion(api, podset.name, save=False).wait()
 
     def _podset(self, name: str, job: ModuleJob, store: str) -> PodSet:
-        """What one rank gets on its host, and memory for the files twice: weights are opened, and a model is built."""
+        """PodSet with the resources of one rank, and twice the size of the files as additional memory."""
         memory = round(self.pod.memory_bytes) + 2 * _size_bytes(job)
         return PodSet(
             name=name, run=self.whose.run, project=self.whose.project, commit=self.whose.commit, procs_per_node=1,
@@ -165,7 +165,7 @@ _PART_BYTES = 16 * 2**20
 
 
 def _put_bundle(store: ObjectStore, key: str, job: ModuleJob) -> str:
-    """Write it; returns its digest.
+    """Write the bundle of `job` to the store; returns its SHA-256.
 
     Raises:
         IntegrityError: A folder holds links or devices.
@@ -186,12 +186,12 @@ def _put_bundle(store: ObjectStore, key: str, job: ModuleJob) -> str:
 
 
 def _size_bytes(job: ModuleJob) -> int:
-    """Of the files that it is given."""
+    """Total size of the files of the job."""
     return sum(len(data) if isinstance(data, bytes) else _size(data) for data in job.files.values())
 
 
 class _Parts:
-    """What tarfile writes to, in blocks of `bufsize`."""
+    """File object for tarfile that uploads each block of `bufsize` as a part."""
 
     def __init__(self, upload: Upload) -> None:
         self._upload, self.digest = upload, hashlib.sha256()

@@ -58,7 +58,9 @@ def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
     if wanted is None:
         raise ConfigError(f"launch.queue: wanted the name of a queue, found none; this namespace has {known}")
     if wanted not in facts.queues:
-        raise ConfigError(f"launch.queue: wanted a LocalQueue {wanted}, found no such one; this namespace has {known}")
+        raise ConfigError(
+            f"launch.queue: wanted a LocalQueue {wanted}, found no queue of that name; this namespace has {known}"
+        )
     return wanted
 
 

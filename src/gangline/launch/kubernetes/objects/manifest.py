@@ -1,4 +1,4 @@
-"""Manifest of a gang: its objects as one YAML stream for people and `kubectl apply`, without values of secrets."""
+"""Manifest of a gang: its objects as one YAML stream for reading and `kubectl apply`, without values of secrets."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,14 +16,14 @@ from gangline.sanitize import visible
 
 
 def render_yaml(kind: RootName, context: RenderContext) -> str:
-    """In the order of creation, the root as its last write leaves it.
+    """Objects in the order of creation; the root as after its last write.
 
     Args:
         kind: Of the root.
-        context: Of the gang; what the cluster serves is not asked.
+        context: Of the gang; the facts about the cluster are not used to choose the root.
 
     Raises:
-        ConfigError: Something of it cannot be said to a cluster.
+        ConfigError: The gang cannot be expressed as objects.
     """
     rendered = render_as(kind, context)
     return _heading(kind, context) + to_yaml(in_order(rendered))
@@ -35,13 +35,13 @@ def render_runtime_yaml(context: RenderContext, name: str) -> str:
 
 
 def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
-    """Let the API server judge every object as if it were created; nothing is.
+    """Let the API server validate every object as for a creation; nothing is created.
 
-    What has the name already was judged when it was made. A TrainJob whose runtime would be made with it cannot be
-    tried: Trainer's webhook wants that to exist.
+    Objects that exist are skipped. A TrainJob with its own runtime cannot be validated, as Trainer's webhook requires
+    the runtime to exist.
 
     Raises:
-        ApiRejected: It would not take one, in its own words.
+        ApiRejected: The server refuses an object; the message is the server's own.
     """
     rendered = render_as(kind, context)
     root = () if rendered.before else ((rendered.root_path, rendered.root),)
@@ -51,7 +51,7 @@ def dry_run(api: KubernetesApi, kind: RootName, context: RenderContext) -> None:
 
 
 def in_order(rendered: Rendered) -> list[Object]:
-    """What a submit leaves behind, but for owners, which have a uid only on a server."""
+    """The objects after a submit, without owner references, whose uids only the server knows."""
     before = [thing for _, thing in rendered.before]
     around = [thing for _, thing in rendered.around]
     return [*before, merge(rendered.root, rendered.release), *around]
@@ -71,10 +71,10 @@ def merge(thing: Any, patch: Any) -> Any:
 
 
 def to_yaml(objects: Iterable[Object]) -> str:
-    """Fields in the order of the objects, nothing by reference; reading it gives the objects again.
+    """YAML with fields in their order and without aliases; parsing it gives the objects again.
 
-    Other letters than ASCII are left as they are, unless one is invisible: YAML takes U+0085 for the end of a line, and
-    a terminal obeys others.
+    Characters outside ASCII are kept unless one is invisible: YAML reads U+0085 as the end of a line, and terminals
+    interpret others.
     """
     many = list(objects)
     text = _dump(many, allow_unicode=True)

@@ -184,8 +184,8 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
         return launch.route
     if podset.queue and not facts.kueue:
         raise ConfigError(
-            f"launch.queue: wanted queue {podset.queue}, found no Kueue on this cluster, so nobody serves queues; leave"
-            " launch.queue out and our placer starts gangs whole"
+            f"launch.queue: wanted queue {podset.queue}, found no Kueue on this cluster, so there are no queues; leave"
+            " launch.queue out, and the placer of gangline starts the gang"
         )
     if podset.queue or (facts.topologies and facts.queues):
         return "kueue"

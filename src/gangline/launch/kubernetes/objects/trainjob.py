@@ -125,7 +125,7 @@ def shared_runtime(context: RenderContext, runtime: str) -> Object:
 
 
 def _brought(template: Object) -> Object:
-    """Grace at its most: keepers leave after that of their own gang."""
+    """The fields of a shared runtime, with the longest grace; keepers stop after that of their own gang."""
     (container,) = template["spec"]["containers"]
     return {
         "spec": {name: value for name, value in template["spec"].items() if name in _BROUGHT}
@@ -147,13 +147,13 @@ def _demand_sayable(context: RenderContext, runtime: str, spelling: TrainerSpell
     if unsaid:
         raise ConfigError(
             f"gang {context.podset.name} under ClusterTrainingRuntime {runtime}: wanted {', '.join(unsaid)}, found a"
-            f" Trainer whose TrainJobs cannot say it ({spelling}); leave launch.runtime out of site.toml, so that every"
-            ' gang has a runtime of its own, or set launch.launcher = "job"'
+            f" Trainer whose TrainJobs cannot override it ({spelling}); leave launch.runtime out of site.toml, so that"
+            ' every gang has a runtime of its own, or set launch.launcher = "job"'
         )
 
 
 def _trainer(context: RenderContext, template: Object) -> Object:
-    """Without PET_*, which a `torch` policy of the runtime sets itself."""
+    """`spec.trainer` without PET_*, which a `torch` policy of the runtime sets."""
     (container,) = template["spec"]["containers"]
     return {
         "image": container["image"],
@@ -165,7 +165,7 @@ def _trainer(context: RenderContext, template: Object) -> Object:
 
 
 def _said(spelling: TrainerSpelling, template: Object) -> Object:
-    """The entry of the list that the spelling names."""
+    """The override in the given spelling."""
     (container,) = template["spec"]["containers"]
     spec = {name: value for name, value in template["spec"].items() if name in _SPEC[spelling]}
     spec["containers"] = [{name: container[name] for name in _CONTAINER[spelling]}]

@@ -1,7 +1,7 @@
 """Request of a gang for servers, read from its root: number of pods, their resources, where they may run.
 
-Requests, selector and tolerations are those of the pod template that will run, not of the PodSet: a site renders more
-into it than the PodSet says. Number, pool, priority and an earlier placement come from the PodSet.
+Requests, selector and tolerations come from the pod template, into which a site renders more than the PodSet has.
+Number, pool, priority and an earlier placement come from the PodSet.
 """
 
 from collections.abc import Mapping

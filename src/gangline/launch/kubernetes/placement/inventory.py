@@ -1,7 +1,7 @@
-"""What a cluster has for gangs, as the planner reads it: equal nodes, whose number is that of the pods that fit.
+"""Inventory of a cluster for the planner: the number of equal pods that fit, and the devices of each.
 
-It counts what could be free, not what is: pods that jobs made will end, all others stay. When to start is the placer's
-business. Where this account may not list nodes, the quota of its namespace answers, else the site file; `origin` says.
+It counts what can become free, not what is free: pods of Jobs will end, all others stay. If this account may not list
+nodes, the inventory comes from the quota of its namespace, else from the site file; `origin` says which.
 """
 
 import math
@@ -30,22 +30,22 @@ _BF16_SINCE = 8
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """GPUs of one server, as one pod may take them."""
+    """GPUs of one server that one pod may use, and how many such pods fit."""
 
     devices: Devices
     pods: int
 
 
 def read_inventory(api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTable] | None = None) -> Inventory:
-    """What gangs of pods like `pod` can have on the cluster.
+    """What gangs of pods like `pod` can use on the cluster.
 
     Args:
-        api: Its account needs to list nodes; without pods of others the answer counts as if they were gone.
+        api: Its account needs to list nodes; without a right on pods the servers count as empty.
         pod: The site's `[pod]`.
-        gpu: The site's `[gpu]`, for what no label says.
+        gpu: The site's `[gpu]`, for facts that no label gives.
 
     Raises:
-        ConfigError: No server takes even one pod; each reason is named.
+        ConfigError: No server fits a pod; the message gives the reason of each.
     """
     try:
         servers = read_servers(api)
@@ -69,7 +69,7 @@ def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
 
 
 def _tolerations(pod: PodTable) -> list[Object]:
-    """Of the taints that the site's pods bear."""
+    """Tolerations of the site's pods."""
     return [{"key": key, "operator": "Exists"} for key in pod.tolerate]
 
 
@@ -89,7 +89,7 @@ def _lasting(server: ServerFacts) -> dict[str, int]:
 
 
 def _kinds(servers: Iterable[ServerFacts], pod: PodTable) -> dict[str, list[_Found]]:
-    """Servers that take a pod with GPUs, by the GPUs' name."""
+    """Servers that fit a pod with GPUs, by the name of the GPUs."""
     kinds: dict[str, list[_Found]] = {}
     for server in servers:
         lasting = _lasting(server)
@@ -114,7 +114,7 @@ def _devices(labels: Mapping[str, str], number: int) -> Devices:
 
 
 def _weight(kind: Sequence[_Found]) -> tuple[int, int, str]:
-    """All its GPUs, then their memory: the kind that most can be trained on."""
+    """Sort key: number of GPUs, then their memory."""
     first = kind[0].devices
     return sum(each.pods * each.devices.count for each in kind), first.memory_bytes or 0, first.name
 
@@ -132,7 +132,7 @@ def _of_gpus(kind: Sequence[_Found], pod: PodTable, origin: str) -> Inventory:
 
 
 def _of_cores(num_nodes: int, pod: PodTable, origin: str) -> Inventory:
-    """A rank counts as one core, whatever share of cores the site gives it: the planner starts one a core."""
+    """A rank counts as one core, whatever `pod.cpus` is: the planner starts one rank per core."""
     ranks = pod.procs or 1
     return Inventory(num_nodes=num_nodes, cores=ranks, memory_bytes=int(ranks * pod.memory_bytes), origin=origin)
 
@@ -155,7 +155,7 @@ def _nothing_fits(servers: Sequence[ServerFacts], pod: PodTable, need: Amounts) 
 
 
 def _from_quota(api: KubernetesApi, pod: PodTable, gpu: Mapping[str, GpuTable], denied: ApiForbidden) -> Inventory:
-    """The namespace's tightest quota, whoever uses it now; without one, what the site file tells of its GPUs."""
+    """Inventory from the tightest quota of the namespace, used or not; without one, from `[gpu]` of the site."""
     quotas = api.items(f"/api/v1/namespaces/{api.namespace}/resourcequotas")[0]
     hard = _tightest((quota.get("spec") or {}).get("hard") or {} for quota in quotas)
     kind, table = next(iter(gpu.items()), ("", None))
@@ -168,14 +168,14 @@ def _from_quota(api: KubernetesApi, pod: PodTable, gpu: Mapping[str, GpuTable], 
     fits = num_fitting(hard, _limited(_pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
     if not fits:
         raise ConfigError(
-            f"wanted to know what the cluster has, found neither a right to list nodes nor a quota with room in "
+            f"wanted the resources of the cluster, found neither a right to list nodes nor a quota with room in "
             f"namespace {api.namespace} ({denied}); bind gangline-reader, or state [gpu] in site.toml"
         ) from denied
     return _of_cores(fits, pod, "quota")
 
 
 def _tightest(quotas: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Amounts that all quotas allow, by the resource's own name."""
+    """Amounts that all quotas allow, by resource."""
     least: dict[str, int] = {}
     for hard in quotas:
         for key, text in hard.items():

@@ -1,7 +1,7 @@
-"""Admission of a gang by Kueue: the Workload of its root, and the servers and quota that it assigns. Reads only.
+"""Admission of a gang by Kueue: the Workload of its root, and the servers and quota assigned to it. Reads only.
 
-Where Kueue knows a topology it names the server of each pod, in node-rank order; and it names the flavors on whose
-quota the pods count, whose labels they all select. `KueueAdmission` follows this for one gang.
+With a topology, Kueue names the server of each pod, in node-rank order. It also names the flavors on whose quota the
+pods count; the pods must select the labels of these flavors. `KueueAdmission` follows this for one gang.
 """
 
 import time
@@ -59,11 +59,13 @@ def assignment(workload: Object) -> Placement | None:
 
     None before its admission, or if it names no servers.
     """
-    told = next((each["topologyAssignment"] for each in _assigned(workload) if each.get("topologyAssignment")), None)
-    if told is None or told["levels"][-1:] != [HOSTNAME]:
+    assigned = next(
+        (each["topologyAssignment"] for each in _assigned(workload) if each.get("topologyAssignment")), None
+    )
+    if assigned is None or assigned["levels"][-1:] != [HOSTNAME]:
         return None
-    servers = tuple(_server(values) for values, count in _domains(told) for _ in range(count))
-    return Placement(servers=servers, devices_per_server=0, labels=tuple(told["levels"])) if servers else None
+    servers = tuple(_server(values) for values, count in _domains(assigned) for _ in range(count))
+    return Placement(servers=servers, devices_per_server=0, labels=tuple(assigned["levels"])) if servers else None
 
 
 def off_flavor(pods: Iterable[Object], labels: Mapping[str, str]) -> str:
@@ -74,7 +76,7 @@ def off_flavor(pods: Iterable[Object], labels: Mapping[str, str]) -> str:
         if lacking:
             return (
                 f"pod {pod['metadata']['name']}: wanted the node selector {lacking} of its flavor, found "
-                f'{selector or "none"}; this Kueue does not speak to this Trainer: launch.launcher = "job" works'
+                f'{selector or "none"}; this Kueue does not support this Trainer; launch.launcher = "job" works'
             )
     return ""
 
@@ -83,11 +85,11 @@ def _assigned(workload: Object) -> list[Any]:
     return ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
 
 
-def _domains(told: Mapping[str, Any]) -> Iterator[tuple[list[str], int]]:
+def _domains(assigned: Mapping[str, Any]) -> Iterator[tuple[list[str], int]]:
     """(value of each level, pods) of each domain, from either form."""
-    for domain in told.get("domains") or ():
+    for domain in assigned.get("domains") or ():
         yield list(domain["values"]), int(domain["count"])
-    for part in told.get("slices") or ():
+    for part in assigned.get("slices") or ():
         number = int(part["domainCount"])
         levels = [_values(each, number) for each in part["valuesPerLevel"]]
         counts = part["podCounts"]
@@ -96,10 +98,10 @@ def _domains(told: Mapping[str, Any]) -> Iterator[tuple[list[str], int]]:
             yield [values[place] for values in levels], int(pods[place])
 
 
-def _values(told: Mapping[str, Any], number: int) -> list[str]:
-    if "universal" in told:
-        return [str(told["universal"])] * number
-    each = told["individual"]
+def _values(assigned: Mapping[str, Any], number: int) -> list[str]:
+    if "universal" in assigned:
+        return [str(assigned["universal"])] * number
+    each = assigned["individual"]
     return [f"{each.get('prefix', '')}{root}{each.get('suffix', '')}" for root in each["roots"]]
 
 

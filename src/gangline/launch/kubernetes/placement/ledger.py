@@ -1,11 +1,13 @@
-"""The ledger: which servers are promised to which gang. It is what makes two placers safe; a lease only saves work.
+"""Ledger of reservations: which servers are reserved for which gang. It makes several placers safe.
 
-One ConfigMap a pool, a key a gang. A placer reads it **before** nodes, pods and roots, and writes it by
-compare-and-set: of a promise that was dropped before the read the gang is gone, or suspended, in what is read after; a
-promise made since refuses the write. So no server is promised twice, whatever placers are alive, slow or dead.
+There is one ConfigMap per pool, with one key per gang. A placer reads it **before** nodes, pods and roots, and writes
+it by compare-and-set. If a reservation was removed before the read, what is read later shows its gang as ended or
+suspended; if one was added since the read, the write is refused. So no server is reserved twice, whether other placers
+run, are slow or have died.
 
-Namespaces whose gangs share servers share a ledger, in one of them or elsewhere. A key without a dot is a gang of the
-ledger's own namespace, `NAMESPACE.GANG` one of another; a placer changes the promises of its own namespace alone.
+Namespaces whose gangs share servers share a ledger, in one of them or in another namespace. A key without a dot is a
+gang of the ledger's own namespace, `NAMESPACE.GANG` one of another; a placer changes only reservations of its own
+namespace.
 """
 
 import json
@@ -20,29 +22,29 @@ from gangline.spec.codec import canonical, from_json
 from gangline.units import format_bytes
 
 _MOST_BYTES = 1_000_000
-"""Of all keys and values; a ConfigMap takes 1,048,576."""
+"""Limit of all keys and values; that of a ConfigMap is 1,048,576."""
 _LABELS = {MANAGED_BY: "gangline", ROLE: "ledger"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reservation:
-    """Servers of one gang, from before its first pod until its root is gone or ended."""
+    """Servers of one gang, reserved before its first pod until its root has ended or was deleted."""
 
     schema: int = 1
     uid: str
-    """Of the root: another root of that name has no promise."""
+    """Uid of the root; another root of the same name has no reservation."""
     servers: tuple[str, ...]
-    """In node-rank order; a name comes as often as it takes pods."""
+    """In node-rank order; a server is repeated for each of its pods."""
     leaving: tuple[str, ...] = ()
-    """Servers of pods that were moved while their gates are closed: held, as a slower placer may send them there."""
+    """Former servers of moved pods whose gates are closed; kept, as a slower placer may still bind them there."""
     need: dict[str, int]
-    """Of one pod, in the scheduler's units."""
+    """Requests of one pod, in the scheduler's units."""
     since: str
     """RFC 3339."""
     by: str = ""
-    """Which placer, for people."""
+    """Name of the placer, for diagnosis."""
     whole: bool = False
-    """All its pods were bound once: a pod that is missing since then is replaced, the others run on."""
+    """All its pods were bound once; a pod lost later is replaced while the others run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +53,13 @@ class PlacementLedger:
 
     pool: str = ""
     namespace: str = ""
-    """Where it lies."""
+    """Namespace of its ConfigMap."""
     version: str | None = None
-    """Resource version it was read at; None: there is no such object yet."""
+    """Resource version as read; None: the ConfigMap does not exist yet."""
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
-    """Of the placer's own namespace, by gang."""
+    """Reservations of the placer's own namespace, by gang."""
     others: Mapping[str, Reservation] = field(default_factory=dict)
-    """Of other namespaces, by `NAMESPACE.GANG`."""
+    """Reservations of other namespaces, by `NAMESPACE.GANG`."""
 
     def with_reservation(self, gang: str, reservation: Reservation) -> "PlacementLedger":
         """A copy with this reservation; nothing is written."""
@@ -74,7 +76,7 @@ class PlacementLedger:
         *,
         counts: Callable[[str, Reservation], bool] = lambda *_: True,
     ) -> dict[str, dict[str, int]]:
-        """By server: promised, but not yet requested by pods that are bound there.
+        """Amounts by server that are reserved but not yet requested by bound pods.
 
         Args:
             bound: Requests of the pods of (gang, server) that are bound; gangs of other namespaces as in `others`.
@@ -99,7 +101,7 @@ def _ledger_name(pool: str = "") -> str:
 
 
 def read_ledger(api: KubernetesApi, pool: str = "", *, namespace: str | None = None) -> PlacementLedger:
-    """The ledger of `pool` as it stands in `namespace`, by default that of the gangs; an absent one is empty.
+    """Ledger of `pool` in `namespace` (None: that of the gangs); empty if it does not exist.
 
     Raises:
         IntegrityError: Somebody else wrote into it; nothing is placed until it is removed, which loses nothing.
@@ -122,12 +124,12 @@ def read_ledger(api: KubernetesApi, pool: str = "", *, namespace: str | None = N
 
 
 def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger:
-    """Write `ledger` where it still stands as it was read; the answer is the one to go on with.
+    """Write `ledger` if it was not changed since it was read; returns it with its new version.
 
     Raises:
-        ApiConflict: Another placer was first: read all anew.
+        ApiConflict: Another placer was first: read everything again.
         CapacityError: It would be larger than an object may be.
-        ApiUnavailable: Whether it was written is not known: read all anew.
+        ApiUnavailable: It is unknown whether it was written: read everything again.
     """
     body = _object(ledger, of=api.namespace)
     if ledger.version is None:
@@ -136,7 +138,7 @@ def write_ledger(api: KubernetesApi, ledger: PlacementLedger) -> PlacementLedger
         answer = api.replace(ledger_path(ledger.namespace, ledger.pool), body)
         if answer is None:
             raise ApiConflict(
-                f"{_ledger_name(ledger.pool)} was deleted since it was read; it is written anew at the next step"
+                f"{_ledger_name(ledger.pool)} was deleted since it was read; the next step writes it again"
             )
         written = answer
     return replace(ledger, version=written["metadata"]["resourceVersion"])
@@ -166,8 +168,9 @@ def _read(gang: str, text: str, namespace: str, pool: str) -> Reservation:
         _demand(all(amount >= 0 for amount in reservation.need.values()), "amounts of at least 0", reservation.need)
     except (IntegrityError, RecursionError) as error:
         raise IntegrityError(
-            f"{_ledger_name(pool)}, key {gang}: {error}; nothing is placed while it stands: `kubectl delete configmap "
-            f"{_ledger_name(pool)} -n {namespace}`, then the placer writes it anew from the gangs that run"
+            f"{_ledger_name(pool)}, key {gang}: {error}; no gang of its pool is placed until it is repaired: run "
+            f"`kubectl delete configmap {_ledger_name(pool)} -n {namespace}`, and the placer rebuilds it from the "
+            "running gangs"
         ) from error
     return reservation
 

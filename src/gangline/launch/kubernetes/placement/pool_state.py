@@ -1,4 +1,4 @@
-"""One pool of servers at one moment: what is free on each after all running pods and all reservations."""
+"""Snapshot of one pool of servers: what is free on each after all running pods and all reservations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gangline.launch.kubernetes.state.pods import is_over, pods_path
 from gangline.spec.gang.podset import PlacedServer
 
 _NEW_SECONDS = 120.0
-"""A promise of another namespace counts so long before its pods are there: its placer unsuspends it next."""
+"""How long a new reservation of another namespace counts although it has no pods yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,11 +25,11 @@ class PoolState:
 
     servers: Mapping[str, ServerFacts]
     bound: Mapping[tuple[str, str], Amounts]
-    """Requests of the pods of (gang, server) that are bound there; a gang of another namespace as `NAMESPACE.GANG`."""
+    """Requests of bound pods by (gang, server); a gang of another namespace is `NAMESPACE.GANG`."""
     living: frozenset[str] | None
     """Gangs of other namespaces that have pods; None: this account may not list them."""
     at: datetime
-    """When it was read."""
+    """Time of the read."""
 
     def capacities(
         self, request: GangRequest, ledger: PlacementLedger, *, refused: Mapping[str, str] | None = None
@@ -41,18 +41,18 @@ class PoolState:
         )
 
     def where(self, name: str) -> PlacedServer:
-        """A server that is gone hangs nowhere."""
+        """Position of a server in the network; without group and block if it is gone."""
         found = self.servers.get(name)
         return PlacedServer(name=name, group=found.group, block=found.block) if found else PlacedServer(name=name)
 
     def counts(self, gang: str, reservation: Reservation) -> bool:
-        """Whether a promise of another namespace still holds: its own placer may drop it late, or never."""
+        """Whether a reservation of another namespace still counts; its own placer may remove it late or never."""
         is_new = not reservation.whole and (self.at - read_time(reservation.since)).total_seconds() < _NEW_SECONDS
         return is_new or self.living is None or gang in self.living
 
 
 def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState:
-    """The servers of `pool` beside the pods of everybody.
+    """Servers of `pool`, with the pods of all namespaces if this account may list them.
 
     Raises:
         ApiForbidden: This account may not list nodes.
@@ -71,7 +71,7 @@ def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState
 def _gangs(
     pods: list[Object], hosts: Mapping[str, str], *, namespace: str
 ) -> tuple[dict[tuple[str, str], Amounts], frozenset[str]]:
-    """What their bound pods request, by gang and server; and those of other namespaces that have pods at all."""
+    """Requests of bound pods by gang and server, and the gangs of other namespaces that have pods."""
     bound: dict[tuple[str, str], Amounts] = {}
     living = set()
     for pod in pods:

@@ -1,7 +1,7 @@
 """Release of a placed gang: from its unsuspended root until all pods run, and the replacement of lost pods.
 
-Pods wait behind their gates until all exist; then all gates open at once. A gang that is not complete in time gives
-back every server. Once it was complete, nothing here stops it: a lost pod is replaced, the others run on.
+Pods wait behind their gates until all exist; then all gates open at once. A gang that is not complete in time releases
+all its servers. Once it was complete, it is not stopped here: a lost pod is replaced while the others run.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,20 @@ from gangline.launch.kubernetes.placement.server_selection import select_replace
 from gangline.spec.codec import canonical
 
 BINDING_SECONDS = 60.0
-"""For all pods of a gang to exist, and for all to be bound once their gates are open."""
+"""Time limit for all pods of a gang to exist, and for all to be bound after their gates are opened."""
 BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 15.0, 300.0
 
 
 def advance_release(context: CycleContext, gang: QueuedGang) -> None:
-    """The next write of a gang that is not suspended, where one is due."""
+    """Do the next write of a gang that is not suspended, if one is due."""
     pods = context.pods(gang)
     reservation = context.ledger.reservations.get(gang.name) or _restore_reservation(context, gang, pods)
     if reservation is None and any(is_bound(pod) for pod in pods.living.values()):
         context.set_waiting_reason(gang, "some of its pods run, and no server has room for the others")
     elif reservation is None:
-        context.write_root(gang, {WAITS: "it was started without servers, and waits for them again"}, suspend=True)
+        context.write_root(
+            gang, {WAITS: "it was resumed without reserved servers and is suspended again"}, suspend=True
+        )
         context.add_event(gang, "suspended")
     elif missing := pods.missing(gang.request.num_pods):
         _await_pods(context, gang, pods, missing)
@@ -46,7 +48,7 @@ def advance_release(context: CycleContext, gang: QueuedGang) -> None:
 
 
 def _restore_reservation(context: CycleContext, gang: QueuedGang, pods: GangPods) -> Reservation | None:
-    """The promise that its root tells of, where its pods are bound or still find room: the ledger was lost."""
+    """Reservation from the annotations of its root, after a loss of the ledger; None: its pods have no room."""
     servers = gang.root.servers
     since = gang.root.annotations.get(PLACED)
     if since is None or len(servers) != gang.request.num_pods:
@@ -62,7 +64,7 @@ def _restore_reservation(context: CycleContext, gang: QueuedGang, pods: GangPods
 
 
 def _await_pods(context: CycleContext, gang: QueuedGang, pods: GangPods, missing: int) -> None:
-    """Once gates were open all had been there: a pod that is missing then was lost, and is made again."""
+    """Abort a gang whose pods were not created in time; after gates were opened, a missing pod is replaced instead."""
     if not pods.were_let_go and _has_timed_out(context, gang.root.annotations.get(PLACED)):
         there = gang.request.num_pods - missing
         _abort(context, gang, {}, f"only {there} of {gang.request.num_pods} pods were made in {BINDING_SECONDS:.0f} s")
@@ -81,7 +83,7 @@ def _await_binding(context: CycleContext, gang: QueuedGang, reservation: Reserva
 
 
 def _abort(context: CycleContext, gang: QueuedGang, servers: Mapping[str, str], why: str) -> None:
-    """Its pods vanish with the suspending; the promise is dropped once they have."""
+    """Suspend the gang, which deletes its pods; its reservation is removed once they are gone."""
     times = (gang.refusal.times if gang.refusal else 0) + 1
     seconds = min(BACKOFF_SECONDS * 2 ** min(times - 1, 10), MOST_BACKOFF_SECONDS)
     refusal = Refusal(
@@ -90,7 +92,7 @@ def _abort(context: CycleContext, gang: QueuedGang, servers: Mapping[str, str], 
         until=(context.now + timedelta(seconds=seconds)).isoformat(),
         servers=context.rejecting_servers(gang) | dict(servers),
     )
-    sentence = f"{why}; all its servers are free again, next try in {seconds:.0f} s"
+    sentence = f"{why}; its servers are released, next try in {seconds:.0f} s"
     context.write_root(gang, {REFUSED: canonical(refusal).decode(), WAITS: sentence}, suspend=True)
     context.add_event(gang, "refused", sentence=sentence)
 
@@ -111,9 +113,9 @@ def _open_gates(context: CycleContext, gang: QueuedGang, reservation: Reservatio
 def _replace(
     context: CycleContext, gang: QueuedGang, reservation: Reservation, pods: GangPods
 ) -> tuple[Reservation, dict[int, Object]]:
-    """Servers for the pods that came back: the old ones where they can, and no other rank moves.
+    """Servers for replaced pods: the former ones if they have room; no other rank moves.
 
-    A server that is left stays promised until no gate is closed: a slower placer may send the pod there yet.
+    A server that a pod leaves stays reserved until no gate is closed, as a slower placer may still bind the pod there.
     """
     found: dict[int, Object] = {}
     moved = reservation
@@ -140,7 +142,7 @@ def _replace(
 
 
 def _server_for(context: CycleContext, gang: QueuedGang, reservation: Reservation, rank: int) -> str | None:
-    """Beside the servers of all other ranks, those included that come back, too."""
+    """Server for the pod of `rank`, given those of all other ranks; None: none has room."""
     kept = (*reservation.servers[:rank], *reservation.servers[rank + 1 :])
     others = context.ledger.without([gang.name])
     if kept:
@@ -159,7 +161,7 @@ def _moved(reservation: Reservation, rank: int, server: str) -> Reservation:
 
 
 def _as_they_are(reservation: Reservation, pods: GangPods) -> Reservation:
-    """With all gates open, each pod is where it was sent to, by whichever placer was first."""
+    """The reservation with the servers that the pods select, once all gates are open."""
     servers = list(reservation.servers)
     for rank, pod in pods.living.items():
         sent = (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME)
@@ -186,5 +188,5 @@ def _annotation(pod: Object, name: str) -> str | None:
 def _scheduler_message(pod: Object) -> str:
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return str(each.get("message") or each.get("reason") or "the scheduler does not say why")
-    return "the scheduler does not say why"
+            return str(each.get("message") or each.get("reason") or "the scheduler gives no reason")
+    return "the scheduler gives no reason"

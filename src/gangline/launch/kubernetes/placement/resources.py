@@ -17,14 +17,14 @@ _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LONGEST = 64
-"""Characters of a quantity; servers write far fewer."""
+"""Maximum length of a quantity; servers write far shorter ones."""
 
 
 def parse_quantity(text: str | float) -> Fraction:
-    """The exact value of `text`; JSON has small ones as plain numbers.
+    """The exact value of `text`; JSON has small quantities as numbers.
 
     Raises:
-        ConfigError: It is no quantity.
+        ConfigError: It is not a quantity.
     """
     written = str(text)
     matched = _FORM.fullmatch(written) if len(written) <= _LONGEST else None
@@ -40,7 +40,7 @@ def parse_quantity(text: str | float) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def to_scheduler_units(resource: str, text: str | float) -> int:
-    """Units of `resource` that the scheduler counts: thousandths of a core for `cpu`, whole ones of all else."""
+    """`text` in the scheduler's units, rounded up: thousandths of a core for `cpu`, else whole units."""
     value = parse_quantity(text)
     return -((-value * 1000) // 1) if resource == "cpu" else -(-value // 1)
 
@@ -56,7 +56,7 @@ def read_amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def pod_needs(spec: Object) -> dict[str, int]:
-    """What the scheduler sets aside for a pod: the larger of its start and its run, its overhead, one place.
+    """What the scheduler reserves for a pod: the maximum of its init and run phase, its overhead, and one pod.
 
     Sidecars (init containers that restart) stay; the other init containers run one by one beside those before them.
     """
@@ -77,7 +77,7 @@ def add(left: Amounts, right: Amounts) -> dict[str, int]:
 
 
 def subtract(left: Amounts, right: Amounts) -> dict[str, int]:
-    """May fall below zero: a server can be promised more than it has."""
+    """Difference by resource; negative if a server has less than is reserved on it."""
     return add(left, {name: -amount for name, amount in right.items()})
 
 

@@ -1,17 +1,17 @@
-"""One pass over the marked gangs of one pool, from what was read to what is written.
+"""One pass over the queued gangs of one pool: decides from what was read, and writes.
 
-    the root is      the ledger has      then
-    gone, ended      a promise           drop it, once no pod of it can be bound any more
-    suspended        nothing             its turn? choose servers, promise them, unsuspend
-    suspended        a promise           never unsuspended under it: unsuspend
-                                         else it was suspended again: drop it, once its pods are gone
-    runs             nothing             promise anew what its root says it has; else suspend it
-    runs             a promise           `tend`: all pods there, open their gates; not in time, suspend it
-    runs             a whole promise     `tend`: a gated pod is a replacement, its old server or the nearest
+    root             ledger              action
+    gone, ended      reservation         remove it, once none of its pods can be bound any more
+    suspended        none                at its turn: choose servers, reserve them, resume the root
+    suspended        reservation         not resumed under it yet: resume
+                                         suspended again: remove it, once its pods are gone
+    running          none                restore the reservation that the root names, else suspend
+    running          reservation         `release`: once all pods exist, open their gates; after a timeout, suspend
+    running          whole reservation   `release`: a gated pod is a replacement, for its old server or the nearest
 
-A promise comes before the unsuspending, the suspending before the drop: whoever dies in between leaves a line of this
-table, which the next pass completes. And nobody who is slow can open a gate of a promise that was dropped, as there is
-no gate left.
+The reservation is written before the root is resumed, and the root is suspended before the reservation is removed. So
+a placer that dies in between leaves a row of this table, which the next pass completes. A slow placer cannot open the
+gate of a removed reservation, as there is no such gate left.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,15 +29,15 @@ from gangline.launch.kubernetes.placement.server_selection import NoPlacement, S
 from gangline.launch.kubernetes.state.pods import is_living, list_pods, pods_path
 
 _TURN_SECONDS = 600.0
-"""Gangs that fit overtake one that does not, until it has waited this long."""
+"""Gangs that fit may start before one that does not, until that one has waited this long."""
 _NAMED_HOLDERS = 3
 
 
 def run_scheduling_cycle(context: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSelector) -> None:
-    """Place `gangs`, which are those of the pool of `context` in their order, read after its ledger.
+    """Place `gangs`: those of the pool of `context` in queue order, read after its ledger.
 
     Raises:
-        ApiConflict: Another placer was first: what it did is seen at the next step.
+        ApiConflict: Another placer was first; the next step sees its changes.
     """
     _drop_ended(context, gangs)
     running = [gang for gang in gangs if not gang.root.is_suspended]
@@ -52,7 +52,7 @@ def run_scheduling_cycle(context: CycleContext, gangs: Sequence[QueuedGang], cho
 
 @contextmanager
 def _isolated(context: CycleContext, gang: QueuedGang) -> Iterator[None]:
-    """What the server refuses to one gang, or finds no room in the ledger, stops no other."""
+    """Turn an error of one gang into its waiting reason, so that it does not stop other gangs."""
     try:
         yield
     except ApiConflict:
@@ -70,7 +70,7 @@ def _drop_ended(context: CycleContext, gangs: Iterable[QueuedGang]) -> None:
 
 
 def _may_be_bound(pod: Object) -> bool:
-    """A slow placer may still open its gate; what is bound counts by its requests."""
+    """Whether a slow placer may still open its gate; a bound pod counts by its requests."""
     return is_living(pod) and not is_bound(pod)
 
 
@@ -80,7 +80,7 @@ def _is_in_transition(context: CycleContext, gang: QueuedGang) -> bool:
 
 
 def _with_pending_pods(context: CycleContext) -> set[str]:
-    """Replacements of whole gangs wait behind their gates, and gated pods are pending."""
+    """Gangs with pending pods, which include replacements behind closed gates."""
     labels = f"{MANAGED_BY}=gangline"
     pending = context.api.items(pods_path(context.api), labels=labels, fields="status.phase=Pending", bare=True)
     return {(pod["metadata"].get("labels") or {}).get(GANG, "") for pod in pending[0]}
@@ -100,9 +100,7 @@ def _start(context: CycleContext, gangs: Sequence[QueuedGang], choose: ServerSel
             if reservation is not None:
                 _complete(context, gang, reservation)
             elif blocking_gang and _is_due(context, gang):
-                context.set_waiting_reason(
-                    gang, f"waits its turn behind {blocking_gang}, for which servers are kept free"
-                )
+                context.set_waiting_reason(gang, f"waits behind {blocking_gang}, for which servers are kept free")
             elif _is_due(context, gang):
                 why = _place(context, gang, choose)
                 if why is None:
@@ -138,10 +136,10 @@ def _unsuspend(context: CycleContext, gang: QueuedGang, reservation: Reservation
 
 
 def _holders(context: CycleContext) -> str:
-    """Who holds most servers of the pool, largest first; of other namespaces their number alone."""
+    """The gangs that hold most servers of the pool; of other namespaces only the number of servers."""
     held = {name: len(set(reservation.servers)) for name, reservation in context.ledger.reservations.items()}
     largest = sorted(held, key=lambda name: (-held[name], name))[:_NAMED_HOLDERS]
-    told = [f"{name} holds {_servers(held[name])}" for name in largest]
+    parts = [f"{name} holds {_servers(held[name])}" for name in largest]
     others = [
         reservation
         for gang, reservation in context.ledger.others.items()
@@ -149,8 +147,8 @@ def _holders(context: CycleContext) -> str:
     ]
     if others:
         number = len({server for reservation in others for server in reservation.servers})
-        told.append(f"{_servers(number)} promised to other namespaces")
-    return f"; {', '.join(told)}" if told else ""
+        parts.append(f"{_servers(number)} reserved for other namespaces")
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def _servers(number: int) -> str:

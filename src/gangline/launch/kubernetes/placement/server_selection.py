@@ -19,15 +19,15 @@ from gangline.spec.gang.podset import PlacedServer, Placement
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerCapacity:
-    """How many pods of one gang a server takes."""
+    """Number of pods of one gang that fit on a server."""
 
     server: ServerFacts
     pods: int
     """Now."""
     pods_empty: int
-    """If no gang and no job were there."""
+    """If no gang and no Job ran there."""
     refuses: str = ""
-    """Why it takes none, whatever is free."""
+    """Why it accepts none, whatever is free."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +36,9 @@ class NoPlacement:
 
     sentence: str
     fits: int
-    """Pods that would find room now."""
+    """Number of pods that would fit now."""
     never: bool = False
-    """Even the empty servers have too little room."""
+    """They would not fit on empty servers either."""
 
 
 ServerSelector = Callable[[Sequence[ServerCapacity], GangRequest], Placement | NoPlacement]
@@ -62,7 +62,7 @@ def select_servers(capacities: Sequence[ServerCapacity], request: GangRequest) -
 
 
 def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer) -> PlacedServer | None:
-    """Where the pod of `lost` goes: back, else to its group, else to its block, else anywhere; None: nowhere."""
+    """Server for the pod of `lost`: the same one, else of its group, its block, or any; None: none has room."""
 
     def distance(capacity: ServerCapacity) -> tuple[bool, bool, bool, tuple[object, ...]]:
         each = capacity.server
@@ -73,14 +73,14 @@ def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer)
 
 
 def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequest) -> NoPlacement:
-    """What is missing, as a part of a sentence."""
+    """Why there is no placement, with the number of pods that fit."""
     fits = sum(group.pods for group in _groups(capacities, request.tile))
     empty = sum(capacity.pods_empty // request.tile * request.tile for capacity in capacities)
     never = sum(capacity.pods_empty for capacity in capacities) < request.num_pods
     asks = f"{request.num_pods} pods of {_need_text(request)}"
     of_pool = f" of pool {request.pool}" if request.pool else ""
     if never:
-        sentence = f"{asks} never fit: {_count(empty, 'pod')} would, were all servers{of_pool} empty"
+        sentence = f"{asks} never fit: {_count(empty, 'pod')} would fit if all servers{of_pool} were empty"
         return NoPlacement(sentence=sentence, fits=fits, never=True)
     there = f"{_count(len(capacities), 'server')}{of_pool}"
     return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(capacities)}", fits=fits)
@@ -103,7 +103,7 @@ def _as_asked(capacities: Sequence[ServerCapacity], request: GangRequest) -> Pla
     for name in dict.fromkeys(request.servers):
         number, capacity = request.servers.count(name), by_name.get(name)
         if capacity is None:
-            return NoPlacement(sentence=f"its plan names server {name}, which is not there", fits=0)
+            return NoPlacement(sentence=f"its plan names server {name}, which does not exist", fits=0)
         if capacity.pods < number:
             reason = capacity.refuses or f"has room for {capacity.pods} of {number} pods of {_need_text(request)}"
             return NoPlacement(sentence=f"its plan names server {name}, which {reason}", fits=0)

@@ -1,6 +1,6 @@
-"""The servers of a cluster as placement sees them: nodes, and what the pods of everybody leave free on each.
+"""Servers of a cluster for placement: nodes, and what the pods of all namespaces leave free on each.
 
-One server is one node, called by its host name label, because that is what a pod can be bound to.
+A server is a node, named by its host name label, because pods are bound by that label.
 """
 
 from collections import Counter
@@ -23,24 +23,24 @@ class ServerFacts:
     """One server as the placer and the inventory read it."""
 
     name: str
-    """Its host name label."""
+    """Value of its host name label."""
     node: str
     """Name of its node object."""
     group: str = ""
     block: str = ""
     source_labels: tuple[str, ...] = ()
-    """Labels that group and block were read from."""
+    """Labels from which group and block were read."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] = ()
     allocatable: Amounts = field(default_factory=dict)
     free: Amounts = field(default_factory=dict)
-    """Allocatable, less the requests of all pods bound there."""
+    """Allocatable minus the requests of all bound pods."""
     permanent: Amounts = field(default_factory=dict)
-    """Requests of the pods that no job made: they will not go away by themselves."""
+    """Requests of the pods without a Job, which do not end by themselves."""
     unusable_reason: str = ""
-    """Why nothing at all can be placed there; empty: something can."""
+    """Why no pod at all can be placed there; empty: some can."""
     are_pods_known: bool = True
-    """False: this account may not list everybody's pods, `free` is all that is allocatable."""
+    """False: this account may not list all pods, so `free` equals `allocatable`."""
 
     @property
     def pool(self) -> str:
@@ -64,7 +64,7 @@ def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
 
 
 def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[ServerFacts, ...]:
-    """Servers of these nodes beside these pods; None: nobody may see the pods."""
+    """Servers of these nodes with the requests of `pods`; None: this account may not list pods."""
     requested, permanent = _requests(pods or ())
     locations = locate(_node_labels(node) for node in nodes)
     duplicate_hosts = _duplicate_hosts(nodes)
@@ -83,7 +83,7 @@ def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tu
 
 
 def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> str:
-    """Why this server takes no pod with `selector` and `tolerations`, whatever it asks; empty: it may."""
+    """Why this server accepts no pod with `selector` and `tolerations`, of whatever size; empty: it does."""
     if server.unusable_reason:
         return server.unusable_reason
     for key, value in selector.items():
@@ -169,7 +169,7 @@ def _will_end(pod: Object) -> bool:
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """Kubernetes' own rule: no effect matches all effects, no key with Exists all keys."""
+    """The rule of Kubernetes: no effect matches all effects, and `Exists` without a key matches all keys."""
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     key, exists = toleration.get("key") or "", toleration.get("operator") == "Exists"

@@ -1,7 +1,7 @@
 """Position of a server in the network, by the labels of its node: its group (one leaf) and its block (one spine).
 
-Labels come in families, one for each vendor. The first family that any node carries is the cluster's: names of two
-families say nothing about each other. A node without it has an empty group: not known.
+Labels come in families, one per vendor. The first family that any node carries is used for the whole cluster, as names
+of two families cannot be compared. A node without these labels has an empty group: unknown.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gangline.errors import ConfigError
 
 LEAVES = "gangline/fabric-leaves"
-"""Annotation of a node: its leaves, by commas, in the order of its network cards."""
+"""Annotation of a node: its leaves, separated by commas, in the order of its network cards."""
 FAMILIES: tuple[tuple[str, str], ...] = (
     ("gangline/fabric-group", "gangline/fabric-block"),
     ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"),
@@ -27,7 +27,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeLabels:
-    """Of one node, as its object says it."""
+    """Topology labels and leaves of one node object."""
 
     node: str
     labels: Mapping[str, str]
@@ -41,14 +41,14 @@ class Location:
     group: str = ""
     block: str = ""
     source_labels: tuple[str, ...] = ()
-    """Labels it was read from."""
+    """Labels from which it was read."""
 
 
 def locate(nodes_labels: Iterable[NodeLabels]) -> dict[str, Location]:
     """Location of each node, by node name.
 
     Raises:
-        ConfigError: One group label stands for two sets of leaves: the map is wrong, or labels one leaf of several.
+        ConfigError: Servers with one value of the group label have different leaves.
     """
     nodes = list(nodes_labels)
     family = next((each for each in FAMILIES if any(each[0] in node.labels for node in nodes)), None)
@@ -65,7 +65,7 @@ def _location(node: NodeLabels, family: tuple[str, str], folded: Mapping[str, st
 
 
 def _fold(nodes: list[NodeLabels], label: str) -> dict[str, str]:
-    """Label value to group: values that each name one leaf of the same set are one group, called by the first."""
+    """Group by label value: values that name one leaf each of the same set become one group, named by the first."""
     sets: dict[str, tuple[frozenset[str], str]] = {}
     for node in nodes:
         value = node.labels.get(label)

@@ -75,16 +75,16 @@ def is_disrupted(pod: Object) -> bool:
 
 
 def was_terminated(pod: Object) -> bool:
-    """Its container left by a SIGTERM: its Job makes another."""
+    """Whether its container exited by SIGTERM, so that its Job creates a replacement."""
     return (_terminated(pod) or {}).get("exitCode") == SIGTERM_CODE
 
 
 def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
-    """The end of the whole gang that nobody stopped.
+    """The end of a gang that was not stopped from outside.
 
     Args:
-        root: As last seen; None: it is gone.
-        ends: Of all pods that were ever seen, replaced ones too.
+        root: As last seen; None: it was deleted.
+        ends: Of all pods that were seen, including replaced ones.
     """
     ends = sorted(ends, key=_order)
     speaker = _reporting_pod(ends) if root is not None and root.ended_well else _first_failure(root, ends)
@@ -92,7 +92,7 @@ def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
 
 
 def combine_ends(speaker: GangEnd, ends: Iterable[PodEnd]) -> GangEnd:
-    """The speaker's words, with the seconds of all pods and the last generation that any of them knew of."""
+    """`speaker` with the seconds of all pods, and their highest generation and restarts."""
     told = [each.end for each in ends]
     ledger: dict[str, float] = {}
     for end in told:
@@ -124,7 +124,7 @@ def _end_of(pod: Object, state: Object) -> GangEnd:
 
 
 def _end_by_kubelet_status(pod: Object, state: Object) -> GangEnd:
-    """Without a word of the keeper, the exit code and the kubelet's reason are all there is."""
+    """End from the exit code and the kubelet's reason, for a pod without a message of its keeper."""
     server = (pod.get("spec") or {}).get("nodeName") or "its server"
     who = f"pod {pod['metadata']['name']} on {server}"
     status = pod.get("status") or {}
@@ -135,17 +135,15 @@ def _end_by_kubelet_status(pod: Object, state: Object) -> GangEnd:
         return _stop(SIGKILL_CODE, "free", f"{who} was evicted: {words}")
     if state.get("reason") == "OOMKilled":
         more = "use a smaller micro_batch or more pod.memory_bytes"
-        return _stop(
-            OutOfMemoryError.exit_code, OutOfMemoryError.retry, f"{who} was killed for using all its memory; {more}"
-        )
+        return _stop(OutOfMemoryError.exit_code, OutOfMemoryError.retry, f"{who} was killed for lack of memory; {more}")
     if state.get("reason") in _NEVER_STARTED:
         return _stop(ConfigError.exit_code, ConfigError.retry, f"{who} cannot start: {words}")
     code = int(state.get("exitCode", SIGKILL_CODE if phase(pod) == "Failed" else 0))
     if code == 0:
-        return GangEnd(exit_code=0, retry="never", reason=f"{who} ended well")
+        return GangEnd(exit_code=0, retry="never", reason=f"{who} succeeded")
     how = f"by signal {code - 128}" if code > 128 else f"with exit code {code}"
-    because = " as the platform took its place" if is_disrupted(pod) else ""
-    tail = f": {words}" if words else " without a word"
+    because = " because the platform evicted it" if is_disrupted(pod) else ""
+    tail = f": {words}" if words else " without a message"
     return _stop(code, retry_class(code, disrupted=is_disrupted(pod)), f"{who} ended {how}{because}{tail}")
 
 
@@ -157,12 +155,12 @@ def _first_failure(root: Root | None, ends: Sequence[PodEnd]) -> GangEnd:
     if culprits:
         return culprits[0].end
     condition = (root.condition("Failed") if root else None) or {}
-    why = condition.get("message") or "its pods are gone, and nobody saw how they ended"
+    why = condition.get("message") or "its pods are gone and their exit codes are unknown"
     return _stop(SIGKILL_CODE, "same", f"the gang was lost: {why}")
 
 
 def _exclude(failures: list[PodEnd], *says_nothing: Callable[[PodEnd], bool]) -> list[PodEnd]:
-    """Leave out those that say nothing, as long as others are left."""
+    """Leave out failures that are consequences, as long as others remain."""
     for each in says_nothing:
         failures = [found for found in failures if not each(found)] or failures
     return failures
@@ -185,21 +183,21 @@ def _deadline(root: Root) -> GangEnd | None:
     if condition.get("reason") != "DeadlineExceeded":
         return None
     seconds = root.object["spec"].get("activeDeadlineSeconds")
-    words = f"its time of {seconds} s is over" if seconds else "its time is over"
+    words = f"its time limit of {seconds} s has passed" if seconds else "its time limit has passed"
     end = _stop(TrainingError.exit_code, "never", f"{words}; raise limits.run_seconds, or train fewer steps")
     return replace(end, time=condition.get("lastTransitionTime", ""))
 
 
 def _failed_before_it(culprits: Sequence[PodEnd]) -> bool:
-    """A pod that failed by itself had ended before the deadline struck; those it stopped end by a signal."""
+    """Whether a pod failed by itself before the deadline; pods stopped at the deadline end by a signal."""
     return any(not each.stopped and each.end.exit_code not in (SIGKILL_CODE, SIGTERM_CODE) for each in culprits)
 
 
 def _reporting_pod(ends: Sequence[PodEnd]) -> GangEnd:
-    """Of a gang that ended well: node 0, where its last pod said so."""
+    """End of a successful gang: that of the last pod of node 0, if it succeeded."""
     well = [each.end for each in ends if not each.failed]
     first = [each.end for each in ends if not each.failed and each.node == 0]
-    return (first or well or [GangEnd(exit_code=0, retry="never", reason="all its pods ended well")])[-1]
+    return (first or well or [GangEnd(exit_code=0, retry="never", reason="all its pods succeeded")])[-1]
 
 
 def _stop(code: int, retry: RetryClass, reason: str) -> GangEnd:

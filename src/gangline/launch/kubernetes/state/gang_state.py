@@ -1,4 +1,4 @@
-"""The state of a gang, from its root and its pods. Pure."""
+"""State of a gang, computed from its root and its pods. No I/O."""
 
 from collections.abc import Sequence
 
@@ -26,18 +26,18 @@ def gang_state(root: Root, pods: list[Object], num_nodes: int) -> GangState:
 
 
 def _ends_the_gang(pod: Object) -> bool:
-    """By the failure policy of its Job, which under JobSet and Trainer is not the root that is read."""
+    """Whether the failure policy of its Job ends the gang; under JobSet and Trainer the root does not show it yet."""
     return phase(pod) == "Failed" and not is_disrupted(pod) and not was_terminated(pod)
 
 
 def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Sequence[str] = ()) -> GangStatus:
-    """What pods alone tell: how many ranks are ready, where they are, and how often those that ended had begun anew.
+    """Status from the pods: number of ready ranks, servers, and restarts of the pods that have ended.
 
     Args:
         state: Of the gang.
         pods: Of the gang.
         podset: Of the gang.
-        given: Where its pods are sent to, in node-rank order, as far as anybody said.
+        given: Servers assigned to its pods in node-rank order, as far as known.
     """
     ends = [told.end for pod in pods if (told := pod_end(pod)) is not None]
     return GangStatus(
@@ -51,7 +51,7 @@ def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Se
 
 
 def _servers(pods: list[Object], given: Sequence[str]) -> tuple[str, ...]:
-    """In node-rank order; where a pod is goes before where it was sent, the living before those on their way out."""
+    """Servers in node-rank order; a bound pod overrides `given`, a living pod overrides one being deleted."""
     places = dict(enumerate(given))
     for pod in sorted(pods, key=is_living):
         if server := (pod.get("spec") or {}).get("nodeName"):

@@ -9,7 +9,7 @@ from gangline.launch.kubernetes.objects import job, jobset, trainjob
 from gangline.launch.kubernetes.objects.labels import CANCELLED, PODSET, SERVERS, SPEC, collection_path
 from gangline.launch.kubernetes.objects.render import choose_root
 from gangline.launch.kubernetes.state.pods import true_condition
-from gangline.launch.protocol import demand_equal
+from gangline.launch.protocol import require_equal
 from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.podset import PodSet
 
@@ -92,7 +92,7 @@ class Root:
         spec = self.annotations.get(SPEC)
         if spec is None:
             raise IntegrityError(
-                f"{self.path} was not made by gangline: it has no annotation {SPEC}; delete it, or choose another name"
+                f"{self.path} was not created by gangline: no annotation {SPEC}; delete it, or choose another name"
             )
         return PodSet.from_json(spec)
 
@@ -111,7 +111,7 @@ class Root:
         return self.outcome is not None and self.condition("Failed") is None
 
 
-def deletion_options(path: str) -> str:
+def deletion_propagation(path: str) -> str:
     """Propagation policy for deleting the root at `path`.
 
     Most roots are deleted in the foreground, after their last pod. Not a TrainJob: Trainer creates the JobSet of one
@@ -141,4 +141,4 @@ def find_root(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...]) -> Roo
 def require_same_podset(root: Root, podset: PodSet) -> None:
     """Raises `IntegrityError` if `root` was created from another PodSet."""
     if root.annotations.get(PODSET) != podset.digest:
-        demand_equal(root.podset(), podset)
+        require_equal(root.podset(), podset)

@@ -1,4 +1,4 @@
-"""Why a gang waits, in one sentence. `evidence` reads the cluster; the rest is pure: objects to `WaitingReason`."""
+"""Explains in one sentence why a gang waits. `evidence` reads the cluster; all other modules do no I/O."""
 
 from gangline.launch.kubernetes.waiting.explain import explain
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason

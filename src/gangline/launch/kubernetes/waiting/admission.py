@@ -1,4 +1,4 @@
-"""What controllers say, in events only, when they cannot make what they are to make: quotas, policies, webhooks."""
+"""Waiting reasons from events of controllers that cannot create pods: quotas, policies, webhooks."""
 
 import re
 
@@ -22,7 +22,7 @@ _MISSING_SECONDS = 30.0
 
 
 def refused(seen: Snapshot) -> WaitingReason | None:
-    """Pods that will never be made."""
+    """Pods that will never be created."""
     text = _why_not_created(seen)
     if text is None:
         return None
@@ -32,7 +32,7 @@ def refused(seen: Snapshot) -> WaitingReason | None:
         (_POD_SECURITY, "refused: PodSecurity {0}: {1}"),
         (_POLICY, "refused: policy {0}: {1}"),
         (_WEBHOOK, "refused: webhook {0}: {1}"),
-        (_NEED_QUOTA, "refused: quota {0} wants every container to say {1}"),
+        (_NEED_QUOTA, "refused: quota {0} requires every container to specify {1}"),
     ):
         if found := pattern.search(text):
             sentence = words.format(*(one_line(each) for each in found.groups()))
@@ -49,7 +49,7 @@ def refused(seen: Snapshot) -> WaitingReason | None:
 
 
 def quota_used(seen: Snapshot) -> WaitingReason | None:
-    """Pods that are made as soon as others go, or as soon as a webhook lives."""
+    """Pods that are created once quota is free or a webhook answers."""
     text = _why_not_created(seen)
     if text is None:
         return None
@@ -58,21 +58,21 @@ def quota_used(seen: Snapshot) -> WaitingReason | None:
     if dead := _DEAD_WEBHOOK.search(text):
         sentence = f"webhook {dead[1]} does not answer: {one_line(dead[2])}"
         return WaitingReason(kind="webhook", sentence=sentence, raw=text)
-    return WaitingReason(kind="not-created", sentence=f"its pods cannot be made: {one_line(text)}", raw=text)
+    return WaitingReason(kind="not-created", sentence=f"its pods cannot be created: {one_line(text)}", raw=text)
 
 
 def no_jobset(seen: Snapshot) -> WaitingReason | None:
-    """Trainer says only in an event that it cannot make what it is to make."""
+    """A JobSet that Trainer cannot create, which only an event shows."""
     found = seen.recent_events("TrainJobResourcesCreationFailed")
     if not found or seen.pods:
         return None
     text = str(found[-1].get("message", ""))
-    sentence = f"Trainer cannot make the JobSet: {one_line(text)}"
+    sentence = f"Trainer cannot create the JobSet: {one_line(text)}"
     return WaitingReason(kind="trainer", sentence=sentence, raw=text, final_after_seconds=60.0)
 
 
 def _why_not_created(seen: Snapshot) -> str | None:
-    """The last failure, while pods are missing and none was made after it."""
+    """Message of the last failure, while pods are missing and none was created after it."""
     if len(seen.pods) >= seen.num_nodes or ((seen.root or {}).get("spec") or {}).get("suspend"):
         return None
     failures = seen.recent_events("FailedCreate")
@@ -85,14 +85,14 @@ def _why_not_created(seen: Snapshot) -> str | None:
 
 
 def _never_fits(seen: Snapshot, text: str, quota: "re.Match[str]") -> WaitingReason | None:
-    """One pod that is too large, or a gang that is: of that one, some pods would wait for ever while others hold."""
+    """A pod or a gang that exceeds the whole quota; of such a gang some pods would wait for ever."""
     asked, hard = _amounts(quota["requested"]), _amounts(quota["limited"])
-    for pods, words in ((1, "a pod asks"), (seen.num_nodes, f"{seen.num_nodes} pods ask")):
+    for pods, words in ((1, "a pod requests"), (seen.num_nodes, f"{seen.num_nodes} pods request")):
         for name, amount in asked.items():
             if pods * amount > hard.get(name, pods * amount):
                 sentence = (
-                    f"quota {quota['name']} can never give it: {words} for {_text(name, pods * amount)},"
-                    f" all there is: {_text(name, hard[name])}"
+                    f"quota {quota['name']} can never satisfy it: {words} {_text(name, pods * amount)},"
+                    f" the limit is {_text(name, hard[name])}"
                 )
                 return WaitingReason(kind="quota-never", sentence=sentence, raw=text, final_after_seconds=0.0)
     return None
@@ -116,7 +116,7 @@ def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> WaitingReason
 
 
 def _amounts(text: str) -> dict[str, int]:
-    """By resource: `requests.cpu` counts as `cpu` does."""
+    """Amounts by resource; `requests.cpu` counts as `cpu`."""
     try:
         return read_amounts({_resource(name): amount for name, amount in _AMOUNT.findall(text)})
     except ConfigError:

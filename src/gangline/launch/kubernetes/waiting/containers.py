@@ -8,11 +8,11 @@ from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason,
 _MISSING = re.compile(r'(secret|configmap) "([^"]+)" not found')
 _NO_KEY = re.compile(r"couldn't find key (\S+) in (Secret|ConfigMap) \S*?/?([^/\s]+)$")
 _MISSING_SECONDS = 120.0
-"""What is made after the pods, by hand or by another controller, may take so long."""
+"""How long objects may take that are created after the pods, by hand or by another controller."""
 
 
 def misconfigured(seen: Snapshot) -> WaitingReason | None:
-    """What the pod refers to is not there, or not allowed."""
+    """Objects that the pod refers to are missing or not allowed."""
     for pod, waits in seen.waiting_containers():
         if waits.get("reason") == "CreateContainerConfigError":
             return _config_error(str(waits.get("message") or ""))
@@ -24,12 +24,12 @@ def misconfigured(seen: Snapshot) -> WaitingReason | None:
 
 
 def not_made(seen: Snapshot) -> WaitingReason | None:
-    """A server that cannot give a pod its volume or its network."""
+    """A server that cannot create a container, or give it its volume or network."""
     for pod, waits in seen.waiting_containers():
         server = (pod.get("spec") or {}).get("nodeName", "?")
         if waits.get("reason") in ("CreateContainerError", "RunContainerError"):
             text = str(waits.get("message") or "")
-            sentence = f"server {server} cannot make the container: {one_line(text)}"
+            sentence = f"server {server} cannot create the container: {one_line(text)}"
             return WaitingReason(kind="container", sentence=sentence, raw=text)
         for event in _of(seen, pod, "FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"):
             text = str(event.get("message") or "")
@@ -47,9 +47,9 @@ def _config_error(text: str) -> WaitingReason:
         sentence = f"{key[2].lower()} {key[3]} has no key {key[1]}"
         return WaitingReason(kind="secret", sentence=sentence, raw=text, final_after_seconds=_MISSING_SECONDS)
     if "non-root" in text or "runAsNonRoot" in text:
-        sentence = f"the image wants to run as root, which pods may not: {one_line(text.partition(' (pod')[0])}"
+        sentence = f"the image runs as root, which is not allowed: {one_line(text.partition(' (pod')[0])}"
         return WaitingReason(kind="user", sentence=sentence, raw=text, final_after_seconds=0.0)
-    return WaitingReason(kind="config", sentence=f"the container cannot be made: {one_line(text)}", raw=text)
+    return WaitingReason(kind="config", sentence=f"the container cannot be created: {one_line(text)}", raw=text)
 
 
 def _missing(missing: "re.Match[str]", text: str) -> WaitingReason:
@@ -58,12 +58,12 @@ def _missing(missing: "re.Match[str]", text: str) -> WaitingReason:
 
 
 def _of(seen: Snapshot, pod: Object, *reasons: str) -> list[Object]:
-    """The latest event of those, where the pod still has no container."""
+    """The latest of these events of `pod`, as a list of at most one."""
     return seen.recent_events(*reasons, about=pod["metadata"]["name"])[-1:]
 
 
 def _last_line(text: str) -> str:
-    """Mounts say at the end what was wrong."""
+    """The cause, which a mount reports at the end."""
     _, output, said = text.rpartition("Output: ")
     return said if output else text.partition("rpc error: ")[2].partition("desc = ")[2] or text
 
@@ -79,35 +79,35 @@ _GONE_SECONDS = 60.0
 
 
 _USELESS = (
-    (re.compile(r"403 Forbidden|denied|DENIED"), "forbidden", "the registry forbids it; see pod.pull_secrets"),
+    (re.compile(r"403 Forbidden|denied|DENIED"), "forbidden", "the registry denies access; see pod.pull_secrets"),
     (re.compile(r"401 Unauthorized|authorization failed|no basic auth"), "forbidden",
-     "the registry wants credentials; see pod.pull_secrets"),
+     "the registry requires credentials; see pod.pull_secrets"),
     (re.compile(r"not found|NotFound|manifest unknown|does not exist"), "not-found", "the registry does not have it"),
 )  # fmt: skip
 
 
 _NOT_PULLED = (
-    (re.compile(r"no space left|disk quota"), "no-space", "the server has no space for it", "make room there"),
-    (re.compile(r"429 |toomanyrequests|Too Many Requests"), "slow", "the registry asks to come back later", ""),
+    (re.compile(r"no space left|disk quota"), "no-space", "the server has no space for it", "free some there"),
+    (re.compile(r"429 |toomanyrequests|Too Many Requests"), "slow", "the registry limits the rate", ""),
     (re.compile(r"no such host|server misbehaving|connection refused|i/o timeout|deadline exceeded|no route to host|"
                 r"connection reset|TLS handshake|EOF"),
      "unreachable", "the server cannot reach the registry", "see its network, or the registry in registry.base"),
     (re.compile(r"x509|certificate"), "untrusted",
-     "the server does not trust the registry's certificate", "its containerd must know who signed it"),
-    (re.compile(r"\b5\d\d [A-Z]"), "broken", "the registry has an error of its own", "ask who runs it"),
+     "the server does not trust the registry's certificate", "add its CA to containerd there"),
+    (re.compile(r"\b5\d\d [A-Z]"), "broken", "the registry failed", "ask its operator"),
 )  # fmt: skip
 
 
 def useless(seen: Snapshot) -> WaitingReason | None:
-    """An image that nobody can pull until somebody changes something."""
+    """An image that cannot be pulled until the user changes something."""
     for pod, waits in seen.waiting_containers():
         reason, text = waits.get("reason"), str(waits.get("message") or "")
         image = _image(text, pod)
         if reason == "InvalidImageName":
-            sentence = f"image {image}: no name of an image"
+            sentence = f"image {image}: invalid image name"
             return WaitingReason(kind="image-invalid", sentence=sentence, raw=text, final_after_seconds=0.0)
         if reason == "ErrImageNeverPull":
-            sentence = f'image {image}: not on {_server(pod)}, and pod.pull = "Never" forbids to fetch it'
+            sentence = f'image {image}: not on {_server(pod)}, and pod.pull = "Never" forbids pulling it'
             return WaitingReason(kind="image-never", sentence=sentence, raw=text, final_after_seconds=_GONE_SECONDS)
         if reason in _PULL_REASONS and not any(pattern.search(text) for pattern, *_ in _NOT_PULLED):
             for pattern, kind, words in _USELESS:
@@ -122,7 +122,7 @@ def useless(seen: Snapshot) -> WaitingReason | None:
 
 
 def not_pulled(seen: Snapshot) -> WaitingReason | None:
-    """An image that may come yet: the kubelet goes on trying."""
+    """An image that may still arrive: the kubelet keeps trying."""
     for pod, waits in seen.waiting_containers():
         text = str(waits.get("message") or "")
         if waits.get("reason") not in _PULL_REASONS or not text:
@@ -138,7 +138,7 @@ def not_pulled(seen: Snapshot) -> WaitingReason | None:
 
 
 def pulling(seen: Snapshot) -> WaitingReason | None:
-    """Servers that fetch it at this moment."""
+    """Servers that are pulling the image."""
     events = seen.recent_events("Pulling", "Pulled")
     last = {event["involvedObject"].get("uid"): event for event in events}
     mine = {pod["metadata"]["uid"]: pod for pod in seen.pods}

@@ -17,15 +17,15 @@ from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import Snapshot, explain
 
 _MAX_PODS_QUERIED = 4
-"""Pods whose events are read: those of one gang that cannot start say the same."""
+"""Number of pods whose events are read, as those of one gang have the same cause."""
 _HELD_BY_OTHERS = ("unschedulable", "quota", "queue")
-"""Kinds of waiting that somebody else's pods explain: only then all of them are read."""
+"""Kinds for which the pods of other gangs are read, to name the holders."""
 
 
 def gather_evidence(
     api: KubernetesApi, root: Root, pods: list[Object], *, num_nodes: int, facts: ClusterFacts, deep: bool = True
 ) -> Snapshot:
-    """What is to be seen of a gang now.
+    """Read the state of the cluster around a gang.
 
     Args:
         api: Of the gang.
@@ -33,7 +33,7 @@ def gather_evidence(
         pods: Of the gang, as last seen.
         num_nodes: Of the gang.
         facts: What the cluster serves.
-        deep: Ask for all that surrounds it, too; a handful of requests.
+        deep: Also read events, nodes and queues; a handful of requests.
     """
     seen = Snapshot(now=datetime.now(UTC), num_nodes=num_nodes, root=root.object, pods=pods)
     if not deep or root.outcome is not None:
@@ -56,7 +56,7 @@ def gather_evidence(
 
 
 def _allowed(read: Callable[[], list[Object]]) -> list[Object]:
-    """Nothing, where this account may not read it or the server serves no such thing; it being away is told."""
+    """The objects; empty if this account may not read them or the server does not serve them."""
     try:
         return read()
     except ApiUnavailable:
@@ -82,7 +82,7 @@ def _others(api: KubernetesApi, name: str) -> list[Object]:
 
 
 def _nodes(api: KubernetesApi, pods: list[Object]) -> list[Object]:
-    """Of the pods that have one."""
+    """Nodes of the pods that have one."""
     names = sorted({name for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))})
     return _allowed(lambda: [node for name in names if (node := api.get(f"/api/v1/nodes/{name}")) is not None])
 
@@ -96,7 +96,7 @@ def _workload(api: KubernetesApi, root: Root, facts: ClusterFacts) -> Object | N
 
 
 def _cluster_queue(api: KubernetesApi, workload: Object | None, facts: ClusterFacts) -> Object | None:
-    """Behind the queue of `workload`; one request, by whoever has the reader's rights."""
+    """ClusterQueue of `workload`; one request, with the rights of `gangline-reader`."""
     name = facts.queues.get(str(((workload or {}).get("spec") or {}).get("queueName")))
     path = f"/apis/{GROUP}/{kueue_version(facts)}/clusterqueues/{name}"
     return next(iter(_allowed(lambda: [found] if name and (found := api.get(path)) else [])), None)

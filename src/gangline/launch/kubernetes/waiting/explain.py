@@ -49,7 +49,7 @@ def _on_its_way(seen: Snapshot) -> WaitingReason:
         placed = len(seen.pods) - gated
         return WaitingReason(kind="placing", sentence=f"being placed: {placed} of {seen.num_nodes} pods have a server")
     if len(seen.pods) < seen.num_nodes:
-        return WaitingReason(kind="creating", sentence=f"{len(seen.pods)} of {seen.num_nodes} pods are made")
+        return WaitingReason(kind="creating", sentence=f"{len(seen.pods)} of {seen.num_nodes} pods are created")
     return containers.pulling(seen) or _starting(seen)
 
 
@@ -58,7 +58,7 @@ def _suspended(seen: Snapshot) -> WaitingReason:
     if said := annotations.get(WAITS):
         return WaitingReason(kind="placer", sentence=one_line(said), raw=said)
     if QUEUED in annotations:
-        return WaitingReason(kind="placer", sentence="in the queue of the placer, which has not looked at it yet")
+        return WaitingReason(kind="placer", sentence="in the queue of the placer, which has not processed it yet")
     return WaitingReason(kind="suspended", sentence="suspended: a queue holds it, or its submission is not finished")
 
 

@@ -1,4 +1,4 @@
-"""Who holds what a gang waits for: other gangs by name, with their latest end; other pods by their owner."""
+"""Holders of the resources for which a gang waits: gangs by name with their latest end, other pods by owner."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,15 +16,15 @@ _SHOWN = 3
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Holders:
     sentence: str
-    """The largest three."""
+    """The three largest holders."""
     first: str
-    """The largest one's name."""
+    """Name of the largest holder."""
     until: str
-    """Its hard end, where it has one."""
+    """Latest end of the largest holder; empty: unknown."""
 
 
 def holders(seen: Snapshot, resource: str) -> _Holders | None:
-    """Holders of `resource` among the pods that the reader may see; None: nobody holds any."""
+    """Holders of `resource` among the visible pods; None: there are none."""
     amounts: dict[str, dict[str, int]] = {}
     ends: dict[str, str] = {}
     for pod in seen.others:
@@ -46,9 +46,9 @@ def holders(seen: Snapshot, resource: str) -> _Holders | None:
 
 
 def _end(pod: Object, now: datetime) -> str:
-    """When it is over at the latest: by its own time since it started, or from now on where it is about to.
+    """Latest end of a pod, from its start (or now) and its time limit.
 
-    The mark on it, which has a week of waiting in it, counts only where the pod does not say how long it may take.
+    The annotation, which includes a week of waiting, is used only if the pod has no time limit.
     """
     marked = str((pod["metadata"].get("annotations") or {}).get(END, ""))
     seconds = _seconds(pod.get("spec") or {})
@@ -59,7 +59,7 @@ def _end(pod: Object, now: datetime) -> str:
 
 
 def _seconds(spec: Object) -> float | None:
-    """How long a gang may take whose pods have this spec; None where it has no deadline."""
+    """Time limit of the gang whose pods have this spec; None: no deadline."""
     told = [
         each.get("value")
         for container in spec.get("containers") or ()

@@ -1,4 +1,4 @@
-"""What Kueue says of a gang's Workload: its conditions, admission checks, and the place in its queue."""
+"""Waiting reasons from a gang's Workload in Kueue: its conditions, admission checks, and position in the queue."""
 
 import re
 
@@ -21,11 +21,11 @@ _NO_TOPOLOGY = re.compile(r'Flavor "([^"]+)" does not (?:support TopologyAwareSc
 _ONLY_TOPOLOGY = re.compile(r'Flavor "([^"]+)" supports only TopologyAwareScheduling')
 _HELD = ("OnHold", "AdmissionGated")
 _FINAL_SECONDS = 30.0
-"""Kueue's cache may lag behind what an administrator just made."""
+"""Delay of Kueue's cache behind the changes of an administrator."""
 
 
 def impossible(seen: Snapshot) -> WaitingReason | None:
-    """A queue that is not there, or can never give as much."""
+    """A queue that does not exist or can never satisfy the gang."""
     condition = _not_reserved(seen)
     if condition is None:
         return None
@@ -41,10 +41,10 @@ def impossible(seen: Snapshot) -> WaitingReason | None:
 
 
 def _wrong_queue(queue: str, reason: str, text: str) -> str:
-    """Why this queue takes no such gang, whatever is free; empty: it does."""
+    """Why this queue accepts no such gang, whatever is free; empty: it does."""
     if found := _NOT_COVERED.search(text):
         return (
-            f"queue {queue} has no quota for {found[1]} at all: name another one in launch.queue, or have the resource"
+            f"queue {queue} has no quota for {found[1]} at all: set another queue in launch.queue, or have the resource"
             " added to its ClusterQueue"
         )
     if _OTHER_NAMESPACE in text:
@@ -58,19 +58,19 @@ def _wrong_queue(queue: str, reason: str, text: str) -> str:
 
 
 def _too_small(queue: str, reason: str, text: str) -> str:
-    """Why no flavor of the queue can ever give it; empty: one can."""
+    """Why no flavor of the queue can ever satisfy the gang; empty: one can."""
     if found := _NEVER.search(text):
-        return f"queue {queue} can never give it: more {found[1]} than the {found[3]} of flavor {found[2]}"
+        return f"queue {queue} can never satisfy it: more {found[1]} than the {found[3]} of flavor {found[2]}"
     if reason == "ExceedsMaxQuota":
-        return f"queue {queue} can never give it: {one_line(text)}"
+        return f"queue {queue} can never satisfy it: {one_line(text)}"
     if found := _NO_TOPOLOGY.search(text):
         return (
-            f"flavor {found[1]} of queue {queue} knows no such topology level: name a queue whose flavors have the"
+            f"flavor {found[1]} of queue {queue} has no such topology level: set a queue whose flavors have the"
             ' Topology in launch.queue, or use launch.route = "gates"'
         )
     if found := _ONLY_TOPOLOGY.search(text):
         return (
-            f"flavor {found[1]} of queue {queue} takes only gangs that wish for a topology level: name another queue in"
+            f"flavor {found[1]} of queue {queue} takes only gangs that request a topology level: set another queue in"
             " launch.queue"
         )
     if reason == "NoMatchingFlavor" or _NO_FLAVOR.search(text):
@@ -79,14 +79,14 @@ def _too_small(queue: str, reason: str, text: str) -> str:
 
 
 def queued(seen: Snapshot) -> WaitingReason | None:
-    """Its turn comes."""
+    """A gang that waits for its turn."""
     if seen.workload is None or true_condition(seen.workload, "Admitted"):
         return None
     return _held(seen) or _put_back(seen) or _checked(seen.workload) or _not_yet(seen)
 
 
 def _held(seen: Snapshot) -> WaitingReason | None:
-    """Somebody holds it, or its queue admits nothing: stopped, or made of parts that are missing."""
+    """The workload is on hold, or its queue is stopped or inactive."""
     condition = _not_reserved(seen) or {}
     text, queue = str(condition.get("message") or ""), _queue(seen)
     if "is inactive" in text or condition.get("reason") == "Suspended":
@@ -99,14 +99,14 @@ def _held(seen: Snapshot) -> WaitingReason | None:
 
 
 def _inactive(seen: Snapshot, text: str) -> WaitingReason:
-    """Kueue says no more in the Workload; the condition of the ClusterQueue says why, to those who may read it."""
+    """Why the queue is inactive, from the condition of the ClusterQueue if this account may read it."""
     queue, active = _queue(seen), _condition(seen.cluster_queue, "Active")
     if text.startswith("LocalQueue") or (active and active.get("reason") == "Stopped"):
         return WaitingReason(
             kind="queue-stopped", sentence=f"queue {queue} is stopped by its administrator: {one_line(text)}", raw=text
         )
     if active and active.get("status") == "False":
-        sentence = f"queue {queue} admits nothing until it is mended: {one_line(active.get('message'))}"
+        sentence = f"queue {queue} admits nothing until it is repaired: {one_line(active.get('message'))}"
         return WaitingReason(kind="queue-broken", sentence=sentence, raw=f"{text}; {active.get('message')}")
     sentence = f"queue {queue} admits nothing: {one_line(text)}, which is stopped or lacks a flavor, check or topology"
     return WaitingReason(
@@ -120,7 +120,7 @@ def _put_back(seen: Snapshot) -> WaitingReason | None:
         return None
     again = ((seen.workload or {}).get("status") or {}).get("requeueState") or {}
     times, at = again.get("count"), read_time(again.get("requeueAt"))
-    sentence = f"put back {f'{times} times' if times and times > 1 else 'once'} ({evicted.get('reason', 'no reason')})"
+    sentence = f"requeued {f'{times} times' if times and times > 1 else 'once'} ({evicted.get('reason', 'no reason')})"
     sentence += f", next try at {at:%H:%M:%S} UTC" if at else f": {one_line(evicted.get('message'))}"
     until = at.isoformat(timespec="seconds") if at else ""
     return WaitingReason(kind="put-back", sentence=sentence, until=until, raw=str(evicted.get("message") or ""))
@@ -130,7 +130,7 @@ def _checked(workload: Object) -> WaitingReason | None:
     for check in (workload.get("status") or {}).get("admissionChecks") or ():
         if check.get("state") != "Ready":
             text = str(check.get("message") or check.get("state") or "")
-            sentence = f"admission check {check.get('name')} says: {one_line(text)}"
+            sentence = f"admission check {check.get('name')}: {one_line(text)}"
             return WaitingReason(kind="check", sentence=sentence, raw=text)
     return None
 
@@ -156,7 +156,9 @@ def _not_yet(seen: Snapshot) -> WaitingReason:
             kind="scattered", sentence=f"free servers are scattered: {fits} of {wanted} pods fit {found[1]}", raw=text
         )
     if reason in ("WaitingForPreemptedWorkloads", "WaitingForPodsReady"):
-        return WaitingReason(kind="preempting", sentence=f"others make room: {one_line(text)}", raw=text)
+        return WaitingReason(
+            kind="preempting", sentence=f"other workloads are being preempted: {one_line(text)}", raw=text
+        )
     where = f"in queue {_queue(seen)}"
     return WaitingReason(kind="queue", sentence="; ".join(filter(None, [where, one_line(text), ahead])), raw=text)
 

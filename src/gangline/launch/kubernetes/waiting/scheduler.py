@@ -21,20 +21,32 @@ _KNOWN = tuple(
         (r"Insufficient (\S+)", "lacks {0}", "lack {0}"),
         (_NODES + "were unschedulable", "is cordoned", "are cordoned"),
         (_NODES + r"had (?:untolerated )?taint(?:\(s\))?(?: ?\{([^:}]*):.*)?", "is tainted {0}", "are tainted {0}"),
-        (_NODES + "didn't match Pod's node affinity/selector", "has other labels", "have other labels"),
-        (_NODES + "didn't match pod affinity rules", "is not beside what it wants", "are not beside what it wants"),
-        (_NODES + "didn't match pod anti-affinity rules", "is beside what it avoids", "are beside what it avoids"),
-        (_NODES + "didn't match pod topology spread constraints.*", "would hold too many", "would hold too many"),
+        (
+            _NODES + "didn't match Pod's node affinity/selector",
+            "does not match the node selector",
+            "do not match the node selector",
+        ),
+        (_NODES + "didn't match pod affinity rules", "violates the pod affinity", "violate the pod affinity"),
+        (
+            _NODES + "didn't match pod anti-affinity rules",
+            "violates the pod anti-affinity",
+            "violate the pod anti-affinity",
+        ),
+        (
+            _NODES + "didn't match pod topology spread constraints.*",
+            "violates the topology spread",
+            "violate the topology spread",
+        ),
         (_NODES + "didn't have free ports.*", "has its port in use", "have its port in use"),
-        (_NODES + "had volume node affinity conflict", "is not where its volume is", "are not where its volume is"),
-        (_NODES + "exceed max volume count", "has no place for volumes", "have no place for volumes"),
-        ("Too many pods", "has all the pods it takes", "have all the pods they take"),
+        (_NODES + "had volume node affinity conflict", "cannot reach its volume", "cannot reach its volume"),
+        (_NODES + "exceed max volume count", "is at its volume limit", "are at their volume limit"),
+        ("Too many pods", "is at its pod limit", "are at their pod limit"),
     )
 )
 
 
 def unschedulable(seen: Snapshot) -> WaitingReason | None:
-    """The pod that most servers refuse speaks for all."""
+    """Pods that fit on no server; the sentence describes the first of them."""
     found = [(pod, text) for pod in seen.pods if (text := _refusal(pod)) is not None]
     if not found:
         return None
@@ -58,7 +70,7 @@ def unschedulable(seen: Snapshot) -> WaitingReason | None:
 
 
 def read_verdict(text: str) -> tuple[int, list[str], list[str]] | None:
-    """(servers, what is wrong with how many, resources that lack) of the scheduler's message; None: another message."""
+    """(servers, reasons with counts, lacking resources) of the scheduler's message; None: unknown message."""
     matched = _AVAILABLE.match(text)
     if matched is None:
         return None
@@ -81,8 +93,8 @@ def _read_clause(clause: str) -> tuple[str, str | None]:
     for pattern, one, many in _KNOWN:
         if matched := pattern.fullmatch(words):
             detail = next((each for each in matched.groups() if each), "")
-            told = (one if number == 1 else many).format(detail).rstrip()
-            return f"{number} {told}", detail if words.startswith("Insufficient") else None
+            text = (one if number == 1 else many).format(detail).rstrip()
+            return f"{number} {text}", detail if words.startswith("Insufficient") else None
     return f"{number} {one_line(words)}", None
 
 
@@ -103,19 +115,19 @@ def _pods(number: int) -> str:
 
 def _needs(pod: Object, lacking: list[str]) -> str:
     needs = pod_needs(pod.get("spec") or {})
-    told = [as_text(name, needs[name]) for name in lacking if needs.get(name)]
-    return f" of {' and '.join(told)}" if told else ""
+    parts = [as_text(name, needs[name]) for name in lacking if needs.get(name)]
+    return f" of {' and '.join(parts)}" if parts else ""
 
 
 _REPLACED_AFTER = timedelta(seconds=60)
-"""Toleration of pods for a server that is not ready."""
+"""How long pods tolerate a server that is not ready."""
 
 
 _PRESSURES = {"MemoryPressure": "memory", "DiskPressure": "disk", "PIDPressure": "processes"}
 
 
 def silent(seen: Snapshot) -> WaitingReason | None:
-    """A server with a pod of ours that is not there, or short of something."""
+    """A server of the gang that does not respond or is under pressure."""
     mine = {(pod.get("spec") or {}).get("nodeName") for pod in seen.pods}
     for node in seen.nodes:
         name = node["metadata"]["name"]
@@ -133,7 +145,7 @@ def silent(seen: Snapshot) -> WaitingReason | None:
 
 def _not_ready(name: str, condition: dict[str, object]) -> WaitingReason:
     since = read_time(condition.get("lastTransitionTime"))
-    says = "silent" if condition.get("status") == "Unknown" else "not ready"
+    says = "not responding" if condition.get("status") == "Unknown" else "not ready"
     sentence = f"server {name} is {says}"
     until = ""
     if since is not None:
