@@ -20,9 +20,10 @@ from gangline.build.images import build_image
 from gangline.errors import ConfigError, GanglineError, StorageError
 from gangline.git.clones import Clones
 from gangline.http.address_check import Origin, refusal
-from gangline.http.checked_pool import checked_pool
+from gangline.http.client import HttpClient
+from gangline.http.connections import checked
+from gangline.http.retry import NoAnswer
 from gangline.kfp.http import KfpHttp as KfpWire
-from gangline.kfp.http import KfpUnansweredError
 
 pytestmark = pytest.mark.row("P3")
 MAIN = "refs/heads/main"
@@ -184,9 +185,9 @@ def test_a_registry_that_a_line_names_is_neither_this_machine_nor_on_a_private_n
 def test_no_answer_of_a_registry_elsewhere_leads_to_this_machine(target):
     """Redirects, challenges and places of uploads are URLs that the registry gives."""
     with listening("127.0.0.1") as (port, asked):
-        pool = checked_pool("registry.example", named_by_site=True, retries=False)
+        client = HttpClient(checked("registry.example", named_by_site=True))
         with pytest.raises(ConfigError, match="this machine itself"):
-            pool.request("GET", target.format(port))
+            client.request("GET", target.format(port))
     assert not asked
 
 
@@ -205,16 +206,16 @@ def test_no_builder_is_told_a_base_that_leads_where_no_request_goes(monkeypatch)
 
 
 def test_a_pipelines_server_is_dialled_at_a_checked_address(monkeypatch):
-    monkeypatch.setattr("gangline.http.checked_pool.system_resolve", lambda *_: ["169.254.169.254"])
+    monkeypatch.setattr("gangline.http.connections.system_resolve", lambda *_: ["169.254.169.254"])
     with pytest.raises(ConfigError, match="nothing was sent there"):
         KfpWire("http://pipelines.example", lambda: None).get("/runs")
 
     def nowhere(*_):
         raise socket.gaierror("no such name")
 
-    monkeypatch.setattr("gangline.http.checked_pool.system_resolve", nowhere)
-    with pytest.raises(KfpUnansweredError):
-        KfpWire("http://pipelines.example", lambda: None).once("GET", "/runs")
+    monkeypatch.setattr("gangline.http.connections.system_resolve", nowhere)
+    with pytest.raises(NoAnswer):
+        KfpWire("http://pipelines.example", lambda: None).request("GET", "/runs")
     with pytest.raises(StorageError):
         registry("registry.example", nowhere).resolve("1")
 

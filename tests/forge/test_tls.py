@@ -2,6 +2,7 @@
 
 import ssl
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -13,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.contracts.forge.conftest import forge_of
 
 from gangline.errors import StorageError
+from gangline.http.client import HttpClient
+from gangline.http.retry import Deadline, OutcomeUnknown
 
 
 def write_certificate(path, *names):
@@ -41,6 +44,7 @@ def write_certificate(path, *names):
 
 
 class Forge(BaseHTTPRequestHandler):
+    seconds_a_byte = 0.0
     tokens: list[str] = []  # noqa: RUF012  # what was shown to this server
 
     def do_GET(self):
@@ -49,7 +53,9 @@ class Forge(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        for each in [data] if self.seconds_a_byte == 0 else [bytes([octet]) for octet in data]:
+            self.wfile.write(each)
+            time.sleep(self.seconds_a_byte)
 
     def log_message(self, *_):
         """Quiet."""
@@ -99,3 +105,11 @@ def test_a_wrong_certificate_sees_no_token(served, names, trusted):
     with pytest.raises(StorageError, match=r"does not answer: .*certificate verify failed"):
         ask(url)
     assert Forge.tokens == []
+
+
+def test_an_answer_over_tls_that_drips_ends_by_the_deadline(served, monkeypatch):
+    monkeypatch.setattr(Forge, "seconds_a_byte", 0.1)
+    began = time.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        HttpClient().request("GET", served("localhost", trusted=True), deadline=Deadline(0.7))
+    assert time.monotonic() - began < 2

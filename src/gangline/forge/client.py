@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import httpcore
-
 from gangline.errors import ConfigError, GanglineError, StorageError
-from gangline.forge import connection
 from gangline.forge.protocol import MalformedDeliveryError
 from gangline.http.address_check import Origin, Resolve, system_resolve
+from gangline.http.client import BodyTooLarge, HttpClient, HttpResponse
+from gangline.http.connections import checked
+from gangline.http.retry import Deadline, NoAnswer, NotCarriedOut, OutcomeUnknown, RetryPolicy, TlsFailed, retry
 from gangline.sanitize import clean
 
 REQUEST_SECONDS = 10.0
@@ -28,7 +28,8 @@ ANSWER_BYTES = 8 << 20
 MAX_PAGES = 50
 MAX_RETRY_AFTER_SECONDS = 3600.0
 """The longest that a forge may ask us to stay away."""
-_CONNECTION_ERRORS = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
+_READS = RetryPolicy(initial_seconds=RETRY_SECONDS, jitter_seconds=0.0, attempts=2)
+_WRITES = RetryPolicy(attempts=1)
 RequestCounter = Callable[[str, str], None]
 """Called with the forge's name and one of ok, refused, limited, failed."""
 
@@ -70,7 +71,7 @@ class ForgeClient:
         self._token_header = token_header
         self._counted = counted or (lambda *_: None)
         self._seconds = seconds
-        self._pool = connection.open_pool(origin, resolve)
+        self._http = HttpClient(checked(origin.host, named_by_site=origin.named_by_site, resolve=resolve))
         self._quiet_until = 0.0
 
     def get(self, path: str, **query: str | int) -> Any:
@@ -110,7 +111,7 @@ class ForgeClient:
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ForgeResponse:
         """Any other request; answers of 400 and more are errors, but 400, 404 and 409 are the caller's to read."""
-        answer = self._exchange(method, path, body)
+        answer = self._exchange(method, path, body, _WRITES)
         if answer.status in (400, 404, 409) or answer.status < 300:
             self._counted(self.name, "ok")
             return answer
@@ -122,13 +123,7 @@ class ForgeClient:
 
     def _get(self, path: str, query: Mapping[str, str | int]) -> ForgeResponse | None:
         target = f"{path}?{urlencode(query)}" if query else path
-        try:
-            answer = self._exchange("GET", target, None)
-        except StorageError:
-            if self._quiet_until > time.monotonic():
-                raise
-            time.sleep(RETRY_SECONDS)
-            answer = self._exchange("GET", target, None)  # reading twice harms nobody
+        answer = self._exchange("GET", target, None, _READS)
         if answer.status == 404:
             self._counted(self.name, "ok")
             return None
@@ -139,40 +134,53 @@ class ForgeClient:
         self._counted(self.name, "ok")
         return answer
 
-    def _exchange(self, method: str, target: str, body: Mapping[str, Any] | None) -> ForgeResponse:
-        """One request; an answer of any status but 5xx and 429."""
+    def _exchange(self, method: str, target: str, body: Mapping[str, Any] | None, tries: RetryPolicy) -> ForgeResponse:
+        """An answer of any status but 5xx and 429."""
+        deadline = Deadline((tries.attempts or 1) * (self._seconds + RETRY_SECONDS))
+        try:
+            return retry(lambda: self._send(method, target, body), deadline=deadline, policy=tries)
+        except NoAnswer as error:
+            raise StorageError(str(error)) from error
+
+    def _send(self, method: str, target: str, body: Mapping[str, Any] | None) -> ForgeResponse:
+        """One try; NoAnswer, with the whole message, where another one may be answered."""
         wait = self._quiet_until - time.monotonic()
         if wait > 0:
             raise StorageError(f"{self._where} is rate limited; it accepts requests again in {wait:.0f} s")
         content = None if body is None else json.dumps(body).encode()
-        headers = {"Host": _host(self._origin), "Accept": "application/json", "User-Agent": "gangline",
-                   "Accept-Encoding": "identity", **self._token_header()}  # fmt: skip
+        headers = {"Accept": "application/json", "User-Agent": "gangline", "Connection": "close",
+                   **self._token_header()}  # fmt: skip
         if content is not None:
-            headers |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
-        connection.start_deadline(self._seconds)
+            headers["Content-Type"] = "application/json"
+        url = f"{self._origin.scheme}://{_host(self._origin)}{self._origin.path}{target}"
         try:
-            answer = self._read(method, f"{self._origin.path}{target}", headers, content)
-        except _CONNECTION_ERRORS as error:
-            self._counted(self.name, "failed")
-            said = clean(str(error), limit=200) or type(error).__name__
-            raise StorageError(f"{self._where} does not answer: {said}") from error
+            response = self._http.request(
+                method, url, headers=headers, body=content, deadline=Deadline(self._seconds), max_bytes=ANSWER_BYTES
+            )
+        except BodyTooLarge as error:
+            raise self._failed(
+                StorageError(f"forge {self.name}: the response is larger than {ANSWER_BYTES >> 20} MiB")
+            ) from error
+        except NotCarriedOut as error:
+            raise self._failed(
+                NotCarriedOut(f"forge {self.name}: {self._origin.url} cannot be reached: {error}")
+            ) from error
+        except (NoAnswer, TlsFailed) as error:
+            raise self._failed(
+                OutcomeUnknown(f"{self._where} does not answer: {clean(str(error), limit=200)}")
+            ) from error
         except GanglineError as error:
-            self._counted(self.name, "failed")
-            raise type(error)(f"forge {self.name}: {error}") from error
-        if _limit_seconds(answer) is not None or answer.status >= 500:
+            raise self._failed(type(error)(f"forge {self.name}: {error}")) from error
+        answer = _read(response)
+        if _limit_seconds(answer) is not None:
             raise self._error(answer, f"{method} {target.partition('?')[0]}")
+        if answer.status >= 500:
+            raise OutcomeUnknown(str(self._error(answer, f"{method} {target.partition('?')[0]}")))
         return answer
 
-    def _read(self, method: str, target: str, headers: Mapping[str, str], content: bytes | None) -> ForgeResponse:
-        url = httpcore.URL(scheme=self._origin.scheme, host=self._origin.host, port=self._origin.port, target=target)
-        with self._pool.stream(method, url, headers=list(headers.items()), content=content) as response:
-            told = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
-            taken = bytearray()
-            for chunk in response.iter_stream():
-                taken += chunk
-                if len(taken) > ANSWER_BYTES:
-                    raise StorageError(f"the response is larger than {ANSWER_BYTES >> 20} MiB")
-            return ForgeResponse(response.status, told, *_parsed(bytes(taken)))
+    def _failed(self, error: Exception) -> Exception:
+        self._counted(self.name, "failed")
+        return error
 
     def _not_its_api(self, path: str) -> StorageError:
         self._counted(self.name, "failed")
@@ -215,6 +223,11 @@ def path_segment(text: str) -> str:
 
 def _host(origin: Origin) -> str:
     return origin.url.removeprefix(f"{origin.scheme}://").partition("/")[0]
+
+
+def _read(response: HttpResponse) -> ForgeResponse:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return ForgeResponse(response.status, headers, *_parsed(response.data))
 
 
 def _parsed(data: bytes) -> tuple[Any, bool]:

@@ -51,7 +51,7 @@ def _open(
     try:
         from gangline.forge.client import ForgeClient
     except ImportError as error:
-        raise ConfigError(f"forge.{name} needs httpcore; install it: pip install 'gangline[serve]'") from error
+        raise ConfigError(f"forge.{name} needs urllib3; install it: pip install 'gangline[serve]'") from error
     from gangline.forge.gitea import Gitea
     from gangline.forge.github import GitHub
     from gangline.forge.gitlab import GitLab

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, cast, get_args
 
-from gangline.kfp.http import KfpHttp, KfpUnansweredError
+from gangline.http.retry import NoAnswer
+from gangline.kfp.http import KfpHttp
 
 State = Literal[
     "unknown", "PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELING", "CANCELED", "PAUSED"
@@ -84,9 +85,9 @@ class KfpClient:
         def ask() -> dict[str, Any]:
             standing = self._oldest(f"/pipelines/{pipeline_id}/versions", "pipeline_versions", name)
             query = _upload(name, pipeline_id, tags)
-            return standing or self.wire.once("POST", "/pipelines/upload_version", query=query, file=file)
+            return standing or self.wire.request("POST", "/pipelines/upload_version", query=query, file=file)
 
-        return self.wire.patiently(ask)
+        return self.wire.with_retries(ask)
 
     def start(
         self, name: str, *, experiment: str, version: PipelineVersion, run: str, config: str, root: str | None
@@ -105,9 +106,9 @@ class KfpClient:
 
         def ask() -> dict[str, Any]:
             standing = self.at_work(name, experiment=experiment, run=run)
-            return {"run_id": standing.id} if standing else self.wire.once("POST", "/runs", body=body)
+            return {"run_id": standing.id} if standing else self.wire.request("POST", "/runs", body=body)
 
-        return str(self.wire.patiently(ask)["run_id"])
+        return str(self.wire.with_retries(ask)["run_id"])
 
     def at_work(self, name: str, *, experiment: str, run: str) -> PipelineRun | None:
         """The oldest pipeline run of that name that takes `run` through and has not ended."""
@@ -123,21 +124,23 @@ class KfpClient:
         """What a task wrote, as far as the server still has it."""
         try:
             return self.wire.text(f"/apis/v1alpha1/runs/{id_}/nodes/{node}/log")
-        except KfpUnansweredError:
+        except NoAnswer:
             return ""
 
     def terminate(self, id_: str) -> None:
         """Ask a pipeline run to stop; one that has ended stays as it is. It ends some 20 s later."""
 
         def ask() -> dict[str, Any]:
-            if _run(self.wire.once("GET", f"/runs/{id_}")).state in {*FINAL, "CANCELING"}:
+            if _run(self.wire.request("GET", f"/runs/{id_}")).state in {*FINAL, "CANCELING"}:
                 return {}
-            return self.wire.once("POST", f"/runs/{id_}:terminate")
+            return self.wire.request("POST", f"/runs/{id_}:terminate")
 
-        self.wire.patiently(ask)
+        self.wire.with_retries(ask)
 
     def _find_or_make(self, path: str, field: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return self.wire.patiently(lambda: self._oldest(path, field, name) or self.wire.once("POST", path, body=body))
+        return self.wire.with_retries(
+            lambda: self._oldest(path, field, name) or self.wire.request("POST", path, body=body)
+        )
 
     def _oldest(self, path: str, field: str, name: str) -> dict[str, Any] | None:
         return min(self._list(path, field, {}, name), key=_age, default=None)
@@ -147,7 +150,7 @@ class KfpClient:
         wanted = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
         asked = {**query, "page_size": str(PAGE_SIZE), "filter": json.dumps(wanted)}
         while True:
-            page = self.wire.once("GET", path, query=asked)
+            page = self.wire.request("GET", path, query=asked)
             yield from (row for row in page.get(field) or () if row.get("display_name") == name)
             if not page.get("next_page_token"):
                 return

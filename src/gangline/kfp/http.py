@@ -5,34 +5,32 @@ caller, which looks first.
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-import urllib3
-
 from gangline.errors import ConfigError, StorageError, UsageError
-from gangline.http.checked_pool import checked_pool
+from gangline.http.client import BodyTooLarge, HttpClient, HttpResponse, TimeLimits, multipart_form
+from gangline.http.connections import checked
+from gangline.http.retry import Deadline, NoAnswer, OutcomeUnknown, TlsFailed, retry
 
 ROOT = "/apis/v2beta1"
-_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _AGAIN = (408, 429, 500, 502, 503, 504)
 _MOST_BYTES = 32 << 20
 
 
-class KfpUnansweredError(Exception):
-    """No answer, or one that means: again; a request that creates may have been carried out."""
-
-
 @dataclass(frozen=True, slots=True)
 class KfpHttp:
+    """The API of one pipelines server."""
+
     endpoint: str
     token: Callable[[], str | None]
     """Asked before each request: tokens are renewed."""
     deadline_seconds: float = 60.0
+    """Of one call, all its tries together."""
     request_seconds: float = 20.0
+    """Of one try."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read, again until the deadline.
@@ -40,78 +38,85 @@ class KfpHttp:
         Raises:
             StorageError: No answer in time.
         """
-        return self.patiently(lambda: self.once("GET", path, query=query))
+        return self.with_retries(lambda: self.request("GET", path, query=query))
 
-    def patiently(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """`ask` until it is answered; it is called again after every answer that did not come."""
-        until = time.monotonic() + self.deadline_seconds
+    def with_retries(self, attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Call `attempt` until it is answered, also after a request whose outcome is unknown.
+
+        Raises:
+            StorageError: No answer within the deadline.
+        """
         tries = 0
-        while True:
-            try:
-                return ask()
-            except KfpUnansweredError as error:
-                pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
-                tries += 1
-                if time.monotonic() + pause > until:
-                    raise StorageError(
-                        f"{self.endpoint}: no answer in {self.deadline_seconds:.0f} s and {tries} tries, the last:"
-                        f" {error}; is the server up? The run goes on by the same command"
-                    ) from error
-                time.sleep(pause)
 
-    def once(
+        def counted() -> dict[str, Any]:
+            nonlocal tries
+            tries += 1
+            return attempt()
+
+        try:
+            return retry(counted, deadline=Deadline(self.deadline_seconds))
+        except NoAnswer as error:
+            raise StorageError(
+                f"{self.endpoint}: no answer in {self.deadline_seconds:.0f} s and {tries} tries, the last:"
+                f" {error}; is the server up? The run goes on by the same command"
+            ) from error
+
+    def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None,
         file: bytes | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """One request.
 
         Raises:
-            Unanswered: Nobody knows whether it was carried out.
+            NoAnswer: None came, or one that asks for another try; whether it was carried out is not known.
             UsageError: There is no such thing.
             ConfigError: Refused, with the server's words.
         """
         url = f"{self.endpoint.rstrip('/')}{ROOT}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            answer = self._send(method, url, body, file)
-        except urllib3.exceptions.HTTPError as error:
-            raise KfpUnansweredError(f"{method} {path}: {type(error).__name__}") from error
-        return _read(method, path, answer.status, answer.data)
+            answer = self._send(method, url, body, file, max_bytes=_MOST_BYTES)
+        except BodyTooLarge as error:
+            raise ConfigError(f"{method} {path}: wanted an answer below {_MOST_BYTES} bytes, found more") from error
+        return _read(method, path, answer)
 
     def text(self, path: str) -> str:
-        """What one request for a text is answered with.
+        """The answer to one request for a text, its last 32 MiB.
 
         Raises:
-            Unanswered: With none.
+            NoAnswer: None came, or another status than 200.
         """
-        try:
-            answer = self._send("GET", f"{self.endpoint.rstrip('/')}{path}", None, None)
-        except urllib3.exceptions.HTTPError as error:
-            raise KfpUnansweredError(f"GET {path}: {type(error).__name__}") from error
+        answer = self._send("GET", f"{self.endpoint.rstrip('/')}{path}", None, None)
         if answer.status != 200:
-            raise KfpUnansweredError(f"GET {path}: HTTP {answer.status}")
+            raise OutcomeUnknown(f"GET {path}: HTTP {answer.status}")
         return answer.data[-_MOST_BYTES:].decode(errors="replace")
 
-    def _send(self, method: str, url: str, body: Any, file: bytes | None) -> urllib3.BaseHTTPResponse:
+    def _send(
+        self, method: str, url: str, body: Any, file: bytes | None, *, max_bytes: int | None = None
+    ) -> HttpResponse:
         headers = {"Accept": "application/json"}
         if token := self.token():
             headers["Authorization"] = f"Bearer {token}"
-        options: dict[str, Any] = {}
+        data: bytes | None = None
         if file is not None:
-            options["fields"] = {"uploadfile": ("pipeline.yaml", file, "application/yaml")}
+            data, headers["Content-Type"] = multipart_form("uploadfile", "pipeline.yaml", file, "application/yaml")
         elif body is not None:
-            headers["Content-Type"] = "application/json"
-            options["body"] = json.dumps(body).encode()
-        with checked_pool(urlsplit(url).hostname or "", named_by_site=True, num_pools=1) as pool:
-            return pool.request(
-                method, url, headers=headers, retries=False, redirect=False, timeout=self.request_seconds, **options
-            )
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        client = HttpClient(
+            checked(urlsplit(url).hostname or "", named_by_site=True),
+            limits=TimeLimits(connect_seconds=self.request_seconds, silence_seconds=self.request_seconds),
+        )
+        try:
+            return client.request(method, url, headers=headers, body=data, max_bytes=max_bytes)
+        except TlsFailed as error:
+            raise StorageError(f"{self.endpoint}: TLS failed ({error}); see kfp.endpoint") from error
+        finally:
+            client.close()
 
 
-def _read(method: str, path: str, status: int, data: bytes) -> dict[str, Any]:
+def _read(method: str, path: str, response: HttpResponse) -> dict[str, Any]:
+    status, data = response.status, response.data
     if status in _AGAIN:
-        raise KfpUnansweredError(f"{method} {path}: HTTP {status}")
-    if len(data) > _MOST_BYTES:
-        raise ConfigError(f"{method} {path}: wanted an answer below {_MOST_BYTES} bytes, found {len(data)}")
+        raise OutcomeUnknown(f"{method} {path}: HTTP {status}")
     try:
         answer = json.loads(data) if data else {}
     except ValueError as error:

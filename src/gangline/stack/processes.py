@@ -1,15 +1,13 @@
 """Server processes: start detached, find by pid and start time, wait until ready over HTTP, stop in order."""
 
-import http.client
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gangline import procfs
+from gangline.http.retry import Deadline, RequestFailed
 from gangline.stack.home import RunningServer
 
 _TERMINATE_SECONDS = 20.0
@@ -69,7 +67,6 @@ def _ends_within(process: RunningServer, seconds: float) -> bool:
     return True
 
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _ONE_ANSWER_SECONDS = 2.0
 
 
@@ -85,12 +82,13 @@ def wait_ready(url: str, *, answers: tuple[int, ...], seconds: float, alive: Cal
 
 
 def http_status(url: str) -> int | None:
-    """Status of the answer; None: nobody answered, or no HTTP."""
+    """Status of the answer; None: there is none."""
+    from gangline.http.client import HttpClient, TimeLimits  # needs a package that comes with the servers
+
+    client = HttpClient(limits=TimeLimits(connect_seconds=_ONE_ANSWER_SECONDS))
     try:
-        with _OPENER.open(url, timeout=_ONE_ANSWER_SECONDS) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-    except (OSError, http.client.HTTPException):
+        return client.request("GET", url, deadline=Deadline(_ONE_ANSWER_SECONDS)).status
+    except RequestFailed:
         return None
+    finally:
+        client.close()

@@ -1,61 +1,64 @@
-"""HTTP requests to one image registry: TLS except on loopback, token challenge, redirects without credentials."""
+"""Requests to one image registry: TLS except on loopback, token challenge, redirects without credentials."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from gangline.build.image_registry.credentials import RegistryLogin
 from gangline.build.image_registry.reference import is_loopback
 from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.http.address_check import Resolve, checked_addresses, read_origin, system_resolve
+from gangline.http.retry import (
+    Deadline,
+    NoAnswer,
+    NotCarriedOut,
+    RequestFailed,
+    RetryPolicy,
+    retry,
+    retry_after_seconds,
+)
+
+if TYPE_CHECKING:  # urllib3 is there where images are built
+    from gangline.http.client import HttpClient, HttpStream
 
 PIECE_BYTES = 1 << 20
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+RETRY_SECONDS = 60.0
+"""In which the tries of one read begin."""
 MAX_REDIRECTS = 3
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 """Hosts whose API is elsewhere."""
-_TRIES = 4
+_ATTEMPTS = 5
 _TOKEN_BYTES = 1 << 20
 _PAIR = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryResponse:
-    """What a registry answered."""
+def read_pieces(answer: "HttpStream", *, limit: int) -> Iterator[bytes]:
+    """The body as it comes; closes the answer.
 
-    status: int
-    headers: Mapping[str, str]
-    body: Any
-    """Response to read from, unread; the reader closes it."""
+    Raises:
+        IntegrityError: It is longer than `limit` bytes.
+        StorageError: It broke off.
+    """
+    seen = 0
+    try:
+        with answer:
+            for piece in answer.pieces(PIECE_BYTES):
+                seen += len(piece)
+                if seen > limit:
+                    raise IntegrityError(f"wanted at most {limit} bytes from the registry, found more")
+                yield piece
+    except NoAnswer as error:
+        raise StorageError(f"the registry's response ended after {seen} bytes: {error}") from error
 
-    def read(self, limit: int) -> bytes:
-        """The body whole; raises IntegrityError where it is longer than `limit`."""
-        return b"".join(self.pieces(limit=limit))
 
-    def pieces(self, *, limit: int) -> Iterator[bytes]:
-        """The body as it comes.
-
-        Raises:
-            IntegrityError: It is longer than `limit`.
-            StorageError: It broke off.
-        """
-        from urllib3.exceptions import HTTPError
-
-        seen = 0
-        try:
-            with self.body as body:
-                while piece := body.read(PIECE_BYTES):
-                    seen += len(piece)
-                    if seen > limit:
-                        raise IntegrityError(f"wanted at most {limit} bytes from the registry, found more")
-                    yield piece
-        except HTTPError as error:
-            raise StorageError(f"the registry's response ended after {seen} bytes: {error}") from error
+def read_body(answer: "HttpStream", *, limit: int) -> bytes:
+    """The whole body. Raises as `read_pieces`."""
+    return b"".join(read_pieces(answer, limit=limit))
 
 
 class RegistryHttp:
@@ -70,7 +73,7 @@ class RegistryHttp:
         self._login = login
         self._granted: dict[str, str] = {}
         """Authorization header by scope."""
-        self._pool = _pool(self._origin, named_by_site=named_by_site, resolve=resolve)
+        self._http = _client(self._origin, named_by_site=named_by_site, resolve=resolve)
 
     def ask(
         self,
@@ -80,7 +83,7 @@ class RegistryHttp:
         scope: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | BinaryIO | None = None,
-    ) -> RegistryResponse:
+    ) -> "HttpStream":
         """One request; a challenge is answered once.
 
         Args:
@@ -98,19 +101,19 @@ class RegistryHttp:
         start = body.tell() if body is not None and not isinstance(body, bytes) else 0
         answer = self._follow(method, url, dict(headers or {}), body, self._granted.get(scope))
         if answer.status == 401:
-            answer.body.close()
+            answer.close()
             self._granted[scope] = self._grant(answer.headers.get("WWW-Authenticate", ""), scope)
             if body is not None and not isinstance(body, bytes):
                 body.seek(start)
             answer = self._follow(method, url, dict(headers or {}), body, self._granted[scope])
         if answer.status in {401, 403}:
-            answer.body.close()
+            answer.close()
             who = f"user {self._login.user}" if self._login else "an anonymous user: no login was found"
             raise ConfigError(
                 f"{self.host} refuses {scope} to {who}; docker login {self.host} with an account that may"
             )
         if answer.status in _RETRIED_STATUSES:
-            answer.body.close()
+            answer.close()
             raise StorageError(f"registry {self.host} answered {answer.status} to {method} {urlsplit(url).path}")
         return answer
 
@@ -120,34 +123,40 @@ class RegistryHttp:
             raise IntegrityError(f"registry {self.host} sends uploads to {url[:200]}, another host; not followed")
         return url
 
-    def _follow(
-        self, method: str, url: str, headers: dict[str, str], body: Any, granted: str | None
-    ) -> RegistryResponse:
+    def _follow(self, method: str, url: str, headers: dict[str, str], body: Any, granted: str | None) -> "HttpStream":
         """Send; a read that is redirected goes on, to other hosts without credentials and over TLS."""
         for _ in range(MAX_REDIRECTS + 1):
             own = url.startswith(self._origin + "/")
             answer = self._send(method, url, headers | ({"Authorization": granted} if granted and own else {}), body)
             if answer.status not in _MOVED or method not in {"GET", "HEAD"}:
                 return answer
-            answer.body.close()
+            answer.close()
             url = urljoin(url, answer.headers.get("Location", ""))
             if urlsplit(url).scheme != "https" and not url.startswith(self._origin + "/"):
                 raise IntegrityError(f"registry {self.host} redirects to {url[:200]}, which is not over TLS")
         raise StorageError(f"registry {self.host} redirected {method} more than {MAX_REDIRECTS} times")
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> RegistryResponse:
-        import urllib3
+    def _send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> "HttpStream":
+        is_read, tries = method in {"GET", "HEAD"}, 0
 
-        again = urllib3.Retry(total=_TRIES, backoff_factor=0.2, status_forcelist=_RETRIED_STATUSES, redirect=0,
-                              allowed_methods=("GET", "HEAD"), raise_on_status=False)  # fmt: skip
+        def attempt() -> "HttpStream":
+            nonlocal tries
+            tries += 1
+            answer = self._http.open(method, url, headers=headers, body=body, decoded=False)
+            if is_read and answer.status in _RETRIED_STATUSES and tries < _ATTEMPTS:
+                answer.close()
+                raise NotCarriedOut(f"answer {answer.status}", retry_after_seconds=retry_after_seconds(answer.headers))
+            return answer
+
         try:
-            found = self._pool.request(
-                method, url, headers=headers, body=body, redirect=False, preload_content=False, retries=again,
-                decode_content=False,
-            )  # fmt: skip
-        except urllib3.exceptions.HTTPError as error:
+            return retry(
+                attempt,
+                deadline=Deadline(RETRY_SECONDS),
+                policy=RetryPolicy(initial_seconds=0.2, attempts=_ATTEMPTS),
+                is_retried=lambda error: is_read or isinstance(error, NotCarriedOut),
+            )
+        except RequestFailed as error:
             raise StorageError(f"registry {urlsplit(url).netloc} did not answer {method}: {error}") from error
-        return RegistryResponse(found.status, found.headers, found)
 
     def _grant(self, challenge: str, scope: str) -> str:
         """Authorization header for `scope`, as the challenge wants it."""
@@ -168,7 +177,7 @@ class RegistryHttp:
         query = urlencode([("service", asked.get("service", self.host)), *wanted])
         headers = {"Authorization": f"Basic {self._login.basic}"} if self._login else {}
         answer = self._send("GET", f"{realm.geturl()}?{query}", headers, None)
-        data = answer.read(_TOKEN_BYTES)
+        data = read_body(answer, limit=_TOKEN_BYTES)
         if answer.status != 200:
             raise ConfigError(
                 f"{realm.netloc} gives no token for {scope} (answer {answer.status}); docker login {self.host}"
@@ -194,13 +203,14 @@ def _origin(host: str) -> str:
     return f"{'http' if is_loopback(host) else 'https'}://{_API_HOSTS.get(host, host)}"
 
 
-def _pool(origin: str, *, named_by_site: bool, resolve: Resolve) -> Any:
+def _client(origin: str, *, named_by_site: bool, resolve: Resolve) -> "HttpClient":
     try:
-        import urllib3
-
-        from gangline.http.checked_pool import checked_pool
+        from gangline.http.client import HttpClient, TimeLimits
+        from gangline.http.connections import checked
     except ImportError as error:
         raise ConfigError(f"registries need urllib3, {error}; pip install 'gangline[s3]'") from error
-    seconds = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
     host = urlsplit(origin).hostname or ""
-    return checked_pool(host, named_by_site=named_by_site, resolve=resolve, timeout=seconds, maxsize=4)
+    return HttpClient(
+        checked(host, named_by_site=named_by_site, resolve=resolve),
+        limits=TimeLimits(connect_seconds=CONNECT_SECONDS, silence_seconds=READ_SECONDS),
+    )

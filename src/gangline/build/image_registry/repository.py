@@ -4,15 +4,18 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from gangline.build.image_registry.credentials import find_login
-from gangline.build.image_registry.http import RegistryHttp, RegistryResponse
+from gangline.build.image_registry.http import RegistryHttp, read_body, read_pieces
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.oci import documents
 from gangline.build.oci.documents import Descriptor, Image, Platform
 from gangline.build.oci.layout import MAX_DOCUMENT_BYTES, Layout
 from gangline.errors import ConfigError, IntegrityError, StorageError
+
+if TYPE_CHECKING:
+    from gangline.http.client import HttpStream
 
 CHUNK_BYTES = 64 << 20
 """Larger blobs are sent in chunks of this."""
@@ -79,7 +82,7 @@ class ImageRepository:
     def has(self, blob: Descriptor) -> bool:
         """Does the repository have `blob`?"""
         answer = self._ask("HEAD", f"blobs/{blob.digest}")
-        answer.body.close()
+        answer.close()
         return answer.status == 200
 
     def pull(self, manifest: Descriptor, layout: Layout) -> None:
@@ -148,7 +151,7 @@ class ImageRepository:
             return False
         where = f"blobs/uploads/?mount={blob.digest}&from={base.repository}"
         answer = self._ask("POST", where, push=True, mounts=base.repository)
-        answer.body.close()
+        answer.close()
         if answer.status == 202:  # not mounted: the registry opened an upload instead, which is given up
             self._abandon(answer)
         return answer.status == 201
@@ -180,15 +183,15 @@ class ImageRepository:
             place, at = answer.headers.get("Location", ""), at + len(piece)
         return place
 
-    def _abandon(self, opened: RegistryResponse) -> None:
+    def _abandon(self, opened: "HttpStream") -> None:
         with suppress(StorageError, ConfigError):  # what stays of it, the registry collects
-            self._ask("DELETE", opened.headers.get("Location", ""), push=True).body.close()
+            self._ask("DELETE", opened.headers.get("Location", ""), push=True).close()
 
     def _pieces(self, blob: Descriptor) -> Iterator[bytes]:
         """The blob's bytes; raises IntegrityError at their end, if size or digest differ."""
         answer = self._expect(self._ask("GET", f"blobs/{blob.digest}"), 200, f"blob {blob.digest}")
         digest, seen = hashlib.sha256(), 0
-        for piece in answer.pieces(limit=blob.size_bytes):
+        for piece in read_pieces(answer, limit=blob.size_bytes):
             digest.update(piece)
             seen += len(piece)
             yield piece
@@ -204,9 +207,9 @@ class ImageRepository:
     def _manifest(self, tag: str) -> tuple[bytes, str] | None:
         answer = self._ask("GET", f"manifests/{tag}", headers={"Accept": _ACCEPT})
         if answer.status == 404:
-            answer.body.close()
+            answer.close()
             return None
-        data = self._expect(answer, 200, f"manifest {tag}").read(MAX_DOCUMENT_BYTES)
+        data = read_body(self._expect(answer, 200, f"manifest {tag}"), limit=MAX_DOCUMENT_BYTES)
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         if tag.startswith("sha256:") and documents.describe(data, kind).digest != tag:
             raise IntegrityError(f"{self}: the manifest {tag} does not match its digest")
@@ -223,16 +226,16 @@ class ImageRepository:
         mounts: str | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | BinaryIO | None = None,
-    ) -> RegistryResponse:
+    ) -> "HttpStream":
         where = path if path.startswith(("http://", "https://", "/")) else f"/v2/{self.repository}/{path}"
         scope = f"repository:{self.repository}:{'pull,push' if push else 'pull'}"
         if mounts is not None:
             scope += f" repository:{mounts}:pull"
         return self._wire.ask(method, where, scope=scope, headers=headers, body=body)
 
-    def _expect(self, answer: RegistryResponse, status: int, what: str) -> RegistryResponse:
+    def _expect(self, answer: "HttpStream", status: int, what: str) -> "HttpStream":
         if answer.status != status:
-            said = answer.read(MAX_DOCUMENT_BYTES)[:300] if answer.status >= 400 else b""
+            said = read_body(answer, limit=MAX_DOCUMENT_BYTES)[:300] if answer.status >= 400 else b""
             raise StorageError(
                 f"{self}: {what}: wanted {status}, found {answer.status} {said.decode(errors='replace')}"
             )

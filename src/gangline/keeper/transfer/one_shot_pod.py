@@ -13,10 +13,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-import stamina
-import urllib3
-
 from gangline.errors import GanglineError, IntegrityError, StorageError
+from gangline.http.client import HttpClient, TimeLimits
+from gangline.http.retry import Deadline, NotCarriedOut, RequestFailed, retry
 from gangline.spec.gang.one_shot_pod import (
     CALL,
     CODE,
@@ -33,7 +32,7 @@ from gangline.storage.objects.code_layer import unpack
 
 FETCH_SECONDS = 120.0
 """In which a store that is away has to come back."""
-_TIMEOUT = urllib3.Timeout(connect=10.0, read=60.0)
+_LIMITS = TimeLimits(connect_seconds=10.0, silence_seconds=60.0)
 _PIECE_BYTES = 2**20
 
 
@@ -61,9 +60,10 @@ def fetch(bundle: CodeBundle, home: Path) -> None:
         IntegrityError: What it holds is not what the driver put there.
     """
     path = home / "bundle.tar"
-    for attempt in stamina.retry_context(on=urllib3.exceptions.HTTPError, attempts=None, timeout=FETCH_SECONDS):
-        with attempt:
-            found = _download(bundle.url, path)
+    try:
+        found = retry(lambda: _download(bundle.url, path), deadline=Deadline(FETCH_SECONDS))
+    except RequestFailed as error:
+        raise StorageError(f"bundle: no answer from the store in {FETCH_SECONDS:.0f} s: {error}") from error
     if found != bundle.sha256:
         raise IntegrityError(f"bundle: wanted digest {bundle.sha256[:12]}, found {found[:12]}: it was changed")
     with tarfile.open(path) as tar:
@@ -105,15 +105,14 @@ def run(call: ModuleCall, home: Path) -> ModuleOutput:
 def _download(url: str, path: Path) -> str:
     """Its digest."""
     digest = hashlib.sha256()
-    with urllib3.PoolManager(retries=False, timeout=_TIMEOUT) as pool, path.open("wb") as file:
-        answer = pool.request("GET", url, preload_content=False)
+    with HttpClient(limits=_LIMITS).open("GET", url) as answer, path.open("wb") as file:
         if answer.status >= 500:
-            raise urllib3.exceptions.HTTPError(f"the store answers {answer.status}")
+            raise NotCarriedOut(f"the store answers {answer.status}")
         if answer.status != 200:
             raise StorageError(
-                f"bundle: the store answers {answer.status}: {answer.read(300).decode(errors='replace')}"
+                f"bundle: the store answers {answer.status}: {answer.read().data[:300].decode(errors='replace')}"
             )
-        for piece in answer.stream(_PIECE_BYTES):
+        for piece in answer.pieces(_PIECE_BYTES):
             digest.update(piece)
             file.write(piece)
     return digest.hexdigest()

@@ -1,8 +1,6 @@
 """Signed requests to one S3 endpoint: retries, deadline, and what the responses mean."""
 
 import hashlib
-import ssl
-import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,37 +9,35 @@ from math import inf
 from typing import TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlsplit
 
-import stamina
-import urllib3
 from minio.credentials.credentials import Credentials
 from minio.signer import sign_v4_s3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
 
 from gangline.errors import StorageError
+from gangline.http.client import HttpClient, HttpResponse, TimeLimits
+from gangline.http.retry import (
+    Deadline,
+    NoAnswer,
+    NotCarriedOut,
+    OutcomeUnknown,
+    RetryPolicy,
+    TlsFailed,
+    retry,
+    retry_after_seconds,
+)
 from gangline.storage.objects.errors import PermissionDenied
 from gangline.storage.s3.credentials import CredentialSource
 from gangline.storage.s3.errors import error_code, explain, is_about_credentials
-from gangline.storage.s3.unix_socket import open_pool
+from gangline.storage.s3.unix_socket import dial_store
 
-Response = urllib3.BaseHTTPResponse
 Result = TypeVar("Result")
 
 _BUSY = (429, 503)
 _ABOUT_KEY = ("NoSuchKey", "NoSuchUpload")
 """Codes of a 404 that is an answer; others mean that bucket or credentials are wrong."""
-_CONNECT_SECONDS = 5.0
-_REQUEST_SECONDS = 60.0
-"""Of silence: a transfer that goes on may take longer."""
+_SILENCE_SECONDS = 60.0
+"""Of a transfer that stopped; one that goes on may take longer than the deadline."""
 _LEAST_SECONDS = 0.1
-
-
-class S3Unanswered(Exception):
-    """No answer, or one that means: again."""
-
-    def __init__(self, reason: str, *, may_have_happened: bool, retry_after_seconds: float | None = None) -> None:
-        super().__init__(reason)
-        self.may_have_happened = may_have_happened
-        self.retry_after_seconds = retry_after_seconds
+_RETRIES = RetryPolicy(initial_seconds=0.05, max_seconds=5.0, jitter_seconds=0.2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +56,7 @@ class _Call:
 
     credentials: Credentials
     """Read once: a file that holds them may change at any moment."""
-    until: float
-    """End of its time, on the monotonic clock."""
+    deadline: Deadline
     may_ask_again: bool = True
     """By another credential, once, where the server no longer accepts this one."""
 
@@ -96,40 +91,42 @@ class S3Client:
         """Did anybody ever answer there?"""
         self._deadline_seconds = deadline_seconds
         self._greeting_seconds = greeting_seconds
-        self._pool = open_pool(maxsize=32, retries=False)
+        self.http = HttpClient(dial_store(), connections=32)
 
     def credentials(self) -> Credentials:
         """As they are now: one value, which does not change while it is used."""
         return self._credentials.current()
 
-    def send(self, method: str, path: str = "", **details: Unpack[RequestOptions]) -> Response:
+    def send(self, method: str, path: str = "", **details: Unpack[RequestOptions]) -> HttpResponse:
         """Send what may safely be sent twice; a status that is neither success nor in `accept` raises."""
         return self.retrying(f"{method} {path or '(bucket)'}", lambda: self.once(method, path, **details))
 
     def retrying(self, what: str, attempt: Callable[[], Result]) -> Result:
         """Call `attempt` until it is answered, with backoff, jitter, Retry-After and one deadline for all tries."""
-        began = time.monotonic()
-        running = _running.set(_Call(self.credentials(), until=began + self._deadline_seconds))
-        retry = stamina.RetryingCaller(
-            attempts=None, timeout=self._deadline_seconds, wait_initial=0.05, wait_max=5.0, wait_jitter=0.2
-        )
+        deadline = Deadline(self._deadline_seconds)
+        running = _running.set(_Call(self.credentials(), deadline))
         try:
-            return retry(lambda error: self._goes_on(error, began) and _wait(error), attempt)
-        except S3Unanswered as last:
+            return retry(
+                attempt,
+                deadline=deadline,
+                policy=_RETRIES,
+                is_retried=lambda error: self._is_worth_waiting(error, deadline),
+            )
+        except NoAnswer as last:
             raise StorageError(
                 f"store {self.place.url} at {self.place.endpoint}: no answer to {what} "
-                f"in {time.monotonic() - began:.0f} s ({last}); is the server up and reachable from here? "
+                f"in {deadline.elapsed_seconds():.0f} s ({last}); is the server up and reachable from here? "
                 "Check store.endpoint, of pods store.cluster_endpoint, then run `gangline store doctor`"
             ) from last
         finally:
             _running.reset(running)
 
-    def once(self, method: str, path: str = "", **details: Unpack[RequestOptions]) -> Response:
-        """One request, one answer, or `Unanswered`; inside `retrying`, in what is left of its time.
+    def once(self, method: str, path: str = "", **details: Unpack[RequestOptions]) -> HttpResponse:
+        """One request, one answer, or `NoAnswer`; inside `retrying`, in what is left of its time.
 
         Where its credential has ended, and there is another by now, it is sent once more with that one.
         """
-        call = _running.get() or _Call(self.credentials(), until=inf)
+        call = _running.get() or _Call(self.credentials(), Deadline(inf))
         answer = self._exchange(call, method, path, details)
         if call.may_ask_again and is_about_credentials(method, answer):
             call.may_ask_again = False
@@ -138,48 +135,40 @@ class S3Client:
                 answer = self._exchange(call, method, path, details)
         return self._judged(method, path, answer, details.get("accept", ()))
 
-    def _exchange(self, call: _Call, method: str, path: str, details: RequestOptions) -> Response:
+    def _exchange(self, call: _Call, method: str, path: str, details: RequestOptions) -> HttpResponse:
         url, body = self._url(path, details.get("query", {})), details.get("body", b"")
-        left_seconds = max(call.until - time.monotonic(), _LEAST_SECONDS)
+        left_seconds = max(call.deadline.left_seconds(), _LEAST_SECONDS)
         try:
-            answer = self._pool.request(
+            opened = self.http.open(
                 method,
                 url,
-                body=body,  # type: ignore[arg-type]  # urllib3 sends any buffer as it is
                 headers=self._signed(call.credentials, method, url, details.get("headers", {}), body),
-                timeout=urllib3.Timeout(
-                    connect=min(_CONNECT_SECONDS, left_seconds), read=min(_REQUEST_SECONDS, left_seconds)
-                ),
+                body=body,
+                limits=TimeLimits(silence_seconds=min(_SILENCE_SECONDS, left_seconds)),
+                deadline=Deadline(left_seconds),
             )
-        except SSLError as error:
-            if error.args and isinstance(error.args[0], ssl.SSLEOFError | ssl.SSLZeroReturnError):
-                raise S3Unanswered(_first_line(error), may_have_happened=True) from error  # broken off: nothing of TLS
+            self._is_met = True
+            return opened.read()
+        except TlsFailed as error:
             raise StorageError(f"{self.place.endpoint}: TLS failed ({error}); check store.endpoint") from error
-        except HTTPError as error:
-            never_sent = isinstance(error, (NewConnectionError, ConnectTimeoutError))
-            raise S3Unanswered(_first_line(error), may_have_happened=not never_sent) from error
-        self._is_met = True
-        return answer
 
-    def _judged(self, method: str, path: str, answer: Response, accept: tuple[int, ...]) -> Response:
+    def _judged(self, method: str, path: str, answer: HttpResponse, accept: tuple[int, ...]) -> HttpResponse:
         code = error_code(answer) if answer.status >= 300 else ""
         self.is_proven |= answer.status < 300 or code in _ABOUT_KEY
         if answer.status < 300 or (answer.status in accept and (answer.status != 404 or code in ("", *_ABOUT_KEY))):
             return answer
         if answer.status in _BUSY or code == "ConditionalRequestConflict":
-            raise S3Unanswered(
-                f"{answer.status} {code}", may_have_happened=False, retry_after_seconds=_retry_after(answer)
-            )
+            raise NotCarriedOut(f"{answer.status} {code}", retry_after_seconds=retry_after_seconds(answer.headers))
         if answer.status >= 500 and answer.status not in (501, 507):
-            raise S3Unanswered(f"{answer.status} {code}", may_have_happened=True)
+            raise OutcomeUnknown(f"{answer.status} {code}")
         raise self.refused(method, path, answer)
 
-    def _goes_on(self, error: Exception, began: float) -> bool:
+    def _is_worth_waiting(self, error: NoAnswer, deadline: Deadline) -> bool:
         """A server that never answered is not waited for as long as one that did: the endpoint may be wrong."""
-        is_stranger = not self._is_met and isinstance(error, S3Unanswered) and not error.may_have_happened
-        return not is_stranger or time.monotonic() - began < self._greeting_seconds
+        was_reached = self._is_met or isinstance(error, OutcomeUnknown)
+        return was_reached or deadline.elapsed_seconds() < self._greeting_seconds
 
-    def refused(self, method: str, path: str, answer: Response) -> StorageError:
+    def refused(self, method: str, path: str, answer: HttpResponse) -> StorageError:
         """The error that says what the server refused, and what works."""
         code = error_code(answer)
         kind = PermissionDenied if code == "AccessDenied" else StorageError
@@ -217,22 +206,3 @@ class S3Client:
             date=now,
         )
         return {name: str(value) for name, value in signed.items()}
-
-
-def _wait(error: Exception) -> bool | float:
-    """stamina's backoff hook: by the usual backoff, or after what the server asked for if that is in time."""
-    if not isinstance(error, S3Unanswered):
-        return False
-    asked, call = error.retry_after_seconds, _running.get()
-    if asked is None or call is None:
-        return True
-    return asked if time.monotonic() + asked < call.until else False
-
-
-def _retry_after(answer: Response) -> float | None:
-    value = answer.headers.get("Retry-After", "")
-    return float(value) if value.isdigit() else None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -2,7 +2,7 @@
 
 import re
 
-import urllib3
+from gangline.http.client import HttpResponse
 
 _EXPLAINED = {
     "InvalidAccessKeyId": "the access key is unknown there; check store.credentials and store.endpoint",
@@ -33,13 +33,13 @@ _ABOUT_CREDENTIALS = frozenset({
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 
 
-def error_code(answer: urllib3.BaseHTTPResponse) -> str:
+def error_code(answer: HttpResponse) -> str:
     """The `<Code>` of an error document, or ''; answers to HEAD have none, but for MinIO's, in a header."""
     found = _CODE.search(answer.data[:4096])
     return found.group(1).decode() if found else answer.headers.get("x-minio-error-code", "")
 
 
-def is_about_credentials(method: str, answer: urllib3.BaseHTTPResponse) -> bool:
+def is_about_credentials(method: str, answer: HttpResponse) -> bool:
     """May the answer be another with a newer credential? Of a HEAD without a code nobody knows."""
     if answer.status < 400:
         return False

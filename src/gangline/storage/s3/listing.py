@@ -6,13 +6,14 @@ as in a URL, and a server that lists in circles is an error, not a loop.
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from minio.datatypes import ListMultipartUploadsResult, parse_list_objects
 
 from gangline.errors import StorageError
+from gangline.http.client import HttpResponse
 from gangline.storage.objects.protocol import Entry, OpenUpload
-from gangline.storage.s3.client import Response, S3Client
+from gangline.storage.s3.client import S3Client
 
 Page = TypeVar("Page")
 _ENCODED = {"encoding-type": "url"}
@@ -52,7 +53,7 @@ def list_uploads(wire: S3Client, root: str, prefix: str) -> Sequence[OpenUpload]
         query |= {"key-marker": root + found[-1].key, "upload-id-marker": found[-1].upload_id}
 
 
-def _read(wire: S3Client, prefix: str, answer: Response, parse: Callable[[Response], Page]) -> Page:
+def _read(wire: S3Client, prefix: str, answer: HttpResponse, parse: Callable[[Any], Page]) -> Page:
     try:
         return parse(answer)
     except (ET.ParseError, ValueError) as error:

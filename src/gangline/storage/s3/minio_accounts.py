@@ -13,18 +13,20 @@ from secrets import token_hex
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import urllib3
 from minio.credentials.providers import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from gangline.storage.s3.client import S3Client, S3Unanswered
+from gangline.http.client import HttpClient, TimeLimits, library_failures
+from gangline.http.retry import OutcomeUnknown
+from gangline.storage.s3.client import S3Client
 
 Result = TypeVar("Result")
 _NAME = "gangline"
 _HEAD = "gangline "
 """Before the owner, in the description: keys of others are never touched."""
 _MOST_DESCRIPTION = 256
+_LIMITS = TimeLimits(connect_seconds=5, silence_seconds=30)
 
 
 class AccountsUnavailable(Exception):
@@ -119,7 +121,7 @@ def _client(wire: S3Client) -> MinioAdmin:
         credentials=StaticProvider(own.access_key, own.secret_key, own.session_token),
         region=wire.place.region,
         secure=place.scheme == "https",
-        http_client=urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=30)),
+        http_client=HttpClient(limits=_LIMITS).pool,  # its own: MinioAdmin closes it at its end
     )
 
 
@@ -128,11 +130,10 @@ def _asked(wire: S3Client, call: Callable[[MinioAdmin], Result]) -> Result:
 
     def attempt() -> Result:
         try:
-            return call(client)
+            with library_failures():
+                return call(client)
         except MinioAdminException as error:
             raise _meaning(error) from error
-        except urllib3.exceptions.HTTPError as error:
-            raise S3Unanswered(type(error).__name__, may_have_happened=True) from error
         except ValueError as error:  # not encrypted by our secret: no MinIO
             raise AccountsUnavailable("the server has no access keys of MinIO") from error
 
@@ -143,7 +144,7 @@ def _meaning(error: MinioAdminException) -> Exception:
     found = re.search(r"Status: (\d+)", str(error))
     status = int(found[1]) if found else 0
     if status in (429, 503) or (status >= 500 and status != 501):
-        return S3Unanswered(str(status), may_have_happened=True)
+        return OutcomeUnknown(str(status))
     if status == 403:
         return AccountsUnavailable("the store's key may not handle access keys of its own")
     return AccountsUnavailable("the server has no access keys of MinIO")

@@ -6,16 +6,19 @@ import xml.etree.ElementTree as ET
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-import urllib3
 from minio.signer import sign_v4_sts
 from minio.time import to_amz_date, utcnow
 
 from gangline.errors import StorageError
-from gangline.storage.s3.client import S3Client, S3Unanswered
+from gangline.http.client import HttpResponse, TimeLimits
+from gangline.http.retry import NotCarriedOut
+from gangline.storage.s3.client import S3Client
 from gangline.storage.s3.errors import error_code
 
 _UNKNOWN_THERE = (404, 405, 501)
 _BUSY = (429, 500, 502, 503, 504)
+"""A session that was made twice harms nobody: it ends by itself."""
+_LIMITS = TimeLimits(connect_seconds=5, silence_seconds=30)
 _PARTS = ("AccessKeyId", "SecretAccessKey", "SessionToken")
 
 
@@ -41,7 +44,7 @@ def assume(wire: S3Client, policy: dict[str, Any], *, seconds: int) -> str | Non
     )
 
 
-def _send(wire: S3Client, body: str) -> urllib3.BaseHTTPResponse:
+def _send(wire: S3Client, body: str) -> HttpResponse:
     place, url, now = wire.place, urlsplit(wire.place.endpoint), utcnow()
     signed = sign_v4_sts(
         method="POST",
@@ -56,15 +59,12 @@ def _send(wire: S3Client, body: str) -> urllib3.BaseHTTPResponse:
         content_sha256=hashlib.sha256(body.encode()).hexdigest(),
         date=now,
     )
-    pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=30))
-    try:
-        answer = pool.request(
-            "POST", place.endpoint, body=body, headers={name: str(value) for name, value in signed.items()}
-        )
-    except urllib3.exceptions.HTTPError as error:
-        raise S3Unanswered(type(error).__name__, may_have_happened=True) from error
+    answer = wire.http.request(
+        "POST", place.endpoint, headers={name: str(value) for name, value in signed.items()}, body=body.encode(),
+        limits=_LIMITS,
+    )  # fmt: skip
     if answer.status in _BUSY:
-        raise S3Unanswered(str(answer.status), may_have_happened=False)
+        raise NotCarriedOut(str(answer.status))
     return answer
 
 

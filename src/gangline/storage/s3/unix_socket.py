@@ -2,48 +2,29 @@
 
 import os
 import socket
-from typing import Any
 
-import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import NewConnectionError
+from gangline.http.connections import Dial, direct
 
 FOLDER_VARIABLE = "GANGLINE_STORE_SOCKET"
 SOCKET = "store"
 """Its name in that folder."""
 
 
-def open_pool(**options: Any) -> urllib3.PoolManager:
-    """A pool that reaches servers as this process does: directly, or by the socket."""
-    pool = urllib3.PoolManager(**options)
-    if os.environ.get(FOLDER_VARIABLE):
-        pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
-    return pool
+def dial_store() -> Dial:
+    """How this process reaches the store's server: directly, or by the socket in `$GANGLINE_STORE_SOCKET`."""
+    return _dial_socket if os.environ.get(FOLDER_VARIABLE) else direct
 
 
-class _ByTheSocket(HTTPConnection):
-    def _new_conn(self) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX)
-        made.settimeout(self.timeout if isinstance(self.timeout, int | float) else None)
+def _dial_socket(_host: str, _port: int, seconds: float | None) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(seconds)
+    try:
+        folder = os.open(os.environ[FOLDER_VARIABLE], os.O_RDONLY | os.O_DIRECTORY)
         try:
-            folder = os.open(os.environ[FOLDER_VARIABLE], os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                made.connect(f"/proc/self/fd/{folder}/{SOCKET}")  # a path of a socket is short
-            finally:
-                os.close(folder)
-        except OSError as error:
-            made.close()
-            raise NewConnectionError(self, f"the way out of the sandbox is closed: {error}") from error
-        return made
-
-
-class _TlsByTheSocket(_ByTheSocket, HTTPSConnection):
-    pass
-
-
-class _Pool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _ByTheSocket
-
-
-class _TlsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TlsByTheSocket
+            made.connect(f"/proc/self/fd/{folder}/{SOCKET}")  # a path of a socket is short
+        finally:
+            os.close(folder)
+    except OSError as error:
+        made.close()
+        raise OSError(f"the way out of the sandbox is closed: {error}") from error
+    return made

@@ -12,9 +12,11 @@ from secrets import token_hex
 from minio.datatypes import CompleteMultipartUploadResult
 
 from gangline.errors import StorageError
+from gangline.http.client import HttpResponse
+from gangline.http.retry import OutcomeUnknown
 from gangline.storage.objects.multipart import check_previous_part
 from gangline.storage.objects.protocol import Entry, Etag, OpenUpload
-from gangline.storage.s3.client import Response, S3Client, S3Unanswered
+from gangline.storage.s3.client import S3Client
 from gangline.storage.s3.errors import error_code
 from gangline.storage.s3.listing import list_page, list_uploads
 from gangline.storage.s3.names import UPLOAD_NOTES_PREFIX, WRITE_ID_HEADER
@@ -57,11 +59,11 @@ class S3Upload:
         self._wire.send("DELETE", self._path, query={"uploadId": self.upload_id}, accept=(404,))
         self._forget()
 
-    def _begin_once(self) -> Response:
+    def _begin_once(self) -> HttpResponse:
         try:
             return self._wire.once("POST", self._path, query={"uploads": ""}, headers={WRITE_ID_HEADER: self._word})
-        except S3Unanswered as error:
-            self._doubts += error.may_have_happened
+        except OutcomeUnknown:
+            self._doubts += 1
             raise
 
     def _forget(self) -> None:
@@ -77,8 +79,9 @@ class S3Upload:
                 return etag
             raise self._wire.refused("POST", self._path, answer)
         if code := error_code(answer):  # S3 may answer 200 first and find the error later
-            raise S3Unanswered(f"200 with {code}", may_have_happened=True)
-        return str(CompleteMultipartUploadResult(answer).etag).strip('"')
+            raise OutcomeUnknown(f"200 with {code}")
+        result = CompleteMultipartUploadResult(answer)  # type: ignore[arg-type]  # it reads `data`
+        return str(result.etag).strip('"')
 
 
 def find_uploads(wire: S3Client, root: str, prefix: str) -> Sequence[OpenUpload]:

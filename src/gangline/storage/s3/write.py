@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from secrets import token_hex
 
 from gangline.errors import StorageError
+from gangline.http.client import HttpResponse
+from gangline.http.retry import OutcomeUnknown
 from gangline.storage.objects.protocol import Etag
-from gangline.storage.s3.client import Response, S3Client, S3Unanswered
+from gangline.storage.s3.client import S3Client
 from gangline.storage.s3.names import WRITE_ID_HEADER
 
 
-def etag_of(answer: Response) -> Etag:
+def etag_of(answer: HttpResponse) -> Etag:
     return answer.headers["ETag"].strip('"')
 
 
@@ -34,8 +36,8 @@ def write(wire: S3Client, path: str, data: bytes, condition: Mapping[str, str]) 
             return etag
         try:
             answer = wire.once("PUT", path, headers={**condition, WRITE_ID_HEADER: word}, body=data, accept=(404, 412))
-        except S3Unanswered as error:
-            doubts += error.may_have_happened
+        except OutcomeUnknown:
+            doubts += 1
             raise
         if answer.status < 300:
             return etag_of(answer)

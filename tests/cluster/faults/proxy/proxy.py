@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ask(self, path: str, body: bytes | None) -> urllib3.BaseHTTPResponse:
         headers = {name: self.headers[name] for name in _PASSED_ON if name in self.headers}
-        return self.session.pool.request(
+        return self.session.http.pool.request(
             self.command,
             self.session.server + path,
             body=body,

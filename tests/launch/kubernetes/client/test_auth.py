@@ -63,7 +63,7 @@ def test_context_without_a_namespace_means_default(tmp_path):
 def test_proxy_of_the_environment_is_used_but_for_this_machine(tmp_path, server, proxied):
     path = kubeconfig(tmp_path / "config", server)
     session = sign_in({"KUBECONFIG": str(path), "HTTPS_PROXY": "http://proxy.example:3128"})
-    assert (session.pool.proxy is not None) is proxied
+    assert (session.http.pool.proxy is not None) is proxied
 
 
 @pytest.mark.parametrize("text", ["", "[]", "just a word", "contexts: 7", "{apiVersion: v1, kind: Config}", "a: [b"])

@@ -8,13 +8,11 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from gangline.errors import ConfigError
-
-if TYPE_CHECKING:
-    import urllib3
+from gangline.http.client import HttpClient
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECTIONS = 64
@@ -28,7 +26,8 @@ class ApiSession:
     """Scheme, host and port."""
     namespace: str
     """Of the kubeconfig context or of the pod; `default` if neither names one."""
-    pool: "urllib3.PoolManager"
+    http: HttpClient
+    """With the TLS and the proxy of the kubeconfig."""
     headers: Callable[[], dict[str, str]]
     """Authorization header for the next request: expired tokens are read again."""
 
@@ -125,10 +124,10 @@ def _session(configuration: Any, namespace: str) -> ApiSession:
     from kubernetes.client.rest import RESTClientObject
 
     configuration.retries = False  # the library's own would multiply ours
-    pool = RESTClientObject(configuration, maxsize=_CONNECTIONS).pool_manager
+    http = HttpClient(pool=RESTClientObject(configuration, maxsize=_CONNECTIONS).pool_manager)
 
     def headers() -> dict[str, str]:
         token = configuration.get_api_key_with_prefix("authorization")
         return {"Authorization": token} if token else {}
 
-    return ApiSession(server=configuration.host.rstrip("/"), namespace=namespace, pool=pool, headers=headers)
+    return ApiSession(server=configuration.host.rstrip("/"), namespace=namespace, http=http, headers=headers)
