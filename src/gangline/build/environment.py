@@ -137,7 +137,7 @@ def _provides(files: Iterable[str], roots: Iterable[str], module: str) -> bool:
 
 
 def _user(files: dict[str, str], project: ProjectTable, module: str) -> str:
-    """Who imports it; empty: nobody says so in its text."""
+    """The file that imports `module`; empty: none is found."""
     named = (project.task or "", *(project.command or ()))
     if any(word == module or word.startswith((f"{module}.", f"{module}:")) for word in named):
         return "line.toml"

@@ -1,6 +1,6 @@
 """Images as recorded in the store: which image a key has, who signed it, and how that is verified.
 
-`images/<key>.json` names an image by digest; the signed provenance beside it is what counts.
+`images/<key>.json` names an image by digest; the signed provenance next to it is what counts.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from gangline.units import now
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
-    """An image that somebody vouched for."""
+    """An image with signed provenance."""
 
     reference: str
     """`name@sha256:...`, what pods are given."""

@@ -84,7 +84,7 @@ class ForgeClient:
         """Before something of a repository is believed to be gone: is the repository itself there for our token?
 
         Raises:
-            ConfigError: It is not, so nothing is known of what stands in it.
+            ConfigError: It is not, so its contents are not known.
         """
         if self.get(path) is None:
             raise ConfigError(
@@ -128,7 +128,7 @@ class ForgeClient:
             if self._quiet_until > time.monotonic():
                 raise
             time.sleep(RETRY_SECONDS)
-            answer = self._exchange("GET", target, None)  # reading twice harms nobody
+            answer = self._exchange("GET", target, None)  # reading twice does no harm
         if answer.status == 404:
             self._counted(self.name, "ok")
             return None

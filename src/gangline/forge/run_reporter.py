@@ -73,7 +73,7 @@ class ReportedRun(Protocol):
 
 @contextmanager
 def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
-    """While the block drives, the forge that holds the project is told; without one, or a token, nothing happens."""
+    """While the block drives, the forge of the project gets statuses; without a forge or a token nothing happens."""
     place = forge_of_project(ctx.site, ctx.record.run.project)
     if place is None or ctx.site.forge[place[0]].token is None or ctx.record.commit.patch is not None:
         yield
@@ -105,7 +105,7 @@ def _link(ctx: ReportedRun, url: str) -> None:
 
 
 class RunReporter:
-    """An observer around another: what that is told, the forge hears, too."""
+    """An observer that passes everything on to another one, and reports it to the forge."""
 
     def __init__(self, ctx: ReportedRun, forge: Forge, repository: str) -> None:
         self.inner: RunObserver = ctx.observer

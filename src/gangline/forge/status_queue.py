@@ -77,7 +77,7 @@ class StatusQueue:
                 self._refused(slot, error)
             except GanglineError as error:
                 self._failed(slot, letter, error)
-            except Exception as error:  # a bug of ours must not end what is told of later
+            except Exception as error:  # a bug must not keep later updates from being sent
                 self._refused(slot, error)
             with self._state:
                 self._carried = None

@@ -96,7 +96,7 @@ def parts(run: str) -> tuple[str, str]:
     """Project and first eight letters of the commit of a run id.
 
     Raises:
-        UsageError: It is no run id.
+        UsageError: It is not a run id.
     """
     pieces = run.rsplit("-", 2)
     if len(pieces) != 3 or len(pieces[1]) != 8 or len(pieces[2]) != 6 or not pieces[0]:

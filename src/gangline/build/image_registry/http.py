@@ -64,7 +64,8 @@ class RegistryHttp:
     def __init__(
         self, host: str, login: RegistryLogin | None, *, named_by_site: bool, resolve: Resolve = system_resolve
     ) -> None:
-        """Talk to `host` as `login`, or as nobody; one that the site does not name is no server of ours."""
+        """Talk to `host` as `login`, or without one; a host that the site does not name may not have a private
+        address."""
         self.host = host
         self._origin = _origin(host)
         self._login = login
@@ -86,9 +87,9 @@ class RegistryHttp:
         Args:
             method: HTTP method.
             path: Below the registry, or the absolute address of an upload on it.
-            scope: `repository:NAME:pull,push`, what a token is asked for; several stand apart by spaces.
+            scope: `repository:NAME:pull,push`, what a token is asked for; several are separated by spaces.
             headers: More of them.
-            body: A file is sent from where it stands.
+            body: A file is sent from its current position.
 
         Raises:
             ConfigError: The registry does not let us.

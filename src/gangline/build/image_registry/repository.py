@@ -122,7 +122,7 @@ class ImageRepository:
         return f"{self.host}/{self.repository}"
 
     def _push_blob(self, blob: Descriptor, layout: Layout, base: "ImageRepository | None") -> None:
-        """Try a few times whole: an upload that broke is begun anew."""
+        """Try a few times whole: an upload that broke starts again."""
         for attempt in range(1, _TRIES + 1):
             try:
                 if not self.has(blob) and not self._mount(blob, base):

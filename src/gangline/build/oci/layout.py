@@ -20,7 +20,7 @@ class Layout:
     """A folder of blobs by digest with an index: an OCI image layout."""
 
     def __init__(self, folder: Path) -> None:
-        """A layout that stands in `folder`."""
+        """The layout in `folder`."""
         self.folder = folder
         self._blobs = folder / "blobs" / "sha256"
 
@@ -37,7 +37,7 @@ class Layout:
         return found
 
     def add_layer(self, members: Iterable[LayerMember], *, compress: bool = False) -> OciLayer:
-        """A layer of `members`; compressed where it travels far, plain where it is imported beside."""
+        """A layer of `members`; compressed for a registry, plain for an import on the same machine."""
         with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
             draft = Path(file.name)
             try:

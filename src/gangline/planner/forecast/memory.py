@@ -22,7 +22,7 @@ Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Need of one rank beside what it may hold; None: not known."""
+    """What one rank needs and what it may hold; None: not known."""
 
     need_bytes: float | None
     usable_bytes: float | None
@@ -49,7 +49,7 @@ def state_bytes(profile: ModelProfile, moment_bytes: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryLoad:
-    """What a rank of some shape is asked to hold beside its state."""
+    """What a rank of some shape is asked to hold in addition to its state."""
 
     micro_batch: int = 0
     """Samples of one pass; 0: activations do not count."""
@@ -73,7 +73,7 @@ class MemoryParts:
     gradients: float
     optimizer: float
     gathered: float
-    """Weights whole beside their shards, and what blocks exchange."""
+    """Whole weights in addition to their shards, and what blocks exchange."""
     activations: float
 
     @property
@@ -157,7 +157,7 @@ def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tupl
 
 
 def _activations(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> tuple[float, float, float]:
-    """Kept from forward to backward; beside it at the loss; beside it at a block that is computed again.
+    """Kept from forward to backward; additional bytes at the loss; additional bytes at a block that is computed again.
 
     Tensor- and context-parallel peers share those of a sample, but for what goes into each half of a block; stages
     share those of the model.
@@ -187,7 +187,7 @@ def _blocks(trace: Trace | None) -> list[Unit]:
 
 
 def kept_share(word: str) -> float:
-    """Share of activations that `word` keeps, of a model whose blocks nobody followed."""
+    """Share of activations that `word` keeps, of a model whose blocks were not traced."""
     if word in SHARES:
         return SHARES[word]
     return 1.0 - (1.0 - SHARES["full"]) / int(word.removeprefix("every_"))

@@ -17,7 +17,7 @@ class SaveCosts:
     """What earlier runs of a line measured."""
 
     blocking_seconds: float
-    """Training stands still for one save."""
+    """For which one save stops the training."""
     step_seconds: float
     seconds_between_failures: float
     """Of the whole gang, on average."""

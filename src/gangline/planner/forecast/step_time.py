@@ -21,7 +21,7 @@ from gangline.spec.forecast import Term
 from gangline.spec.profile import ModelProfile, Trace
 
 UPDATED_BYTES = 14
-"""Read and written of one parameter by an update, beside its moments, which are read and written once."""
+"""Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
 UPDATE_MOVES = 20
 """Smallest operations that one tensor costs: its norm, clipping, the update, Python between them; as seen on gloo."""
 FORWARD = 1 / 3
@@ -56,7 +56,7 @@ class StepInputs:
 
 
 def step_terms(inputs: StepInputs, speeds: Speeds, known: Calibration) -> tuple[tuple[Term, ...], str]:
-    """Parts that can be told, and why others cannot; empty: all can."""
+    """The parts that are known, and why others are not; empty: all are."""
     messages = collectives(inputs.profile, inputs.shape, inputs.load)
     raw = {
         part: _seconds(part, inputs, speeds, messages)

@@ -92,7 +92,7 @@ class Pool:
     network_bytes_per_second: float | None = None
     """Of one GPU to those of other nodes; None: not given."""
     host_memory_bytes: float | None = None
-    """Of one node, beside its GPUs; None: not known, or there are none."""
+    """Of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
     """Where both rates come from: `given` by the site, `published` by the maker; empty: not known."""
 
@@ -109,7 +109,7 @@ class Pool:
         return max(0.0, (self.node_memory_bytes / shares - self.reserve_bytes) / (1 + self.margin))
 
     def usable_host_bytes(self, ranks_per_node: int) -> float | None:
-        """What one rank may leave in the memory of its server beside its device; None: not known."""
+        """What one rank may leave in the memory of its server in addition to its device; None: not known."""
         if self.host_memory_bytes is None:
             return None
         return max(0.0, (self.host_memory_bytes / ranks_per_node - CPU_RESERVE_BYTES) / (1 + self.margin))

@@ -37,7 +37,7 @@ class Culprit:
 
 
 def history_strip(state: BisectState, width: int = 60) -> str:
-    """A mark a commit, oldest first; of many commits each mark stands for several, the most telling one is shown."""
+    """A mark a commit, oldest first; of many commits each mark covers several, and shows the most significant one."""
     sides = state.sides
     count = min(width, len(sides))
     edges = [len(sides) * i // count for i in range(count + 1)]

@@ -10,7 +10,7 @@ from gangline.units import format_number
 
 
 def render_junit(record: Record) -> str:
-    """Two suites, `stages` and `gates`; a stage that never ran and a gate nobody could judge are skipped cases."""
+    """Two suites, `stages` and `gates`; a stage that never ran and a gate without an answer are skipped cases."""
     record = sanitized(record)
     root = Element("testsuites", name=record.run.id)
     stages = _suite(root, "gangline.stages", record)

@@ -39,7 +39,7 @@ class ModuleCall(Document):
     seconds: float
     env: dict[str, str] = field(default_factory=dict)
     path: tuple[str, ...] = ()
-    """Folders of the code layer that are on the path beside its top."""
+    """Folders of the code layer on the path of Python, in addition to its top."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,7 +53,7 @@ def status_line(status: KeeperStatus) -> str:
 
 
 def parse(line: str) -> PodLine:
-    """What `line` says; a line that nobody of ours wrote is a log line of no rank."""
+    """What `line` says; any other line is a log line of no rank."""
     if line.startswith(RECORD_SEPARATOR):
         return _parse_record(line)
     matched = _LOG.fullmatch(line)
