@@ -161,8 +161,8 @@ class PinnedItem:
 
 def pinned_rows(record: Record) -> list[PinnedItem]:
     """Item by item; empty in older records, whose gate has no items."""
-    told = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
-    rows = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    items = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
+    rows = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
     return [
         PinnedItem(str(each.get("name")), pinned, str(each.get("by")))
         for each in rows if (pinned := str(each.get("pinned"))) in MARKS

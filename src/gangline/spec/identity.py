@@ -32,8 +32,8 @@ def run_id(project: str, commit: CommitInfo, *, line: str, attempt: int) -> str:
         line: Digest of the effective line.
         attempt: From 1; `--again` asks for the next one.
     """
-    asked = sha256(canonical([project, _content(commit), line, attempt])).digest()
-    return f"{project}-{commit.sha[:8]}-{base64.b32encode(asked)[:6].decode().lower()}"
+    hashed = sha256(canonical([project, _content(commit), line, attempt])).digest()
+    return f"{project}-{commit.sha[:8]}-{base64.b32encode(hashed)[:6].decode().lower()}"
 
 
 def check_identity(record: Record) -> None:

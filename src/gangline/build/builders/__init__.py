@@ -17,7 +17,7 @@ class Builder(Protocol):
 
     name: str
 
-    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
+    def build(self, recipe: Recipe, workspace: BuildWorkspace) -> str:
         """Build `recipe` and push it to `recipe.target`; the digest of what was pushed, `sha256:...`.
 
         Raises:

@@ -161,12 +161,12 @@ class RegistryHttp:
             )
         return f"Bearer {self._token(dict(_PAIR.findall(rest)), scope)}"
 
-    def _token(self, asked: Mapping[str, str], scope: str) -> str:
-        realm = urlsplit(asked.get("realm", ""))
+    def _token(self, challenge: Mapping[str, str], scope: str) -> str:
+        realm = urlsplit(challenge.get("realm", ""))
         if realm.scheme != "https" and not (realm.scheme == "http" and is_loopback(realm.netloc)):
-            raise IntegrityError(f"{self.host} names {asked.get('realm')!r} for tokens, which is not over TLS")
+            raise IntegrityError(f"{self.host} names {challenge.get('realm')!r} for tokens, which is not over TLS")
         wanted = [("scope", each) for each in scope.split()]
-        query = urlencode([("service", asked.get("service", self.host)), *wanted])
+        query = urlencode([("service", challenge.get("service", self.host)), *wanted])
         headers = {"Authorization": f"Basic {self._login.basic}"} if self._login else {}
         answer = self._send("GET", f"{realm.geturl()}?{query}", headers, None)
         data = answer.read(_TOKEN_BYTES)

@@ -65,8 +65,10 @@ class Layout:
             base: Its layers need not lie here, where a registry has them.
             platform: Of an image without a base; None: this machine's.
         """
-        standing = base or documents.empty(platform or Platform.here())
-        image = documents.extend(standing, [(each.descriptor, each.diff_id) for each in layers], settings or Settings())
+        base_image = base or documents.empty(platform or Platform.here())
+        image = documents.extend(
+            base_image, [(each.descriptor, each.diff_id) for each in layers], settings or Settings()
+        )
         config = self.add(canonical(image.config), documents.CONFIG)
         manifest = self.add(documents.manifest_bytes(image, config), documents.MANIFEST)
         return replace(manifest, platform=image.platform)

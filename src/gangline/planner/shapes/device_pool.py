@@ -134,14 +134,14 @@ def open_pool(site: Site, inventory: Inventory) -> Pool:
 
 def choose_precision(line: Line, inventory: Inventory) -> Precision:
     """fp32 on CPU, else bf16, or fp16 where a GPU has no bf16."""
-    gpus, asked = inventory.gpus, line.train.precision
-    if asked == "auto":
+    gpus, requested = inventory.gpus, line.train.precision
+    if requested == "auto":
         return "fp32" if gpus is None else "bf16" if gpus.has_bf16 else "fp16"
-    if asked == "fp16" and gpus is None:
+    if requested == "fp16" and gpus is None:
         raise ConfigError('train.precision: wanted a GPU for "fp16", found CPUs; "fp32" and "bf16" work here')
-    if asked == "bf16" and gpus is not None and not gpus.has_bf16:
+    if requested == "bf16" and gpus is not None and not gpus.has_bf16:
         raise ConfigError(f'train.precision: {gpus.name or "this GPU"} has no bf16; "fp16" and "fp32" work here')
-    return asked
+    return requested
 
 
 def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:

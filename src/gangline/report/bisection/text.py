@@ -80,8 +80,8 @@ def measure_words(state: BisectState) -> str:
 
 def spent_words(state: BisectState) -> str:
     """How many commits were measured, and the device time of it."""
-    asked = [each for each in state.suspects if each.values]
-    trained = sum(each.origin == "trained" for each in asked)
+    measured = [each for each in state.suspects if each.values]
+    trained = sum(each.origin == "trained" for each in measured)
     hours = state.spent_seconds / 3600
     unit = state.resource.upper()
     amount = (
@@ -89,7 +89,7 @@ def spent_words(state: BisectState) -> str:
         if hours >= 0.1
         else f"{format_seconds(state.spent_seconds)} of {time_of(state.resource)}"
     )
-    return f"{len(asked)} of {len(state.suspects)} commits measured, {trained} by training: {amount}"
+    return f"{len(measured)} of {len(state.suspects)} commits measured, {trained} by training: {amount}"
 
 
 def render_bisection(state: BisectState, culprit: Culprit | None = None, *, width: int = WIDTH) -> str:

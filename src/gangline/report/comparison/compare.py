@@ -86,9 +86,9 @@ def _number(name: str, base: Metric, this: Metric, base_run: str) -> ComparedNum
 
 def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...]) -> tuple[ComparedNumber, ...]:
     """What is judged first; a measurement without a judgement that is among the costs is not shown twice."""
-    told = {number.name for number in costs}
-    kept = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in told]
-    return tuple(sorted(kept, key=lambda number: (number.side == "unknown", number.name)))
+    cost_names = {number.name for number in costs}
+    shown = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in cost_names]
+    return tuple(sorted(shown, key=lambda number: (number.side == "unknown", number.name)))
 
 
 def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> tuple[Outcome, str]:

@@ -136,8 +136,8 @@ def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:
             continue
         table, ruled = plain.get(head, {}), rules.get(head, {})
         if isinstance(table, dict):
-            kept = {key: value for key, value in table.items() if key != name}
-            plain[head] = kept | ({name: ruled[name]} if name in ruled else {})
+            others = {key: value for key, value in table.items() if key != name}
+            plain[head] = others | ({name: ruled[name]} if name in ruled else {})
 
 
 def _apply(plain: dict[str, Any], override: str) -> None:

@@ -65,8 +65,8 @@ def parse(line: str) -> PodLine:
 
 def to_message(end: GangEnd) -> str:
     """Termination message of a pod: `end` as JSON, its evidence and reason cut until it fits."""
-    for kept in (end, replace(end, evidence={}), replace(end, evidence={}, reason=end.reason[:800], ledger={})):
-        text = canonical(kept)
+    for variant in (end, replace(end, evidence={}), replace(end, evidence={}, reason=end.reason[:800], ledger={})):
+        text = canonical(variant)
         if len(text) <= TERMINATION_BYTES:
             return text.decode()
     raise AssertionError("an end without evidence, ledger and long reason fits")
