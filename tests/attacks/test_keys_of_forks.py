@@ -57,5 +57,5 @@ def test_what_the_driver_of_forks_may_not_say_is_believed_by_nobody(check, line,
 
 @pytest.mark.parametrize("what", FORGED)
 def test_the_driver_of_forks_says_what_it_cannot_seal(check, what):
-    with pytest.raises(IntegrityError, match="wanted a fork's run that nobody has approved"):
+    with pytest.raises(IntegrityError, match="wanted a fork's run that is not approved"):
         check.seal(FORGED[what])

@@ -202,7 +202,7 @@ def test_no_builder_is_told_a_base_that_leads_where_no_request_goes(monkeypatch)
     recipe = make_recipe(b"", base=base, image="registry.example/env", site_base=f"other.example/x@sha256:{'b' * 64}")
     office = type("Office", (), {"environ": {}, "store": type("Store", (), {"get": lambda *_: None})()})
     with pytest.raises(ConfigError, match="this machine itself"):
-        build_image(recipe, builder=Never(), office=office, commit="0" * 40)
+        build_image(recipe, builder=Never(), image_store=office, commit="0" * 40)
 
 
 def test_a_pipelines_server_is_dialled_at_a_checked_address(monkeypatch):

@@ -93,6 +93,8 @@ def test_a_link_to_what_the_layer_leaves_out_still_has_its_content(repo):
         ("gone", "nothing.py", "the commit lacks"),
         ("pkg/self", "../pkg", "holds it"),
         ("loop", "loop", "in a circle"),
+        ("through", "nothing/../model.py", "'nothing', which is not a folder"),
+        ("file", "model.py/../model.py", "'model.py', which is not a folder"),
     ],
 )
 def test_links_that_cannot_be_copied_are_refused_with_what_to_exclude(repo, path, target, said):

@@ -46,7 +46,7 @@ def recipe(base, index):
 
 
 def build(recipe, office):
-    return build_image(recipe, builder=PipLayer(), office=office, commit=COMMIT)
+    return build_image(recipe, builder=PipLayer(), image_store=office, commit=COMMIT)
 
 
 def pulled(built, office, folder):
@@ -101,7 +101,7 @@ def test_the_first_of_two_drivers_decides_for_both(recipe, office, monkeypatch):
             return super().build(recipe, bench)
 
     first = []
-    second = build_image(recipe, builder=Slow(), office=office, commit="b" * 40)
+    second = build_image(recipe, builder=Slow(), image_store=office, commit="b" * 40)
     assert second.reference == first[0].reference
     assert (second.provenance, second.cached) == (first[0].provenance, True)
 
@@ -185,12 +185,12 @@ def test_an_image_that_clusters_would_refuse_is_no_image(recipe, office, user, t
             return ImageRepository.open(recipe.image, {}, named_by_site=True).push(layout, image, tag=recipe.tag).digest
 
     with pytest.raises(BuildError, match="clusters want a number"):
-        build_image(recipe, builder=Pushes(), office=office, commit=COMMIT)
+        build_image(recipe, builder=Pushes(), image_store=office, commit=COMMIT)
     assert office.store.get(f"images/{recipe.key}.json") is None
 
 
 def test_a_base_as_it_is_is_vouched_for_and_not_touched(base, office):
-    taken = record_base_image(base, office=office, commit=COMMIT)
+    taken = record_base_image(base, image_store=office, commit=COMMIT)
     assert (taken.reference, taken.seconds, taken.builder) == (base, 0.0, "none")
-    assert record_base_image(base, office=office, commit="b" * 40) == taken
+    assert record_base_image(base, image_store=office, commit="b" * 40) == taken
     assert "by none" in verify_image(base, provenance=taken.provenance, store=office.store, keys=office.trusted)

@@ -75,7 +75,7 @@ def test_an_image_runs_the_lock_and_gangline_as_its_numeric_user(name, host, bas
         office = ImageStore(store=store, key=key, trusted={key.key_id: key.public}, environ=environ)
         recipe = make_recipe(lock_of(SPAM), base=base, image=f"{host}/env/{name}")
         try:
-            built = build_image(recipe, builder=open_builder(name, environ), office=office, commit="a" * 40)
+            built = build_image(recipe, builder=open_builder(name, environ), image_store=office, commit="a" * 40)
         finally:
             if name == "buildah":  # which keeps its bases for the next build
                 subprocess.run(["buildah", "rmi", "--force", base], check=False, capture_output=True)

@@ -20,7 +20,7 @@ def vouched(desk, image, key=None):
     """Blob key of a provenance of `image`, by the desk's key or another."""
     key = key or desk.key
     office = ImageStore(store=desk.store, key=key, trusted={key.key_id: key.public}, environ=desk.environ)
-    return record_base_image(image, office=office, commit=desk.record.commit.sha).provenance
+    return record_base_image(image, image_store=office, commit=desk.record.commit.sha).provenance
 
 
 def place(desk, image, *provenance):

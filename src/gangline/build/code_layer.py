@@ -51,11 +51,11 @@ class LayerSelection:
             return LayerSelection(project)
         folder = repository.prefix.strip("/")
         globs = tuple(posixpath.normpath(posixpath.join(folder, each)) for each in project.beside)
-        for asked, found in zip(project.beside, globs, strict=True):
+        for requested, found in zip(project.beside, globs, strict=True):
             if found.split("/")[0] == "..":
                 where = f"in its folder {folder}" if folder else "at its top"
                 raise ConfigError(
-                    f"line.toml: project.include: wanted files of the repository, found {asked!r} of a line"
+                    f"line.toml: project.include: wanted files of the repository, found {requested!r} of a line"
                     f" {where}: it leads out of it; move the files into the repository and commit them"
                 )
         return LayerSelection(project, folder, globs)

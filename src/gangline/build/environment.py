@@ -107,17 +107,17 @@ def missing_module(lines: Sequence[str], editables: Iterable[Editable]) -> str:
 def _source(file: Path) -> Path | None:
     """Folder that a package was installed editable from; None: it was not."""
     try:
-        told = json.loads(file.read_bytes())
-        is_editable = told.get("dir_info", {}).get("editable") is True
-        url = urlsplit(told["url"])
+        origin = json.loads(file.read_bytes())
+        is_editable = origin.get("dir_info", {}).get("editable") is True
+        url = urlsplit(origin["url"])
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return None
     return Path(unquote(url.path)).resolve() if is_editable and url.scheme == "file" else None
 
 
-def _modules(told: Path, folder: Path) -> Iterator[str]:
-    if told.is_file():
-        yield from told.read_text("utf-8", "replace").split()
+def _modules(origin: Path, folder: Path) -> Iterator[str]:
+    if origin.is_file():
+        yield from origin.read_text("utf-8", "replace").split()
         return
     for place in (folder, folder / "src"):
         yield from (each.stem for each in sorted(place.glob("*.py")) if each.stem.isidentifier())
@@ -137,7 +137,7 @@ def _provides(files: Iterable[str], roots: Iterable[str], module: str) -> bool:
 
 
 def _user(files: dict[str, str], project: ProjectTable, module: str) -> str:
-    """Who imports it; empty: nobody says so in its text."""
+    """The file that imports `module`; empty: none is found."""
     named = (project.task or "", *(project.command or ()))
     if any(word == module or word.startswith((f"{module}.", f"{module}:")) for word in named):
         return "line.toml"

@@ -1,6 +1,6 @@
 """Images as recorded in the store: which image a key has, who signed it, and how that is verified.
 
-`images/<key>.json` names an image by digest; the signed provenance beside it is what counts.
+`images/<key>.json` names an image by digest; the signed provenance next to it is what counts.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from gangline.units import now
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
-    """An image that somebody vouched for."""
+    """An image with signed provenance."""
 
     reference: str
     """`name@sha256:...`, what pods are given."""
@@ -52,25 +52,26 @@ class ImageStore:
     environ: Mapping[str, str]
 
 
-def record_base_image(base: str, *, office: ImageStore, commit: str) -> BuiltImage:
+def record_base_image(base: str, *, image_store: ImageStore, commit: str) -> BuiltImage:
     """The site's base image as it is: nothing is built, and the site's key vouches for who chose it."""
     reference = ImageReference.parse(base)
     assert reference.digest is not None, base
     key = digest({"base": base})
-    standing = office.store.get(image_key(key))
-    if standing:
-        found = from_json(BuiltImage, standing.data)
-        verify_image(base, provenance=found.provenance, store=office.store, keys=office.trusted)
+    stored = image_store.store.get(image_key(key))
+    if stored:
+        found = from_json(BuiltImage, stored.data)
+        verify_image(base, provenance=found.provenance, store=image_store.store, keys=image_store.trusted)
         return replace(found, reference=base, digest=reference.digest, key=key)
     claim = ImageProvenance(image=base, key=key, builder="none", base=base, lock="", commit=commit, sbom="",
     created=now(),
                   versions={"gangline": __version__})  # fmt: skip
-    envelope = sign_image_provenance(claim, office.key)
+    envelope = sign_image_provenance(claim, image_store.key)
     image = BuiltImage(
         reference=base, key=key, digest=reference.digest, size_bytes=0, seconds=0.0, cached=True, builder="none",
-        log_key=None, sbom="", provenance=put_blob(office.store, envelope), sizes={"image-provenance": len(envelope)},
+        log_key=None, sbom="", provenance=put_blob(image_store.store, envelope),
+        sizes={"image-provenance": len(envelope)},
     )  # fmt: skip
-    office.store.put_if_absent(image_key(key), canonical(image))
+    image_store.store.put_if_absent(image_key(key), canonical(image))
     return image
 
 

@@ -62,7 +62,7 @@ def _iter_locked(lock: bytes, platform: Platform) -> Iterator[Package]:
 MAX_LOG_BYTES = 8 << 20
 
 
-def build_image(recipe: Recipe, *, builder: Builder, office: ImageStore, commit: str) -> BuiltImage:
+def build_image(recipe: Recipe, *, builder: Builder, image_store: ImageStore, commit: str) -> BuiltImage:
     """The image of `recipe`, built now or found.
 
     Raises:
@@ -71,58 +71,60 @@ def build_image(recipe: Recipe, *, builder: Builder, office: ImageStore, commit:
         IntegrityError: What is written down is not signed by a trusted key, or not what the registry gives.
         StorageError: Registry or store did not answer.
     """
-    registry = ImageRepository.open(recipe.image, office.environ, named_by_site=True)
-    standing = office.store.get(image_key(recipe.key))
-    if standing and (found := _verified_image(standing, registry, recipe, office)):
+    registry = ImageRepository.open(recipe.image, image_store.environ, named_by_site=True)
+    stored = image_store.store.get(image_key(recipe.key))
+    if stored and (found := _verified_image(stored, registry, recipe, image_store)):
         return found
-    image = _build_and_sign(recipe, builder, office, registry, commit)
-    return _record_image(image, standing, registry, recipe, office)
+    image = _build_and_sign(recipe, builder, image_store, registry, commit)
+    return _record_image(image, stored, registry, recipe, image_store)
 
 
-def find_image(recipe: Recipe, *, office: ImageStore) -> BuiltImage | None:
+def find_image(recipe: Recipe, *, image_store: ImageStore) -> BuiltImage | None:
     """The image of `recipe` where it was built before; raises as `build_image`, which builds one otherwise."""
-    standing = office.store.get(image_key(recipe.key))
+    stored = image_store.store.get(image_key(recipe.key))
     return (
         _verified_image(
-            standing, ImageRepository.open(recipe.image, office.environ, named_by_site=True), recipe, office
+            stored, ImageRepository.open(recipe.image, image_store.environ, named_by_site=True), recipe, image_store
         )
-        if standing
+        if stored
         else None
     )
 
 
 def _build_and_sign(
-    recipe: Recipe, builder: Builder, office: ImageStore, registry: ImageRepository, commit: str
+    recipe: Recipe, builder: Builder, image_store: ImageStore, registry: ImageRepository, commit: str
 ) -> BuiltImage:
     """Build, look at the result, write bill and provenance."""
     began = time.monotonic()
-    made, log_key = _build(recipe, builder, office)
+    made, log_key = _build(recipe, builder, image_store)
     size = _size(registry, recipe.image.at(made), recipe)
     reference = str(recipe.image.at(made))
     created = now()
     bill = image_sbom(recipe, image=reference, created=created)
-    sbom = put_blob(office.store, bill)
+    sbom = put_blob(image_store.store, bill)
     claim = ImageProvenance(
         image=reference, key=recipe.key, builder=builder.name, base=str(recipe.base),
         lock=sha256(recipe.lock).hexdigest(), commit=commit, sbom=sbom, created=created,
         versions={"gangline": __version__},
     )  # fmt: skip
-    envelope = sign_image_provenance(claim, office.key)
+    envelope = sign_image_provenance(claim, image_store.key)
     return BuiltImage(
         reference=reference, key=recipe.key, digest=made, size_bytes=size, seconds=round(time.monotonic() - began, 3),
         cached=False, builder=builder.name, log_key=log_key, sbom=sbom,
-        provenance=put_blob(office.store, envelope),
+        provenance=put_blob(image_store.store, envelope),
         sizes={"image-provenance": len(envelope), "image-sbom": len(bill)},
     )  # fmt: skip
 
 
-def _verified_image(standing: Blob, registry: ImageRepository, recipe: Recipe, office: ImageStore) -> BuiltImage | None:
+def _verified_image(
+    stored: Blob, registry: ImageRepository, recipe: Recipe, image_store: ImageStore
+) -> BuiltImage | None:
     """What the store says of the key, verified; None where the registry lost it."""
-    found = from_json(BuiltImage, standing.data)
+    found = from_json(BuiltImage, stored.data)
     if found.key != recipe.key or ImageReference.parse(found.reference).name != recipe.image.name:
         return None
-    verify_image(found.reference, provenance=found.provenance, store=office.store, keys=office.trusted)
-    claim, _ = read_image_provenance(get_blob(office.store, found.provenance), office.trusted)
+    verify_image(found.reference, provenance=found.provenance, store=image_store.store, keys=image_store.trusted)
+    claim, _ = read_image_provenance(get_blob(image_store.store, found.provenance), image_store.trusted)
     if claim.key != recipe.key:
         raise IntegrityError(
             f"{image_key(recipe.key)} names an image of the key {claim.key[:12]}; delete it to build again"
@@ -132,23 +134,23 @@ def _verified_image(standing: Blob, registry: ImageRepository, recipe: Recipe, o
     return replace(found, cached=True, seconds=0.0)
 
 
-def _build(recipe: Recipe, builder: Builder, office: ImageStore) -> tuple[str, str]:
+def _build(recipe: Recipe, builder: Builder, image_store: ImageStore) -> tuple[str, str]:
     """Digest and log key; the log is kept of failed builds, too."""
     if not recipe.is_of_site(recipe.base):
         check_registry_address(recipe.base.host)
-    with BuildWorkspace.at(office.environ) as bench:
+    with BuildWorkspace.at(image_store.environ) as workspace:
         try:
-            made = builder.build(recipe, bench)
+            made = builder.build(recipe, workspace)
         except (BuildError, OSError) as error:
-            log_key = _store_log(recipe, bench, office)
+            log_key = _store_log(recipe, workspace, image_store)
             raise BuildError(f"{recipe.target} was not built: {error}; whole log: {log_key}") from error
-        return made, _store_log(recipe, bench, office)
+        return made, _store_log(recipe, workspace, image_store)
 
 
-def _store_log(recipe: Recipe, bench: BuildWorkspace, office: ImageStore) -> str:
-    text = bench.words().encode()[-MAX_LOG_BYTES:]
+def _store_log(recipe: Recipe, workspace: BuildWorkspace, image_store: ImageStore) -> str:
+    text = workspace.words().encode()[-MAX_LOG_BYTES:]
     key = f"logs/build/{recipe.key[:12]}-{sha256(text).hexdigest()[:12]}.log"
-    office.store.put(key, text)
+    image_store.store.put(key, text)
     return key
 
 
@@ -162,12 +164,12 @@ def _size(registry: ImageRepository, reference: ImageReference, recipe: Recipe) 
 
 
 def _record_image(
-    image: BuiltImage, standing: Blob | None, registry: ImageRepository, recipe: Recipe, office: ImageStore
+    image: BuiltImage, stored: Blob | None, registry: ImageRepository, recipe: Recipe, image_store: ImageStore
 ) -> BuiltImage:
     """Write down what was made; where another driver was first, its image is the image."""
-    where, data, store = image_key(image.key), canonical(image), office.store
-    won = store.compare_and_set(where, data, standing.etag) if standing else store.put_if_absent(where, data)
+    where, data, store = image_key(image.key), canonical(image), image_store.store
+    won = store.compare_and_set(where, data, stored.etag) if stored else store.put_if_absent(where, data)
     if won is not None:
         return image
     other = store.get(where)
-    return (other and _verified_image(other, registry, recipe, office)) or image
+    return (other and _verified_image(other, registry, recipe, image_store)) or image

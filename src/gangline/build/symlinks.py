@@ -1,8 +1,9 @@
 """Symbolic links of a tree as copies: which file's content a path gets, by arithmetic on paths alone."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import PurePosixPath
 
 from gangline.errors import ConfigError
 from gangline.storage.objects.code_layer import MAX_FILES
@@ -21,6 +22,12 @@ class SymlinkResolver:
     """Paths of the regular files of the tree."""
     wanted: frozenset[str]
     """Links that are to become copies."""
+    _folders: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Find the folders of the tree."""
+        folders = {str(folder) for path in (*self.files, *self.targets) for folder in PurePosixPath(path).parents}
+        object.__setattr__(self, "_folders", frozenset(folders))
 
     def copies(self) -> Iterator[tuple[str, str]]:
         """(path of the copy, path of the file it is of), for every wanted link.
@@ -62,6 +69,8 @@ class SymlinkResolver:
         hops = 0
         while waiting:
             part = waiting.pop()
+            if part in {"..", "."}:
+                self._require_folder(done, link)
             if part == "..":
                 _step_out(done, link)
             elif part not in {"", "."}:
@@ -73,6 +82,13 @@ class SymlinkResolver:
                 done.pop()
                 waiting += target.split("/")[::-1]
         return "/".join(done)
+
+    def _require_folder(self, done: list[str], link: str) -> None:
+        """A path may go on from a folder only, as the file system has it."""
+        if done and (path := "/".join(done)) not in self._folders:
+            raise ConfigError(
+                f"the link {link} leads through {path!r}, which is not a folder of the commit; {_remedy(link)}"
+            )
 
 
 def _step_out(done: list[str], link: str) -> None:

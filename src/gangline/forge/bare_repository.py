@@ -22,7 +22,7 @@ _LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64}) ([0-9a-f]{40}|[0-9a-f]{64}) (re
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A branch that stands at another commit now."""
+    """A branch that was moved to another commit."""
 
     branch: str
     commit: str
@@ -92,7 +92,7 @@ def install_hook(repo: Path, command: Sequence[str], *, chain: bool) -> Path:
 
     Raises:
         UsageError: No bare repository.
-        ConfigError: Another hook stands there and is not to be chained.
+        ConfigError: There is another hook, and it is not to be chained.
         StorageError: It cannot be written.
     """
     path = _hooks_folder(repo) / "post-receive"

@@ -85,7 +85,7 @@ class ForgeClient:
         """Before something of a repository is believed to be gone: is the repository itself there for our token?
 
         Raises:
-            ConfigError: It is not, so nothing is known of what stands in it.
+            ConfigError: It is not, so its contents are not known.
         """
         if self.get(path) is None:
             raise ConfigError(

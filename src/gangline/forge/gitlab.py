@@ -73,7 +73,8 @@ class GitLab:
         return f"refs/merge-requests/{pull_request}/head"
 
     def set_status(self, repository: str, commit: str, status: CommitStatus) -> None:
-        """GitLab refuses the state that a status already has, and so keeps the older description; that is no error."""
+        """GitLab refuses the state that a status already has, and so keeps the older description; that is not an
+        error."""
         body = {"name": status.context, "state": _STATES[status.state], "description": status.description}
         if status.url:
             body["target_url"] = status.url

@@ -1,4 +1,4 @@
-"""Interface of a code forge, and its data. A webhook event is a hint only: whoever hears of a push asks `head`.
+"""Interface of a code forge, and its data. A webhook event is a hint only: after a push, `head` is asked.
 
 Adapters speak HTTP and hold no state; when a call is made, and what follows from a failed one, is left to the
 callers.
@@ -16,7 +16,7 @@ COMMENT_LIMIT = 60_000
 
 
 class InvalidSignatureError(Exception):
-    """A delivery that its sender cannot have signed: 401 for whoever sent it, no word on why."""
+    """A delivery that its sender cannot have signed: 401 for its sender, without a reason."""
 
 
 class MalformedDeliveryError(Exception):
@@ -45,7 +45,7 @@ class WebhookEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefHead:
-    """What stands at a ref now."""
+    """The commit at a ref."""
 
     commit: str
     """Full object name."""
@@ -83,7 +83,7 @@ class Forge(Protocol):
         ...
 
     def head(self, repository: str, ref: str) -> RefHead | None:
-        """What stands at `ref`; None where it is gone."""
+        """The commit at `ref`; None: the ref is gone."""
         ...
 
     def heads(self, repository: str) -> list[tuple[str, RefHead]]:

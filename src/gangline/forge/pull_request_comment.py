@@ -32,11 +32,11 @@ def publish_comment(
     Args:
         site: Whose forge holds the project.
         environ: For secret references.
-        record: As it stands.
+        record: The current one.
         pull_request: Where it was opened after the run began and the record knows of none.
 
     Returns:
-        The comment's URL; None where there is nobody to tell: no pull request, no forge or token, or one that has
+        The comment's URL; None where there is no place for it: no pull request, no forge or token, or one that has
         moved on to a newer commit.
 
     Raises:

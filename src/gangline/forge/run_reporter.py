@@ -73,7 +73,7 @@ class ReportedRun(Protocol):
 
 @contextmanager
 def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
-    """While the block drives, the forge that holds the project is told; without one, or a token, nothing happens."""
+    """While the block drives, the forge of the project gets statuses; without a forge or a token nothing happens."""
     place = forge_of_project(ctx.site, ctx.record.run.project)
     if place is None or ctx.site.forge[place[0]].token is None or ctx.record.commit.patch is not None:
         yield
@@ -105,15 +105,15 @@ def _link(ctx: ReportedRun, url: str) -> None:
 
 
 class RunReporter:
-    """An observer around another: what that is told, the forge hears, too."""
+    """An observer that passes everything on to another one, and reports it to the forge."""
 
     def __init__(self, ctx: ReportedRun, forge: Forge, repository: str) -> None:
         self.inner: RunObserver = ctx.observer
         self._ctx = ctx
         self._forge = forge
         self._repository = repository
-        self._postman = StatusQueue(self._deliver)
-        self._told: dict[str, CommitStatus] = {}
+        self._queue = StatusQueue(self._deliver)
+        self._reported: dict[str, CommitStatus] = {}
         self._outlook = StageOutlook()
         self._progress = StageProgress("")
         self._running: str | None = None
@@ -122,22 +122,22 @@ class RunReporter:
     def run_started(self, record: Record) -> None:
         self._outlook.learn(record)
         self.inner.run_started(record)
-        self._told = {each.context: each for each in statuses(record, url=self._url) if self._was_told(each)}
-        self._tell()
+        self._reported = {each.context: each for each in statuses(record, url=self._url) if self._was_reported(each)}
+        self._report()
 
     def stage_started(self, name: str) -> None:
         """Pass it on, and report the stage."""
         self._progress, self._running = self._outlook.begin(name), name
         self.inner.stage_started(name)
         if name == "report":
-            self._postman.withdraw(_COMMENT, seconds=FINAL_UPDATE_SECONDS)
-            self._told = self._told if self._ctx.driver.kind == "run" else {}
-        self._tell()
+            self._queue.withdraw(_COMMENT, seconds=FINAL_UPDATE_SECONDS)
+            self._reported = self._reported if self._ctx.driver.kind == "run" else {}
+        self._report()
 
     def progress(self, stage: str, event: GangEvent) -> None:
         self._progress.see(event)
         self.inner.progress(stage, event)
-        self._tell()
+        self._report()
         if event.kind == "waiting":
             self._tell_pull_request(Waiting(who=event.text, until=event.data.get("until") or None))
 
@@ -145,7 +145,7 @@ class RunReporter:
         self._outlook.stage_ended(name, info)
         self._running = None
         self.inner.stage_ended(name, info)
-        self._tell()
+        self._report()
 
     def note(self, text: str) -> None:
         self.inner.note(text)
@@ -153,39 +153,39 @@ class RunReporter:
     def run_ended(self, record: Record) -> None:
         """Pass it on, and report the verdict."""
         self.inner.run_ended(record)
-        self._tell()
+        self._report()
 
     def leave(self, reason: str) -> None:
         """The driver goes, the run stays open: say why, there and to the pull request."""
         if self._ctx.record.run.state == "open":
-            self._tell(reason)
+            self._report(reason)
             self._tell_pull_request(None)
 
     def close(self, *, remember: bool) -> None:
         """Send the last word; what went wrong meanwhile becomes an event of the record, where that can be written."""
-        self._postman.close(seconds=FINAL_UPDATE_SECONDS)
-        self._remember_troubles()
+        self._queue.close(seconds=FINAL_UPDATE_SECONDS)
+        self._record_errors()
         if self._ctx.pending and remember:
             try:
                 self._ctx.change(lambda record: record)
             except GanglineError as error:
                 self.inner.note(f"the record could not be reported: {error}")
 
-    def _tell(self, words: str | None = None) -> None:
-        self._remember_troubles()
+    def _report(self, words: str | None = None) -> None:
+        self._record_errors()
         record = self._ctx.record
         live = self._progress.sentence() if words is None else words
         for status in statuses(record, running=self._running, live=live, url=self._url):
-            before = self._told.get(status.context)
+            before = self._reported.get(status.context)
             if status != before:
-                self._told[status.context] = status
-                self._postman.put(status.context, status, urgent=before is None or before.state != status.state)
+                self._reported[status.context] = status
+                self._queue.put(status.context, status, urgent=before is None or before.state != status.state)
 
     @property
     def _url(self) -> str | None:
         return run_page(self._ctx.record, self._ctx.site.serve.public_url)
 
-    def _was_told(self, status: CommitStatus) -> bool:
+    def _was_reported(self, status: CommitStatus) -> bool:
         """A driver of one stage trusts those before it, until the report stage tells all once more."""
         return self._ctx.driver.kind != "run" and (status.state == "success" or status.description == NOT_STARTED)
 
@@ -199,7 +199,7 @@ class RunReporter:
         def send() -> None:
             write_comment(self._forge, self._repository, self._ctx.site, record)
 
-        self._postman.put(_COMMENT, send, urgent=waiting is None)
+        self._queue.put(_COMMENT, send, urgent=waiting is None)
 
     def _deliver(self, letter: QueuedUpdate) -> None:
         if isinstance(letter, CommitStatus):
@@ -207,9 +207,9 @@ class RunReporter:
         else:
             letter()
 
-    def _remember_troubles(self) -> None:
-        while not self._postman.troubles.empty():
-            sentence = self._postman.troubles.get()
+    def _record_errors(self) -> None:
+        while not self._queue.errors.empty():
+            sentence = self._queue.errors.get()
             if sentence not in self._said:
                 self._said.add(sentence)
                 self._ctx.record_event(self._running or "report", "forge", sentence)

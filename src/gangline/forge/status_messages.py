@@ -22,7 +22,7 @@ _STAGES = dict(
 def statuses(
     record: Record, *, running: str | None = None, live: str = "", url: str | None = None
 ) -> list[CommitStatus]:
-    """One status a stage group, as it stands.
+    """The current status of each stage group.
 
     Args:
         record: As last written.

@@ -34,7 +34,7 @@ class StatusQueue:
     """One forge's letters of one run. From any thread; nothing raises for what the forge does."""
 
     def __init__(self, deliver: Callable[[QueuedUpdate], None], *, interval: float = MINUTE) -> None:
-        self.troubles: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.errors: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._deliver = deliver
         self._interval = interval
         self._slots: dict[str, _Slot] = {}
@@ -66,7 +66,7 @@ class StatusQueue:
             self._state.notify_all()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self.troubles.put(f"the forge did not accept the last status of this run within {seconds:.0f} s")
+            self.errors.put(f"the forge did not accept the last status of this run within {seconds:.0f} s")
 
     def _work(self) -> None:
         while (picked := self._pick()) is not None:
@@ -77,7 +77,7 @@ class StatusQueue:
                 self._refused(slot, error)
             except GanglineError as error:
                 self._failed(slot, letter, error)
-            except Exception as error:  # a bug of ours must not end what is told of later
+            except Exception as error:  # a bug must not keep later updates from being sent
                 self._refused(slot, error)
             with self._state:
                 self._carried = None
@@ -103,7 +103,7 @@ class StatusQueue:
         return self._away_until if self._is_closing or place.is_urgent else max(place.not_before, self._away_until)
 
     def _refused(self, slot: str, error: Exception) -> None:
-        self.troubles.put(f"{type(error).__name__}: {error}" if not isinstance(error, GanglineError) else str(error))
+        self.errors.put(f"{type(error).__name__}: {error}" if not isinstance(error, GanglineError) else str(error))
         with self._state:
             self._slots[slot] = _Slot(is_refused=True)
 
@@ -114,4 +114,4 @@ class StatusQueue:
             if place.letter is None and not place.is_refused:
                 place.letter, place.is_urgent = letter, True
             self._away_until = math.inf if self._is_closing else time.monotonic() + self._interval
-        self.troubles.put(str(error))
+        self.errors.put(str(error))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gangline.errors import StorageError, UsageError
-from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, run_bounded
+from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, inherited_environ, run_bounded
 from gangline.http.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
 from gangline.sanitize import clean
 
@@ -139,8 +139,7 @@ def git_environment(
         settings[f"http.{_origin(url)}.extraHeader"] = (
             f"Authorization: Basic {base64.b64encode(login.encode()).decode()}"
         )
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _KEPT}
-    return {**inherited, **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
+    return {**inherited_environ(keep=_KEPT), **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
 
 
 def run_git(

@@ -4,7 +4,6 @@ Commands are safe: `--` before names that a user gave, refs checked against thei
 or prompt, nothing of a surrounding hook's environment. Sizes and counts are known before contents are held.
 """
 
-import os
 import re
 import shutil
 import tempfile
@@ -17,7 +16,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gangline.errors import GanglineError, UsageError
-from gangline.git.bounded_process import OutputTooLarge, ProcessLimits, ProcessResult, run_bounded, stream_bounded
+from gangline.git.bounded_process import (
+    OutputTooLarge,
+    ProcessLimits,
+    ProcessResult,
+    inherited_environ,
+    run_bounded,
+    stream_bounded,
+)
 from gangline.git.objects import TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
 from gangline.units import format_bytes
@@ -349,8 +355,7 @@ def _git(
 
 
 def _environ() -> dict[str, str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return {**inherited, **_ENVIRONMENT}
+    return {**inherited_environ(), **_ENVIRONMENT}
 
 
 def _count(text: str) -> int | None:

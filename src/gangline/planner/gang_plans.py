@@ -86,7 +86,7 @@ def evaluate_plan(plan: Plan, seeds: Sequence[int], checkpoint: str) -> Plan:
 
 
 def seed_plan(plan: Plan, seed: int) -> Plan:
-    """The gang that trains a program once more, with another seed; nobody but the program evaluates it."""
+    """The gang that trains a program once more, with another seed; only the program evaluates it."""
     return replace(plan, role="evaluate", seed=seed, sizes=())
 
 

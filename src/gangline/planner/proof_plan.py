@@ -35,7 +35,7 @@ def make_proof_plan(
         strategy: A name; `auto` is the other one of ddp and fsdp on the same ranks, and two ranks after a single one.
         inventory: What is there; None: as many ranks as the plan has.
         site: Reserves and margins for the question whether a whole copy fits.
-        profile: How the model can be cut; None: nobody looked.
+        profile: How the model can be cut; None: not known.
 
     Raises:
         ConfigError: The strategy is not run here, needs ranks that are not there, or cuts what the model keeps whole.

@@ -5,14 +5,13 @@ is opened where the line (`publish.push`) or a person's command requests it. The
 object, so a retry, another clone and the remote can be compared by object name.
 """
 
-import os
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import IntegrityError, StorageError
-from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, run_bounded
+from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, inherited_environ, run_bounded
 from gangline.git.mirror import ORIGIN_IS_MIRROR
 from gangline.registry.versions import Version, tag_name, version_digest
 
@@ -207,8 +206,8 @@ def _git(
     seconds: float = TIMEOUT_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """One git process, ended with all that it started once `seconds` are over."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command, environ = ["git", *_OPTIONS, *options, *arguments], {**inherited, **_ENVIRONMENT, **(env or {})}
+    command = ["git", *_OPTIONS, *options, *arguments]
+    environ = {**inherited_environ(), **_ENVIRONMENT, **(env or {})}
     bounds = ProcessLimits(seconds=seconds)
     try:
         done = run_bounded(command, name=f"git {arguments[0]}", folder=repo, environ=environ, bounds=bounds)

@@ -129,8 +129,7 @@ def publish(
         TrainingError: The smoke test failed.
         ConfigError: The libraries of `gangline[publish]` are not installed, or publish.files names nothing.
     """
-    skipped = check_rules(record, line)
-    if skipped is not None:
+    if (skipped := check_rules(record, line)) is not None:
         return skipped
     source = _program_files(store, record, line, key)
     origin = source.origin if source is not None else checkpoint

@@ -27,7 +27,7 @@ STAGE_MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class JudgedMetric:
-    """A metric beside its base."""
+    """A metric with its base."""
 
     name: str
     metric: Metric
@@ -58,7 +58,7 @@ def program_decides(record: Record) -> str:
 
 
 def time_of(resource: str) -> str:
-    """What a ledger counts: each rank's time while it held its cores or its GPU, which is no processor time."""
+    """What a ledger counts: each rank's time while it held its cores or its GPU, which is not processor time."""
     return "GPU time" if resource == "gpu" else "rank time"
 
 
@@ -138,7 +138,7 @@ def verdict_reason(record: Record) -> str:
 
 
 def mark_words(record: Record) -> str:
-    """What sets the run apart from its commit, and what follows; nothing where it stands for it."""
+    """How the run differs from its commit, and what follows from that; empty: it does not."""
     keys = ", ".join(each.partition("=")[0] for each in record.inputs.overrides)
     words = {"experiment": f"experiment with {keys}", "dirty": "uncommitted changes", "drilled": "drilled"}
     said = " · ".join(words[mark] for mark in flags_of(record))
@@ -146,7 +146,7 @@ def mark_words(record: Record) -> str:
 
 
 def gate_order(gates: tuple[Gate, ...]) -> list[Gate]:
-    """What said no first, then what nobody knows."""
+    """Gates that said no first, then those without an answer."""
     return sorted(gates, key=lambda gate: ("no", "unknown", "yes").index(gate.verdict))
 
 
@@ -160,9 +160,9 @@ class PinnedItem:
 
 
 def pinned_rows(record: Record) -> list[PinnedItem]:
-    """Item by item; empty in records of before, whose gate told none."""
-    told = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
-    rows = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+    """Item by item; empty in older records, whose gate has no items."""
+    items = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
+    rows = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
     return [
         PinnedItem(str(each.get("name")), pinned, str(each.get("by")))
         for each in rows if (pinned := str(each.get("pinned"))) in MARKS

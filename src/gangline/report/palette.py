@@ -1,7 +1,7 @@
 """Colours that people with any kind of colour vision tell apart (after Okabe and Ito), on light and on dark ground.
 
 Each mark carries a colour as an attribute, so a reader that blocks style sheets still sees it, and a class that lets
-the style sheet choose the one for dark ground. Nothing is told by colour alone.
+the style sheet choose the one for dark ground. Nothing is shown by colour alone.
 """
 
 LIGHT = {

@@ -49,7 +49,7 @@ def render_profile_page(
         run: Run id.
         name: Of the window, `10-12`.
         summaries: By rank.
-        traces: Where the trace of a rank lies, as a person may open it: a path beside the page, or a key of the store.
+        traces: Where the trace of a rank lies, as a person may open it: a path next to the page, or a key of the store.
     """
     summaries, links = sanitized(tuple(summaries)), traces or {}
     return render_page(

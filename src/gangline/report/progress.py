@@ -12,7 +12,7 @@ from gangline.units import format_count, format_number, format_seconds, sparklin
 RECENT = 20
 """Steps that speed and phases are averaged over."""
 FEWEST = 2
-"""Steps that were timed, before a time is told."""
+"""Timed steps that are needed before a time is shown."""
 SHOWN_RANKS = 8
 ACTIVITY_WORDS = {
     "data": "fetching data", "build": "building the model", "resume": "opening a checkpoint", "checkpoint": "saving",
@@ -20,7 +20,7 @@ ACTIVITY_WORDS = {
 }  # fmt: skip
 """What rank 0 is busy with while it takes no steps, by phase."""
 LARGEST_DRAWN = 1e30
-"""A diverged loss is said, not drawn: beside it every other step would look alike."""
+"""A diverged loss is written, not drawn: on its scale all other steps would look alike."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class StageProgress:
     waiting: str = ""
     state: str = ""
     doing: str = ""
-    """Of `DOINGS`; empty: it steps, or nobody said."""
+    """Of `DOINGS`; empty: it steps, or that is not known."""
     steps_now: bool = False
     """Rank 0 has made steps since its gang started, or started again."""
     is_over: bool = False

@@ -1,4 +1,4 @@
-"""Drawings of a report as SVG text: pure, byte-stable, each mark with a `<title>`. Words stand beside them, in HTML,
+"""Drawings of a report as SVG text: pure, byte-stable, each mark with a `<title>`. Words are next to them, in HTML,
 so that a drawing may stretch to any width without squeezing letters."""
 
 import math

@@ -52,7 +52,7 @@ def percent(share: float, *, signed: bool = False) -> str:
 
 
 def share_words(share: float | None) -> str:
-    """As `percent`; what nothing told is unknown."""
+    """As `percent`; None is unknown."""
     return "unknown" if share is None else percent(share)
 
 

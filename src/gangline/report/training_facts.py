@@ -105,7 +105,7 @@ class PartRow:
 
 
 def part_rows(record: Record) -> list[PartRow]:
-    """In the order of PARTS; nothing where neither a forecast nor a measurement told parts."""
+    """In the order of PARTS; nothing where neither a forecast nor a measurement has parts."""
     if record.plan is None:
         return []
     before = {term.part: term for term in record.plan.forecast.terms}

@@ -109,7 +109,7 @@ def signing_key(site: Site, environ: Mapping[str, str]) -> SigningKey:
     """The key of `sign.key`, else the user's own, made now if there is none.
 
     Raises:
-        ConfigError: The reference cannot be resolved, the key is no elliptic PEM, or others may read it.
+        ConfigError: The reference cannot be resolved, the key is not an elliptic PEM, or others may read it.
     """
     if site.sign.key is not None:
         return SigningKey(resolve_secret(site.sign.key, environ).encode(), site.sign.key)

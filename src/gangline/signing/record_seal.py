@@ -1,8 +1,8 @@
 """Seal of a record: a driver's signature over all that later stages, other runs and promotion rely on.
 
-If the store lends credentials by prefix, gangs cannot write a record; the seal protects it elsewhere: whoever changed
-it has no key that the site trusts. Not covered is what people and services may write without a key: a request to
-cancel, links, events.
+If the store lends credentials by prefix, gangs cannot write a record; the seal protects it elsewhere: a program that
+changed it has no key that the site trusts. Not covered is what people and services may write without a key: a request
+to cancel, links, events.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Sealer:
     key: "SigningKey"
     trusted: "Mapping[str, PublicKey]"
     forks: "Mapping[str, PublicKey]" = field(default_factory=dict)
-    """Keys of drivers that are given commits of forks alone: their seal counts until somebody approves the run."""
+    """Keys of drivers that are given commits of forks alone: their seal counts until the run is approved."""
 
     @staticmethod
     def of(site: Site, environ: Mapping[str, str]) -> "Sealer":
@@ -56,7 +56,7 @@ class Sealer:
         """Raises IntegrityError where this driver's key is one for forks, and `record` is another's or approved."""
         if self.key.key_id not in self._keys(record):
             raise IntegrityError(
-                f"wanted a fork's run that nobody has approved, found {record.run.id}: key {self.key.key_id} of this"
+                f"wanted a fork's run that is not approved, found {record.run.id}: key {self.key.key_id} of this"
                 " site seals no other, as sign.forks says; a driver with the project's key can continue it"
             )
         signature = self.key.sign(_signed_bytes(record))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 DEEPEST = 100
 """Levels of a value whose shape is not declared."""
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escaped surrogate: alone it is no character, and nothing could write it again."""
+"""An escaped surrogate: alone it encodes no character, and it cannot be written again."""
 
 
 def canonical(value: Any) -> bytes:

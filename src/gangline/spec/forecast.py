@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 PARTS = ("data", "compute", "communication", "bubble", "optimizer", "checkpoint", "other")
 """What the seconds of a step go to: `compute` is forward and backward, with what tensor-parallel peers exchange in
-them; `communication` is what ranks wait for beside it; `checkpoint` is a save's share of one step."""
+them; `communication` is what ranks wait for in addition to it; `checkpoint` is a save's share of one step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Forecast:
     device_name: str = ""
     """Of the processor or GPU that the rates behind `terms` are about."""
     missing: str = ""
-    """Why there is no step time; empty: there is one, or nobody tried."""
+    """Why there is no step time; empty: there is one, or none was computed."""
     origin: str = "unknown"
     """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, `rates measured` (or
     `given`, `published`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say where the

@@ -24,7 +24,7 @@ def _fits(part: str, wanted: str) -> bool:
 
 
 def _skip_doubles(places: set[int], wanted: list[str]) -> set[int]:
-    """`places` and all that follow when `**` stands for nothing."""
+    """`places` and all that follow when `**` matches nothing."""
     reached = set(places)
     for i in range(len(wanted)):
         if i in reached and wanted[i] == "**":

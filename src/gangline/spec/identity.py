@@ -32,8 +32,8 @@ def run_id(project: str, commit: CommitInfo, *, line: str, attempt: int) -> str:
         line: Digest of the effective line.
         attempt: From 1; `--again` asks for the next one.
     """
-    asked = sha256(canonical([project, _content(commit), line, attempt])).digest()
-    return f"{project}-{commit.sha[:8]}-{base64.b32encode(asked)[:6].decode().lower()}"
+    hashed = sha256(canonical([project, _content(commit), line, attempt])).digest()
+    return f"{project}-{commit.sha[:8]}-{base64.b32encode(hashed)[:6].decode().lower()}"
 
 
 def check_identity(record: Record) -> None:
@@ -96,7 +96,7 @@ def parts(run: str) -> tuple[str, str]:
     """Project and first eight letters of the commit of a run id.
 
     Raises:
-        UsageError: It is no run id.
+        UsageError: It is not a run id.
     """
     pieces = run.rsplit("-", 2)
     if len(pieces) != 3 or len(pieces[1]) != 8 or len(pieces[2]) != 6 or not pieces[0]:

@@ -47,7 +47,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """A value on held-out data, beside what it is judged on."""
+    """A value on held-out data, with what it is judged on."""
 
     value: float
     unit: str = ""
@@ -113,7 +113,7 @@ class Samples:
     again: int = 0
     """Of steps that were done again: they count once."""
     unknown: int = 0
-    """Passed in steps that a checkpoint stands behind and no rank lived to tell."""
+    """Passed in steps that a checkpoint covers and no living rank reported."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +146,7 @@ class Ledger:
 
     @property
     def useful_share(self) -> float | None:
-        """Of the allocation, computed in; None: no rank told a step, as programs need not."""
+        """Of the allocation, computed in; None: no rank reported a step, as programs need not."""
         return self._share("compute")
 
     @property

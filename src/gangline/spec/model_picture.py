@@ -22,7 +22,7 @@ class ModelLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelPart:
-    """A block, as many in a row as are alike, or what stands before and after the blocks."""
+    """A block, as many in a row as are alike, or what comes before and after the blocks."""
 
     name: str
     last: str = ""

@@ -32,7 +32,7 @@ class ProgramSpec:
     command: tuple[str, ...] = ()
     """Argument vector of any program, started in the code layer with the gang's environment; `{seed}` is the seed."""
     distributed: bool = True
-    """A command is told of its gang in the variables of torchrun; false: it is one process, as at a desk."""
+    """A command gets the variables of torchrun for its gang; false: it is one process without them."""
     path: tuple[str, ...] = ()
     """Folders of the code layer that are on the path behind the one that the program is started in."""
     folder: str = ""

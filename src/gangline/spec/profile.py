@@ -96,34 +96,34 @@ class ParameterShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile:
-    """Size of a model, as far as somebody measured it."""
+    """Size of a model, as far as it was measured."""
 
     parameters: int
     tensors: int = 0
-    """Of parameters, each of which an update touches on its own; 0: nobody counted."""
+    """Of parameters, each of which an update touches on its own; 0: not counted."""
     shapes: tuple[ParameterShape, ...] = ()
-    """Of all parameters; empty: nobody looked."""
+    """Of all parameters; empty: not known."""
     largest_block_parameters: int | None = None
     """Gathered whole by FSDP while it is computed."""
     blocks: int | None = None
-    """Repeated modules in a row: what a pipeline is cut between; 0: there are none; None: nobody looked."""
+    """Repeated modules in a row: what a pipeline is cut between; 0: there are none; None: not known."""
     builds_optimizer: bool = False
     """Its task has a `build_optimizer`, so that the line's table does not say what the optimizer keeps."""
     tensor_cuts: int | None = None
-    """What every tensor-parallel degree divides; 0: the task has no rules for it; None: nobody looked."""
+    """What every tensor-parallel degree divides; 0: the task has no rules for it; None: not known."""
     experts: int | None = None
     """What every expert-parallel degree divides: experts of a module, of several the greatest common divisor; None: it
-    has none, or nobody looked."""
+    has none, or that is not known."""
     sequence: int | None = None
-    """Places of a sample along which context parallelism cuts; None: the task names none, or nobody looked."""
+    """Places of a sample along which context parallelism cuts; None: the task names none, or that is not known."""
     obstacles: dict[str, str] = field(default_factory=dict)
-    """Axis along which no gang can cut it, or `loss_chunks`, and why; others work, or nobody looked."""
+    """Axis along which no gang can cut it, or `loss_chunks`, and why; others work, or that is not known."""
     activation_bytes_per_sample: int | None = None
     """Kept from forward to backward, by one sample."""
     traces: tuple[Trace, ...] = ()
     """By precision; empty: the model could not be followed."""
     untraced: str = ""
-    """Why there are no traces; empty: there are, or nobody tried."""
+    """Why there are no traces; empty: there are, or the model was not traced."""
     origin: str = "unknown"
     """`inspected`, `formula`, `traced`, `record <run>`."""
 

@@ -41,14 +41,14 @@ class OutputsRequest(Document):
     metrics: str | None = None
     """File with the program's numbers, whatever the globs say."""
     code: str
-    """Blob of the code layer: a file that it holds and nobody changed is no output."""
+    """Blob of the code layer: a file of it that was not changed is not an output."""
     most_files: int
     most_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFile:
-    """One file, in the store as `outputs/<sha256>` beside the list."""
+    """One file, in the store as `outputs/<sha256>` next to the list."""
 
     path: str
     """Relative to the folder that ranks started in."""
@@ -63,7 +63,7 @@ class OmittedFile:
     path: str
     reason: str
     is_lost: bool = True
-    """False: a link, a pipe, which is no content of its own."""
+    """False: a link or a pipe, which has no content of its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +126,6 @@ class RuntimeReport:
     programs: tuple[str, ...] = ()
     """Names of programs that were started and that do not report what they read; at most 20."""
     ranks: tuple[int, ...] = ()
-    """Who told."""
+    """Who reported it."""
     is_whole: bool = False
-    """Somebody told until its end; else a killed rank left what it had told before."""
+    """The report covers the whole run of the rank; else a killed rank left what it had reported before."""

@@ -47,7 +47,7 @@ class Driver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunInfo:
-    """What the run is called, where it stands and how it ended."""
+    """Name, state and result of the run."""
 
     id: str
     project: str
@@ -64,7 +64,7 @@ class RunInfo:
     cancel_requested: str | None = None
     """Reason given by `gangline cancel`, or `superseded by <run>`; the driver and the gang obey it."""
     approved: str | None = None
-    """Who let a fork's run submit its gang, and when; none: nobody has."""
+    """Who let a fork's run submit its gang, and when; none: it is not approved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,7 +171,7 @@ class GangInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageInfo:
-    """Where a stage stands; it moves forward only."""
+    """State of a stage; it moves forward only."""
 
     state: StageState = "waiting"
     key: str | None = None
@@ -222,7 +222,7 @@ class OutputsInfo:
     """What the program wrote and the line asked for: how much it is, and where the list of it lies."""
 
     key: str
-    """Of the list, an artifact of kind `outputs`; each file lies beside it as `outputs/<sha256>`."""
+    """Of the list, an artifact of kind `outputs`; each file lies next to it as `outputs/<sha256>`."""
     num_files: int = 0
     size_bytes: int = 0
     files: tuple[OutputFile, ...] = ()
@@ -262,7 +262,7 @@ class Record(Document):
     """Everything that is known of a run; its parts are filled in as stages end."""
 
     schema: int = 2
-    """1: not sealed, and its gangs wrote beside the record."""
+    """1: not sealed, and its gangs wrote next to the record."""
     seq: int = 0
     nonce: str = ""
     """Random at each write: an unknown answer is settled by reading it back."""
@@ -280,7 +280,7 @@ class Record(Document):
     """At most 64: slowest 32, fastest 8, a sample of the rest."""
     training: Training | None = None
     ran: RuntimeReport | None = None
-    """What the training's ranks told of themselves; None: nobody did."""
+    """What the training's ranks reported of themselves; None: they reported nothing."""
     ledger: Ledger | None = None
     gates: tuple[Gate, ...] = ()
     proof: Proof | None = None

@@ -115,7 +115,7 @@ def test_a_mount_asks_for_both_repositories(stub):
     stub.answers["GET /token"] = (200, {}, b'{"token": "t"}')
     stub.answers[f"HEAD /v2/base/b/blobs/{DESCRIPTOR.digest}"] = (200, {}, b"")
     registry = stub.registry()
-    base = ImageRepository(ImageReference(stub.host, "base/b"), registry._wire)
+    base = ImageRepository(ImageReference(stub.host, "base/b"), registry._http)
     assert registry._mount(DESCRIPTOR, base) is False  # the answer was 200, not "made"
     (asked,) = (path for _, path, _ in stub.seen if path.startswith("/token"))
     assert "scope=repository%3Ateam%2Fa%3Apull%2Cpush&scope=repository%3Abase%2Fb%3Apull" in asked

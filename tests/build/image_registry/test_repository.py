@@ -66,7 +66,7 @@ def test_what_was_never_pushed_is_not_there(registry):
 def test_layers_of_a_base_on_the_same_host_are_mounted_and_not_carried(registry, tmp_path, monkeypatch):
     layout, image = make(tmp_path / "base")
     registry.push(layout, image, tag="base")
-    other = ImageRepository(ImageReference(registry.host, registry.repository + "-child"), registry._wire)
+    other = ImageRepository(ImageReference(registry.host, registry.repository + "-child"), registry._http)
     monkeypatch.setattr(ImageRepository, "fetch", lambda *_: pytest.fail("a layer was carried"))
     child = Layout.create(tmp_path / "child")
     made = child.add_image([child.add_layer([LayerMember("new")])], base=layout.image(image))
@@ -78,7 +78,7 @@ def test_layers_of_a_base_elsewhere_are_copied(registry, tmp_path):
     layout, image = make(tmp_path / "base")
     registry.push(layout, image, tag="base")
     other = ImageRepository(
-        ImageReference(registry.host.replace("127.0.0.1", "localhost"), "copy/child"), registry._wire
+        ImageReference(registry.host.replace("127.0.0.1", "localhost"), "copy/child"), registry._http
     )
     child = Layout.create(tmp_path / "child")
     made = child.add_image([child.add_layer([LayerMember("new")])], base=layout.image(image))

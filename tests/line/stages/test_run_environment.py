@@ -58,7 +58,7 @@ def builds(monkeypatch):
     """Recipes that were built; the registry has what was built before."""
     seen = []
 
-    def build(recipe, *, builder, office, commit):
+    def build(recipe, *, builder, image_store, commit):
         cached = recipe.key in [each.key for each in seen]
         seen.append(recipe)
         return BuiltImage(

@@ -17,11 +17,11 @@ class Builder(Protocol):
 
     name: str
 
-    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
+    def build(self, recipe: Recipe, workspace: BuildWorkspace) -> str:
         """Build `recipe` and push it to `recipe.target`; the digest of what was pushed, `sha256:...`.
 
         Raises:
-            BuildError: The tool failed; its last lines are told.
+            BuildError: The tool failed; the message has its last lines.
             ConfigError: The tool is not there, or the base does not suit it.
         """
         ...

@@ -12,19 +12,21 @@ class Buildah:
 
     name = "buildah"
 
-    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
-        context = bench.context(recipe)
-        digest_file = bench.folder / "digest"
+    def build(self, recipe: Recipe, workspace: BuildWorkspace) -> str:
+        context = workspace.context(recipe)
+        digest_file = workspace.folder / "digest"
         local = f"localhost/build-{secrets.token_hex(6)}:{recipe.tag}"
-        with bench.docker_config(recipe) as config:
+        with workspace.docker_config(recipe) as config:
             authfile = str(config / "config.json")
-            bench.run(
-                build_command(recipe, str(context), local=local, authfile=authfile, pip_config=str(bench.pip_config()))
+            workspace.run(
+                build_command(
+                    recipe, str(context), local=local, authfile=authfile, pip_config=str(workspace.pip_config())
+                )
             )
             try:
-                bench.run(push_command(recipe, local=local, authfile=authfile, digest_file=str(digest_file)))
+                workspace.run(push_command(recipe, local=local, authfile=authfile, digest_file=str(digest_file)))
             finally:
-                bench.run(["buildah", "rmi", "--force", local])
+                workspace.run(["buildah", "rmi", "--force", local])
         return digest_file.read_text().strip()
 
 

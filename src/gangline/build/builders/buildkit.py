@@ -15,15 +15,15 @@ class BuildKit:
     def __init__(self, *, tls_folder: str | None) -> None:
         self._tls_folder = tls_folder
 
-    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
-        context = bench.context(recipe)
-        metadata = bench.folder / "metadata.json"
-        with bench.docker_config(recipe) as config:
+    def build(self, recipe: Recipe, workspace: BuildWorkspace) -> str:
+        context = workspace.context(recipe)
+        metadata = workspace.folder / "metadata.json"
+        with workspace.docker_config(recipe) as config:
             command = build_command(
-                recipe, str(context), pip_config=str(bench.pip_config()), metadata=str(metadata),
+                recipe, str(context), pip_config=str(workspace.pip_config()), metadata=str(metadata),
                 tls_folder=self._tls_folder,
             )  # fmt: skip
-            bench.run(command, env={"DOCKER_CONFIG": str(config)})
+            workspace.run(command, env={"DOCKER_CONFIG": str(config)})
         try:
             return str(json.loads(metadata.read_bytes())["containerimage.digest"])
         except (OSError, ValueError, KeyError) as error:

@@ -13,12 +13,12 @@ class Docker:
 
     name = "docker"
 
-    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
-        context = bench.context(recipe)
-        bench.run(build_command(recipe, str(context), pip_config=str(bench.pip_config())))
-        with bench.docker_config(recipe) as config:
-            bench.run(["docker", "--config", str(config), "push", "--quiet", str(recipe.target)])
-        return _pushed_digest(recipe, bench)
+    def build(self, recipe: Recipe, workspace: BuildWorkspace) -> str:
+        context = workspace.context(recipe)
+        workspace.run(build_command(recipe, str(context), pip_config=str(workspace.pip_config())))
+        with workspace.docker_config(recipe) as config:
+            workspace.run(["docker", "--config", str(config), "push", "--quiet", str(recipe.target)])
+        return _pushed_digest(recipe, workspace)
 
 
 def build_command(recipe: Recipe, context: str, *, pip_config: str) -> list[str]:
@@ -30,10 +30,10 @@ def build_command(recipe: Recipe, context: str, *, pip_config: str) -> list[str]
     ]  # fmt: skip
 
 
-def _pushed_digest(recipe: Recipe, bench: BuildWorkspace) -> str:
+def _pushed_digest(recipe: Recipe, workspace: BuildWorkspace) -> str:
     """Docker knows it by repository: the tag may have moved since, the digest of our push has not."""
     command = ["docker", "image", "inspect", "--format", "{{json .RepoDigests}}", str(recipe.target)]
-    done = subprocess.run(command, env=bench.program_environ(), capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, env=workspace.program_environ(), capture_output=True, check=False, timeout=60)
     try:
         known = [str(each) for each in json.loads(done.stdout)]
     except (ValueError, TypeError) as error:

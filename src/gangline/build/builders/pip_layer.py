@@ -23,19 +23,19 @@ class PipLayer:
 
     name = "layer"
 
-    def build(self, recipe: Recipe, bench: BuildWorkspace) -> str:
-        registry = ImageRepository.open(recipe.base, bench.environ, named_by_site=recipe.is_of_site(recipe.base))
+    def build(self, recipe: Recipe, workspace: BuildWorkspace) -> str:
+        registry = ImageRepository.open(recipe.base, workspace.environ, named_by_site=recipe.is_of_site(recipe.base))
         _, base = registry.image(recipe.base, recipe.platform)
         python = base_python(base, str(recipe.base))
-        site = bench.folder / "site"
-        lock = bench.folder / "requirements.lock"
+        site = workspace.folder / "site"
+        lock = workspace.folder / "requirements.lock"
         lock.write_bytes(recipe.lock)
-        bench.run(pip_command(str(lock), str(site)))
-        settle(site)
-        layout = Layout.create(bench.folder / "image")
+        workspace.run(pip_command(str(lock), str(site)))
+        normalize_files(site)
+        layout = Layout.create(workspace.folder / "image")
         layer = layout.add_layer(members(site, python), compress=True)
         image = layout.add_image([layer], base=base, settings=settings(base))
-        target = ImageRepository.open(recipe.image, bench.environ, named_by_site=True)
+        target = ImageRepository.open(recipe.image, workspace.environ, named_by_site=True)
         target.push(layout, image, tag=recipe.tag, base=registry)
         return image.digest
 
@@ -89,7 +89,7 @@ def settings(base: Image) -> Settings:
     return Settings(env=env, user=USER, workdir="/")
 
 
-def settle(site: Path) -> None:
+def normalize_files(site: Path) -> None:
     """Make what pip laid out the same on every machine: no scripts, which name this machine's Python, open modes."""
     site.mkdir(exist_ok=True)
     if (site / "gangline").exists():

@@ -43,12 +43,12 @@ def find_login(host: str, environ: Mapping[str, str]) -> RegistryLogin | None:
     if not path.exists():
         return None
     config = _read(path)
-    asked = _helper_of(host)
+    server = _helper_of(host)
     helper = (config.get("credHelpers") or {}).get(host) or config.get("credsStore")
     if helper:
-        return _ask_helper(str(helper), asked, environ)
+        return _ask_helper(str(helper), server, environ)
     auths = config.get("auths") or {}
-    for name in (host, asked, f"https://{host}", f"https://{host}/v2/"):
+    for name in (host, server, f"https://{host}", f"https://{host}/v2/"):
         if isinstance(auths.get(name), dict) and auths[name]:
             return _login(auths[name], f"{path}: auths.{name}")
     return None

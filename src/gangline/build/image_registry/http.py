@@ -67,7 +67,8 @@ class RegistryHttp:
     def __init__(
         self, host: str, login: RegistryLogin | None, *, named_by_site: bool, resolve: Resolve = system_resolve
     ) -> None:
-        """Talk to `host` as `login`, or as nobody; one that the site does not name is no server of ours."""
+        """Talk to `host` as `login`, or without one; a host that the site does not name may not have a private
+        address."""
         self.host = host
         self._origin = _origin(host)
         self._login = login
@@ -89,9 +90,9 @@ class RegistryHttp:
         Args:
             method: HTTP method.
             path: Below the registry, or the absolute address of an upload on it.
-            scope: `repository:NAME:pull,push`, what a token is asked for; several stand apart by spaces.
+            scope: `repository:NAME:pull,push`, what a token is asked for; several are separated by spaces.
             headers: More of them.
-            body: A file is sent from where it stands.
+            body: A file is sent from its current position.
 
         Raises:
             ConfigError: The registry does not let us.
@@ -169,12 +170,12 @@ class RegistryHttp:
             )
         return f"Bearer {self._token(dict(_PAIR.findall(rest)), scope)}"
 
-    def _token(self, asked: Mapping[str, str], scope: str) -> str:
-        realm = urlsplit(asked.get("realm", ""))
+    def _token(self, challenge: Mapping[str, str], scope: str) -> str:
+        realm = urlsplit(challenge.get("realm", ""))
         if realm.scheme != "https" and not (realm.scheme == "http" and is_loopback(realm.netloc)):
-            raise IntegrityError(f"{self.host} names {asked.get('realm')!r} for tokens, which is not over TLS")
+            raise IntegrityError(f"{self.host} names {challenge.get('realm')!r} for tokens, which is not over TLS")
         wanted = [("scope", each) for each in scope.split()]
-        query = urlencode([("service", asked.get("service", self.host)), *wanted])
+        query = urlencode([("service", challenge.get("service", self.host)), *wanted])
         headers = {"Authorization": f"Basic {self._login.basic}"} if self._login else {}
         answer = self._send("GET", f"{realm.geturl()}?{query}", headers, None)
         data = read_body(answer, limit=_TOKEN_BYTES)

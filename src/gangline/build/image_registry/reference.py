@@ -24,7 +24,7 @@ class ImageReference:
     repository: str
     tag: str | None = None
     digest: str | None = None
-    """`sha256:` and 64 hex digits; decides, where a tag stands beside it."""
+    """`sha256:` and 64 hex digits; decides where there is a tag, too."""
 
     @staticmethod
     def parse(text: str) -> "ImageReference":

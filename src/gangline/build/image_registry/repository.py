@@ -26,10 +26,10 @@ _ACCEPT = ", ".join((*documents.MANIFESTS, *documents.INDEXES))
 class ImageRepository:
     """One repository of an image registry: manifests and blobs are pulled, pushed and verified."""
 
-    def __init__(self, name: ImageReference, wire: RegistryHttp) -> None:
+    def __init__(self, name: ImageReference, http: RegistryHttp) -> None:
         """The repository of `name`; tag and digest of it are ignored."""
         self.host, self.repository = name.host, name.repository
-        self._wire = wire
+        self._http = http
 
     @staticmethod
     def open(name: ImageReference, environ: Mapping[str, str], *, named_by_site: bool) -> "ImageRepository":
@@ -125,7 +125,7 @@ class ImageRepository:
         return f"{self.host}/{self.repository}"
 
     def _push_blob(self, blob: Descriptor, layout: Layout, base: "ImageRepository | None") -> None:
-        """Try a few times whole: an upload that broke is begun anew."""
+        """Try a few times whole: an upload that broke starts again."""
         for attempt in range(1, _TRIES + 1):
             try:
                 if not self.has(blob) and not self._mount(blob, base):
@@ -231,7 +231,7 @@ class ImageRepository:
         scope = f"repository:{self.repository}:{'pull,push' if push else 'pull'}"
         if mounts is not None:
             scope += f" repository:{mounts}:pull"
-        return self._wire.ask(method, where, scope=scope, headers=headers, body=body)
+        return self._http.ask(method, where, scope=scope, headers=headers, body=body)
 
     def _expect(self, answer: "HttpStream", status: int, what: str) -> "HttpStream":
         if answer.status != status:

@@ -130,7 +130,7 @@ def extend(image: Image, layers: Sequence[tuple[Descriptor, str]], settings: Set
     config = {name: value for name, value in image.config.items() if name not in {"history", "created"}}
     diff_ids = [*image.diff_ids, *(diff_id for _, diff_id in layers)]
     config["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
-    config["config"] = _settled(dict(image.config.get("config") or {}), image.env, settings)
+    config["config"] = _apply_settings(dict(image.config.get("config") or {}), image.env, settings)
     below = (replace(each, media_type=_DOCKER_LAYERS.get(each.media_type, each.media_type)) for each in image.layers)
     return Image(config=config, layers=(*below, *(each for each, _ in layers)))
 
@@ -192,17 +192,17 @@ def describe(data: bytes, media_type: str) -> Descriptor:
     return Descriptor(media_type=media_type, digest=f"sha256:{sha256(data).hexdigest()}", size_bytes=len(data))
 
 
-def _settled(standing: dict[str, Any], env: dict[str, str], settings: Settings) -> dict[str, Any]:
-    wished = {"User": settings.user, "WorkingDir": settings.workdir,
+def _apply_settings(config: dict[str, Any], env: dict[str, str], settings: Settings) -> dict[str, Any]:
+    changes = {"User": settings.user, "WorkingDir": settings.workdir,
               "Entrypoint": settings.entrypoint, "Cmd": settings.command}  # fmt: skip
     if settings.entrypoint is not None and settings.command is None:
-        standing.pop("Cmd", None)  # the base's arguments are of the base's program
-    standing |= {name: list(value) if isinstance(value, tuple) else value for name, value in wished.items() if value}
+        config.pop("Cmd", None)  # the base's arguments are of the base's program
+    config |= {name: list(value) if isinstance(value, tuple) else value for name, value in changes.items() if value}
     if env or settings.env:
-        standing["Env"] = [f"{name}={value}" for name, value in (env | dict(settings.env)).items()]
+        config["Env"] = [f"{name}={value}" for name, value in (env | dict(settings.env)).items()]
     if settings.labels:
-        standing["Labels"] = (standing.get("Labels") or {}) | dict(settings.labels)
-    return standing
+        config["Labels"] = (config.get("Labels") or {}) | dict(settings.labels)
+    return config
 
 
 def _list(plain: dict[str, Any], name: str) -> list[Any]:

@@ -20,7 +20,7 @@ class Layout:
     """A folder of blobs by digest with an index: an OCI image layout."""
 
     def __init__(self, folder: Path) -> None:
-        """A layout that stands in `folder`."""
+        """The layout in `folder`."""
         self.folder = folder
         self._blobs = folder / "blobs" / "sha256"
 
@@ -37,7 +37,7 @@ class Layout:
         return found
 
     def add_layer(self, members: Iterable[LayerMember], *, compress: bool = False) -> OciLayer:
-        """A layer of `members`; compressed where it travels far, plain where it is imported beside."""
+        """A layer of `members`; compressed for a registry, plain for an import on the same machine."""
         with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
             draft = Path(file.name)
             try:
@@ -65,8 +65,10 @@ class Layout:
             base: Its layers need not lie here, where a registry has them.
             platform: Of an image without a base; None: this machine's.
         """
-        standing = base or documents.empty(platform or Platform.here())
-        image = documents.extend(standing, [(each.descriptor, each.diff_id) for each in layers], settings or Settings())
+        base_image = base or documents.empty(platform or Platform.here())
+        image = documents.extend(
+            base_image, [(each.descriptor, each.diff_id) for each in layers], settings or Settings()
+        )
         config = self.add(canonical(image.config), documents.CONFIG)
         manifest = self.add(documents.manifest_bytes(image, config), documents.MANIFEST)
         return replace(manifest, platform=image.platform)

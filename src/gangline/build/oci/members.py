@@ -36,7 +36,7 @@ def members_of_folder(
     """Everything below `folder`, sorted; hard links become files of their own.
 
     Args:
-        folder: Read as it stands; links are kept, not followed.
+        folder: Links are kept, not followed.
         at: Where it goes in the image; `folder` itself is a member then.
         exclude: Globs over paths relative to `folder`.
         owner: Of every member; None: as on disk.

@@ -4,8 +4,8 @@
     ROOT/DIGEST/made.json   its content
     ROOT/DIGEST.lock        locked by the process that makes it; touched by every use
 
-The digest covers the lock's packages with their hashes, Python, platform and gangline's rank runtime. So equal
-digests mean equal files, whoever wrote the lock: a commit of a fork shares an environment with one of our own only
+The digest covers the lock's packages with their hashes, Python, platform and gangline's rank runtime. So equal digests
+mean equal files, whatever the origin of the lock: a commit of a fork shares an environment with one of our own only
 where both request the same wheels.
 """
 

@@ -143,7 +143,7 @@ def _make_read_only(folder: Path) -> None:
 
 
 def delete_folder(folder: Path) -> None:
-    """Delete a folder, read-only subfolders included; a missing one is no error."""
+    """Delete a folder, read-only subfolders included; a missing one is not an error."""
     with suppress(FileNotFoundError):
         for path in (folder, *(each for each in folder.rglob("*") if each.is_dir() and not each.is_symlink())):
             path.chmod(0o755)

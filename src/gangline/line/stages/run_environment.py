@@ -100,15 +100,15 @@ def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
     base = _base(ctx)
     if base is None:
         return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)
-    image = record_base_image(base, office=_office(ctx), commit=ctx.record.commit.sha)
+    image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
     unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
     return RunEnvironment(digest=image.key, source=f"image {_short(image)} as it is{unread}", image=image)
 
 
 def _of_image(ctx: RunContext, recipe: Recipe) -> RunEnvironment:
-    office = _office(ctx)
+    image_store = _image_store(ctx)
     if ctx.record.commit.trust == "fork":
-        image = find_image(recipe, office=office)
+        image = find_image(recipe, image_store=image_store)
         if image is None:
             raise IntegrityError(
                 f"a fork's {ctx.line.env.lock} is not built with this site's rights, and no image {recipe.tag} is"
@@ -116,7 +116,7 @@ def _of_image(ctx: RunContext, recipe: Recipe) -> RunEnvironment:
             )
     else:
         builder = open_builder(ctx.site.registry.builder, ctx.environ)
-        image = build_image(recipe, builder=builder, office=office, commit=ctx.record.commit.sha)
+        image = build_image(recipe, builder=builder, image_store=image_store, commit=ctx.record.commit.sha)
     how = (
         f"lock unchanged: image {recipe.tag} reused, 0 s"
         if image.cached
@@ -151,7 +151,7 @@ def _uv(ctx: RunContext) -> Uv | None:
     return Uv.find(ctx.environ) if ctx.line.env.lock and kind_of(ctx.line.env.lock) == "uv" else None
 
 
-def _office(ctx: RunContext) -> ImageStore:
+def _image_store(ctx: RunContext) -> ImageStore:
     return ImageStore(
         store=ctx.store,
         key=signing_key(ctx.site, ctx.environ),

@@ -10,7 +10,7 @@ _SHOWN = 64
 
 
 def expert_mesh(world: int, profile: ModelProfile | None) -> Mesh:
-    """As many peers as ranks and experts allow, shards over the rest; of a model that nobody looked at all ranks.
+    """As many peers as ranks and experts allow, shards over the rest; of a model that was not inspected all ranks.
 
     Raises:
         ConfigError: No degree above 1 divides both.
@@ -26,7 +26,7 @@ def expert_mesh(world: int, profile: ModelProfile | None) -> Mesh:
 
 
 def expert_obstacle(mesh: Mesh, profile: ModelProfile | None) -> str | None:
-    """Why the experts of the model cannot be dealt over `mesh.ep` ranks; None: they can, or nobody looked."""
+    """Why the experts of the model cannot be dealt over `mesh.ep` ranks; None: they can, or that is not known."""
     experts = profile.experts if profile else None
     if not experts or experts % mesh.ep == 0:
         return None

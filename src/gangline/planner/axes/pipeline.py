@@ -59,17 +59,17 @@ def require_stages(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProfi
     """
     if mesh.pp == 1:
         return
-    asked = line.train.mesh.pp_schedule
-    stages = mesh.pp if asked == "auto" else num_stages(asked, mesh.pp)
+    requested = line.train.mesh.pp_schedule
+    stages = mesh.pp if requested == "auto" else num_stages(requested, mesh.pp)
     blocks = profile.blocks if profile else None
     if blocks is not None and stages > blocks:
         raise ConfigError(
-            f"train.mesh.pp = {mesh.pp}: {'' if asked == 'auto' else asked + ' has '}{stages} stages, more than the "
-            f"model's {blocks} blocks; {_fewer(stages, mesh.pp, blocks)}"
+            f"train.mesh.pp = {mesh.pp}: {'' if requested == 'auto' else requested + ' has '}{stages} stages, more "
+            f"than the model's {blocks} blocks; {_fewer(stages, mesh.pp, blocks)}"
         )
-    if asked != "auto":
+    if requested != "auto":
         share = line.train.global_batch // mesh.data_parallel
-        require_schedule(asked, mesh.pp, share // micro_batch, share=share)
+        require_schedule(requested, mesh.pp, share // micro_batch, share=share)
     for reason in pipeline_conflicts_of_line(line, mesh):
         raise ConfigError(reason)
 
@@ -79,9 +79,9 @@ def choose_schedule(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProf
 
     Two stages a rank are chosen only for a model that is known to have the blocks.
     """
-    asked = line.train.mesh.pp_schedule
-    if mesh.pp == 1 or asked != "auto":
-        return "1f1b" if asked == "auto" else asked
+    requested = line.train.mesh.pp_schedule
+    if mesh.pp == 1 or requested != "auto":
+        return "1f1b" if requested == "auto" else requested
     micro_batches = num_micro_batches(line, mesh, micro_batch)
     works = runnable_schedules(mesh.pp, micro_batches, blocks=profile.blocks if profile else None)
 

@@ -44,7 +44,7 @@ def cut_into_stages(costs: Sequence[float], stages: int, *, embed: float = 0.0, 
 
 
 def stage_weights(trace: Trace | None, stages: int) -> tuple[float, ...]:
-    """Work of each stage, cut by parameters as the runtime does; empty: of a model that nobody followed.
+    """Work of each stage, cut by parameters as the runtime does; empty: of a model that was not traced.
 
     Half of the parameters around the blocks are taken to come before them; all of the work around them comes after.
     """

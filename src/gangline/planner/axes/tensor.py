@@ -11,7 +11,7 @@ NO_RULES = (
 
 
 def tensor_mesh(world: int, nodes: int, profile: ModelProfile | None, *, strategy: str = "tp") -> Mesh:
-    """Degrees of `world` ranks on `nodes` nodes; of a model that nobody looked at all ranks of a node share a layer.
+    """Degrees of `world` ranks on `nodes` nodes; of a model that was not inspected all ranks of a node share a layer.
 
     `strategy` is the name that asks.
 

@@ -126,7 +126,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def kind_of(mesh: Mesh) -> str:
-    """Shards are gathered and scattered while a rank waits, copies are averaged beside its work: they err unlike."""
+    """Shards are gathered and scattered while a rank waits, copies are averaged during its work: their errors
+    differ."""
     return "shards" if mesh.dp_shard * mesh.cp > 1 else "copies"
 
 

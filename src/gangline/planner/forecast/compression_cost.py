@@ -16,7 +16,7 @@ _WIDTH = {"none": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 4 * 0.26}
 FACTOR_BYTES, INDEX_BYTES = 4, 4
 """Of a value that PowerSGD or top-k sends, and of the place of one that top-k does."""
 SELECT_BYTES = 950
-"""Top-k: moved for each entry that is sent, beside what every entry costs."""
+"""Top-k: moved for each entry that is sent, in addition to what every entry costs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

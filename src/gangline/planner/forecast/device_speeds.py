@@ -30,12 +30,12 @@ class Speeds:
     """In place, on what no cache holds."""
     rates: Rates | None = None
     links: "LinkRates | None" = None
-    """Where nobody measured messages."""
+    """Where messages were not measured."""
     crowd: float = 1.0
     """How many times longer everything takes than it did while it was measured: ranks share cores."""
 
     def move_seconds(self, size_bytes: float) -> float | None:
-        """Of an operation that computes little and makes its result anew; None: not known."""
+        """Of an operation that computes little and writes a new result; None: not known."""
         if self.moves:
             return self.crowd * interpolate(self.moves, size_bytes)
         return self.stream_seconds(size_bytes)
@@ -45,7 +45,7 @@ class Speeds:
         return size_bytes / self.memory_bytes_per_second if self.memory_bytes_per_second else None
 
     def exchange_seconds(self, message: Collective) -> float | None:
-        """Of one message; None: nobody measured any, and no bandwidth of links is given.
+        """Of one message; None: none was measured, and no bandwidth of links is given.
 
         Of other numbers of ranks than were measured a message takes as long as one that sends as many bytes a rank.
         """

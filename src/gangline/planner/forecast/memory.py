@@ -22,7 +22,7 @@ Offload = Literal["auto", "none", "cpu", "activations", "optimizer_nvme"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Need of one rank beside what it may hold; None: not known."""
+    """What one rank needs and what it may hold; None: not known."""
 
     need_bytes: float | None
     usable_bytes: float | None
@@ -49,7 +49,7 @@ def state_bytes(profile: ModelProfile, moment_bytes: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryLoad:
-    """What a rank of some shape is asked to hold beside its state."""
+    """What a rank of some shape is asked to hold in addition to its state."""
 
     micro_batch: int = 0
     """Samples of one pass; 0: activations do not count."""
@@ -73,7 +73,7 @@ class MemoryParts:
     gradients: float
     optimizer: float
     gathered: float
-    """Weights whole beside their shards, and what blocks exchange."""
+    """Whole weights in addition to their shards, and what blocks exchange."""
     activations: float
 
     @property
@@ -90,15 +90,15 @@ class MemoryParts:
 
 def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
     """What one rank holds at its peak, as far as it is known."""
-    held, mesh = _held(profile, shape), shape.mesh
-    moments = load.moment_bytes * held / mesh.size_of(shape.wrapping.optimizer_axes)
+    shard_parameters, mesh = _shard_parameters(profile, shape), shape.mesh
+    moments = load.moment_bytes * shard_parameters / mesh.size_of(shape.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
         moments = min(moments, STAGED_BYTES)
     gathered, exchanged = _gathered(profile, shape, load.precision)
     kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
     on_host = load.offload == "cpu"
     return MemoryParts(
-        weights=0.0 if on_host else WEIGHT_BYTES * held,
+        weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
         gradients=_gradients(profile, shape, load, activations=kept_bytes + max(loss_bytes, block_bytes)),
         optimizer=0.0 if on_host else moments,
         gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
@@ -115,16 +115,16 @@ def host_bytes(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
     """What one rank holds in the memory of its server instead."""
     if load.offload != "cpu":
         return 0.0
-    return (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _held(profile, shape)
+    return (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, shape)
 
 
-def _stage(profile: ModelProfile, shape: Shape) -> float:
+def _stage_parameters(profile: ModelProfile, shape: Shape) -> float:
     """Parameters that a rank computes with; experts are shards like all others."""
     return profile.parameters / (shape.mesh.pp * shape.mesh.tp)
 
 
-def _held(profile: ModelProfile, shape: Shape) -> float:
-    return _stage(profile, shape) / (shape.mesh.dp_shard * shape.mesh.cp)
+def _shard_parameters(profile: ModelProfile, shape: Shape) -> float:
+    return _stage_parameters(profile, shape) / (shape.mesh.dp_shard * shape.mesh.cp)
 
 
 def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activations: float) -> float:
@@ -132,10 +132,10 @@ def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activat
     earlier micro-batches, which shards leave whole until the last one."""
     if shape.wrapping.shards:
         if load.micro_batches > 1:
-            return GRADIENT_BYTES * _stage(profile, shape)
-        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _held(profile, shape)
+            return GRADIENT_BYTES * _stage_parameters(profile, shape)
+        own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
     else:
-        own = GRADIENT_BYTES * _held(profile, shape)
+        own = GRADIENT_BYTES * _shard_parameters(profile, shape)
         if load.micro_batches > 1 or shape.traits.has_buckets:
             return own
     return max(0.0, own - activations)
@@ -152,12 +152,12 @@ def _gathered(profile: ModelProfile, shape: Shape, precision: Precision) -> tupl
     if wrapping.reshards:
         return width * profile.outside_parameters / shape.mesh.tp, (3 * width + GRADIENT_BYTES) * block
     if wrapping.is_composable:  # torch builds `replicate` on `fully_shard`
-        return width * _stage(profile, shape), (width + GRADIENT_BYTES) * block
+        return width * _stage_parameters(profile, shape), (width + GRADIENT_BYTES) * block
     return 0.0, 0.0
 
 
 def _activations(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> tuple[float, float, float]:
-    """Kept from forward to backward; beside it at the loss; beside it at a block that is computed again.
+    """Kept from forward to backward; additional bytes at the loss; additional bytes at a block that is computed again.
 
     Tensor- and context-parallel peers share those of a sample, but for what goes into each half of a block; stages
     share those of the model.
@@ -187,7 +187,7 @@ def _blocks(trace: Trace | None) -> list[Unit]:
 
 
 def kept_share(word: str) -> float:
-    """Share of activations that `word` keeps, of a model whose blocks nobody followed."""
+    """Share of activations that `word` keeps, of a model whose blocks were not traced."""
     if word in SHARES:
         return SHARES[word]
     return 1.0 - (1.0 - SHARES["full"]) / int(word.removeprefix("every_"))

@@ -49,9 +49,9 @@ def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | N
         device: That it runs on.
         profile: Of the model; None: nothing is known of it.
     """
-    asked = line.train.memory.offload
-    offloads = ["none"] if asked == "auto" else [asked]
-    if asked == "auto" and device == "cuda" and shape.wrapping.shards and profile is not None:
+    requested = line.train.memory.offload
+    offloads = ["none"] if requested == "auto" else [requested]
+    if requested == "auto" and device == "cuda" and shape.wrapping.shards and profile is not None:
         offloads.append("cpu")
     for offload in offloads:
         for word in _checkpointing_values(line, shape, profile):
@@ -60,18 +60,18 @@ def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | N
 
 
 def _checkpointing_values(line: Line, shape: Shape, profile: ModelProfile | None) -> list[str]:
-    asked = line.train.memory.activation_checkpointing
-    if asked != "auto":
-        return [asked]
+    requested = line.train.memory.activation_checkpointing
+    if requested != "auto":
+        return [requested]
     if profile is None or profile.blocks == 0:
         return ["none"]
     return [word for word in SHARES if word != "selective" or shape.mesh.ep == 1]  # shards are gathered inside
 
 
 def _chunks(line: Line, shape: Shape, profile: ModelProfile | None) -> list[int]:
-    asked = line.train.memory.loss_chunks
-    if asked != "auto":
-        return [asked]
+    requested = line.train.memory.loss_chunks
+    if requested != "auto":
+        return [requested]
     known = profile is not None and profile.traces and "loss_chunks" not in profile.obstacles
     return [1, CHUNKS] if known and line.project.task is not None and shape.mesh.pp == 1 else [1]
 

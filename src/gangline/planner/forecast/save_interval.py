@@ -17,7 +17,7 @@ class SaveCosts:
     """What earlier runs of a line measured."""
 
     blocking_seconds: float
-    """Training stands still for one save."""
+    """For which one save stops the training."""
     step_seconds: float
     seconds_between_failures: float
     """Of the whole gang, on average."""
@@ -41,9 +41,9 @@ def save_every(line: Line, costs: SaveCosts | None = None) -> int:
 
     Before one of them failed it is a quarter of the steps, within [10, 500] and at most all of them.
     """
-    asked, steps = line.train.checkpoint.every, line.train.steps
-    if asked != "auto":
-        return asked
+    requested, steps = line.train.checkpoint.every, line.train.steps
+    if requested != "auto":
+        return requested
     if costs is not None:
         return steps_between_saves(costs, most=steps)
     return min(max(steps // _SAVES_A_RUN, _FEWEST_STEPS_BETWEEN), _MOST_STEPS_BETWEEN, steps)

@@ -49,7 +49,7 @@ class ExecutionOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastEvidence:
-    """What a forecast is made of beside the shape."""
+    """What a forecast is made of, apart from the shape."""
 
     line: Line
     pool: Pool
@@ -93,7 +93,7 @@ def calibrated_site(
 
 
 def device_name(pool: Pool, rates: Rates | None) -> str:
-    """What records of this pool's devices are told apart by."""
+    """The name by which records of this pool's devices are found."""
     return rates.device_name if rates else pool.name
 
 
@@ -219,7 +219,7 @@ def _step_inputs(
 
 
 def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[Term, ...]:
-    """The medians of equal runs that told their parts, beside what the formulas say; else what these say."""
+    """The medians of equal runs that reported their parts, with what the formulas give; else the latter alone."""
     telling = [each.parts for each in equal if each.parts]
     if not telling:
         return tuple(terms)

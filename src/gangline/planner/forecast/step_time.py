@@ -21,7 +21,7 @@ from gangline.spec.forecast import Term
 from gangline.spec.profile import ModelProfile, Trace
 
 UPDATED_BYTES = 14
-"""Read and written of one parameter by an update, beside its moments, which are read and written once."""
+"""Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
 UPDATE_MOVES = 20
 """Smallest operations that one tensor costs: its norm, clipping, the update, Python between them; as seen on gloo."""
 FORWARD = 1 / 3
@@ -48,15 +48,15 @@ class StepInputs:
     """Of one step on one data-parallel rank."""
 
     @property
-    def held(self) -> float:
-        """Parameters whose moments one rank updates."""
+    def updated_parameters(self) -> float:
+        """Whose moments one rank holds and updates."""
         mesh, whole = self.shape.mesh, self.profile.parameters
         copies = mesh.size_of(self.shape.wrapping.optimizer_axes)
         return whole / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp * copies)
 
 
 def step_terms(inputs: StepInputs, speeds: Speeds, known: Calibration) -> tuple[tuple[Term, ...], str]:
-    """Parts that can be told, and why others cannot; empty: all can."""
+    """The parts that are known, and why others are not; empty: all are."""
     messages = collectives(inputs.profile, inputs.shape, inputs.load)
     raw = {
         part: _seconds(part, inputs, speeds, messages)
@@ -150,11 +150,11 @@ def _compression(inputs: StepInputs, speeds: Speeds) -> float | None:
     if shape.mesh.dp_replicate == 1:
         return 0.0
     entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape)
-    asked = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
-    if asked is None:
+    work = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
+    if work is None:
         return 0.0
-    each = speeds.move_seconds(asked.size_bytes / asked.operations)
-    return None if each is None else asked.operations * each / load.outer_steps
+    each = speeds.move_seconds(work.size_bytes / work.operations)
+    return None if each is None else work.operations * each / load.outer_steps
 
 
 def _recompute_factors(checkpointing: str) -> tuple[float, float]:
@@ -174,7 +174,7 @@ def _recomputed_head(inputs: StepInputs) -> float:
 
 def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
-    size = (UPDATED_BYTES + 2 * inputs.moment_bytes) * inputs.held
+    size = (UPDATED_BYTES + 2 * inputs.moment_bytes) * inputs.updated_parameters
     streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
@@ -183,7 +183,7 @@ def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
 
 def _save(inputs: StepInputs, speeds: Speeds) -> float | None:
     """A save's copy into buffers, shared out over the steps between two."""
-    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + inputs.moment_bytes) * inputs.held)
+    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + inputs.moment_bytes) * inputs.updated_parameters)
     return None if seconds is None else seconds / inputs.save_every
 
 

@@ -71,7 +71,7 @@ def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Col
 
 
 def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
-    """Why nobody can say before the run what is exchanged; empty: it is known."""
+    """Why the traffic is not known before the run; empty: it is known."""
     if shape.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, shape, load)):
         return "the traffic of its experts is not known"
     if needs_shapes(load.compression) and not profile.shapes:
@@ -195,7 +195,7 @@ def _stage_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
 
 
 def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
-    """Rows there and back, and their gradients; how many rows come is told before, where it is waited for.
+    """Rows there and back, and their gradients; the number of rows is sent before, and waited for.
 
     Nobody times the rows apart from the passes that they are part of.
     """

@@ -25,7 +25,8 @@ class Excess:
 def excess(
     bounds: PlanTable, limits: LimitsTable, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
 ) -> Excess | None:
-    """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nobody knows.
+    """The bound that `forecast` is furthest beyond, also by a first forecast; None: it is beyond none, or nothing is
+    known.
 
     Arguments are those of `check`.
     """
@@ -110,7 +111,7 @@ def _bounds(
 
 
 def _guess(name: str, bound: float, known: float) -> tuple[str, str]:
-    """A forecast that no run has corrected yet refuses nobody and promises nothing."""
+    """A forecast that no run has corrected yet neither refuses nor promises anything."""
     return "unknown", f"{name}: at most {format_number(bound)}, the first forecast says {format_number(known)}"
 
 

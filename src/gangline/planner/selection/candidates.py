@@ -79,8 +79,8 @@ def _best(
 
 
 def _comparable(request: PlanRequest, shapes: Sequence[Shape]) -> dict[Shape, TimeBounds]:
-    """Measured times, and forecasts of other shapes beside them: of what the fastest measured one was off by, these
-    are off, too. Without a forecast of any measured one nothing stands beside what was measured."""
+    """Measured times, and forecasts of other shapes with them: by the share that the fastest measured one was off,
+    these are off, too. Without a forecast of any measured one, only measured times are compared."""
     measured = {shape: seconds for shape in shapes if (seconds := request.seconds(shape)) is not None}
     forecast = {shape: bounds for shape in shapes if (bounds := request.time_bounds(shape)) is not None}
     known = {shape: TimeBounds(seconds, seconds) for shape, seconds in measured.items()}

@@ -93,7 +93,7 @@ def choose_plan(
         inventory: What is there.
         profile: None where the size of the model is not known, as for a command.
         history: Measured steps of earlier runs, newest first; those of another model are left out.
-        rates: Of the devices in `inventory`; None: nobody measured them.
+        rates: Of the devices in `inventory`; None: they were not measured.
 
     Raises:
         ConfigError: Nothing fits (with the two nearest misses, and the smallest change that would), the line asks for

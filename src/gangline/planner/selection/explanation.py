@@ -53,7 +53,7 @@ def loss_verdict(request: PlanRequest, ranking: Ranking, shape: Shape) -> tuple[
 
 
 def margin_words(request: PlanRequest, ranking: Ranking, shape: Shape) -> str:
-    """How near a loser within the bounds comes to the winner; empty: nobody knows."""
+    """How near a loser within the bounds comes to the winner; empty: that is not known."""
     if shape not in ranking.costs or shape in ranking.over:
         return ""
     most = ranking.costs[shape].beyond(ranking.costs[ranking.order[0]])

@@ -31,7 +31,8 @@ def require_task(line: Line, mesh: Mesh) -> None:
 
 
 def require_axes(mesh: Mesh, profile: ModelProfile | None, key: str = "") -> None:
-    """Refuse axes along which the model cannot be cut, whatever the degree; `key` is what asks, where it is no mesh.
+    """Refuse axes along which the model cannot be cut, whatever the degree; `key` is what asks, where that is not a
+    mesh.
 
     Raises:
         ConfigError: With what the model lacks.
@@ -41,7 +42,7 @@ def require_axes(mesh: Mesh, profile: ModelProfile | None, key: str = "") -> Non
 
 
 def obstacle(mesh: Mesh, profile: ModelProfile | None) -> str | None:
-    """Why the model cannot be cut along some axis of `mesh`; None: it can, or nobody looked."""
+    """Why the model cannot be cut along some axis of `mesh`; None: it can, or that is not known."""
     found = profile.obstacles if profile else {}
     return next(
         (found[axis] for axis in ("pp", "dp_shard", "cp", "tp", "ep") if getattr(mesh, axis) > 1 and axis in found),

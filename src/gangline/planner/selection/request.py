@@ -64,7 +64,7 @@ class PlanRequest:
     profile: ModelProfile | None
     history: Sequence[MeasuredRun]
     band: float
-    """Share within which two step times cannot be told apart."""
+    """Share within which two step times count as equal."""
     evidence: ForecastEvidence
     """What forecasts are made of."""
     _settings: dict[Shape, ShapeSetting] = field(default_factory=dict, compare=False)
@@ -139,7 +139,7 @@ class PlanRequest:
         return self.setting(shape).fit
 
     def fit_of(self, shape: Shape, micro_batch: int, memory: Memory) -> Fit:
-        """Need of a rank that runs `shape` so, beside what it may hold; of offloaded shards also that of its server."""
+        """Need of a rank that runs `shape` so, and what it may hold; of offloaded shards also that of its server."""
         mesh, pool = shape.mesh, self.pool
         local = ranks_per_node(pool, mesh.world_size)
         usable = pool.usable_bytes(local)

@@ -63,14 +63,14 @@ def _of_line(line: Line) -> Iterator[list[_Change]]:
     def of_memory(**changes: object) -> Line:
         return replace(line, train=replace(train, memory=replace(memory, **changes)))  # type: ignore[arg-type]  # words of its keys
 
-    if isinstance(asked := train.mesh.micro_batch, int):
+    if isinstance(requested := train.mesh.micro_batch, int):
         yield [
             _Change(
                 f"train.mesh.micro_batch = {size}",
                 replace(line, train=replace(train, mesh=replace(train.mesh, micro_batch=size))),
             )
-            for size in range(asked - 1, 0, -1)
-            if asked % size == 0
+            for size in range(requested - 1, 0, -1)
+            if requested % size == 0
         ]
     if memory.loss_chunks == 1:
         yield [_Change('train.memory.loss_chunks = "auto"', of_memory(loss_chunks="auto"))]

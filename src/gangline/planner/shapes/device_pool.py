@@ -92,7 +92,7 @@ class Pool:
     network_bytes_per_second: float | None = None
     """Of one GPU to those of other nodes; None: not given."""
     host_memory_bytes: float | None = None
-    """Of one node, beside its GPUs; None: not known, or there are none."""
+    """Of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
     """Where both rates come from: `given` by the site, `published` by the maker; empty: not known."""
 
@@ -109,7 +109,7 @@ class Pool:
         return max(0.0, (self.node_memory_bytes / shares - self.reserve_bytes) / (1 + self.margin))
 
     def usable_host_bytes(self, ranks_per_node: int) -> float | None:
-        """What one rank may leave in the memory of its server beside its device; None: not known."""
+        """What one rank may leave in the memory of its server in addition to its device; None: not known."""
         if self.host_memory_bytes is None:
             return None
         return max(0.0, (self.host_memory_bytes / ranks_per_node - CPU_RESERVE_BYTES) / (1 + self.margin))
@@ -134,14 +134,14 @@ def open_pool(site: Site, inventory: Inventory) -> Pool:
 
 def choose_precision(line: Line, inventory: Inventory) -> Precision:
     """fp32 on CPU, else bf16, or fp16 where a GPU has no bf16."""
-    gpus, asked = inventory.gpus, line.train.precision
-    if asked == "auto":
+    gpus, requested = inventory.gpus, line.train.precision
+    if requested == "auto":
         return "fp32" if gpus is None else "bf16" if gpus.has_bf16 else "fp16"
-    if asked == "fp16" and gpus is None:
+    if requested == "fp16" and gpus is None:
         raise ConfigError('train.precision: wanted a GPU for "fp16", found CPUs; "fp32" and "bf16" work here')
-    if asked == "bf16" and gpus is not None and not gpus.has_bf16:
+    if requested == "bf16" and gpus is not None and not gpus.has_bf16:
         raise ConfigError(f'train.precision: {gpus.name or "this GPU"} has no bf16; "fp16" and "fp32" work here')
-    return asked
+    return requested
 
 
 def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:

@@ -77,7 +77,7 @@ def _size(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Size:
 
 
 def _strategy(strategy: Strategy, mesh: Mesh) -> Strategy:
-    """A name that fits the degrees: a single rank shares nothing, one replica of shards is no hybrid."""
+    """A name that fits the degrees: a single rank shares nothing, and one replica of shards is not a hybrid."""
     if mesh.world_size == 1:
         return ONE_RANK.name
     traits = traits_of(strategy)

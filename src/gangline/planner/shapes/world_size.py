@@ -123,13 +123,13 @@ def micro_batches(line: Line, mesh: Mesh) -> list[int]:
         ConfigError: The line's own number does not divide the share; the two nearest that do are named.
     """
     share = line.train.global_batch // mesh.data_parallel
-    asked = line.train.mesh.micro_batch
-    if asked == "auto":
+    requested = line.train.mesh.micro_batch
+    if requested == "auto":
         most = min(max(1, share // (FILLING_PER_STAGE * mesh.pp)) if mesh.pp > 1 else share, MOST_AUTO)
         return [size for size in range(most, 0, -1) if share % size == 0] or [1]
-    if share % asked:
-        near = " or ".join(str(size) for size in nearest_divisors(share, asked))
+    if share % requested:
+        near = " or ".join(str(size) for size in nearest_divisors(share, requested))
         raise ConfigError(
-            f"train.mesh.micro_batch: wanted a divisor of a rank's share of {share}, found {asked}; {near} works"
+            f"train.mesh.micro_batch: wanted a divisor of a rank's share of {share}, found {requested}; {near} works"
         )
-    return [asked]
+    return [requested]

@@ -37,7 +37,7 @@ class Culprit:
 
 
 def history_strip(state: BisectState, width: int = 60) -> str:
-    """A mark a commit, oldest first; of many commits each mark stands for several, the most telling one is shown."""
+    """A mark a commit, oldest first; of many commits each mark covers several, and shows the most significant one."""
     sides = state.sides
     count = min(width, len(sides))
     edges = [len(sides) * i // count for i in range(count + 1)]
@@ -80,8 +80,8 @@ def measure_words(state: BisectState) -> str:
 
 def spent_words(state: BisectState) -> str:
     """How many commits were measured, and the device time of it."""
-    asked = [each for each in state.suspects if each.values]
-    trained = sum(each.origin == "trained" for each in asked)
+    measured = [each for each in state.suspects if each.values]
+    trained = sum(each.origin == "trained" for each in measured)
     hours = state.spent_seconds / 3600
     unit = state.resource.upper()
     amount = (
@@ -89,7 +89,7 @@ def spent_words(state: BisectState) -> str:
         if hours >= 0.1
         else f"{format_seconds(state.spent_seconds)} of {time_of(state.resource)}"
     )
-    return f"{len(asked)} of {len(state.suspects)} commits measured, {trained} by training: {amount}"
+    return f"{len(measured)} of {len(state.suspects)} commits measured, {trained} by training: {amount}"
 
 
 def render_bisection(state: BisectState, culprit: Culprit | None = None, *, width: int = WIDTH) -> str:

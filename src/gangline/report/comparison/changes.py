@@ -31,14 +31,15 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
 
 
 def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tuple[FileChange, ...]:
-    """Counted where somebody had the repository; else the paths that the record of a run keeps about its base."""
+    """With counts of lines where the repository is at hand; else the paths in the record of a run about its base."""
     if beyond.files or not _is_base(base, this):
         return beyond.files
     return tuple(FileChange(path=path) for path in this.commit.changed)
 
 
 def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[dict[str, str], dict[str, str]]:
-    """Packages by version: those that were imported where both runs told them, else as their bills or locks say."""
+    """Packages by version: those that were imported where both runs reported them, else those of their bills of
+    materials or locks."""
     pairs = ((base, beyond.base_packages), (this, beyond.this_packages))
     if base.ran and this.ran and base.ran.packages and this.ran.packages:
         pairs = ((base, base.ran.packages), (this, this.ran.packages))

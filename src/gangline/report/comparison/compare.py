@@ -1,6 +1,6 @@
 """Compares two records: which is better, by which numbers against which bands, and what to do next.
 
-What changed between them is listed by `compare_changes`, how their courses part by `compare_curves`.
+What changed between them is listed by `changes`, where their loss curves part by `curves`.
 """
 
 from gangline.report.comparison.changes import changes_between, files_between
@@ -60,7 +60,7 @@ def _is_judged(record: Record, name: str) -> bool:
 
 
 def _alone(record: Record, other: Record) -> tuple[str, ...]:
-    """Metrics without counterpart; of a run that measured nothing its missing metrics are told otherwise."""
+    """Metrics without counterpart; a run that measured nothing is described elsewhere."""
     return tuple(sorted(record.metrics.keys() - other.metrics.keys() - _MEASURED)) if other.metrics else ()
 
 
@@ -85,10 +85,10 @@ def _number(name: str, base: Metric, this: Metric, base_run: str) -> ComparedNum
 
 
 def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...]) -> tuple[ComparedNumber, ...]:
-    """What is judged first; a measurement that nobody judges and that is among the costs is not told twice."""
-    told = {number.name for number in costs}
-    kept = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in told]
-    return tuple(sorted(kept, key=lambda number: (number.side == "unknown", number.name)))
+    """What is judged first; a measurement without a judgement that is among the costs is not shown twice."""
+    cost_names = {number.name for number in costs}
+    shown = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in cost_names]
+    return tuple(sorted(shown, key=lambda number: (number.side == "unknown", number.name)))
 
 
 def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> tuple[Outcome, str]:
@@ -147,7 +147,7 @@ def _ended(record: Record) -> str:
 
 
 def _is_program(record: Record) -> bool:
-    """Whether it reads its seed, nobody knows before it was trained with several."""
+    """Whether a program reads its seed is known once it was trained with several."""
     return bool(record.inputs.values.get("project.command"))
 
 

@@ -45,7 +45,7 @@ class FileChange:
 
     path: str
     added: int | None = None
-    """Lines; None: no text, or nobody counted."""
+    """Lines; None: not a text, or not counted."""
     removed: int | None = None
 
 
@@ -79,7 +79,7 @@ class RunLabel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonContext:
-    """What two records alone do not hold; whoever has repository and store may add it."""
+    """What two records alone do not hold; a caller with the repository and the store may add it."""
 
     files: tuple[FileChange, ...] = ()
     base_packages: dict[str, str] = field(default_factory=dict)

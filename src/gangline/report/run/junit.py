@@ -10,7 +10,7 @@ from gangline.units import format_number
 
 
 def render_junit(record: Record) -> str:
-    """Two suites, `stages` and `gates`; a stage that never ran and a gate nobody could judge are skipped cases."""
+    """Two suites, `stages` and `gates`; a stage that never ran and a gate without an answer are skipped cases."""
     record = sanitized(record)
     root = Element("testsuites", name=record.run.id)
     stages = _suite(root, "gangline.stages", record)
@@ -31,23 +31,23 @@ def _suite(root: Element, name: str, record: Record) -> Element:
 
 def _properties(suite: Element, record: Record) -> None:
     """What the other surfaces show at their head, in the same words."""
-    told = {"run": record.run.id, "commit": record.commit.sha, "verdict": verdict_text(record)}
+    values = {"run": record.run.id, "commit": record.commit.sha, "verdict": verdict_text(record)}
     if judged := headline(record):
-        told[f"metric:{clean(judged.name, 60)}"] = quantity(judged.metric.value, judged.metric.unit)
+        values[f"metric:{clean(judged.name, 60)}"] = quantity(judged.metric.value, judged.metric.unit)
         if (band := band_of(judged.metric)) and band.center:
-            told["band"] = f"{format_number(band.center)} ± {percent(band.half / abs(band.center))}"
+            values["band"] = f"{format_number(band.center)} ± {percent(band.half / abs(band.center))}"
     if record.plan:
-        told["plan"] = record.plan.name
+        values["plan"] = record.plan.name
         if record.plan.measured.step_seconds:
-            told["step"] = step_time(record.plan.measured.step_seconds)
+            values["step"] = step_time(record.plan.measured.step_seconds)
     if record.ledger:
-        told["useful share"] = share_words(record.ledger.useful_share)
+        values["useful share"] = share_words(record.ledger.useful_share)
     if marked := mark_words(record):
-        told["marks"] = clean(marked)
+        values["marks"] = clean(marked)
     if silent := unreported(record):
-        told["unreported"] = clean("; ".join(silent))
+        values["unreported"] = clean("; ".join(silent))
     properties = SubElement(suite, "properties")
-    for name, value in told.items():
+    for name, value in values.items():
         SubElement(properties, "property", name=name, value=value)
 
 

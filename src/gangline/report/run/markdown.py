@@ -57,7 +57,7 @@ _MARKS = 16
 """Width of a curve."""
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
 _HERE = {"comment", "forge"}
-"""Links to where the comment stands."""
+"""Names of links that lead to the place of the comment itself."""
 
 
 def render_markdown(record: Record, *, limit: int = LIMIT) -> str:

@@ -22,7 +22,7 @@ class DataAccess:
     prefixes: tuple[str, ...] = ()
     """Of the store, each with a slash at its end."""
     project: str | None = None
-    """Whose runs may be read; None: nobody's."""
+    """Whose runs may be read; None: no project's."""
     packages: tuple[str, ...] | None = None
     """Installed packages; None: any."""
 

@@ -20,9 +20,10 @@ class ProjectTable:
     command: tuple[str, ...] | None = None
     """Any program, `{seed}` in its words is the seed; exactly one of task and command."""
     distributed: bool = True
-    """Whether a command is told of its gang as by torchrun (RANK, WORLD_SIZE, MASTER_ADDR); false: one process."""
+    """Whether a command gets the variables of torchrun for its gang (RANK, WORLD_SIZE, MASTER_ADDR); false: one
+    process."""
     include: tuple[str, ...] = ()
-    """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder beside the line's, of
+    """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder next to the line's, of
     the same repository: the layer then has all files at their places in it."""
     exclude: tuple[str, ...] = ("docs/**", "*.md")
     """Globs that are left out of it: a change there changes no code."""
@@ -32,7 +33,7 @@ class ProjectTable:
     metrics: str | None = None
     """File in which a command leaves its numbers: .json, .jsonl or .csv, such as `metrics.json`."""
     path: tuple[str, ...] = ()
-    """Folders of the code layer that Python imports from beside its top, in order: `["src"]`."""
+    """Folders of the code layer on the path of Python, in order and in addition to its top: `["src"]`."""
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ class ProjectTable:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """Those of folders beside it, or above."""
+        """Those of folders next to it, or above."""
         return tuple(each for each in self.include if each.startswith("../"))
 
 
@@ -129,7 +130,7 @@ class CheckpointTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainTable:
-    """How the weights are made; whatever stands here is part of the run's name."""
+    """How the weights are made; all values are part of the run's name."""
 
     steps: int
     """Optimizer updates."""
@@ -149,7 +150,7 @@ class TrainTable:
     """Variables of model code; names that the gang itself sets are refused. `secret:env:NAME` and `secret:file:/PATH`
     are read by the driver, where `secrets.train_env` of the site allows it, and set in ranks of own commits."""
     stop_at: int | None = None
-    """End after so many steps of a schedule that goes on to `steps`; such a run is no base and never published."""
+    """End after so many steps of a schedule that continues to `steps`; such a run is no base and never published."""
     clip_norm: float | None = None
     """Largest global norm of the gradients; none: they are left alone."""
     compile: bool = False
@@ -206,7 +207,7 @@ class QualityGate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateTable:
-    """What refuses a run, beside the quality gates."""
+    """What refuses a run, in addition to the quality gates."""
 
     quality: tuple[QualityGate, ...] = ()
     """A gate for each metric that may stop a commit."""

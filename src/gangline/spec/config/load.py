@@ -34,7 +34,7 @@ _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
 
 def load_line(path: Path) -> Line:
-    """The line of `line.toml`, or of the folder that holds it; its lock is checked beside it.
+    """The line of `line.toml`, or of the folder that holds it; its lock is checked with it.
 
     Raises:
         FileError: A ConfigError with `.problems`, every one of them.
@@ -127,7 +127,7 @@ def _digested(line: Line) -> dict[str, Any]:
 
 
 def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:
-    """Put the `RULES` of `rules` in the place of those of `plain`; what is no table is left to the file's checks."""
+    """Put the `RULES` of `rules` in the place of those of `plain`; what is not a table is left to the file's checks."""
     for rule in PROTECTED_TABLES:
         head, _, name = rule.partition(".")
         if not name:
@@ -136,8 +136,8 @@ def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:
             continue
         table, ruled = plain.get(head, {}), rules.get(head, {})
         if isinstance(table, dict):
-            kept = {key: value for key, value in table.items() if key != name}
-            plain[head] = kept | ({name: ruled[name]} if name in ruled else {})
+            others = {key: value for key, value in table.items() if key != name}
+            plain[head] = others | ({name: ruled[name]} if name in ruled else {})
 
 
 def _apply(plain: dict[str, Any], override: str) -> None:

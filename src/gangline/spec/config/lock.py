@@ -70,7 +70,7 @@ def check_lock(data: bytes, *, file: str) -> None:
 
 
 def read_toml(data: bytes, *, file: str) -> dict[str, Any]:
-    """Raises FileError where a lock is no TOML, or no version of it that is known."""
+    """Raises FileError where a lock is not TOML, or has an unknown version."""
     if len(data) > MOST_BYTES:
         raise FileError(file, [ConfigProblem("", f"a lock of at most {MOST_BYTES} bytes", f"{len(data)}", "use fewer")])
     try:
@@ -176,7 +176,7 @@ def _is_marker(text: str) -> bool:
 
 
 def _demand_one_each(pins: Sequence[Pin], file: str) -> None:
-    """A package stands once, or once for each of several conditions."""
+    """A package is listed once, or once for each of several conditions."""
     seen: dict[str, dict[str | None, Pin]] = {}
     for pin in pins:
         others = seen.setdefault(pin.name, {})

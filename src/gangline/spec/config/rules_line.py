@@ -122,7 +122,7 @@ def env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
         if not grammar.NAME.fullmatch(extra):
             yield ConfigProblem(f"env.extras[{index}]", "the name of an extra", show(extra))
     if table.extras and not (table.lock or "").endswith("uv.lock"):
-        yield ConfigProblem("env.extras", "a uv.lock beside it", show(table.lock), "other locks have chosen already")
+        yield ConfigProblem("env.extras", "a uv.lock", show(table.lock), "other locks contain the chosen extras")
     if table.python is not None and not grammar.PYTHON.fullmatch(table.python):
         yield ConfigProblem("env.python", "a version of Python", show(table.python), '"3.12" works')
     if table.base is not None and not grammar.IMAGE.fullmatch(table.base):
@@ -231,7 +231,7 @@ TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
 
 
 def _below(path: str) -> str:
-    """`path` without the way up to a folder beside the line's: how far that may lead, only the repository tells."""
+    """`path` without the way up to a folder next to the line's: only the repository shows how far that may lead."""
     return re.sub(r"^(\.\.(/|$))+", "", path) or "."
 
 

@@ -73,7 +73,7 @@ def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
         )
     if store.url.startswith("s3:") and not store.endpoint:
         works = 'endpoint = "https://minio.example:9000" works'
-        yield ConfigProblem("store.endpoint", "an endpoint beside an s3 URL", "nothing", works)
+        yield ConfigProblem("store.endpoint", "an endpoint for the s3 URL", "nothing", works)
     yield from _url("store.endpoint", store.endpoint)
     yield from _reference("store.credentials", store.credentials)
     for index, prefix in enumerate(store.data):

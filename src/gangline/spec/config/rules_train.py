@@ -36,7 +36,7 @@ def train_rules(table: TrainTable) -> Iterator[ConfigProblem]:
 
 
 def nearest_multiples(value: int, unit: int) -> str:
-    """The two multiples of `unit` beside `value`, as a message names them."""
+    """The two multiples of `unit` next to `value`, as a message names them."""
     below = value // unit * unit
     return f"{below} or {below + unit}" if below else f"{unit}"
 
@@ -147,7 +147,7 @@ def _schedule_rules(table: TrainTable) -> Iterator[ConfigProblem]:
         works = f"leave it out: {schedule.function} decides alone"
         for key in ("warmup_steps", "final_ratio"):
             if (found := getattr(schedule, key)) != getattr(Schedule(), key):
-                yield ConfigProblem(f"train.schedule.{key}", "nothing beside a function", show(found), works)
+                yield ConfigProblem(f"train.schedule.{key}", "no other key with a function", show(found), works)
     yield from at_least("train.schedule.warmup_steps", schedule.warmup_steps, 0)
     if schedule.warmup_steps > table.steps >= 1:
         wanted = f"at most train.steps = {table.steps}"

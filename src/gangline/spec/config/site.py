@@ -11,7 +11,7 @@ class StoreTable:
     url: str = "file:.gangline/store"
     """`file:PATH` or `s3://bucket/prefix`."""
     endpoint: str | None = None
-    """URL of an S3 server; required beside an `s3://` URL."""
+    """URL of an S3 server; required with an `s3://` URL."""
     cluster_endpoint: str | None = None
     """URL by which gangs on a cluster reach the same server; none: by `endpoint`."""
     region: str | None = None
@@ -21,7 +21,8 @@ class StoreTable:
     scoped: bool = True
     """A credential per run, where the server can lend one."""
     data: tuple[str, ...] = ("data/",)
-    """Prefixes of keys that the data of any line may name, a fork's too; beside them a line reads its own runs only."""
+    """Prefixes of keys that the data of any line may name, a fork's too; apart from them, a line reads its own runs
+    only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,7 @@ class LaunchTable:
     launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
     route: Literal["auto", "gates", "kueue", "none"] = "auto"
-    """Who starts a gang of several pods whole: our placer, Kueue, or nobody; auto: Kueue where it has a topology."""
+    """Who starts a gang of several pods whole: our placer, Kueue, or none; auto: Kueue where it has a topology."""
     ledger: str | None = None
     """Namespace of our placer's ledger; none: that of the gangs. Namespaces whose gangs share servers name one."""
     runtime: str | None = None
@@ -119,7 +120,7 @@ class SitePlanTable:
     memory_margin: float = 0.10
     """Share by which a memory forecast may be short, until it is calibrated."""
     band: float = 0.05
-    """Share within which two forecasts cannot be told apart."""
+    """Share within which two forecasts count as equal."""
     overlap: float = 0.0
     """Share of communication that computation hides."""
 
@@ -153,7 +154,7 @@ class SandboxTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretsTable:
-    """Secrets of this site that lines may name; whoever may push a branch writes a line."""
+    """Secrets of this site that lines may name; everyone who may push a branch writes a line."""
 
     train_env: tuple[str, ...] = ()
     """Patterns of what `[train.env]` may refer to: `env:HF_TOKEN`, `env:WANDB_*`, `file:/run/keys/*`."""
@@ -164,7 +165,7 @@ class EnvironmentsTable:
     """Environments that gangline makes of locks, on the machine that ranks run on."""
 
     find_links: tuple[str, ...] = ()
-    """Absolute paths of folders with wheels, beside the indexes."""
+    """Absolute paths of folders with wheels, in addition to the indexes."""
     keep_days: float = 30.0
     """`gangline sweep` deletes an environment that no run used for so long."""
     python_downloads: bool = False
@@ -208,7 +209,7 @@ class LimitsTable:
     run_seconds: float = 172_800.0
     """Longest run."""
     orphan_seconds: float = 86_400.0
-    """When a gang that nobody follows is swept."""
+    """When a gang without a driver is swept."""
     output_files: int = 10_000
     """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
     output_bytes: float = 20e9
@@ -252,7 +253,8 @@ class ServeTable:
     this_repository: bool = True
     """The repository that it is started in is served, where the site names no other and no forge."""
     home: str | None = None
-    """Folder of clones and of the SQLite file; none: beside a store that is a folder, else beside the user's data."""
+    """Folder of clones and of the SQLite file; none: next to a store that is a folder, else in the user's data
+    folder."""
     clone_bytes: float = 20e9
     """Of the clone of one repository on the disk; what does not fit is not fetched."""
     keep_orders_seconds: int = 7_776_000

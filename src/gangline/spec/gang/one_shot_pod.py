@@ -39,7 +39,7 @@ class ModuleCall(Document):
     seconds: float
     env: dict[str, str] = field(default_factory=dict)
     path: tuple[str, ...] = ()
-    """Folders of the code layer that are on the path beside its top."""
+    """Folders of the code layer on the path of Python, in addition to its top."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +62,8 @@ class ModuleOutput:
 
 def to_lines(answer: ModuleOutput) -> Iterator[str]:
     """The beginning of what it said on stdout, the end of what it said on stderr."""
-    told = {"stdout": answer.stdout[:MOST_STDOUT_BYTES], "stderr": answer.stderr[-MOST_STDERR_BYTES:]}
-    for stream, data in told.items():
+    streams = {"stdout": answer.stdout[:MOST_STDOUT_BYTES], "stderr": answer.stderr[-MOST_STDERR_BYTES:]}
+    for stream, data in streams.items():
         for at in range(0, len(data), _PART_BYTES):
             yield f"{RECORD_SEPARATOR}{stream} {b64encode(data[at : at + _PART_BYTES]).decode()}"
     yield f"{RECORD_SEPARATOR}exit {'-' if answer.exit_code is None else answer.exit_code}"
@@ -71,7 +71,7 @@ def to_lines(answer: ModuleOutput) -> Iterator[str]:
 
 def from_lines(lines: Iterable[str]) -> ModuleOutput | None:
     """The answer in a log; None: it is not there as a whole. Reads no more than an answer may be long."""
-    told = {"stdout": bytearray(), "stderr": bytearray()}
+    streams = {"stdout": bytearray(), "stderr": bytearray()}
     left = MOST_LINES_CHARACTERS
     for line in lines:
         left -= len(line)
@@ -83,8 +83,8 @@ def from_lines(lines: Iterable[str]) -> ModuleOutput | None:
         try:
             if word == "exit":
                 code = None if text == "-" else int(text)
-                return ModuleOutput(exit_code=code, stdout=bytes(told["stdout"]), stderr=bytes(told["stderr"]))
-            told[word] += b64decode(text, validate=True)
+                return ModuleOutput(exit_code=code, stdout=bytes(streams["stdout"]), stderr=bytes(streams["stderr"]))
+            streams[word] += b64decode(text, validate=True)
         except (ValueError, KeyError, binascii.Error):
             return None
     return None

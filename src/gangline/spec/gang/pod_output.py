@@ -53,7 +53,7 @@ def status_line(status: KeeperStatus) -> str:
 
 
 def parse(line: str) -> PodLine:
-    """What `line` says; a line that nobody of ours wrote is a log line of no rank."""
+    """What `line` says; any other line is a log line of no rank."""
     if line.startswith(RECORD_SEPARATOR):
         return _parse_record(line)
     matched = _LOG.fullmatch(line)
@@ -65,8 +65,8 @@ def parse(line: str) -> PodLine:
 
 def to_message(end: GangEnd) -> str:
     """Termination message of a pod: `end` as JSON, its evidence and reason cut until it fits."""
-    for kept in (end, replace(end, evidence={}), replace(end, evidence={}, reason=end.reason[:800], ledger={})):
-        text = canonical(kept)
+    for variant in (end, replace(end, evidence={}), replace(end, evidence={}, reason=end.reason[:800], ledger={})):
+        text = canonical(variant)
         if len(text) <= TERMINATION_BYTES:
             return text.decode()
     raise AssertionError("an end without evidence, ledger and long reason fits")

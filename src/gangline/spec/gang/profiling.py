@@ -66,7 +66,7 @@ class ProfileSummary(Document):
     word: str = ""
     """Of the request that it answers."""
     device: Literal["cpu", "cuda"]
-    """Whose time is told: that of the GPU, where there is one."""
+    """Whose time is reported: that of the GPU, where there is one."""
     seconds: float
     """Of the window."""
     steps: tuple[ProfiledStep, ...] = ()
@@ -77,7 +77,7 @@ class ProfileSummary(Document):
     exposed_share: float = 0.0
     """With communication alone under way."""
     hidden_share: float = 0.0
-    """With communication under way beside other work: what overlap saves."""
+    """With communication under way during other work: what overlap saves."""
     idle_share: float = 0.0
     """With nothing under way that the profiler sees: Python, waiting for data, launching."""
     top: tuple[Operator, ...] = ()
@@ -92,7 +92,7 @@ class ProfileSummary(Document):
     peak_by_phase: dict[str, int] = field(default_factory=dict)
     """Most bytes allocated in each."""
     trace: str | None = None
-    """File beside this one; None: it was too large to keep."""
+    """File next to this one; None: it was too large to keep."""
     trace_bytes: int = 0
 
 

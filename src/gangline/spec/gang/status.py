@@ -100,7 +100,7 @@ class GangResult:
 
 
 def read_event(line: str | bytes) -> dict[str, Any] | None:
-    """One line of a file of events; None for what a dying process tore, and for what is no event."""
+    """One line of a file of events; None for a line that a dying process cut off, and for what is not an event."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -110,7 +110,7 @@ def read_event(line: str | bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResizeRequest(Document):
-    """Stands until another one takes its place: a gang that starts anew obeys it, too."""
+    """Valid until another one replaces it, also for a gang that starts again."""
 
     schema: int = 1
     ranks: int
