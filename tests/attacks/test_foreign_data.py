@@ -108,7 +108,7 @@ def test_links_of_a_package_lead_to_nothing_beside_it(tmp_path):
     assert len(resolve(["package:thing/**"], package)) == 2
     (package / "site.py").symlink_to("../site.toml")
     (package / "folder").symlink_to("..")
-    with pytest.raises(ConfigError, match=r"data\.text\[0\]: .*site\.py, which leads out of the package"):
+    with pytest.raises(ConfigError, match=r"data\.text\[0\]: .*site\.py, which links outside the package"):
         resolve(["package:thing/**"], package)
     assert len(resolve(["package:thing/[ab].py"], package)) == 2
     os.mkfifo(package / "pipe.py")
