@@ -121,7 +121,7 @@ def test_a_folder_on_the_path_is_no_package(tmp_path, monkeypatch):
     (tmp_path / "credentials_of_site").mkdir()
     (tmp_path / "credentials_of_site" / "token").write_text(SECRET.decode())
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="wanted an installed package, found no credentials_of_site"):
+    with pytest.raises(ConfigError, match="wanted an installed package, found no package credentials_of_site"):
         resolve_text(["package:credentials_of_site/**"], tracked={}, access=DataAccess())
 
 
