@@ -108,7 +108,7 @@ def test_links_of_a_package_lead_to_nothing_beside_it(tmp_path):
     assert len(resolve(["package:thing/**"], package)) == 2
     (package / "site.py").symlink_to("../site.toml")
     (package / "folder").symlink_to("..")
-    with pytest.raises(ConfigError, match=r"data\.text\[0\]: .*site\.py, which leads out of the package"):
+    with pytest.raises(ConfigError, match=r"data\.text\[0\]: .*site\.py, which links outside the package"):
         resolve(["package:thing/**"], package)
     assert len(resolve(["package:thing/[ab].py"], package)) == 2
     os.mkfifo(package / "pipe.py")
@@ -121,7 +121,7 @@ def test_a_folder_on_the_path_is_no_package(tmp_path, monkeypatch):
     (tmp_path / "credentials_of_site").mkdir()
     (tmp_path / "credentials_of_site" / "token").write_text(SECRET.decode())
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="wanted an installed package, found no credentials_of_site"):
+    with pytest.raises(ConfigError, match="wanted an installed package, found no package credentials_of_site"):
         resolve_text(["package:credentials_of_site/**"], tracked={}, access=DataAccess())
 
 

@@ -69,7 +69,7 @@ def test_store_key_is_read_from_the_store(store):
     [
         ("repo:lib/**", "none among 3 of the commit"),
         ("package:gangline/**/*.rs", "none in the package"),
-        ("package:no_such_package_here/**", "found no no_such_package_here"),
+        ("package:no_such_package_here/**", "found no package no_such_package_here"),
         ("repo:../secrets/*", "stays inside"),
         ("repo:/etc/passwd", "stays inside"),
         ("ftp:a", "repo: or package:"),

@@ -143,5 +143,5 @@ def test_shards_that_wait_on_a_host_are_counted_there(tmp_path):
 
 def test_what_a_peak_takes_for_granted_is_said(told):
     assert "assumes" not in told[EAGER.digest]
-    assert told[COMPILED.digest]["assumes"] == "blocks run as they are, not compiled"
+    assert told[COMPILED.digest]["assumes"] == "blocks are not compiled"
     assert told[COMPILED.digest]["peak_bytes"] == told[EAGER.digest]["peak_bytes"]

@@ -52,7 +52,7 @@ class CopyMaker:
         return self._copies.store
 
     def has_room(self, tensors: Mapping[str, StagedTensor]) -> bool:
-        """Whether every node has room beside the copies that it has."""
+        """Whether every node has memory for one more set of copies."""
         own = _SPARE_BYTES + sum(staged.local.nbytes for staged in tensors.values())
         needed = self._peers.maximum(own)[0] * self._nodes.count(self._copies.node) * (1 + len(self._targets()))
         return not self._peers.maximum(int(self._copies.free_bytes() < needed))[0]

@@ -1,7 +1,7 @@
-"""`data.text` of a line to files with digests: globs over the commit's own tree, over installed packages, store keys.
+"""Resolves `data.text` of a line to files with digests: globs over the commit and installed packages, store keys.
 
-It reads what it is handed: the line opens the tree of the commit, never the working folder, and the store. Sizes are
-known and summed before anything is read.
+The caller opens the tree of the commit, never the working folder, and the store. Sizes are summed before anything is
+read.
 """
 
 import os
@@ -24,13 +24,13 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.units import format_bytes
 
 MOST_BYTES = 1 << 30
-"""Of all text together: more belongs into shards, which are not read to be named."""
+"""Limit of all text together; larger data belong into shards, which are not read here."""
 MOST_FILES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableFile:
-    """A file that may be read, and its size before it is."""
+    """A file with its size and a function that reads it."""
 
     size_bytes: int
     read: Callable[[], bytes]
@@ -41,7 +41,7 @@ class TextFile:
     """A file of text and its bytes."""
 
     path: str
-    """As the task sees it: `repo/src/a.py`, `package/gangline/units.py`, `store/data/a.txt`."""
+    """Path for the task: `repo/src/a.py`, `package/gangline/units.py`, `store/data/a.txt`."""
     data: bytes
 
     @property
@@ -51,7 +51,7 @@ class TextFile:
 
     @property
     def entry(self) -> DataFile:
-        """How a plan names it."""
+        """Entry of the file in a plan."""
         return DataFile(path=self.path, key=f"blobs/sha256/{self.sha256}", size_bytes=len(self.data))
 
 
@@ -63,18 +63,18 @@ def resolve_text(
     package_root: Callable[[str], Path | None] | None = None,
     store: ObjectStore | None = None,
 ) -> list[TextFile]:
-    """Files that the patterns name, each once, sorted by path.
+    """Files that match the patterns, each once, sorted by path.
 
     Args:
         patterns: `repo:src/**/*.py`, `package:gangline/**/*.py`, or a key of the store.
-        tracked: Every path of the commit; None for what is no regular file (a link, a submodule).
-        access: Which keys and packages may be named.
-        package_root: Folder of an installed package by name; None: as Python finds it.
-        store: None where the caller has none.
+        tracked: Files of the commit by path; None for links and submodules.
+        access: Keys and packages that the line may name.
+        package_root: Folder of an installed package by name; None: `installed_package`.
+        store: None: patterns may not name keys.
 
     Raises:
-        ConfigError: A pattern that matches nothing, leaves its root, meets a link or may not be named; nothing but
-            empty files; too much.
+        ConfigError: A pattern matches nothing, leaves its root, matches a link or is not allowed; all files are empty;
+            or there are too many.
     """
     roots = _Roots(tracked, access, package_root or installed_package, store)
     found: dict[str, ReadableFile] = {}
@@ -93,23 +93,23 @@ def resolve_text(
 
 
 def data_source(files: Sequence[DataFile], *, holdout: float, demanded: str | None = None) -> DataSource:
-    """The resolved data of a plan, its digest over the sorted (path, sha256, size).
+    """Resolved data of a plan, with a digest over the sorted (path, sha256, size).
 
     Raises:
-        ConfigError: `demanded` (data.digest of the line) is another digest.
+        ConfigError: `demanded`, which is data.digest of the line, differs.
     """
     ordered = tuple(sorted(files, key=lambda file: file.path))
     total = digest([(file.path, file.key.rpartition("/")[2], file.size_bytes) for file in ordered])
     if demanded is not None and demanded != total:
-        raise refusal(f"data.digest: wanted {demanded}, found {total}; the files differ, or set this digest")
+        raise refusal(f"data.digest: wanted {demanded}, found {total}; restore the files, or set this digest")
     return DataSource(files=ordered, digest=total, holdout=holdout)
 
 
 def installed_package(name: str) -> Path | None:
-    """Folder of a package on the path, found without importing it; a mere folder there is none."""
+    """Folder of a package, found without importing it; None for namespace packages."""
     try:
         found = find_spec(name)
-    except ValueError:  # a module without a spec, as __main__ has none
+    except ValueError:  # a module without a spec, such as __main__
         return None
     places = list(found.submodule_search_locations or ()) if found and found.has_location else []
     return Path(places[0]) if places else None
@@ -117,7 +117,7 @@ def installed_package(name: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class _Roots:
-    """Where the patterns of one line may lead."""
+    """Files that the patterns of a line may match."""
 
     tracked: Mapping[str, ReadableFile | None]
     access: DataAccess
@@ -149,7 +149,7 @@ class _Roots:
         self.access.demand_package(place, name)
         root = self.package_root(name)
         if root is None:
-            raise refusal(f"{place}: wanted an installed package, found no {name}; install it or name another")
+            raise refusal(f"{place}: wanted an installed package, found no package {name}; install it, or name another")
         for file in _files_below(root):
             path = file.relative_to(root).as_posix()
             if matches(path, glob or "**"):
@@ -159,7 +159,7 @@ class _Roots:
         self.access.demand_key(place, key)
         entry = self.store.head(key) if self.store else None
         if self.store is None or entry is None:
-            raise refusal(f"{place}: wanted an object of the store called {key}, found none; upload it first")
+            raise refusal(f"{place}: wanted an object {key} in the store, found none; upload it first")
         yield f"store/{key}", ReadableFile(entry.size_bytes, partial(_stored, self.store, key, entry.size_bytes))
 
 
@@ -170,16 +170,16 @@ def _files_below(root: Path) -> Iterator[Path]:
 
 
 def _installed(place: str, file: Path, root: Path) -> ReadableFile:
-    """A regular file of a package; a link may lead to another one of it."""
+    """A regular file of a package; links may lead to other files of the same package."""
     if not file.resolve().is_relative_to(root.resolve()) or not stat.S_ISREG((found := file.stat()).st_mode):
-        raise refusal(f"{place}: wanted regular files, found {file}, which leads out of the package; narrow the glob")
+        raise refusal(f"{place}: wanted regular files, found {file}, which links outside the package; narrow the glob")
     return ReadableFile(found.st_size, file.read_bytes)
 
 
 def _stored(store: ObjectStore, key: str, size_bytes: int) -> bytes:
     blob = get_bounded(store, key, most_bytes=size_bytes)
     if blob is None:
-        raise refusal(f"data.text: {key} was in the store and is gone; upload it again")
+        raise refusal(f"data.text: {key} was deleted from the store; upload it again")
     return blob.data
 
 
@@ -195,7 +195,7 @@ def _demand_bounded(pattern: str, found: Mapping[str, ReadableFile]) -> None:
 def _refuse_pointer(text: TextFile) -> None:
     if size := pointed_size(text.data):
         raise refusal(
-            f"data.text: wanted the text of {text.path}, found a Git LFS pointer to {size} that are not in the commit;"
+            f"data.text: wanted the text of {text.path}, found a Git LFS pointer to {size} outside the commit;"
             " upload the file and name it by its key of the store, or commit it without LFS"
         )
 

@@ -1,4 +1,4 @@
-"""Shard manifests: which objects of the store a data set is made of. The shards themselves are not read here."""
+"""Shard manifests: the objects of the store that form a data set. The shards themselves are not read here."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from gangline.units import format_bytes
 
 MOST_SHARDS = 100_000
 MOST_MANIFEST_BYTES = 16 << 20
-"""Of all manifests of a line together."""
+"""Limit of all manifests of a line together."""
 _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
 
 
@@ -25,25 +25,25 @@ class Shard:
     """A data file in a store, by the digest of its content."""
 
     key: str
-    """`blobs/sha256/<digest>`: the key says what the content must be."""
+    """`blobs/sha256/<digest>`; the content must have this digest."""
     size_bytes: int
     path: str | None = None
-    """Name for the task; None: the place in the manifest."""
+    """File name for the task; None: by its position in the manifest."""
 
 
 def resolve_shards(manifests: Sequence[str], *, store: ObjectStore, access: DataAccess) -> list[DataFile]:
     """Files of the manifests, in their order: each is a JSON list of `{"key", "size_bytes", "path"?}`.
 
-    A manifest may name any blob by its digest, so who may write manifests is decided by where they lie.
+    A manifest may name any blob by its digest; `access` limits the manifests that a line may name.
 
     Args:
         manifests: Keys of the store.
-        store: Holds them.
-        access: Which keys may be named.
+        store: Has them.
+        access: Keys that the line may name.
 
     Raises:
-        ConfigError: A manifest that may not be named, is not there, or does not say what it must; a path that two
-            shards claim; too many, too large.
+        ConfigError: A manifest is not allowed, missing, invalid or too large; two shards have one path; or there are
+            too many shards.
     """
     files: dict[str, DataFile] = {}
     left = MOST_MANIFEST_BYTES
@@ -54,7 +54,9 @@ def resolve_shards(manifests: Sequence[str], *, store: ObjectStore, access: Data
         for place, shard in enumerate(_read(manifest, data)):
             name = shard.path or f"{number:03d}-{place:06d}"
             if name in files:
-                raise refusal(f"data.shards: {manifest}: wanted one shard a path, found two for {name}; rename one")
+                raise refusal(
+                    f"data.shards: {manifest}: wanted one shard for each path, found two for {name}; rename one"
+                )
             files[name] = DataFile(path=f"shards/{name}", key=shard.key, size_bytes=shard.size_bytes)
         if len(files) > MOST_SHARDS:
             raise refusal(f"data.shards: {manifest}: wanted at most {MOST_SHARDS} shards, found more; make them larger")

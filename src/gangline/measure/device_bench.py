@@ -1,8 +1,8 @@
-"""One rank's measurements of what its device does: products, moves, messages, while all ranks do the same.
+"""Measurements of a rank's device: matrix products, memory moves and messages, on all ranks at the same time.
 
-Whatever else runs on the machine is to count as little as possible, for it may be gone when the gang runs: on CPUs
-computing is timed by the seconds that its thread was given, and of messages the lower quartile counts. Each operation
-finds its operands where a model's operations find theirs: out of all caches, for many others came between.
+Other processes on the machine must count as little as possible, because they may end before the gang runs: on CPUs
+computation is timed by thread time, and messages by their lower quartile. Operands are outside the caches, as in a
+model, where many other operations run in between.
 """
 
 import time
@@ -24,22 +24,22 @@ from gangline.spec.profile import Attention
 from gangline.train.runtime.torch_compat import all_gather_single, reduce_scatter_single
 
 BATCHES = 3
-"""Of each operation that computes; their median counts."""
+"""Batches of each operation that computes; their median counts."""
 MOST_CALLS = 40
-"""Of one batch."""
+"""Calls of one batch."""
 MESSAGES = 20
-"""Of each kind and size."""
+"""Messages of each kind and size."""
 MOVED_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
 STREAMED_BYTES = 2**26
-"""More than caches of processors hold."""
+"""Larger than the caches of processors."""
 RING_BYTES = 2**25
-"""Of operands that an operation goes round, so that none is where it was last time."""
+"""Operands that an operation cycles through, so that none is in a cache from the last call."""
 STREAMED_CACHES, RING_CACHES = 32, 4
-"""Of a GPU: as many times what its cache holds, where that is more."""
+"""Multiples of a GPU's cache, if that is more."""
 MOST_HEADS, ENOUGH_FLOPS = 16, 2e8
-"""Of attention in one call: a millisecond's work, more where a single head takes more."""
+"""Heads and flops of attention in one call: about a millisecond, more if a single head takes more."""
 ROW = 512
-"""Numbers in a row of what is summed over samples."""
+"""Elements in a row of a sum over samples."""
 SENT_BYTES = tuple(2**power for power in (10, 14, 18, 21, 23))
 Call = Callable[[], object]
 _WIDTHS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -47,7 +47,7 @@ _WIDTHS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchRequest:
-    """What is to be measured."""
+    """A request for a measurement."""
 
     device: Device
     precision: Precision
@@ -55,11 +55,11 @@ class BenchRequest:
     cores: int
     matrices: list[list[int]]
     attention: list[list[int]] = field(default_factory=list)
-    """Queries, keys, width of a head, 1 where it is causal."""
+    """Queries, keys, width of a head, and 1 if causal."""
 
 
 class DeviceBench:
-    """One rank's measurements; all ranks call the same, and each figure is their mean."""
+    """Measurements of one rank; all ranks make the same calls, and each figure is their mean."""
 
     def __init__(self, request: BenchRequest, device: torch.device) -> None:
         self._request, self._device = request, device
@@ -68,7 +68,7 @@ class DeviceBench:
         self._streamed = max(STREAMED_BYTES, STREAMED_CACHES * cache)
         self._ring = max(RING_BYTES, RING_CACHES * cache)
         self._made = 0
-        """Bytes of what was last measured on."""
+        """Bytes of the operands of the current measurement."""
 
     def rates(self, backend: str) -> Rates:
         """Measure everything that the request names; on several ranks collective. `backend` is recorded."""
@@ -101,7 +101,7 @@ class DeviceBench:
         return lambda: left @ right
 
     def _attended(self) -> Iterator[AttentionRate]:
-        """Of as few heads as say something: all take equally long."""
+        """Measure with as few heads as give a stable time."""
         for queries, keys, width, is_causal in self._request.attention:
             one = Attention(heads=1, queries=queries, keys=keys, width=width, is_causal=bool(is_causal))
             heads = max(1, min(MOST_HEADS, round(ENOUGH_FLOPS / one.flops)))
@@ -125,7 +125,7 @@ class DeviceBench:
         return both_passes
 
     def _stream(self) -> float:
-        """Two tensors read, one of them written."""
+        """Seconds to read two tensors and write one."""
 
         def add_in_place() -> Call:
             some = self._some(self._streamed // (3 * self._dtype.itemsize))
@@ -135,8 +135,8 @@ class DeviceBench:
         return self._seconds(add_in_place)
 
     def _move(self, size: int) -> float:
-        """What is not a product in a model: sums of two, activations forward and back, copies into another order, sums
-        over samples."""
+        """Mean seconds of operations of a model that are no products: additions, activations forward and backward,
+        transposed copies, sums over samples."""
         third, half, all_of_it = (size // (parts * self._dtype.itemsize) for parts in (3, 2, 1))
         side = max(1, int(half**0.5))
 
@@ -188,35 +188,35 @@ class DeviceBench:
         return lambda: dist.send(whole, 1) if rank == 0 else dist.recv(whole, 0)
 
     def _some(self, *shape: int) -> Tensor:
-        """Random on a GPU, whose products are quicker where values are equal: it draws less power."""
+        """A tensor; random on a GPU, whose products are faster with equal values, because they take less power."""
         make = torch.randn if self._device.type == "cuda" else torch.ones
         made = make(shape, dtype=self._dtype, device=self._device)
         self._made += made.nbytes
         return made
 
     def _seconds(self, make: Callable[[], Call]) -> float:
-        """Of one of the calls that `make` gives, each on tensors of its own and keeping its result for a while."""
+        """Seconds of a call that `make` returns; each has its own tensors, its result lives until the next batch."""
         clock = time.thread_time if self._device.type == "cpu" else time.perf_counter
         calls = self._enough(make)
-        kept: list[object] = [None] * len(calls)
+        results: list[object] = [None] * len(calls)
 
         def all_of_them() -> None:
             for number, call in enumerate(calls):
-                kept[number] = call()
+                results[number] = call()
 
         self._barrier()
         all_of_them()
         return self._mean(median(self._timed(all_of_them, clock) / len(calls) for _ in range(BATCHES)))
 
     def _enough(self, make: Callable[[], Call]) -> list[Call]:
-        """As many as a ring has room for."""
+        """As many calls as the ring has room for."""
         self._made = 0
         calls = [make()]
         count = min(MOST_CALLS, self._ring // self._made)
         return calls + [make() for _ in range(count - 1)]
 
     def _message_seconds(self, call: Call) -> float:
-        """All ranks call equally often."""
+        """Seconds of a message; all ranks make the same number of calls."""
         self._barrier()
         call()
         return self._mean(quantiles((self._timed(call, time.perf_counter) for _ in range(MESSAGES)), n=4)[0])
@@ -245,7 +245,7 @@ class DeviceBench:
 
 
 def cache_bytes(device: torch.device) -> int:
-    """Of a GPU's last cache; 0: of a processor, whose caches the constants here are larger than."""
+    """Bytes of a GPU's last-level cache; 0 for a processor, whose caches are smaller than the constants here."""
     if device.type != "cuda":
         return 0
     return int(torch.cuda.get_device_properties(device).L2_cache_size)

@@ -1,10 +1,10 @@
-"""What the devices of this machine do, measured in seconds by as many processes as a gang has here, all at once.
+"""Rates of the devices of this machine, measured by as many processes as a gang has here, all at once.
 
-    python -m gangline.measure.device_rates < QUESTION.json
+    python -m gangline.measure.device_rates < REQUEST.json
 
 takes {"device": "cpu", "precision": "fp32", "ranks": 2, "cores": 2, "matrices": [[rows, inner, columns], ...]} and
-prints one JSON object, a `spec.rates.Rates`. One rank measures without messages. Only tensors and text pass between the
-processes. Ends with a code of the error tree and its reason on stderr.
+prints one JSON object, a `spec.devices.Rates`. One rank measures without messages. Processes exchange only tensors and
+text. On failure it exits with a code of the error tree and prints the reason to stderr.
 """
 
 import json
@@ -24,7 +24,7 @@ from gangline.spec.devices import Rates
 from gangline.train.runtime.torch_compat import FileStore
 
 SECONDS = 60.0
-"""For everything; it takes a few."""
+"""Time limit of a measurement; it usually takes a few."""
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def measure(request: BenchRequest) -> Rates:
                 raise TrainingError(f"measuring rates: wanted them within {SECONDS:.0f} s, found none")
             return Rates.from_json(receiver.recv_bytes())
         except EOFError as error:
-            raise TrainingError("measuring rates: a process died; its reason stands above") from error
+            raise TrainingError("measuring rates: a process died; its error is printed above") from error
         finally:
             for peer in peers:
                 peer.kill()
@@ -78,7 +78,7 @@ def _run_rank(rank: int, request: BenchRequest, folder: str, sender: Connection)
     rates = DeviceBench(request, device).rates(backend)
     if rank == 0:
         sender.send_bytes(rates.to_json())
-    os._exit(0)  # as ranks of a gang end: torch's threads may abort an interpreter that winds down
+    os._exit(0)  # as ranks of a gang do: torch's threads may abort an interpreter that shuts down
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A child process that inspects this machine and, if one is named, a task's model; prints one JSON object.
+"""Inspection of this machine and, if one is named, of a task's model, in a child process; prints one JSON object.
 
     python -m gangline.measure.inspect [--task module:Class] [--options JSON] [--schedule module:function]
 
@@ -6,9 +6,9 @@
      "count", "has_bf16"}], "parameters": ..., "largest_block_parameters": ...,
      "blocks": ..., "tensor_cuts": ..., "experts": ..., "traces": [...], "untraced": "why there are none"}
 
-The task is imported from the current folder and its model built on the meta device, so that even a huge one costs
-nothing; what user code prints goes to stderr. It ends with a code of the error tree and the reason on stderr. It also
-says why a model cannot be cut along an axis, whatever the degree, or its loss into chunks.
+The task is imported from the current folder, and its model is built on the meta device, which takes no memory; output
+of user code goes to stderr. "obstacles" says why a model cannot be cut along an axis with any degree, or its loss into
+chunks. On failure it exits with a code of the error tree and prints the reason to stderr.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from gangline.train.task import ParallelHints, Task, hints_of, load_task
 
 
 def obstacles(model: nn.Module, hints: ParallelHints) -> dict[str, str]:
-    """Axis, or `loss_chunks`, to the reason, for each that a gang of any size would refuse."""
+    """Axis, or `loss_chunks`, to the reason why a gang of any size refuses it."""
     checks: dict[str, Callable[[], object]] = {
         "pp": lambda: find_embed_and_head(model, [name for name, _ in find_blocks(model, hints)], hints),
         "cp": lambda: _require_parts(model, hints),
@@ -53,7 +53,7 @@ def obstacles(model: nn.Module, hints: ParallelHints) -> dict[str, str]:
 
 
 def _require_parts(model: nn.Module, hints: ParallelHints) -> None:
-    """Peers of a sequence share out the weights, too."""
+    """Peers of a sequence also shard the weights."""
     require_sequences(model, hints)
     _require_shares(model, hints)
 
@@ -76,9 +76,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="gangline.measure.inspect")
     parser.add_argument("--task", help="module:Class in the current folder")
     parser.add_argument("--schedule", help="module:function in the current folder")
-    parser.add_argument("--steps", type=int, default=1, help="of the training that the schedule is for")
+    parser.add_argument("--steps", type=int, default=1, help="number of steps of the training")
     parser.add_argument("--options", default="{}", help="the table [model] as JSON")
-    parser.add_argument("--data", default="[]", help="names of files of the data as JSON")
+    parser.add_argument("--data", default="[]", help="file names of the data as JSON")
     options = parser.parse_args(arguments)
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -102,7 +102,7 @@ def _model_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Devices as torch sees them, cores and memory as this process may use them."""
+    """Devices as torch sees them; cores and memory that this process may use."""
     has_cuda = torch.cuda.is_available()
     return {
         "torch": torch.__version__,
@@ -114,10 +114,10 @@ def machine() -> dict[str, Any]:
 
 
 def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
-    """Size of the task's model, and into how many parts it may be cut.
+    """Size of the task's model, and the numbers of parts into which it can be cut.
 
     Raises:
-        ConfigError: No such task, or `build_model` refuses the options.
+        ConfigError: The task does not exist, or `build_model` does not take the options.
     """
     task = load_task(name)
     built = _build(task, options, name)
@@ -140,7 +140,7 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
 
 
 def _shapes(parameters: Iterable[torch.Tensor]) -> list[dict[str, int]]:
-    """Each shape once, the most entries first."""
+    """Distinct shapes, those with the most elements first."""
     counts = Counter((each.shape[0], each.numel() // each.shape[0]) for each in parameters if each.ndim and len(each))
     ordered = sorted(counts.items(), key=lambda each: (-each[0][0] * each[0][1], each[0]))
     return [{"rows": rows, "columns": columns, "count": count} for (rows, columns), count in ordered]
@@ -154,7 +154,7 @@ def _build(task: Task, options: dict[str, Any], name: str) -> torch.nn.Module:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    """One entry a kind of GPU."""
+    """One entry for each kind of GPU."""
     kinds: dict[tuple[str, int], int] = {}
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
@@ -180,7 +180,7 @@ def _memory_bytes() -> int:
 
 
 def _cgroup(name: str) -> str:
-    """A limit of this container; empty where there is none to read."""
+    """A limit of this container; empty if it has none."""
     path = Path("/sys/fs/cgroup") / name
     return path.read_text().strip() if path.is_file() else ""
 

@@ -1,8 +1,8 @@
-"""Memory that a simulated process would hold: bytes of every storage that operations make, while it lives.
+"""Memory of a simulated process: bytes of every live storage that operations allocate.
 
-Storages are counted, not tensors: views share one, and FSDP2 empties and fills the same one again. A subclass that
-holds other tensors, as pieces of a whole do, is let through to the operations on these. Copies between device and host
-are made even on a CPU, where torch leaves them out: FSDP2 asks for them by `Tensor.to(device, non_blocking=...)`.
+Storages are counted, not tensors: views share one, and FSDP2 empties and fills the same one again. Wrapper subclasses
+such as DTensor are counted by the tensors inside. Copies between device and host are simulated on a CPU, where torch
+omits them: FSDP2 requests them with `Tensor.to(device, non_blocking=...)`.
 """
 
 import weakref
@@ -36,19 +36,20 @@ class MemoryUse:
     peak: int = 0
 
     def change(self, size_bytes: int) -> None:
+        """Allocate `size_bytes`, or free them if negative."""
         self.live += size_bytes
         self.peak = max(self.peak, self.live)
 
 
 class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
-    """Follows what happens under `fake`, which is entered before it; fake tensors of others are no memory."""
+    """Counts the storages of `fake`, which is entered before it; fake tensors of other modes do not count."""
 
     def __init__(self, fake: FakeTensorMode, *, gloo: bool) -> None:
-        """`gloo`: collectives go through copies in host memory, as gloo makes them."""
+        """`gloo`: collectives allocate copies in host memory, as gloo does."""
         super().__init__()  # type: ignore[no-untyped-call]  # likewise
         self._fake, self._gloo = fake, gloo
         self.device, self.host = MemoryUse(), MemoryUse()
-        """Where the rank computes, and what it has moved away from there."""
+        """Memory of the device that computes, and of its host."""
         self._place = self.device
         self._counts_none = False
         self._sizes: Any = WeakIdKeyDictionary(ref_type=weakref.ref)  # storage -> its bytes as counted, and where
@@ -56,7 +57,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(is_traceable_wrapper_subclass_type(each) for each in types):
             return NotImplemented
-        if func is _functional.wait_tensor.default:  # without values it would copy; what is waited for is the same
+        if func is _functional.wait_tensor.default:  # it would copy tensors without values
             return args[0]
         result = func(*args, **(kwargs or {}))
         self.count(_tensors(result))
@@ -65,7 +66,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
         return result
 
     def count(self, tensors: Iterable[Tensor]) -> None:
-        """Storages of `tensors`, each once; those of a subclass that holds others are its own affair."""
+        """Count the storages of `tensors`, each once."""
         if self._counts_none:
             return
         for each in tensors:
@@ -73,13 +74,13 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
                 self._take(each.untyped_storage())
 
     def forget_peak(self) -> None:
-        """From here on the peak is that of what comes."""
+        """Restart the peak at the live bytes."""
         for each in (self.device, self.host):
             each.peak = each.live
 
     @contextmanager
     def on_host(self) -> Iterator[None]:
-        """Inside, whatever is made is on the host."""
+        """Inside, new storages count as host memory."""
         self._place, before = self.host, self._place
         try:
             yield
@@ -87,7 +88,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
             self._place = before
 
     def move_to_host(self, tensors: Iterable[Tensor]) -> None:
-        """What was counted on the device counts there no more."""
+        """Count the storages of `tensors` as host memory from now on."""
         for each in tensors:
             counted = self._sizes[each.untyped_storage()]
             size = counted.size_bytes
@@ -96,15 +97,16 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
             self._change(counted, size)
 
     def counts(self, tensor: Tensor) -> bool:
+        """Whether the storage of `tensor` is counted."""
         return tensor.untyped_storage() in self._sizes
 
     def is_on_host(self, tensor: Tensor) -> bool:
-        """Of one that counts."""
+        """Whether `tensor`, which is counted, is in host memory."""
         return self._sizes[tensor.untyped_storage()].place is self.host
 
     @contextmanager
     def resizes(self) -> Iterator[None]:
-        """Inside, storages that are emptied and filled are seen; no operation says so."""
+        """Inside, `UntypedStorage.resize_` is counted, which is no operator."""
         original = UntypedStorage.resize_
 
         @wraps(original)
@@ -121,9 +123,9 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
 
     @contextmanager
     def shapes(self) -> Iterator[None]:
-        """Inside, what torch makes to find out the shapes of results in pieces is no memory, though it is of `fake`.
+        """Inside, tensors that torch allocates to infer shapes of DTensors do not count, although they are of `fake`.
 
-        It does so whole, for every operation that it does not remember, as updates of torch 2.11.
+        torch allocates whole tensors for each operation that is not cached, such as updates in torch 2.11.
         """
         original = ShardingPropagator._propagate_tensor_meta_non_cached  # noqa: SLF001  # the only place that knows it
 
@@ -156,14 +158,14 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hoo
 
 @dataclass
 class _Counted:
-    """A storage, as far as it is counted."""
+    """Bytes of a storage, and the memory in which they count."""
 
     place: MemoryUse
     size_bytes: int = 0
 
 
 def _copied(func: Any, args: Any, result: Any) -> int:
-    """Bytes that gloo allocates while a collective is under way: what it gathers, once more; what it scatters."""
+    """Bytes that gloo allocates during a collective: a second copy of what it gathers or scatters."""
     if func in _GATHER:
         return size_bytes(_tensors(result)[:1])
     if func in _SCATTER:
@@ -179,7 +181,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 @contextmanager
 def simulate_host_copies(memory: LiveMemory) -> Iterator[None]:
-    """Inside, what waits on the host by `memory` is copied to the device, and all else to the host."""
+    """Inside, `Tensor.to` copies tensors that are on the host to the device, and others to the host."""
     original = Tensor.to
 
     @wraps(original)

@@ -1,12 +1,12 @@
-"""The memory run: two steps of ranks of a gang that is not there, wrapped as the runtime wraps them, computed nowhere.
+"""Memory run: peak memory of a plan's ranks, from two simulated steps of a wrapped model on fake tensors.
 
     python -m gangline.measure.memory_run PLAN.json...
 
-prints a line for each plan, as soon as it is known: {"peak_bytes": ..., "seconds": ...} or {"unknown": "why", ...}.
-Of a pipeline the peak is that of its largest rank, and "stages" has one of each; "host_bytes" is the peak of what waits
-on the host of an accelerator; "assumes" says what nobody knows before the run. The task is imported from the current
-folder. The peak is that of tensors in the second step, by torch's own operators on a CPU; what the process, fragments
-and communicators take is not in it, nor pages of files.
+prints a line for each plan as soon as it is known: {"peak_bytes": ..., "seconds": ...} or {"unknown": "why", ...}.
+Of a pipeline the peak is that of its largest rank, and "stages" has one of each; "host_bytes" is the peak of what is
+offloaded to the host of an accelerator; "assumes" lists assumptions. The task is imported from the current folder. The
+peak counts tensors in the second step, by torch's operators on a CPU; it does not include the process itself,
+fragmentation, communicators and the page cache.
 """
 
 import argparse
@@ -48,8 +48,7 @@ from gangline.train.runtime.rendezvous import Groups
 from gangline.train.task import Task, load_task
 
 STEPS = 2
-"""The optimizer's state is there from the second on, which is the one that is judged; state in files is at its largest
-when it comes into being."""
+"""Optimizer state exists from the second step on, whose peak counts; state in files is largest when it is created."""
 _MOST_LETTERS = 300
 
 
@@ -69,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _answer(path: Path) -> dict[str, Any]:
-    """Whatever the user's model does without values is a reason, no failure."""
+    """The peaks of a plan, or the reason why they are unknown: any error of user code on fake tensors is one."""
     try:
         plan = Plan.from_json(path.read_bytes())
         peaks = peaks_of(load_task(plan.program.task or ""), plan)
@@ -87,22 +86,22 @@ def _answer(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RankPeak:
-    """Bytes of tensors that one rank holds at most."""
+    """Peak bytes of tensors of one rank."""
 
     device: int
     host: int = 0
-    """Of what waits there while a device computes; on CPUs there is one memory."""
+    """Offloaded from an accelerator; 0 on CPUs, which have one memory."""
 
 
 def peaks_of(task: Task, plan: Plan) -> list[RankPeak]:
-    """Bytes of tensors that a rank of `plan` holds at most: of a pipeline one of each stage, else one for all.
+    """Peaks of the ranks of `plan`: one for each pipeline stage, else one for all ranks.
 
-    Each is followed in a process of its own: torch remembers the groups of a gang that ended by the shape of its mesh.
+    Each is simulated in a process of its own, because torch caches process groups by the shape of a mesh.
 
     Raises:
-        ConfigError: It is not followed here, for activations wait on a host; or the runtime refuses the plan for
-            this model.
-        TrainingError: The model did something that cannot be followed.
+        ConfigError: The plan offloads activations, which is not simulated; or the runtime refuses the plan for this
+            model.
+        TrainingError: The model cannot run on fake tensors.
     """
     if reason := unfollowed(plan):
         raise ConfigError(reason)
@@ -110,7 +109,7 @@ def peaks_of(task: Task, plan: Plan) -> list[RankPeak]:
 
 
 def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
-    """As `peaks_of`, of one rank and in this process, which follows nothing else afterwards."""
+    """Peak of one rank, simulated in this process, which must simulate no other rank afterwards."""
     gloo = plan.device == "cpu"
     waits = plan.memory.offload == "cpu" and not gloo
     plan = replace(plan, device="cpu")  # nothing is computed: no accelerator is needed
@@ -132,19 +131,19 @@ def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
 
 
 def unfollowed(plan: Plan) -> str:
-    """What of `plan` is not followed; empty: nothing."""
+    """Why `plan` cannot be simulated; empty if it can."""
     if plan.memory.offload == "activations":
         return (
-            'wanted train.memory.offload "none", "cpu" or "optimizer_nvme", found "activations": which of them are on '
-            "the device and which on its host is not told apart here"
+            'wanted train.memory.offload "none", "cpu" or "optimizer_nvme", found "activations": a memory run does not '
+            "simulate which of them are on the host"
         )
     return ""
 
 
 def assumed(plan: Plan) -> str:
-    """What the peak of `plan` takes for granted; empty: nothing."""
+    """Assumptions of the peak of `plan`; empty if there are none."""
     words = ["experts get equally many rows"] if plan.mesh.ep > 1 else []
-    return "; ".join([*words, *(["blocks run as they are, not compiled"] if plan.compile else [])])
+    return "; ".join([*words, *(["blocks are not compiled"] if plan.compile else [])])
 
 
 def _ranks(plan: Plan) -> range:
@@ -161,7 +160,7 @@ def _in_child(call: Callable[[], RankPeak]) -> RankPeak:
     try:
         result = json.loads(receiver.recv_bytes())
     except EOFError as error:
-        raise TrainingError("the process that followed a rank died") from error
+        raise TrainingError("the process that simulated a rank died") from error
     finally:
         child.join()
     if "refused" in result:
@@ -189,14 +188,14 @@ def _describe(error: Exception) -> str:
 def _passes(task: Task, context: RankContext) -> SimulatedStep:
     if context.plan.mesh.pp == 1:
         return WholeModelStep(task, context)
-    from gangline.measure.simulated_pipeline import PipelineStep  # brings torch's schedules along
+    from gangline.measure.simulated_pipeline import PipelineStep  # imports torch's schedules
 
     return PipelineStep(task, context)
 
 
 @contextlib.contextmanager
 def _simulated_gang(plan: Plan, rank: int) -> Iterator[RankContext]:
-    """One rank of a gang whose collectives return at once, with nothing in them."""
+    """One rank of a gang whose collectives return at once, without values."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=plan.world_size)
     try:
         world = dist.group.WORLD
@@ -222,9 +221,9 @@ def _train(
     *,
     host: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """`memory` has the peak of the last step; how operations on pieces lay their results is found out in the first.
+    """Run the steps; `memory` then has the peak of the last one. `host` is the context of optimizer updates.
 
-    `host` is where the weights are updated.
+    In the first step torch also propagates the placements of DTensors.
     """
     model, has_buckets = passes.model, context.plan.wrapping.is_ddp
     optimizer = place_state(_optimizer(task, model, context.plan), context, window=_NoFile)
@@ -247,7 +246,7 @@ def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
 
 
 class _NoFile(StateWindow):
-    """There is no file: state that was updated is made anew in the next step, as in the first of a gang."""
+    """Window without a file: updated state is freed, and created again in the next step."""
 
     def take(self, state: dict[Any, dict[str, Any]]) -> None:
         for parameter in self.parameters:
@@ -255,7 +254,7 @@ class _NoFile(StateWindow):
 
 
 def _allocate_gradients(model: nn.Module) -> None:
-    """DDP's buckets are gradients that never go."""
+    """Allocate gradients for the whole run, as DDP's buckets do."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)

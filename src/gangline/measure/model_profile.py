@@ -1,6 +1,6 @@
-"""A model followed through forward and backward on fake tensors: nothing is computed, everything is counted.
+"""Profile of a model: forward and backward passes on fake tensors, with flops, memory and matrix products counted.
 
-One rank, the whole model, no wrapper: how a plan cuts it is arithmetic of the planner, and the memory run's business.
+One rank has the whole model without a wrapper; the planner computes how a plan cuts it, the memory run simulates it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import Batch, ParallelHints, Task, forward_names, hints_of
 
 FEW, MORE = 2, 4
-"""Samples of the two passes, whose difference is what a sample takes; one alone broadcasts where more do not."""
+"""Samples of the two passes, whose difference gives the cost of a sample; a single one would broadcast."""
 MOST_MATRICES = 64
-"""Sizes kept of the matrix products, those with the most work."""
+"""Largest number of matrix product sizes in a trace, those with the most work."""
 
 
 @dataclass
 class _Pass:
-    """What one forward and backward of so many samples came to."""
+    """Counts of one forward and backward pass."""
 
     peak: int = 0
     moved: int = 0
@@ -39,16 +39,16 @@ class _Pass:
     flops: dict[str, int] = field(default_factory=dict)
     """By module, `ROOT` for all."""
     saved: dict[str, int] = field(default_factory=dict)
-    """By block, `ROOT` for what lies outside them."""
+    """By block, `ROOT` outside the blocks."""
     boundary: dict[str, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
-    """Numbers in the rows that experts of a block took."""
+    """Elements of the rows that the experts of a block received."""
     matrices: tuple[Matrices, ...] = ()
     attention: tuple[Attention, ...] = ()
 
 
 def trace(task: Task, model: nn.Module, sample: dict[str, Any], precision: Precision) -> Trace:
-    """Follow `model`, which comes out of it without values; whatever user code raises goes through."""
+    """Trace `model`, which loses its values; errors of user code are raised."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         model.to_empty(device="cpu")
         model.train()
@@ -69,7 +69,7 @@ def trace(task: Task, model: nn.Module, sample: dict[str, Any], precision: Preci
 
 
 def _follow(task: Task, model: nn.Module, samples: Sequence[dict[str, Any]], precision: Precision) -> _Pass:
-    """Gradients vanish as they come: whether they stay is a matter of the plan."""
+    """Run one pass; gradients are freed at once, because the plan decides how long they stay."""
     batch: Batch = default_collate(list(samples))
     takes = forward_names(model)
     found, watch = _Pass(), OperationCounter()
@@ -113,7 +113,7 @@ def _without_gradients(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _by_block(blocks: Sequence[tuple[str, nn.Module]], watch: OperationCounter, found: _Pass) -> Iterator[None]:
-    """Book what is kept for the backward pass under the block that keeps it, each storage once."""
+    """Count tensors saved for the backward pass by block, each storage once."""
     where, seen = [ROOT], set[int]()
 
     def keep(tensor: Tensor) -> Tensor:
@@ -140,15 +140,15 @@ def _by_block(blocks: Sequence[tuple[str, nn.Module]], watch: OperationCounter, 
 
 @contextmanager
 def _to_experts(experts: Mapping[str, Sequence[nn.Module]], found: _Pass) -> Iterator[None]:
-    """Count what each block's experts take."""
+    """Count the rows that the experts of each block receive."""
 
     def count(name: str, rows: Sequence[Tensor]) -> None:
         found.sent[name] = found.sent.get(name, 0) + sum(each.numel() for each in rows)
 
     handles = [
         each.register_forward_pre_hook(lambda _, args, name=name: count(name, args[:1]))
-        for name, held in experts.items()
-        for each in held
+        for name, modules in experts.items()
+        for each in modules
     ]
     try:
         yield
@@ -158,7 +158,7 @@ def _to_experts(experts: Mapping[str, Sequence[nn.Module]], found: _Pass) -> Ite
 
 
 def _experts(blocks: Sequence[tuple[str, nn.Module]], hints: ParallelHints) -> dict[str, list[nn.Module]]:
-    """Modules that hold experts, by block."""
+    """Modules with experts, by block."""
     pattern = hints.experts
     if pattern is None:
         return {}
@@ -171,14 +171,14 @@ def _experts(blocks: Sequence[tuple[str, nn.Module]], hints: ParallelHints) -> d
 def _units(
     model: nn.Module, blocks: Sequence[tuple[str, nn.Module]], hints: ParallelHints, one: _Pass
 ) -> tuple[Unit, ...]:
-    """The rest of the model, then its blocks in order, equal neighbours as one."""
+    """The model outside its blocks, then the blocks in order; equal neighbours are one unit."""
     units: list[Unit] = []
     inside, experts = 0, _experts(blocks, hints)
     for name, block in blocks:
         size = _numel(block)
         inside += size
-        dealt = sum(map(_numel, experts.get(name, ())))
-        unit = replace(_unit(name, size, one.flops.get(name, 0), one), expert_parameters=dealt)
+        in_experts = sum(map(_numel, experts.get(name, ())))
+        unit = replace(_unit(name, size, one.flops.get(name, 0), one), expert_parameters=in_experts)
         last = units[-1] if units else None
         if last is not None and replace(last, name=name, count=1) == unit:
             units[-1] = replace(last, count=last.count + 1)

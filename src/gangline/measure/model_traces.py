@@ -21,7 +21,7 @@ from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import Task, forward_names, hints_of
 
 SECONDS = 90.0
-"""For all traces of one model."""
+"""Time limit for all traces of one model."""
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 _MOST_LETTERS = 300
 
@@ -29,8 +29,12 @@ _MOST_LETTERS = 300
 def traces_of(
     task: Task, options: dict[str, Any], *, names: Sequence[str] = (), seconds: float = SECONDS
 ) -> dict[str, Any]:
-    """`traces`, and the `sequence` of a sample; `untraced`: why there are none, in one line, and `unstaged`: why no
-    pipeline can train the model; empty where it can, or nobody could tell. What user code does in it stays sender."""
+    """Trace the model of `task` in a child process, which isolates user code.
+
+    Returns:
+        `traces`; `sequence`, the length of a sample; `untraced`, why there are no traces; `unstaged`, why a pipeline
+        cannot train the model, empty if it can or if the check was not possible.
+    """
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(
         target=_send_traces, args=(sender, task, options, names), daemon=True
@@ -39,10 +43,10 @@ def traces_of(
     sender.close()
     try:
         if not receiver.poll(seconds):
-            return _none(f"following a step took over {seconds:.0f} s")
+            return _none(f"tracing a step took over {seconds:.0f} s")
         data = receiver.recv_bytes()
     except EOFError:
-        return _none("the process that followed a step died")
+        return _none("the process that traced a step died")
     finally:
         child.kill()
         child.join()
@@ -65,14 +69,14 @@ def _send_traces(sender: Connection, task: Task, options: dict[str, Any], names:
         sample = sample_of(task, options, names)
         unstaged = _unstaged(task, options, sample)
         found = {"traces": _traces(task, options, sample), "untraced": "", "sequence": _sequence(task, sample)}
-    except Exception as error:  # whatever the user's model does under fake tensors is a reason, no failure
+    except Exception as error:  # any error of user code on fake tensors is a reason
         traceback.print_exc()
         found = _none(raised(error))
     sender.send_bytes(canonical(found | {"unstaged": unstaged}))
 
 
 def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> str:
-    from gangline.train.parallel.pipeline.composition import Composition  # brings torch's compiler along
+    from gangline.train.parallel.pipeline.composition import Composition  # imports torch's compiler
 
     model = Initializer.build(lambda: task.build_model(dict(options)), seed=0).model
     try:
@@ -83,7 +87,7 @@ def _unstaged(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> st
 
 
 def _sequence(task: Task, sample: dict[str, Any]) -> int | None:
-    """Places along which a sequence is cut; None: the hints name no dimension of it."""
+    """Length of a sample's sequence; None: the hints name no sequence dimension."""
     batch = default_collate([sample])
     lengths = (batch[key].shape[dim] for key, dim in hints_of(task).sequence.items() if key in batch)
     return next((int(each) for each in lengths), None)
@@ -96,7 +100,7 @@ def _inputs(model: nn.Module, sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traces(task: Task, options: dict[str, Any], sample: dict[str, Any]) -> list[Trace]:
-    from gangline.measure.model_profile import trace  # brings torch's compiler along
+    from gangline.measure.model_profile import trace  # imports torch's compiler
 
     models = (Initializer.build(lambda: task.build_model(dict(options)), seed=0).model for _ in PRECISIONS)
     return [trace(task, model, sample, precision) for model, precision in zip(models, PRECISIONS, strict=True)]
@@ -115,20 +119,20 @@ STAND_IN_BYTES = 1 << 20
 
 
 def sample_of(task: Task, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
-    """Only its names, shapes and types matter.
+    """A sample of the task; only its names, shapes and dtypes matter.
 
     Args:
-        task: Its `example(options)`, where it has one, gives a sample as `build_data(...)[0]` would.
+        task: Its `example(options)`, if it has one, returns a sample like `build_data(...)[0]`.
         options: The table `model`.
-        names: Of files of the data: stand-ins are called so.
+        names: File names of the data; generated files get these names.
 
     Raises:
-        ConfigError: What the task gives is no sample.
+        ConfigError: The task does not return a dict of tensors.
     """
     example = getattr(task, "example", None)
     found = example(dict(options)) if callable(example) else _first(task, options, names)
     if not isinstance(found, dict) or not found:
-        raise ConfigError(f"a sample is a dict of tensors, {type(task).__name__} gives {type(found).__name__}")
+        raise ConfigError(f"a sample is a dict of tensors, {type(task).__name__} returns {type(found).__name__}")
     return found
 
 

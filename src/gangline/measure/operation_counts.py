@@ -1,4 +1,4 @@
-"""Counts of what torch does while a model is followed: bytes alive, bytes moved, matrix products by size, flops."""
+"""Counter of torch operations: live bytes, bytes moved, matrix products by size; flop formulas."""
 
 import weakref
 from collections import Counter
@@ -18,7 +18,7 @@ _aten = torch.ops.aten
 
 
 def _grouped(left: Shape, right: Shape, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    """Every row meets one group's matrix, however rows are dealt to groups; or every group sums over its own rows."""
+    """Flops of a grouped product: a row is multiplied by the matrix of one group, or a group sums over its rows."""
     del out_shape
     if len(left) == len(right) == 3:
         return 2 * left[0] * left[1] * left[2] * right[2]
@@ -38,7 +38,7 @@ def _attention_backward(grad: Shape, query: Shape, key: Shape, value: Shape, *_:
 
 
 def _widened(shared: Shape, query: Shape) -> Shape:
-    """With as many heads as `query`, which shares them; torch 2.11 counts no others."""
+    """`shared` with as many heads as `query`; torch 2.11 counts no others."""
     return (*shared[:1], query[1], *shared[2:])
 
 
@@ -48,7 +48,7 @@ _KNOWN: dict[Any, Any] = {
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,  # noqa: SLF001  # as above
 }
 FORMULAS: dict[Any, Any] = {operator: count for operator, count in _KNOWN.items() if operator not in flop_registry}
-"""Operator to its operations, by shapes; in addition to torch's own. torch 2.11 has none for attention on CPU."""
+"""Operator to its flops, by shapes, in addition to torch's own; torch 2.11 has none for attention on CPU."""
 
 
 _PRODUCTS = {_aten.mm: 0, _aten.addmm: 1, _aten.bmm: 0, _aten.baddbmm: 1}
@@ -59,13 +59,13 @@ _COUNTED = frozenset(flop_registry) | frozenset(FORMULAS)
 
 
 class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
-    """Follows operations on real and on fake tensors alike. What was there before it is never counted."""
+    """Counts operations on real or fake tensors; storages that existed before do not count."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # likewise
         self.live = self.peak = 0
         self.moved = 0
-        """Bytes read and written by all that is no product, no view and no bare allocation."""
+        """Bytes read and written by operations other than products, views and allocations."""
         self.moves = 0
         """Operations that moved them."""
         self.matrices: Counter[tuple[int, int, int]] = Counter()
@@ -89,7 +89,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # i
         return result
 
     def made(self, tensor: Tensor) -> bool:
-        """Its storage was allocated under this watch."""
+        """Whether its storage was allocated inside this mode."""
         return bool(self._known.get(_storage(tensor), False))
 
     def _count(self, storage: UntypedStorage) -> bool:
@@ -114,7 +114,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # i
         self.matrices[int(left.shape[-2]), int(left.shape[-1]), int(right.shape[-1])] += int(batch)
 
     def _attend(self, func: Any, args: Any, kwargs: Any) -> None:
-        """Forward only; the backward pass comes as often."""
+        """Count forward passes only; there are as many backward passes."""
         if func.overloadpacket is not _FUSED:
             return
         query, key = args[:2]
@@ -125,12 +125,12 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # i
 
 
 def size_bytes(tensors: Iterable[Tensor]) -> int:
-    """Of their elements; a storage that two of them share counts twice."""
+    """Bytes of the elements of all tensors; shared storages count twice."""
     return sum(each.numel() * each.element_size() for each in tensors)
 
 
 def storage_id(tensor: Tensor) -> int:
-    """Equal for two tensors on one storage, while it lives."""
+    """Id of the storage, equal for its views while it lives."""
     return id(_storage(tensor))
 
 

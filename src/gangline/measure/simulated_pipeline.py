@@ -1,4 +1,4 @@
-"""A simulated step of a pipeline rank: its stages under their schedule, with messages that carry no values."""
+"""Simulated step of a pipeline rank: its stages under their schedule, with messages without values."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -24,11 +24,11 @@ from gangline.train.runtime.torch_compat import step_in_micro_batches
 from gangline.train.task import Task, forward_names, hints_of
 
 Boundaries = Mapping[int, tuple[Layouts, Layouts]]
-"""What enters and leaves each stage."""
+"""Layouts that enter and leave each stage."""
 
 
 class PipelineStep:
-    """The stages of one rank."""
+    """Step of one rank of a pipeline, with all its stages."""
 
     def __init__(self, task: Task, context: RankContext) -> None:
         self._task, self._context, self._boundaries = task, context, boundaries_of(task, context)
@@ -89,18 +89,18 @@ class MetaInitializer(Initializer):
     """Leaves every unit on the meta device."""
 
     def unit(self, module: nn.Module, name: str, device: torch.device) -> None:
-        """Weights are of no interest."""
+        """Nothing to do: weights have no values."""
 
 
 class _Stage(TimedStage):
-    """Lets go of what it has sent, as torch's does of plain tensors, which those without values are not to it."""
+    """Releases outputs that were sent, as torch does for plain tensors, but not for fake ones."""
 
     def _output_slot_is_releasable(self, output: Any) -> tuple[bool, str]:
         del output
         return not self.is_last, ""
 
     def _warmup_forward_vote(self, *args: Any, **kwargs: Any) -> None:
-        """Before 2.15 stages agree by messages, which bring no values here, on whether shapes are known; these are."""
+        """Before torch 2.15 stages agree by messages on whether shapes are known; here messages have no values."""
 
     def _warmup_backward_result(self, *args: Any, **kwargs: Any) -> Any:
         del args, kwargs
@@ -114,7 +114,7 @@ def _wrapped(builder: StageBuilder, numbers: Sequence[int]) -> tuple[dict[int, n
 
 
 def _bare(layouts: Layouts) -> Layouts:
-    """Out of the mode that they were found in."""
+    """As meta tensors outside the fake mode."""
     return tuple(
         torch.empty(each.shape, dtype=each.dtype, device="meta", requires_grad=each.requires_grad) for each in layouts
     )

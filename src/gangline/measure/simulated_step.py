@@ -1,4 +1,4 @@
-"""A simulated step of a rank, forward and backward without values: the model as the runtime wraps it, and its batch."""
+"""Simulated step of a rank: forward and backward passes of a wrapped model on tensors without values."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -25,26 +25,26 @@ from gangline.train.runtime.initialization import Initializer
 from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
 
 MOST_MICRO_BATCHES = 2
-"""Of one step without stages: the second already meets the gradients of the first."""
+"""Micro-batches of a simulated step without stages: the second one runs with the gradients of the first."""
 
 
 class SimulatedStep(Protocol):
-    """What one rank computes in a step, of a model that has no values yet when it is made."""
+    """Computation of one rank in a step; the model has no values when it is created."""
 
     model: nn.Module
-    """All that the rank holds, by the names of the whole."""
+    """Everything that the rank holds, under the names of the whole model."""
 
     def fill(self) -> None:
-        """Bring the model to where it computes, and make a batch."""
+        """Allocate the model, and create a batch."""
         ...
 
     def run(self) -> None:
-        """All micro-batches of a step; gradients are there afterwards."""
+        """Run all micro-batches of a step; leaves gradients."""
         ...
 
 
 class WholeModelStep:
-    """A rank that has all blocks, or its shares of them."""
+    """Step of a rank with all blocks, or its shards of them."""
 
     def __init__(self, task: Task, context: RankContext) -> None:
         self._task, self._context = task, context
@@ -77,10 +77,10 @@ class WholeModelStep:
 
 
 def meta_model(task: Task, context: RankContext) -> nn.Module:
-    """The task's model on the meta device, its sequence joined; what a gang refuses whatever the wrapping is refused.
+    """The task's model on the meta device, checked as a gang checks it; sets the attention of this process.
 
     Raises:
-        ConfigError: The plan asks for what this model does not have.
+        ConfigError: The model does not support the plan.
     """
     plan, hints = context.plan, hints_of(task)
     model = Initializer.build(lambda: task.build_model(dict(plan.model)), seed=plan.seed).model.to("meta")
@@ -106,12 +106,12 @@ def batch_of(task: Task, context: RankContext) -> Batch:
 
 
 def inputs_of(batch: Batch, takes: frozenset[str] | None) -> dict[str, Any]:
-    """What forward takes of `batch`; `takes` None: all."""
+    """Arguments of forward from `batch`; `takes` None: all of it."""
     return {key: each for key, each in batch.items() if takes is None or key in takes}
 
 
 def _wrap(task: Task, context: RankContext) -> ParallelModel:
-    """Block by block as on any rank; copies that average are themselves."""
+    """Wrap block by block as on any rank; DDP, which allocates its buckets by itself, is left out."""
     plan, hints, model = context.plan, hints_of(task), meta_model(task, context)
     blocks = find_blocks(model, hints)
     require_blocks(len(blocks), plan.memory.activation_checkpointing, model)

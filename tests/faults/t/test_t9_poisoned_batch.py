@@ -84,7 +84,7 @@ def test_rollbacks_come_to_an_end(make_gang):
     assert gang.run(tiny_plan("fsdp", steps=STEPS, recovery=recovery), STRIKE="poison:1:4") == [31, 31], gang.log()
     answers = [each["answer"] for each in gang.events(event="non_finite")]
     assert answers == ["rollback"] * 3 + ["stop"]
-    assert "after 3 rollbacks" in gang.events(event="done")[-1]["reason"]
+    assert "3 rollbacks did not help" in gang.events(event="done")[-1]["reason"]
     assert [each["step"] for each in gang.events(event="resumed")] == [3, 3, 3]
 
 

@@ -46,9 +46,9 @@ def refusal(gang, changes, task="Cut"):
     [
         ([('"layers.*.attention.norm_of_heads": "local",', "")], "the gradient of attention.norm_of_heads.weight"),
         (FUSED_CHANGES, "its output"),
-        ([('"layers.*.up": "colwise",', "")], "cannot be computed once it is cut"),
+        ([('"layers.*.up": "colwise",', "")], "cannot be computed after it is cut"),
         ([("mixed.transpose(1, 2).flatten(2)", "mixed.transpose(1, 2).reshape(*x.shape[:2], x.shape[2])")],
-         "cannot be computed once it is cut"),
+         "cannot be computed after it is cut"),
     ],
     ids=["norm of heads without a word", "fused rows in another order", "half of a pair", "all heads counted"],
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_block_that_takes_no_made_up_input_is_trained_untried(make_gang):
     )
     assert gang.run(words_plan(Mesh(tp=2), steps=1)) == [0, 0], gang.log()
     (event,) = gang.events(event="tensor_rules_untried")
-    assert "layers.0 takes no made-up input of shape (2, 4, 16)" in event["reason"]
+    assert "layers.0 does not take a random input of shape (2, 4, 16)" in event["reason"]
 
 
 def test_block_with_a_part_of_each_sequence_has_a_word_for_every_weight(make_gang):

@@ -26,13 +26,13 @@ KEPT: frozenset[str] = frozenset({
 
 
 def recompute(block: nn.Module, number: int, policy: str) -> None:
-    """Have block `number` (from 0) of a model keep what `policy` says, in place.
+    """Recompute activations of block `number` (from 0) of a model as `policy` says, in place.
 
     Args:
-        block: Its `forward` is replaced by one that keeps its inputs and little else.
+        block: Its `forward` is replaced.
         number: Which of the model's blocks it is.
-        policy: `none`; `full`: nothing is kept; `selective`: results of matrix products and attention; `every_N`: every
-            N-th block, from the first, keeps nothing.
+        policy: `none`; `full`: everything is recomputed; `selective`: everything but matrix products and attention;
+            `every_N`: `full` for every N-th block, from the first.
     """
     if policy == "none" or (policy.startswith("every_") and number % int(policy.removeprefix("every_"))):
         return
@@ -47,7 +47,7 @@ def recompute(block: nn.Module, number: int, policy: str) -> None:
 
 
 def require_blocks(num_blocks: int, policy: str, model: nn.Module) -> None:
-    """Refuse to recompute nothing in silence.
+    """Refuse a policy that would recompute nothing.
 
     Raises:
         ConfigError: `model` has no blocks.
@@ -55,7 +55,7 @@ def require_blocks(num_blocks: int, policy: str, model: nn.Module) -> None:
     if policy != "none" and not num_blocks:
         raise ConfigError(
             f"train.memory.activation_checkpointing {policy}: wanted blocks to recompute, {type(model).__name__} has "
-            'no ModuleList and the hints name none; give ParallelHints(blocks="<pattern>") or take none'
+            'no ModuleList and the hints name none; set ParallelHints(blocks="<pattern>"), or none'
         )
 
 
@@ -67,13 +67,13 @@ def _keep(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointP
 def shard_offload(*, to_host: bool, device: torch.device) -> OffloadPolicy:
     """For `fully_shard`: shards, gradients and with them the optimizer on the host, or all of it on the device.
 
-    Pinned memory is an accelerator's: asking for it without one fails.
+    Host memory is pinned only with an accelerator, because torch fails without one.
     """
     return CPUOffloadPolicy(pin_memory=device.type == "cuda") if to_host else OffloadPolicy()
 
 
 def keep_on_host(block: nn.Module) -> None:
-    """Have what `block` keeps for its backward pass wait on the host, in place; parameters stay where they are."""
+    """Offload what `block` saves for its backward pass to the host, in place; parameters stay on the device."""
     inner = block.forward
 
     @wraps(inner)
@@ -85,7 +85,7 @@ def keep_on_host(block: nn.Module) -> None:
 
 
 def is_activation(saved: Tensor) -> bool:
-    """It is no parameter and no view of one."""
+    """Whether it is neither a parameter nor a view of one."""
     base = saved._base if saved._base is not None else saved  # noqa: SLF001  # torch has no other name for it
     return not isinstance(base, nn.Parameter)
 
@@ -98,5 +98,5 @@ def _to_host(saved: Tensor) -> tuple[torch.device, Tensor]:
 
 
 def _from_host(packed: tuple[torch.device, Tensor]) -> Tensor:
-    device, kept = packed
-    return kept.to(device, non_blocking=True)
+    device, saved = packed
+    return saved.to(device, non_blocking=True)

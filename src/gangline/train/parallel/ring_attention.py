@@ -57,7 +57,7 @@ def block_visibility(rank: int, source: int, half: int, *, causal: bool) -> Bloc
 
 
 class RingAttention:
-    """Peers of one sequence, in a ring; an `attention.SequenceAttention`."""
+    """Peers of one sequence, in a ring; an `attention.Exchange`."""
 
     def __init__(self, group: ProcessGroup, waits: WaitMeter) -> None:
         self._group, self._waits = group, waits

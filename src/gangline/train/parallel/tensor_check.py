@@ -21,7 +21,7 @@ Call = Callable[[Tensor], Any]
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """What the whole block made of some input."""
+    """Results of a whole block for some input."""
 
     name: str
     inputs: Tensor
@@ -29,17 +29,17 @@ class TensorCheck:
 
     @staticmethod
     def of(block: nn.Module, name: str, hints: ParallelHints, peers: int) -> "TensorCheck | str":
-        """Run the whole block; the reason, where it takes no made-up input of (batch, sequence, width)."""
+        """Run the whole block; or the reason why it does not take a random input of (batch, sequence, width)."""
         width = _width(block, name, hints)
         if width is None:
-            return f"{name} has no colwise Linear, whose input could be made up"
+            return f"{name} has no colwise Linear, whose input size is known"
         weight = next(block.parameters())
         with _repeatable(block):
             inputs = torch.randn(2, 2 * peers, width, device=weight.device, dtype=weight.dtype)
             try:
                 return TensorCheck(name, inputs, _results(block, block, inputs))
-            except Exception as error:  # whatever the user's own code says to an input it never asked for
-                return f"{name} takes no made-up input of shape {tuple(inputs.shape)}: {error!r}"
+            except Exception as error:  # any error of user code on an unexpected input
+                return f"{name} does not take a random input of shape {tuple(inputs.shape)}: {error!r}"
 
     def compare(self, block: nn.Module, call: Call) -> None:
         """Run the cut block as `call` does; all peers must call.
@@ -52,20 +52,20 @@ class TensorCheck:
                 found = _results(block, call, self.inputs)
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 raise ConfigError(
-                    f"hints.tensor: {self.name} cannot be computed once it is cut: {error}; a model takes the number "
-                    "of heads and other sizes from the tensors at hand, such as view(..., -1, head_width)"
+                    f"hints.tensor: {self.name} cannot be computed after it is cut: {error}; take the number of heads "
+                    "and other sizes from the tensors, as in view(..., -1, head_width)"
                 ) from error
         wrong = [what for what, tensor in self.results.items() if not _alike(found.get(what), tensor)]
         if wrong:
             raise ConfigError(
-                f"hints.tensor: {self.name} computes something else once it is cut, seen in {', '.join(wrong[:6])}; a "
-                "fused projection is cut rightly where its rows lie head by head, and what works on single heads or "
-                'other pieces wants the word "local"'
+                f"hints.tensor: {self.name} computes something else after it is cut, seen in {', '.join(wrong[:6])}; "
+                'order the rows of a fused projection head by head, and use the word "local" for modules that work '
+                "on single heads or other pieces"
             )
 
 
 def is_real(mesh: DeviceMesh) -> bool:
-    """Its peers exist: they are not made up to measure memory."""
+    """Whether its peers exist; a memory run simulates them."""
     return dist.get_backend(mesh.get_group()) != "fake"
 
 
@@ -79,7 +79,7 @@ def _width(block: nn.Module, name: str, hints: ParallelHints) -> int | None:
 
 @contextmanager
 def _repeatable(block: nn.Module) -> Iterator[None]:
-    """Nothing is dropped, and generators stay where they were."""
+    """Without dropout, and with the generators as they were afterwards."""
     modes = {module: module.training for module in block.modules()}
     block.eval()
     try:
@@ -92,7 +92,7 @@ def _repeatable(block: nn.Module) -> Iterator[None]:
 
 
 def _results(block: nn.Module, call: Call, inputs: Tensor) -> dict[str, Tensor]:
-    """Outputs, and gradients by parameter, all whole."""
+    """Outputs, and gradients by parameter, as full tensors."""
     inputs = inputs.clone().requires_grad_()
     output = call(inputs)
     output = output[0] if isinstance(output, tuple) else output

@@ -1,4 +1,4 @@
-"""Tensor parallelism: modules cut by their rules, embeddings by vocabulary; a model's own code sees plain tensors."""
+"""Tensor parallelism: modules cut by rules, embeddings by vocabulary; the code of a model gets plain tensors."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,13 +29,13 @@ from gangline.train.task import ParallelHints
 
 
 class EmbedParallel(ParallelStyle):
-    """Splits an embedding by rows, the vocabulary; each rank looks up its own rows, and the sum is everyone's."""
+    """Splits an embedding by vocabulary; each rank looks up its own rows, and the sum over ranks is the result."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         table = cast(nn.Embedding, module)
         if table.max_norm is not None or table.scale_grad_by_freq or table.sparse or table.padding_idx is not None:
             raise ConfigError(
-                f"hints.tensor: embed is for a plain Embedding, found {table}; leave out its word, or its options"
+                f"hints.tensor: embed is for a plain Embedding, found {table}; remove the word, or these options"
             )
         part = distribute_tensor(table.weight, device_mesh, [Shard(0)], src_data_rank=self.src_data_rank)
         table.weight = nn.Parameter(part, requires_grad=table.weight.requires_grad)
@@ -44,7 +44,7 @@ class EmbedParallel(ParallelStyle):
 
 
 def _look_up(table: nn.Embedding, mesh: DeviceMesh, words: Tensor) -> Tensor:
-    """Vectors of all `words`, alike on all peers; collective."""
+    """Vectors of all `words`, equal on all peers; collective."""
     part = cast(DTensor, table.weight).to_local(grad_placements=[Shard(0)])
     own = words - mesh.get_local_rank() * len(part)
     is_here = (own >= 0) & (own < len(part))
@@ -66,20 +66,21 @@ class TensorParallel:
     ) -> None:
         """`mesh` has one dimension: the peers that share each module.
 
-        With `untried` the first block is tried, before and after it is cut; the reason goes there where it cannot be.
+        With `on_unchecked` the first block is checked, before and after it is cut; it is called with the reason if that
+        is not possible.
         """
         self._hints, self._mesh, self._on_unchecked = hints, mesh, on_unchecked
         self._sequential = is_sequential(hints)
         self._blocks: list[nn.Module] = []
         self._cut: set[str] = set()
         self._parts = WeakIdKeyDictionary()
-        """Whole weight to this peer's part of it, while another module still has it whole."""
+        """Whole weight to this peer's part, for weights that another module shares."""
 
     def cut_block(self, block: nn.Module, name: str) -> None:
-        """Cut all modules of `block` that have a rule; it holds its weights, whole.
+        """Cut all modules of `block` that have a rule; its weights are whole.
 
         Raises:
-            ConfigError: It computes something else then, or a part has no word though sequences are cut.
+            ConfigError: The cut block computes something else, or sequences are cut and a part has no word.
         """
         check = self._first_check(block, name)
         self._cut_unit(block, name)
@@ -88,7 +89,7 @@ class TensorParallel:
         self._blocks.append(block)
 
     def finish(self, root: nn.Module) -> None:
-        """Cut what of `root` is in no block; what enters its first block and leaves its last one becomes whole."""
+        """Cut the rest of `root`, after all blocks; sequences are whole before the first block and after the last."""
         self._cut_unit(root, ROOT)
         if self._sequential and self._blocks:
             self._blocks[0].register_forward_pre_hook(self._enter)
@@ -139,7 +140,9 @@ class TensorParallel:
                 return RowwiseParallel(output_layouts=between)
             case "embed":
                 return EmbedParallel()
-        return SequenceParallel(sequence_dim=0, use_local_output=True)  # place by place: any dimension will do
+        return SequenceParallel(
+            sequence_dim=0, use_local_output=True
+        )  # it works on single positions: any dimension does
 
     def _enter(self, block: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         del block
@@ -147,13 +150,13 @@ class TensorParallel:
             return args
         if not args or not isinstance(args[0], Tensor) or args[0].ndim <= SEQUENCE:
             raise ConfigError(
-                "hints.tensor: with `sequence` a block wants its activation of shape (batch, sequence, ...) as first "
+                "hints.tensor: with `sequence` a block needs its activation of shape (batch, sequence, ...) as first "
                 "positional argument"
             )
         if args[0].shape[SEQUENCE] % self._mesh.size():
             raise ConfigError(
                 f"train.mesh.tp = {self._mesh.size()}: a sequence of {args[0].shape[SEQUENCE]} does not divide into "
-                f"{self._mesh.size()}; use a length that does, or leave `sequence` out of hints.tensor"
+                f"{self._mesh.size()}; use a length that does, or remove `sequence` from hints.tensor"
             )
         return (self._redistribute(args[0], Replicate(), Shard(SEQUENCE)), *args[1:])
 
@@ -171,7 +174,7 @@ class TensorParallel:
 
 
 def whole(number: Tensor) -> Tensor:
-    """A loss that was computed in parts as the plain number it is; any other as it is."""
+    """A loss that was computed in parts as a plain tensor; any other as it is."""
     return number.full_tensor() if isinstance(number, DTensor) else number
 
 
@@ -179,8 +182,8 @@ def _require_no_weights(module: nn.Module, name: str) -> None:
     own = [weight for weight, _ in module.named_parameters(recurse=False)]
     if own:
         raise ConfigError(
-            f"hints.tensor: {name} holds {own} and has no word, though blocks see a part of each sequence; "
-            '"sequence" is for what works place by place, "local" for what works on single heads'
+            f"hints.tensor: {name} holds {own} and has no word, although blocks get a part of each sequence; "
+            '"sequence" is for modules that work on single positions, "local" for those that work on single heads'
         )
 
 

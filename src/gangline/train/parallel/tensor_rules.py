@@ -1,8 +1,8 @@
-"""Rule words of tensor parallelism: which module gets which, and how many peers may share it.
+"""Rules of tensor parallelism: the word of each module, and the degrees that it allows.
 
-A word says how one module is cut, never how tensors are laid out. It may name what has to stay whole: `colwise:heads`
-cuts between as many pieces as the attribute `heads` of the module around it says. Nothing here needs a mesh, and the
-model may be on the meta device.
+A word says how a module is cut, not how tensors are laid out. It may name pieces that must stay whole: `colwise:heads`
+cuts between the pieces that the attribute `heads` of the parent module counts. No mesh is needed, and the model may
+be on the meta device.
 """
 
 from collections.abc import Mapping
@@ -25,32 +25,32 @@ WORDS: Mapping[str, tuple[type[nn.Module], ...]] = {
     "sequence": (nn.Module,),
     "local": (nn.Module,),
 }
-"""Word to the modules that it can be given to.
+"""Word to the modules that may have it.
 
-colwise         each peer computes a part of the output features; they stay apart until a `rowwise`
-colwise_gather  the same, put together again at once
-colwise_loss    the same for logits, of which the cross entropy is computed without ever putting them together
-rowwise         takes such a part of the features; the peers' sums are added up
+colwise         each peer computes a part of the output features; they stay split until a `rowwise`
+colwise_gather  the same, gathered at once
+colwise_loss    the same for logits; the cross entropy is computed without gathering them
+rowwise         takes a part of the input features; the outputs of the peers are summed
 embed           each peer holds a part of the vocabulary
-sequence        works place by place (norms, dropout): between blocks each peer keeps a part of every sequence
-local           works on whatever piece this peer holds (norms of single heads): whole weights, gradients added up
+sequence        works on single positions (norms, dropout): between blocks each peer has a part of every sequence
+local           works on the piece of this peer (norms of single heads): whole weights, gradients summed
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRule:
-    """What becomes of one module."""
+    """How one module is cut."""
 
     word: str
     pieces: str | None = None
-    """Attribute of the module around it that counts what must stay whole."""
+    """Attribute of the parent module: number of the pieces that must stay whole."""
 
 
 def rule_of(name: str, hints: ParallelHints) -> TensorRule | None:
-    """The rule of the module `name`: of the first pattern that matches. None: it stays as it is.
+    """Rule of the first pattern that matches the module `name`; None: it is not cut.
 
     Raises:
-        ConfigError: The word is none.
+        ConfigError: The word is unknown.
     """
     for pattern, text in hints.tensor.items():
         if matches(name, pattern):
@@ -62,21 +62,21 @@ def rule_of(name: str, hints: ParallelHints) -> TensorRule | None:
 
 
 def is_sequential(hints: ParallelHints) -> bool:
-    """Activations between blocks are cut along the sequence."""
+    """Whether activations between blocks are cut along the sequence."""
     return any(text == "sequence" for text in hints.tensor.values())
 
 
 def common_degree(model: nn.Module, hints: ParallelHints) -> int:
-    """What every tensor-parallel degree of `model` must divide; 0: it has no rules and cannot be cut at all.
+    """Number that every tensor-parallel degree of `model` must divide; 0: it has no rules and cannot be cut.
 
     Raises:
-        ConfigError: A pattern names nothing, a word does not fit its module, or modules with one weight are cut unlike.
+        ConfigError: A pattern matches nothing, a word does not fit its module, or a shared weight is cut in two ways.
     """
     return gcd(*(number for _, number, _ in _counts(model, _checked(model, hints))))
 
 
 def require_degree(model: nn.Module, hints: ParallelHints, degree: int) -> None:
-    """Refuse what cannot be cut into `degree` parts.
+    """Refuse a model that cannot be cut into `degree` parts.
 
     Raises:
         ConfigError: With module, numbers and degrees that work, or for the reasons of `common_degree`.
@@ -94,7 +94,7 @@ def require_degree(model: nn.Module, hints: ParallelHints, degree: int) -> None:
 
 
 def _checked(model: nn.Module, hints: ParallelHints) -> dict[str, TensorRule]:
-    """Name of each module that has a rule to that rule."""
+    """Name of each module with a rule to that rule."""
     modules = dict(model.named_modules())
     for pattern in hints.tensor:
         if not any(matches(name, pattern) for name in modules):
@@ -117,8 +117,8 @@ def _check_shared(modules: Mapping[str, nn.Module], rules: Mapping[str, TensorRu
             first = owners.setdefault(id(weight), name)
             if _cut_of(modules[first], rules.get(first)) != _cut_of(module, rules.get(name)):
                 raise ConfigError(
-                    f"hints.tensor: {first} and {name} share a weight and would cut it differently; an embedding and "
-                    'the head that shares its weight want "embed" and "colwise_loss"'
+                    f'hints.tensor: {first} and {name} share a weight and would cut it differently; use "embed" for an '
+                    'embedding and "colwise_loss" for the head that shares its weight'
                 )
 
 
@@ -130,7 +130,7 @@ def _cut_of(module: nn.Module, rule: TensorRule | None) -> int | None:
 
 
 def _counts(model: nn.Module, rules: Mapping[str, TensorRule]) -> list[tuple[str, int, str]]:
-    """(module, number, of what): each number has to be divided among the peers."""
+    """(module, number, of what): the degree must divide each number."""
     found = []
     for name, rule in rules.items():
         holder, module = name.rpartition(".")[0], model.get_submodule(name)

@@ -1,7 +1,7 @@
-"""Ulysses: for the time of an attention each rank gives its part of the sequence for some heads of the whole of it.
+"""Ulysses attention: during attention each rank has some heads of the whole sequence instead of a part of it.
 
 Tensors are (batch, heads, positions, width). Each head is computed on one rank from all of its keys, by the operator
-that one process would use, so its bits are those of one process.
+of a single process, so the bits are those of a single process.
 """
 
 import torch
@@ -15,7 +15,7 @@ from gangline.train.runtime.torch_compat import all_to_all_single_autograd
 
 
 class UlyssesAttention:
-    """Peers of one sequence that exchange heads; it is an `attention.Exchange`."""
+    """Peers of one sequence that exchange heads; an `attention.Exchange`."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self._group = group
@@ -47,7 +47,7 @@ class UlyssesAttention:
         return self._swap(shares).movedim(0, 1).flatten(1, 2)
 
     def _swap(self, shares: Tensor) -> Tensor:
-        """Share i of `shares` to rank i; what comes back lies in the order of ranks."""
+        """Send share i of `shares` to rank i; returns the received ones in the order of ranks."""
         return all_to_all_single_autograd(shares, None, None, self._group)
 
 
@@ -55,6 +55,6 @@ def _check_heads(queries: int, keys: int, size: int) -> None:
     if queries % size or keys % size:
         found = f"{queries} heads" + ("" if keys == queries else f" and {keys} of keys and values")
         raise ConfigError(
-            f'train.mesh.context = "ulysses" gives each of cp = {size} ranks as many heads, found {found}; a cp that '
-            'divides them works, and "ring" takes any'
+            f'train.mesh.context = "ulysses" needs as many heads for each of cp = {size} ranks, found {found}; a '
+            'cp that divides them works, and "ring" takes any'
         )

@@ -97,7 +97,7 @@ class _Shares(NamedTuple):
     exposed: float
     """Only communication."""
     hidden: float
-    """Communication beside other work."""
+    """Communication that overlaps other work."""
     idle: float
 
 

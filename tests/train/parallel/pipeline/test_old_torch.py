@@ -14,7 +14,7 @@ def test_a_pipeline_is_refused_where_stages_send_back_gradients_that_there_are_n
     plan = deep_plan(Mesh(pp=2))
     monkeypatch.setattr(build, "torch_release", lambda: release)
     with pytest.raises(
-        ConfigError, match=rf"wants torch 2\.13 or newer, found 2\.{release[1]}, whose stages send back"
+        ConfigError, match=rf"needs torch 2\.13 or newer, found 2\.{release[1]}, whose stages send back"
     ):
         build.require_pipeline(plan)
     monkeypatch.setattr(build, "torch_release", lambda: (2, 13))

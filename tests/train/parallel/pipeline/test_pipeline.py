@@ -163,7 +163,7 @@ def test_more_stages_than_blocks_are_refused_on_every_rank(make_gang):
     ("mesh", "changes", "said"),
     [
         (TWO, {"pp_schedule": "dualpipev", "micro_batch": 4}, "4, or more; found 2; micro_batch 1 or 2 works"),
-        (TWO, {"global_batch": 7}, "global_batch = 7 on 1 data-parallel ranks is no multiple of micro_batch = 2"),
+        (TWO, {"global_batch": 7}, "global_batch = 7 on 1 data-parallel ranks is not a multiple of micro_batch = 2"),
         (Mesh(pp=2, dp_shard=2), {"global_batch": 9}, "global_batch 8 works"),
         (TWO, {"compile": True, "pp_schedule": "zbv"}, "wanted false with pp_schedule"),
         (
@@ -186,4 +186,4 @@ def test_a_plan_whose_pipeline_cannot_run_is_refused_with_what_works(mesh, chang
 def test_micro_batches_of_different_shapes_are_refused_by_name(make_gang):
     gang = make_gang(CODE)
     assert gang.run(deep_plan(TWO, micro_batch=1), UNEVEN="1") == [10, 10], gang.log()
-    assert "a pipeline wants micro-batches of one shape: 'note' is [1," in gang.log()
+    assert "a pipeline needs micro-batches of one shape: 'note' is [1," in gang.log()

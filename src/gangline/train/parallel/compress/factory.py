@@ -65,7 +65,7 @@ DdpHook = Callable[[object, GradBucket], torch.futures.Future[Tensor]]
 
 
 def ddp_hook(compressor: Compressor, model: nn.Module) -> DdpHook:
-    """Hook for `register_comm_hook`; on CUDA it runs beside the backward pass, on the CPU it blocks.
+    """Hook for `register_comm_hook`; on CUDA it overlaps the backward pass, on the CPU it blocks.
 
     DDP requires the name `bucket` of the second parameter, and infers from the function's name what the backend has.
     """

@@ -1,4 +1,4 @@
-"""Builds this rank's stages: cut, initialised and wrapped, so that no rank holds the blocks of others."""
+"""Builder of this rank's pipeline stages: cut, initialized and wrapped; no rank holds blocks of others."""
 
 import inspect
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ _OLDEST_TORCH = (2, 13)
 
 
 def build(initializer: Initializer, context: RankContext, hints: ParallelHints) -> PipelinedModel:
-    """Give this rank's part of the model its first weights and wrap it; all ranks must call.
+    """Initialize this rank's part of the model and wrap it; all ranks must call.
 
     Raises:
-        ConfigError: There are fewer blocks than stages, the ends of the model are not known, or micro-batches differ.
+        ConfigError: Fewer blocks than stages, no hints of embedding and head, or micro-batches that differ.
     """
     plan, model = context.plan, initializer.model
     builder = StageBuilder.of(initializer, context, hints)
@@ -44,7 +44,7 @@ def build(initializer: Initializer, context: RankContext, hints: ParallelHints) 
 
 
 def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: EmbedAndHead, stages: int) -> list[range]:
-    """Numbers of the blocks of each stage, cut by parameters."""
+    """Numbers of the blocks of each stage, balanced by parameters."""
     outside = dict(model.named_parameters())
 
     def cost(paths: frozenset[str]) -> int:
@@ -57,19 +57,19 @@ def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: EmbedAndHead
 
 
 def require_pipeline(plan: Plan) -> None:
-    """Refuse a plan whose pipeline cannot run, whatever the model.
+    """Refuse a plan whose pipeline cannot run with any model.
 
     Raises:
-        ConfigError: A smaller micro-batch is left over, for stages exchange one shape; the schedule wants other numbers
-            of them; something in the plan does not work in stages; or torch is too old.
+        ConfigError: Micro-batches differ in size, while stages exchange one shape; the schedule needs another number
+            of them; an option of the plan does not work in stages; or torch is too old.
     """
     _require_torch()
     share, rest = divmod(plan.global_batch, plan.mesh.data_parallel)
     if rest or share % plan.micro_batch:
         works = [str(size) for size in range(1, share + 1) if share % size == 0]
         raise ConfigError(
-            f"a pipeline wants equal micro-batches: global_batch = {plan.global_batch} on {plan.mesh.data_parallel} "
-            f"data-parallel ranks is no multiple of micro_batch = {plan.micro_batch}; "
+            f"a pipeline needs equal micro-batches: global_batch = {plan.global_batch} on {plan.mesh.data_parallel} "
+            f"data-parallel ranks is not a multiple of micro_batch = {plan.micro_batch}; "
             + (f"global_batch {plan.mesh.data_parallel * plan.micro_batch * max(1, share // plan.micro_batch)} works"
                if rest else f"micro_batch {', '.join(works)} works")
         )  # fmt: skip
@@ -81,13 +81,13 @@ def require_pipeline(plan: Plan) -> None:
 def _require_torch() -> None:
     if (release := torch_release()) < _OLDEST_TORCH:
         raise ConfigError(
-            f"a pipeline wants torch 2.13 or newer, found {release[0]}.{release[1]}, whose stages send back a gradient "
-            "of every tensor that they received, also of those that have none; other strategies work"
+            f"a pipeline needs torch 2.13 or newer, found {release[0]}.{release[1]}, whose stages send back a gradient "
+            "for every tensor that they received, also for those without one; other strategies work"
         )
 
 
 class StageBuilder:
-    """Takes the model apart: what is left of it afterwards are the stages that were asked for."""
+    """Cuts a model into stages; after `parts` the model itself is empty."""
 
     def __init__(
         self, initializer: Initializer, context: RankContext, hints: ParallelHints, *, blocks: dict[str, nn.Module],
@@ -98,10 +98,10 @@ class StageBuilder:
 
     @staticmethod
     def of(initializer: Initializer, context: RankContext, hints: ParallelHints) -> "StageBuilder":
-        """Of a model that is whole.
+        """Builder of a model that is whole.
 
         Raises:
-            ConfigError: Its plan cannot run in stages, or it cannot be cut into so many.
+            ConfigError: The plan cannot run in stages, or the model cannot be cut into so many.
         """
         plan, model = context.plan, initializer.model
         require_pipeline(plan)
@@ -116,15 +116,15 @@ class StageBuilder:
         return len(self._ranges)
 
     def composition(self) -> Composition:
-        """Of the model while it is whole."""
+        """Composition of the model; call it before `parts`."""
         return Composition(self._initializer.model, list(self._blocks), self._ends, self._hints)
 
     def parts(self, numbers: Sequence[int]) -> dict[int, nn.Module]:
-        """Stages by number; what is outside of blocks has its first weights, blocks have none yet."""
+        """Stages by number; everything outside the blocks is initialized, the blocks are not yet."""
         model, kept = self._initializer.model, {number: self._kept(number) for number in numbers}
         for name in self._blocks:
             put(model, name, None)
-        self._initializer.unit(model, ROOT, self._context.device)  # whole: its parts are drawn from one stream
+        self._initializer.unit(model, ROOT, self._context.device)  # as a whole, because its parts use one random stream
         for name, block in self._blocks.items():
             if any(name in each for each in kept.values()):
                 put(model, name, block)
@@ -134,7 +134,7 @@ class StageBuilder:
         return parts
 
     def wrap(self, number: int, part: nn.Module) -> ParallelModel:
-        """Give the blocks of a stage their first weights, and wrap it."""
+        """Initialize the blocks of a stage, and wrap it."""
         wrapper, names = BlockWrapper(self._context, self._hints), list(self._blocks)
         for each in self._ranges[number]:
             block = part.get_submodule(names[each])

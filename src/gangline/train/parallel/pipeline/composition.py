@@ -1,7 +1,7 @@
-"""Is a model what a pipeline trains of it: head(blocks(embed(...))), every block once and in order?
+"""Check that a model computes what its pipeline stages compute: head(blocks(embed(...))), each block once, in order.
 
-A forward pass that skips a block, calls one twice, or adds something past them would train as another model without an
-error. So the model and its stages are followed with the same inputs, and what their outputs derive from is compared.
+A forward pass that skips a block, calls one twice, or adds something around them would train another model without an
+error. So model and stages run with the same inputs on fake tensors, and the derivations of their outputs are compared.
 """
 
 import inspect
@@ -25,7 +25,7 @@ from gangline.train.parallel.pipeline.value_numbering import OperationRecorder, 
 from gangline.train.task import ParallelHints
 
 MOST_PARAMETERS = 100_000_000
-"""Of a model that is computed with made-up weights where it cannot be followed on fake tensors."""
+"""Limit for computing with random weights, if the model cannot run on fake tensors."""
 _SHOWN = 8
 WORKS = (
     'let forward be head(blocks(embed(...))), naming its two ends in ParallelHints(embed=..., head=...), or use "fsdp"'
@@ -34,10 +34,10 @@ WORKS = (
 
 @dataclass(slots=True)
 class _Trace:
-    """What was seen on one way."""
+    """Record of one forward pass."""
 
     blocks: list[str] = field(default_factory=list)
-    """As they were called."""
+    """In the order of calls."""
     entering: list[tuple[int, ...]] = field(default_factory=list)
     structure: Any = None
     outputs: tuple[int, ...] = ()
@@ -45,29 +45,29 @@ class _Trace:
 
 
 class Composition:
-    """A model without weights, to be compared with its stages; local, and it costs no memory."""
+    """A model without weights, for the comparison with its stages; local, takes no memory."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[str], ends: EmbedAndHead, hints: ParallelHints) -> None:
-        """`model` is whole and not wrapped; it stays as it is."""
+        """`model` is whole and not wrapped; it does not change."""
         self._shell = _copy(model, lambda each: torch.empty_like(each, device="meta"))
         self._blocks, self._ends, self._hints = list(blocks), ends, hints
         self._name = type(model).__name__
 
     @staticmethod
     def of(model: nn.Module, hints: ParallelHints) -> "Composition":
-        """Of a `model` that nobody has looked at.
+        """The composition of `model`, which is whole and not wrapped.
 
         Raises:
-            ConfigError: Its ends are not known.
+            ConfigError: The hints do not name embedding and head.
         """
         blocks = [name for name, _ in find_blocks(model, hints)]
         return Composition(model, blocks, find_embed_and_head(model, blocks, hints), hints)
 
     def require_same(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Refuse a model whose stages would compute something else of these inputs of forward.
+        """Refuse a model whose stages compute something else from these inputs of forward.
 
         Returns:
-            Why it could not be told; empty: it could.
+            Why the check was not possible; empty if it was.
 
         Raises:
             ConfigError: With the first difference.
@@ -84,12 +84,12 @@ class Composition:
         return ""
 
     def _computed(self, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str) -> str:
-        """With weights that are made up: models that look at values go some way then."""
+        """Compare with random weights, for models that read values."""
         parameters = sum(each.numel() for each in self._shell.parameters())
         if parameters > MOST_PARAMETERS:
             return reason
         try:
-            self._compare(_made_up, args, kwargs, training=True)
+            self._compare(_random, args, kwargs, training=True)
         except _CannotFollowError as error:
             return str(error)
         return ""
@@ -102,7 +102,7 @@ class Composition:
         inputs = tree_map(lambda each: _input(each, make), (tuple(args), dict(kwargs)))
         try:
             wanted = self._follow(numbering, whole, whole, inputs)
-        except Exception as error:  # whatever user code says to tensors that hold nothing
+        except Exception as error:  # any error of user code on tensors without values
             raise _CannotFollowError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
         try:
             found = self._follow(numbering, staged, self._stages(staged), inputs)
@@ -128,7 +128,7 @@ class Composition:
         return trace
 
     def _stages(self, model: nn.Module) -> Callable[..., Any]:
-        """Each block on a stage of its own: what any cut of the model computes."""
+        """A stage for each block, which computes the same as any other cut."""
         last = len(self._blocks) - 1
         forwards = []
         for number, name in enumerate(self._blocks):
@@ -175,7 +175,7 @@ class Composition:
 
 
 class _CannotFollowError(Exception):
-    """The model itself fails on the tensors that it is followed with."""
+    """The model fails on the tensors of the check."""
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _recording(block: nn.Module, name: str, recorder: OperationRecorder, trace: 
 
 
 def _copy(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
-    """As `model`, with other tensors for its parameters and buffers."""
+    """A copy of `model` with other tensors as parameters and buffers."""
     memo: dict[int, Any] = {id(each): make(each) for each in model.buffers()}
     for each in model.parameters():
         memo[id(each)] = nn.Parameter(make(each.detach()), requires_grad=each.requires_grad)
@@ -203,7 +203,7 @@ def _empty(like: Tensor) -> Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="cpu")
 
 
-def _made_up(like: Tensor) -> Tensor:
+def _random(like: Tensor) -> Tensor:
     made = torch.zeros(like.shape, dtype=like.dtype)
     return made.normal_(std=0.02) if made.is_floating_point() else made
 
@@ -211,7 +211,7 @@ def _made_up(like: Tensor) -> Tensor:
 def _input(value: Any, make: Callable[[Tensor], Tensor]) -> Any:
     if not isinstance(value, Tensor):
         return value
-    return value.detach().cpu() if make is _made_up else make(value)
+    return value.detach().cpu() if make is _random else make(value)
 
 
 def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:

@@ -12,11 +12,11 @@ from gangline.train.parallel.pipeline.packed_tensors import TensorChannel
 from gangline.train.parallel.pipeline.stage_module import StageForward
 
 Layouts = tuple[Tensor, ...]
-"""Tensors on the meta device: shapes, dtypes, and which of them have gradients."""
+"""Tensors on the meta device: shapes, dtypes, and whether they require gradients."""
 
 
 class ForwardRelay:
-    """Calls the stages of this rank, in the order of stages."""
+    """Runs the stages of this rank, in their order, and passes values between ranks."""
 
     def __init__(self, parts: Mapping[int, nn.Module], owners: list[int], rank: int, post: TensorChannel) -> None:
         """`parts` are this rank's stages by number, `owners` says which rank holds each."""
@@ -36,7 +36,7 @@ class ForwardRelay:
         return self._post.share(self.restore(value) if owner == self._rank else None, owner)
 
     def probe(self, kwargs: dict[str, Any]) -> dict[int, tuple[Layouts, Layouts]]:
-        """What enters and leaves each stage of this rank for such inputs; weights and generators stay as they are."""
+        """Layouts that enter and leave each stage of this rank; weights and generators do not change."""
         found: dict[int, tuple[Layouts, Layouts]] = {}
         before: Layouts = ()
         with torch.enable_grad(), torch.random.fork_rng():
@@ -48,7 +48,7 @@ class ForwardRelay:
         return found
 
     def _through(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int | None, Any]]:
-        """Stage and its outputs, for each of this rank; without a stage, what was received before it."""
+        """(stage, outputs) for each stage of this rank; (None, value) for a value received before a stage."""
         value: Any = None
         try:
             for stage, owner in enumerate(self._owners):
@@ -66,7 +66,7 @@ class ForwardRelay:
                 _reshard(part)
 
     def restore(self, flat: Any) -> Any:
-        """Outputs of the model, of the tensors that left its last stage; on the rank of that stage."""
+        """Outputs of the model, from the tensors that its last stage returned; on the rank of that stage."""
         forward = self._parts[len(self._owners) - 1].forward
         assert isinstance(forward, StageForward), "every stage has one"
         return forward.restored(flat)
@@ -84,7 +84,7 @@ def _layouts(value: Any) -> Layouts:
 
 
 def _reshard(part: nn.Module) -> None:
-    """Back to shards, for a schedule gathers by itself and checkpoints save shards."""
+    """Free gathered parameters: a schedule gathers by itself, and checkpoints save shards."""
     for module in part.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

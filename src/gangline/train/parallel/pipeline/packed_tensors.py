@@ -12,14 +12,14 @@ from torch.distributed import ProcessGroup
 from gangline.errors import ConfigError
 
 Structure = Any
-"""JSON data: "*" for a tensor, None, or [kind, ...] of what holds others."""
+"""JSON data: "*" for a tensor, None, or [kind, ...] of a container."""
 
 
 def flatten(value: Any) -> tuple[Structure, list[Tensor]]:
     """Structure and tensors of `value`, in order.
 
     Raises:
-        ConfigError: There is something else in it.
+        ConfigError: It contains anything else.
     """
     if isinstance(value, Tensor):
         return "*", [value]
@@ -33,13 +33,13 @@ def flatten(value: Any) -> tuple[Structure, list[Tensor]]:
         kind = ["dict", list(value)]
     else:
         raise ConfigError(
-            f"stages of a pipeline hand on tensors, and tuples, lists and dicts of them; found {type(value).__name__}"
+            f"stages of a pipeline exchange tensors, and tuples, lists and dicts of them; found {type(value).__name__}"
         )
     return [*kind, [structure for structure, _ in parts]], [each for _, tensors in parts for each in tensors]
 
 
 def restore(structure: Structure, tensors: Sequence[Tensor]) -> Any:
-    """What `flatten` took apart."""
+    """Inverse of `flatten`."""
     rest = iter(tensors)
 
     def build(node: Structure) -> Any:
@@ -60,7 +60,7 @@ class TensorChannel:
         self._group, self._device = group, device
 
     def send(self, value: Any, to: int) -> None:
-        """`to` counts within the group."""
+        """Send `value` to rank `to` of the group; blocks."""
         header, tensors = _pack(value)
         for each in (torch.tensor([len(header)]), header, *tensors):
             dist.send(each, group=self._group, group_dst=to)
@@ -77,7 +77,7 @@ class TensorChannel:
         return restore(structure, tensors)
 
     def share(self, value: Any, sender: int) -> Any:
-        """The `sender`'s value, on all ranks of the group; what others give is not looked at."""
+        """Broadcast the value of rank `sender` of the group; `value` of other ranks is ignored. Collective."""
         here = dist.get_rank(self._group) == sender
         header, tensors = _pack(value) if here else (torch.empty(0, dtype=torch.uint8), [])
         length = torch.tensor([len(header)])

@@ -19,7 +19,7 @@ from gangline.train.runtime.torch_compat import step_in_micro_batches
 from gangline.train.task import Batch
 
 Inputs = dict[str, Any]
-"""Of one micro-batch, what forward takes."""
+"""Arguments of forward for one micro-batch."""
 
 
 class PipelinedModel:
@@ -38,7 +38,7 @@ class PipelinedModel:
     ) -> None:
         """`parts` and `wrapped` are this rank's stages by number, bare and as data parallelism wraps them.
 
-        `composition` is of the whole model: the first inputs tell whether the stages compute what it does.
+        `composition` of the whole model checks with the first inputs that the stages compute the same.
         """
         plan, group = context.plan, context.meshes.group("pp")
         assert group is not None, "a pipeline has peers"
@@ -56,19 +56,19 @@ class PipelinedModel:
         self._events = context.events
 
     def set_sync(self, last: bool) -> None:
-        """The schedule reduces gradients after its last backward."""
+        """Nothing to do: the schedule reduces gradients after its last backward pass."""
 
     def watch(self, loss: Tensor) -> None:
-        """The schedule's chunks are timed one by one."""
+        """Nothing to do: each chunk of the schedule is timed."""
 
     def backward_done(self) -> None:
-        """Stages call all of their blocks, always."""
+        """Nothing to do: stages always call all of their blocks."""
 
     def step(self, inputs: Sequence[Inputs], batches: Sequence[Batch], loss_of: LossOf) -> None:
-        """Forward and backward of one step; gradients are there when it returns. Collective.
+        """Forward and backward passes of one step; leaves gradients. Collective.
 
         Args:
-            inputs: Of each micro-batch, what forward takes.
+            inputs: Arguments of forward, by micro-batch.
             batches: Whole micro-batches, for `loss_of`.
             loss_of: Called on the rank of the last stage only; the same function every time.
 
@@ -80,7 +80,7 @@ class PipelinedModel:
         step_in_micro_batches(schedule, arguments, list(batches))
 
     def outputs(self, flat: Any) -> Any:
-        """What the model's own forward gives, of what leaves the last stage."""
+        """Outputs of the model, from the tensors that its last stage returned."""
         return self._relay.restore(flat)
 
     def _schedule_for(self, inputs: Sequence[Inputs], batches: Sequence[Batch], loss_of: LossOf) -> Schedule:
@@ -95,7 +95,7 @@ class PipelinedModel:
         return self._schedules[key]
 
     def _probe(self, inputs: Inputs) -> dict[int, tuple[Layouts, Layouts]]:
-        """Run one micro-batch forward, without dropout, to learn what passes between stages."""
+        """Run one micro-batch forward, without dropout, to find the layouts between stages."""
         self._require_same((), inputs)
         self.model.eval()
         try:
@@ -104,13 +104,13 @@ class PipelinedModel:
             self.model.train()
 
     def _require_same(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Once, before anything is trained or measured; local."""
+        """Check once, before training or evaluation; local."""
         composition, self._composition = self._composition, None
         if composition is not None and (reason := composition.require_same(args, kwargs)):
             self._events.emit("stages_untried", reason=reason)
 
     def _callable(self, whole: nn.Module) -> nn.Module:
-        """All that this rank holds, under the names of the whole model; a call runs through all stages."""
+        """Module with everything that this rank holds, under the names of the whole model; a call runs all stages."""
         bare: Any = merge(list(self._parts.values()))
 
         @functools.wraps(type(whole).forward)
@@ -134,7 +134,7 @@ def _layout(batches: Sequence[Batch]) -> object:
         for key, shape in layout.items():
             if shape != layouts[0].get(key):
                 raise ConfigError(
-                    f"a pipeline wants micro-batches of one shape: {key!r} is {list(layouts[0].get(key, ()))} in the "
+                    f"a pipeline needs micro-batches of one shape: {key!r} is {list(layouts[0].get(key, ()))} in the "
                     f"first and {list(shape)} in number {number}; pad samples to one length within a step"
                 )
     return tuple(sorted(layouts[0].items()))

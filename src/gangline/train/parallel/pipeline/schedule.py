@@ -1,4 +1,4 @@
-"""A schedule of torch over this rank's pipeline stages, and how long it computed."""
+"""Pipeline schedules of torch over the stages of this rank, with the time of their computation."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ from gangline.train.parallel.pipeline.forward_relay import Layouts
 
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
 LossOf = Callable[[Any, Any], Tensor]
-"""Of the last stage's outputs and their batch, what backward starts from."""
+"""Loss of the last stage's outputs and their batch, from which the backward pass starts."""
 
 _SINGLE: dict[str, type[PipelineScheduleSingle]] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 _MULTI: dict[str, type[PipelineScheduleMulti]] = {
@@ -41,7 +41,7 @@ _MULTI: dict[str, type[PipelineScheduleMulti]] = {
 
 
 class Stopwatch:
-    """Seconds that this rank computed, by direction; the rest of a schedule it had nothing to do."""
+    """Seconds that this rank computed, by direction; in the rest of a schedule it waits."""
 
     def __init__(self) -> None:
         self.forward = self.backward = 0.0
@@ -63,7 +63,7 @@ class Stopwatch:
 
 
 class TimedStage(PipelineStage):
-    """torch's stage under a stopwatch."""
+    """Stage of torch with a stopwatch."""
 
     stopwatch: Stopwatch
 

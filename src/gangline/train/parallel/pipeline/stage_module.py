@@ -1,4 +1,4 @@
-"""One stage's part of a model: the object that the user built, with the same names, without what others hold."""
+"""Stage of a model: the user's module without the parts that other stages hold, and its forward pass."""
 
 import inspect
 from collections.abc import Callable, Collection, Sequence
@@ -13,14 +13,14 @@ from gangline.train.parallel.pipeline.packed_tensors import flatten, restore
 from gangline.train.parallel.precision import autocast
 
 Value = Any
-"""What travels between blocks: a tensor, or a tuple of tensors that become arguments."""
+"""Value between blocks: a tensor, or a tuple of tensors that become arguments."""
 
 
 def part_of(model: nn.Module, kept: Collection[str], *, path: str = "") -> nn.Module:
-    """A twin of `model` that has what lies at or below the paths `kept`; None stands where anything else was.
+    """A copy of `model` with what is at or below the paths `kept`, and None in place of the rest.
 
-    Modules that are kept are shared with `model`, those on the way to them are twins, with hooks of their own: those of
-    FSDP2 are registered at each stage, and a rank may have several.
+    Modules at these paths are shared with `model`; their parents are copies with hooks of their own, because FSDP2
+    registers hooks at each stage, and a rank may have several stages.
     """
     twin: Any = copy(model)
     twin.__dict__.update({name: copy(each) for name, each in vars(model).items() if name.endswith("_hooks")})
@@ -44,13 +44,13 @@ def _child(child: nn.Module | None, path: str, kept: Collection[str]) -> nn.Modu
 
 
 def put(model: nn.Module, path: str, module: nn.Module | None) -> None:
-    """Let `module` stand at `path` of `model`, in place; None leaves a gap, so that no neighbour is renumbered."""
+    """Set `module` at `path` of `model`, in place; None leaves a gap, so that no neighbour is renumbered."""
     parent, _, name = path.rpartition(".")
     model.get_submodule(parent)._modules[name] = module  # noqa: SLF001  # a list refuses gaps
 
 
 def merge(parts: Sequence[nn.Module]) -> nn.Module:
-    """All that the parts of one model on this rank hold, under its names; they stay as they are."""
+    """A module with everything that the parts of one model on this rank hold, under its names; parts do not change."""
     whole: Any = copy(parts[0])
     for store in ("_parameters", "_buffers"):
         stores = [getattr(each, store) for each in parts]
@@ -72,7 +72,7 @@ def _first(found: list[Any]) -> Any:
 
 
 class StageForward:
-    """What a stage does with its input: its part of head(blocks(embed(...)))."""
+    """Forward pass of a stage: its part of head(blocks(embed(...)))."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class StageForward:
         self._blocks, self._embed, self._head, self._signature = tuple(blocks), embed, head, signature
         self._precision, self._device, self._sharded = precision, device, sharded
         self.structure: Any = None
-        """Of the last outputs that the last stage made; they leave as a flat tuple."""
+        """Structure of the last outputs of the last stage, which returns them as a flat tuple."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with autocast(self._precision, self._device, sharded=self._sharded):
@@ -102,7 +102,7 @@ class StageForward:
             return tuple(tensors)
 
     def restored(self, flat: Any) -> Any:
-        """Outputs of the model, of the tensors that left its last stage here."""
+        """Outputs of the model, from the tensors that its last stage returned on this rank."""
         return restore(self.structure, flat)
 
     def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
@@ -117,8 +117,8 @@ def _feed(function: Callable[..., Any], value: Value) -> Value:
 
 
 def _own(value: Any) -> Any:
-    """A tensor of its own, in order: torch cuts what leaves a stage off its graph in place, which views refuse, and
-    sends nothing that lies in another order."""
+    """A contiguous tensor that is no view: torch detaches outputs of a stage in place, which views do not support, and
+    sends contiguous tensors only."""
     if not isinstance(value, Tensor):
         return value
     is_view = value._is_view() and value.requires_grad  # noqa: SLF001  # nothing else tells

@@ -1,4 +1,4 @@
-"""Value numbering of tensors: two tensors with equal numbers were computed alike, whatever ran in between."""
+"""Value numbering of tensors: two tensors with equal numbers were computed by the same operations from equal inputs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ _ONE_TO_ONE = frozenset({
     "aten::clone", "aten::detach", "aten::alias", "aten::contiguous", "aten::_to_copy", "aten::lift_fresh",
     "aten::view", "aten::_unsafe_view", "aten::expand",
 })  # fmt: skip
-"""Operations that give what they were given, where its shape and dtype stay."""
+"""Operations that return their input if shape and dtype are the same."""
 _MOST_COMPARED = 4096
-"""Elements of a constant that are looked at."""
+"""Largest number of elements of a constant whose values are compared."""
 
 
 class ValueNumbering:
-    """Gives every derivation a number; shared by the ways that are compared."""
+    """Numbers of derivations, shared by the forward passes that are compared."""
 
     def __init__(self) -> None:
         self._known: dict[Any, int] = {}
@@ -30,28 +30,28 @@ class ValueNumbering:
 
 
 class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """One way through a model: inside, every operation is taken down."""
+    """Records every operation of one forward pass."""
 
     def __init__(self, numbering: ValueNumbering, given: Mapping[str, Tensor]) -> None:
-        """`given` are inputs, parameters and buffers, under names that all ways share."""
+        """`given`: inputs, parameters and buffers, under the same names in all forward passes."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._of = numbering.of
         self._seen: dict[int, tuple[Tensor, int]] = {}
         self._written: dict[int, int] = {}
-        """By storage: what has been written into it."""
+        """By storage: number of what was written into it."""
         self._drawn: Counter[Any] = Counter()
         for name, tensor in given.items():
             self._remember(tensor, self._of("given", name))
 
     def number(self, value: Any) -> int:
-        """What `value` was derived from so far; equal constants have equal ones."""
+        """Number of the derivation of `value` so far; equal constants have equal numbers."""
         if not isinstance(value, Tensor):
             return self._of("constant", repr(value))
         written = self._written.get(_storage(value))
         return self._own(value) if written is None else self._of("written", self._own(value), written)
 
     def numbers(self, values: Any) -> tuple[int, ...]:
-        """Of all that a nested value holds, None left out."""
+        """Numbers of everything in a nested value except None."""
         return tuple(self.number(each) for each in tree_leaves(values) if each is not None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -64,10 +64,10 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         out = func(*args, **(kwargs or {}))
         for place, tensor in enumerate(written):
             self._written[_storage(tensor)] = self._of(*derivation, "writes", place)
-        self._take_down(func, given, out, derivation)
+        self._record(func, given, out, derivation)
         return out
 
-    def _take_down(self, func: Any, given: Sequence[Any], out: Any, derivation: tuple[Any, ...]) -> None:
+    def _record(self, func: Any, given: Sequence[Any], out: Any, derivation: tuple[Any, ...]) -> None:
         for place, tensor in enumerate(tree_leaves(out)):
             if not isinstance(tensor, Tensor) or any(tensor is each for each in given):
                 continue
@@ -79,13 +79,13 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
                 self._remember(tensor, self._of(*derivation, place))
 
     def _own(self, tensor: Tensor) -> int:
-        """Without what was written into its storage since."""
+        """Number without later writes into its storage."""
         if id(tensor) not in self._seen:
             self._remember(tensor, self._of("found", tensor.dtype, tuple(tensor.shape), _contents(tensor)))
         return self._seen[id(tensor)][1]
 
     def _remember(self, tensor: Tensor, number: int) -> None:
-        self._seen[id(tensor)] = (tensor, number)  # kept alive, so that nothing else gets its id or storage
+        self._seen[id(tensor)] = (tensor, number)  # a reference, so that no other tensor gets its id or storage
 
 
 def _written_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
@@ -106,8 +106,8 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _contents(tensor: Tensor) -> str:
-    """Of a small constant that has values."""
+    """Values of a small constant."""
     if type(tensor) is not Tensor or tensor.is_meta or tensor.numel() > _MOST_COMPARED:
         return ""
-    with torch.utils._python_dispatch._disable_current_modes():  # noqa: SLF001  # reading it is no part of the way
+    with torch.utils._python_dispatch._disable_current_modes():  # noqa: SLF001  # the read is not part of the forward pass
         return repr(tensor.detach().tolist())
