@@ -94,18 +94,18 @@ class KubernetesLauncher:
         An unavailable API server is waited for: before the first answer for 10 minutes, later without limit.
         """
         _demand_name(name)
-        root, kept = yield from retry_while_unavailable(partial(self._find_root_or_final_state, name))
+        root, final_state = yield from retry_while_unavailable(partial(self._find_root_or_final_state, name))
         if root is not None:
             follower = KubernetesFollower(
                 self._api, root, facts=self._facts, after=after or {}, place=self._placing(root)
             )
             yield from self._remembered(name, follower.events())
-            kept = self._closed(root, follower)
-        if kept is None:
+            final_state = self._closed(root, follower)
+        if final_state is None:
             raise _unknown(name, self._api)
         if root is None:
-            yield GangEvent(kind="state", text="ended", status=_ended(kept))
-        yield GangEvent(kind="end", text=kept.end.reason, end=kept.end)
+            yield GangEvent(kind="state", text="ended", status=_ended(final_state))
+        yield GangEvent(kind="end", text=final_state.end.reason, end=final_state.end)
 
     def logs(
         self, name: str, *, ranks: Sequence[int] | None = (0,), since_seconds: float | None = None, follow: bool = False
@@ -136,10 +136,10 @@ class KubernetesLauncher:
         root = find_root(self._api, name, self._kinds)
         if root is not None and (root.outcome is None or root.is_being_deleted):
             raise StillRunning(f"gang {name} is {self._read_status(name).state}; follow it, or cancel it")
-        kept = find_final_state(self._api, name) if root is None else close_ended_gang(self._api, root)
-        if kept is None:
+        final_state = find_final_state(self._api, name) if root is None else close_ended_gang(self._api, root)
+        if final_state is None:
             raise _unknown(name, self._api)
-        return kept.end
+        return final_state.end
 
     def sweep(self, *, now: datetime, life: Callable[[str], Life], with_outputs: bool = False) -> list[SweepResult]:
         del with_outputs  # a pod's files are gone with it
@@ -171,10 +171,10 @@ class KubernetesLauncher:
         root = find_root(self._api, name, self._kinds)
         pods = list_pods(self._api, name)
         if root is None:
-            kept = read_final_state(self._api, name)
-            if kept is None:
+            final_state = read_final_state(self._api, name)
+            if final_state is None:
                 return GangStatus(state="stopping" if pods else "absent")
-            return replace(_ended(kept), state="stopping") if pods else _ended(kept)
+            return replace(_ended(final_state), state="stopping") if pods else _ended(final_state)
         podset = root.podset()
         state = gang_state(root, pods, podset.num_nodes)
         status = self._with_reported(name, status_of(state, pods, podset, given=root.servers))
@@ -218,11 +218,11 @@ class KubernetesLauncher:
     def _podset(self, name: str) -> PodSet:
         _demand_name(name)
         root = find_root(self._api, name, self._kinds)
-        kept = read_final_state(self._api, name) if root is None else None
+        final_state = read_final_state(self._api, name) if root is None else None
         if root is not None:
             return root.podset()
-        if kept is not None:
-            return kept.podset
+        if final_state is not None:
+            return final_state.podset
         raise _unknown(name, self._api)
 
     def _placing(self, root: Root) -> Callable[[], object] | None:
@@ -234,9 +234,11 @@ class KubernetesLauncher:
         return lambda: placer.step(datetime.now(UTC))
 
 
-def _ended(kept: FinalState) -> GangStatus:
-    end = kept.end
-    return GangStatus(state="ended", ranks=kept.podset.world_size, generation=end.generation, restarts=end.restarts)
+def _ended(final_state: FinalState) -> GangStatus:
+    end = final_state.end
+    return GangStatus(
+        state="ended", ranks=final_state.podset.world_size, generation=end.generation, restarts=end.restarts
+    )
 
 
 def _demand_name(name: str) -> None:

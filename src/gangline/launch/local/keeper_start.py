@@ -87,8 +87,8 @@ def _first_generation(store: ObjectStore, plan: bytes) -> int:
     0 without a checkpoint, or if a document is invalid, which the keeper reports.
     """
     with suppress(ValueError, KeyError, TypeError, IntegrityError):
-        told = Plan.from_json(plan)
-        latest = None if told.jobs else store.get(f"{told.own_prefix}/checkpoints/latest.json")
+        parsed = Plan.from_json(plan)
+        latest = None if parsed.jobs else store.get(f"{parsed.own_prefix}/checkpoints/latest.json")
         return int(json.loads(latest.data)["generation"]) + 1 if latest else 0
     return 0
 

@@ -45,14 +45,17 @@ def end_gang(api: KubernetesApi, root: Root, end: GangEnd, *, save: bool) -> Fin
         end: Result of `collect` from now on; time and generations of its pods are added.
         save: Give ranks their grace, to save a checkpoint.
     """
-    kept = FinalState(uid=root.uid, podset=root.podset(), end=end, is_closed=False)
-    kept = write_final_state(api, kept, now=datetime.now(UTC))
+    final_state = FinalState(uid=root.uid, podset=root.podset(), end=end, is_closed=False)
+    final_state = write_final_state(api, final_state, now=datetime.now(UTC))
     makers = PodOwners(api, root)
     api.delete(root.path, uid=root.uid, propagation=deletion_propagation(root.path))
-    leaving = PodDeletion(api, kept.podset.name, save=save)
+    leaving = PodDeletion(api, final_state.podset.name, save=save)
     leaving.wait()
     _wait_for_makers(makers, leaving)
-    return close_final_state(api, kept.podset.name, lambda end: combine_ends(end, leaving.ends.values())) or kept
+    return (
+        close_final_state(api, final_state.podset.name, lambda end: combine_ends(end, leaving.ends.values()))
+        or final_state
+    )
 
 
 @dataclass

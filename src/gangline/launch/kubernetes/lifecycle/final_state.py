@@ -50,22 +50,22 @@ def read_final_state(api: KubernetesApi, name: str) -> FinalState | None:
     return None if found is None else _read(api, name, found)
 
 
-def write_final_state(api: KubernetesApi, kept: FinalState, *, now: datetime) -> FinalState:
+def write_final_state(api: KubernetesApi, final_state: FinalState, *, now: datetime) -> FinalState:
     """Store the final state, unless there is one; returns the one that is stored."""
     try:
-        api.create(final_state_path(api), _config_map(api.namespace, kept, now))
+        api.create(final_state_path(api), _config_map(api.namespace, final_state, now))
     except ApiConflict:
-        return read_final_state(api, kept.podset.name) or kept
-    return kept
+        return read_final_state(api, final_state.podset.name) or final_state
+    return final_state
 
 
 def close_final_state(api: KubernetesApi, name: str, add: Callable[[GangEnd], GangEnd]) -> FinalState | None:
     """Complete the end with `add` and close it; the first of several writers wins. None: there is no final state."""
     while (found := api.get(final_state_path(api, name))) is not None:
-        kept = _read(api, name, found)
-        if kept.is_closed:
-            return kept
-        closed = replace(kept, end=add(kept.end), is_closed=True)
+        final_state = _read(api, name, found)
+        if final_state.is_closed:
+            return final_state
+        closed = replace(final_state, end=add(final_state.end), is_closed=True)
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         try:
             api.patch(final_state_path(api, name), {"metadata": version, "data": _data(closed)})
@@ -92,18 +92,18 @@ def _read(api: KubernetesApi, name: str, found: Object) -> FinalState:
     )
 
 
-def _data(kept: FinalState) -> dict[str, str]:
+def _data(final_state: FinalState) -> dict[str, str]:
     return {
-        "uid": kept.uid,
-        "podset": kept.podset.to_json().decode(),
-        "end": canonical(kept.end).decode(),
-        "closed": "true" if kept.is_closed else "false",
+        "uid": final_state.uid,
+        "podset": final_state.podset.to_json().decode(),
+        "end": canonical(final_state.end).decode(),
+        "closed": "true" if final_state.is_closed else "false",
     }
 
 
-def _config_map(namespace: str, kept: FinalState, now: datetime) -> Object:
-    name = kept.podset.name
-    labels = {FINAL_STATE: name, RUN: kept.podset.run, MANAGED_BY: "gangline"}
+def _config_map(namespace: str, final_state: FinalState, now: datetime) -> Object:
+    name = final_state.podset.name
+    labels = {FINAL_STATE: name, RUN: final_state.podset.run, MANAGED_BY: "gangline"}
     end = (now + timedelta(days=_FINAL_STATE_DAYS)).isoformat(timespec="seconds")
     return {
         "apiVersion": "v1",
@@ -114,7 +114,7 @@ def _config_map(namespace: str, kept: FinalState, now: datetime) -> Object:
             "labels": labels,
             "annotations": {END: end},
         },
-        "data": _data(kept),
+        "data": _data(final_state),
     }
 
 
@@ -156,9 +156,9 @@ def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]
     podset = root.podset()
     deadline = time.monotonic() + _CLOSING_SECONDS
     while time.monotonic() < deadline:
-        kept = read_final_state(api, podset.name)
-        if kept is not None and kept.is_closed:
-            return kept
+        final_state = read_final_state(api, podset.name)
+        if final_state is not None and final_state.is_closed:
+            return final_state
         time.sleep(POLL_SECONDS)
     ends = list(seen)
     lost = FinalState(uid=root.uid, podset=podset, end=gang_end(root, ends), is_closed=False)
@@ -172,9 +172,9 @@ def find_final_state(api: KubernetesApi, name: str) -> FinalState | None:
     Raises:
         StillRunning: Its pods are still being deleted.
     """
-    kept = read_final_state(api, name)
-    if kept is None or kept.is_closed:
-        return kept
+    final_state = read_final_state(api, name)
+    if final_state is None or final_state.is_closed:
+        return final_state
     if list_pods(api, name):
         raise StillRunning(f"gang {name} is stopping; follow it, or cancel it again")
     return close_final_state(api, name, lambda end: end)

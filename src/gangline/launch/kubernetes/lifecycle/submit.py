@@ -66,11 +66,13 @@ class Submitter:
         if root is not None:
             require_same_podset(root, podset)
             return root
-        kept = read_final_state(self.api, podset.name)  # read after the root, as it is written before a root is deleted
-        if kept is None:
+        final_state = read_final_state(
+            self.api, podset.name
+        )  # read after the root, as it is written before a root is deleted
+        if final_state is None:
             return None
-        require_equal(kept.podset, podset)
-        return Gang(name=podset.name, uid=kept.uid, podset=podset.digest, adopted=True)
+        require_equal(final_state.podset, podset)
+        return Gang(name=podset.name, uid=final_state.uid, podset=podset.digest, adopted=True)
 
     def _wait_while_leaving(self, podset: PodSet) -> Root | None:
         deadline = time.monotonic() + podset.grace_seconds + _LEAVING_SECONDS

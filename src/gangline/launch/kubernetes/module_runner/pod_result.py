@@ -14,7 +14,7 @@ from gangline.errors import (
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.labels import CONTAINER
-from gangline.launch.kubernetes.state.pods import is_over, list_pods
+from gangline.launch.kubernetes.state.pods import is_over, list_pods, terminated_state
 from gangline.launch.kubernetes.state.roots import JOB, Root, find_root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
@@ -65,7 +65,7 @@ def read_result(api: KubernetesApi, pod: Object, *, memory_bytes: float) -> Modu
     Raises:
         StorageError: The pod was evicted before the module ended, or the bundle could not be fetched.
     """
-    ended = _terminated(pod, "containerStatuses", CONTAINER)
+    ended = terminated_state(pod)
     if ended is None or (pod.get("status") or {}).get("reason"):
         raise _cut_short(pod)
     for _ in range(_READS):
@@ -100,7 +100,7 @@ def _why(root: Root | None) -> str:
 
 
 def _cut_short(pod: Object) -> GanglineError:
-    fetched = _terminated(pod, "initContainerStatuses", "fetch")
+    fetched = terminated_state(pod, "fetch", statuses="initContainerStatuses")
     if fetched is not None and fetched.get("exitCode"):
         said = str(fetched.get("message") or "").strip().splitlines() or [f"exit {fetched['exitCode']}"]
         if fetched["exitCode"] in (StorageError.exit_code, IntegrityError.exit_code):
@@ -118,11 +118,3 @@ def _has_started(pod: Object) -> bool:
     """Whether its first container runs or ran, so that server and image are there."""
     states = (each.get("state") or {} for each in (pod.get("status") or {}).get("initContainerStatuses") or ())
     return any(state.get("running") or state.get("terminated") for state in states)
-
-
-def _terminated(pod: Object, statuses: str, name: str) -> Object | None:
-    for each in (pod.get("status") or {}).get(statuses) or ():
-        if each.get("name") == name:
-            found: Object | None = (each.get("state") or {}).get("terminated")
-            return found
-    return None

@@ -20,8 +20,8 @@ from gangline.errors import (
     retry_class,
 )
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import CONTAINER, DISRUPTION
-from gangline.launch.kubernetes.state.pods import is_over, node_rank, phase, true_condition
+from gangline.launch.kubernetes.objects.labels import DISRUPTION
+from gangline.launch.kubernetes.state.pods import is_over, node_rank, phase, terminated_state, true_condition
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.pod_output import from_message
 from gangline.spec.gang.status import GangEnd
@@ -54,7 +54,7 @@ class PodEnd:
 
 def pod_end(pod: Object) -> PodEnd | None:
     """How `pod` ended; None: it has not."""
-    state = _terminated(pod)
+    state = terminated_state(pod)
     if state is None and not is_over(pod):
         return None
     end = _end_of(pod, state or {})
@@ -76,7 +76,7 @@ def is_disrupted(pod: Object) -> bool:
 
 def was_terminated(pod: Object) -> bool:
     """Whether its container exited by SIGTERM, so that its Job creates a replacement."""
-    return (_terminated(pod) or {}).get("exitCode") == SIGTERM_CODE
+    return (terminated_state(pod) or {}).get("exitCode") == SIGTERM_CODE
 
 
 def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
@@ -93,26 +93,18 @@ def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
 
 def combine_ends(speaker: GangEnd, ends: Iterable[PodEnd]) -> GangEnd:
     """`speaker` with the seconds of all pods, and their highest generation and restarts."""
-    told = [each.end for each in ends]
+    pod_ends = [each.end for each in ends]
     ledger: dict[str, float] = {}
-    for end in told:
+    for end in pod_ends:
         for cause, seconds in end.ledger.items():
             ledger[cause] = ledger.get(cause, 0.0) + seconds
     return replace(
         speaker,
         ledger=ledger,
-        allocated_seconds=sum(end.allocated_seconds for end in told),
-        restarts=max([speaker.restarts, *(end.restarts for end in told)]),
-        generation=max([speaker.generation, *(end.generation for end in told)]),
+        allocated_seconds=sum(end.allocated_seconds for end in pod_ends),
+        restarts=max([speaker.restarts, *(end.restarts for end in pod_ends)]),
+        generation=max([speaker.generation, *(end.generation for end in pod_ends)]),
     )
-
-
-def _terminated(pod: Object) -> Object | None:
-    for status in (pod.get("status") or {}).get("containerStatuses") or ():
-        if status.get("name") == CONTAINER:
-            found: Object | None = (status.get("state") or {}).get("terminated")
-            return found
-    return None
 
 
 def _end_of(pod: Object, state: Object) -> GangEnd:

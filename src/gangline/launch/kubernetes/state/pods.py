@@ -3,7 +3,7 @@
 from typing import Any
 
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.objects.labels import GANG, collection_path
+from gangline.launch.kubernetes.objects.labels import CONTAINER, GANG, collection_path
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -53,5 +53,14 @@ def true_condition(value: Object, kind: str) -> Object | None:
     for each in (value.get("status") or {}).get("conditions") or ():
         if each.get("type") == kind and each.get("status") == "True":
             found: Object = each
+            return found
+    return None
+
+
+def terminated_state(pod: Object, name: str = CONTAINER, *, statuses: str = "containerStatuses") -> Object | None:
+    """`state.terminated` of container `name`; None: it has not ended."""
+    for each in (pod.get("status") or {}).get(statuses) or ():
+        if each.get("name") == name:
+            found: Object | None = (each.get("state") or {}).get("terminated")
             return found
     return None

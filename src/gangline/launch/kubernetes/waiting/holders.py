@@ -40,9 +40,9 @@ def holders(seen: Snapshot, resource: str) -> _Holders | None:
     held = [(amount, owner) for amount, owner in held if amount > 0]
     if not held:
         return None
-    told = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:_SHOWN]]
+    parts = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:_SHOWN]]
     rest = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
-    return _Holders(sentence=", ".join(told) + rest, first=held[0][1], until=ends[held[0][1]])
+    return _Holders(sentence=", ".join(parts) + rest, first=held[0][1], until=ends[held[0][1]])
 
 
 def _end(pod: Object, now: datetime) -> str:
@@ -60,14 +60,14 @@ def _end(pod: Object, now: datetime) -> str:
 
 def _seconds(spec: Object) -> float | None:
     """Time limit of the gang whose pods have this spec; None: no deadline."""
-    told = [
+    parts = [
         each.get("value")
         for container in spec.get("containers") or ()
         for each in container.get("env") or ()
         if container.get("name") == CONTAINER and each.get("name") == DEADLINE
     ]
     try:
-        own = float(str(told[0]))
+        own = float(str(parts[0]))
     except (IndexError, ValueError):
         return None
     return own + float(spec.get("terminationGracePeriodSeconds") or 0) + STARTING_SECONDS
