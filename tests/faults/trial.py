@@ -23,15 +23,15 @@ _PYTEST = (
 )  # fmt: skip
 _ALONE = """
 import signal, subprocess, sys
-from gangline.keeper.ipc.parent_watch import adopt_orphans
-from gangline.keeper.ranks.reaper import end_orphans
+from gangline.keeper.ipc.signals import adopt_orphans
+from gangline.keeper.ranks.rank_processes import kill_orphans
 
 adopt_orphans()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 try:
     code = subprocess.call(sys.argv[1:])
 finally:
-    end_orphans([])
+    kill_orphans([])
 sys.exit(code)
 """
 """Runs a command; nothing that it started is left then, whatever became of it."""

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from tests.faults.trial import with_python
 
-from gangline.keeper.ipc.parent_watch import adopt_orphans
-from gangline.keeper.ranks.reaper import end_orphans
+from gangline.keeper.ipc.signals import adopt_orphans
+from gangline.keeper.ranks.rank_processes import kill_orphans
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -49,5 +49,5 @@ def workers(tree: Path, folder: Path, count: int) -> Iterator[Workers]:
         yield Workers(pool, trees)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        end_orphans([])
+        kill_orphans([])
         pool.shutdown()

@@ -101,7 +101,7 @@ def test_pod_fetches_trains_speaks_and_leaves_its_last_word(pods):
     assert (end.exit_code, end.retry) == (0, "never"), pod.stderr()
     assert "cores" in pod.texts(None)[0], "the preflight is the first word"
     assert "locked memory" in pod.texts(None)[0]
-    assert pod.texts(None)[1] == f"fetching plan and code from {pods.store.url}", "why nothing trains yet"
+    assert pod.texts(None)[1] == f"downloading plan and code from {pods.store.url}", "why nothing trains yet"
     code = pod.root / "g" / "code"
     for rank in (0, 1):
         assert any(text == f"hello from {next(code.iterdir())}" for text in pod.texts(rank))

@@ -1,6 +1,6 @@
 """Ledger of a node: causes of all seconds of its ranks, from the ranks' own ledgers and the keeper's clock. Pure.
 
-A node has one slot per rank that it was made for; a rank occupies a slot while its generation lasts. Every instant of
+A node has one slot for each of its ranks; a rank occupies a slot while its generation lasts. Every instant of
 every slot has one cause, so the sum is slots x wall. A generation with more ranks than slots adds their time; one
 with fewer leaves slots idle. Causes are those of `spec.measured.LEDGER_CAUSES`.
 """
@@ -14,33 +14,33 @@ class ProcessSpan:
     """Life of one process of a rank in its slot, in seconds of the keeper's clock."""
 
     slot: int
-    """Its place on this node, from 0."""
+    """Local rank, from 0."""
     generation: int
     started: float
     ended: float
     booked: Mapping[str, float] = field(default_factory=dict)
-    """Its own last ledger, by cause."""
+    """Last ledger of the rank itself, by cause."""
     booked_at: float | None = None
-    """When that ledger was written; None: it kept none, as a plain program."""
+    """When that ledger was written; None: there is none, as for a plain program."""
     stalled: float = 0.0
-    """Silence at its end, where the watchdog ended it."""
+    """Silence before the watchdog ended it."""
     clean: bool = True
-    """It left by itself; else its last words were cut off."""
+    """It exited by itself; otherwise its last events may be missing."""
 
 
 def merge_ledgers(
     spans: Sequence[ProcessSpan], *, slots: int, start: float, end: float, gathered: float | None = None,
     last_generation: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Seconds by cause over the keeper's life from `start` to `end`; sums to slots x (end - start) and `beyond`.
+    """Seconds by cause from `start` to `end`; the sum is slots x (end - start) + `excess_seconds`.
 
     Args:
         spans: In any order; those of one slot do not overlap.
         slots: Of this node.
         start: As all times here, by the keeper's clock.
-        end: When nothing of it is left.
-        gathered: When the keepers of all nodes were there, before any span; None: this one is alone.
-        last_generation: Number of the gang's last one; None: this node had a part in it.
+        end: When all its processes are gone.
+        gathered: When the keepers of all nodes were connected, before any span; None: there is only one.
+        last_generation: Number of the gang's last one; None: this node took part in it.
     """
     total: dict[str, float] = {}
     for slot in range(slots):
@@ -63,7 +63,7 @@ def merge_ledgers(
 
 
 def excess_seconds(spans: Sequence[ProcessSpan], *, slots: int) -> float:
-    """Seconds held by ranks that had no slot of their own."""
+    """Seconds of ranks without a slot of their own."""
     return sum(span.ended - span.started for span in spans if span.slot >= slots)
 
 
@@ -73,7 +73,7 @@ def _book_span(total: dict[str, float], span: ProcessSpan, begins: str) -> None:
 
 
 def _share(span: ProcessSpan, begins: str) -> dict[str, float]:
-    """Split the span: before its own books (`begins`), its books, and what came after them."""
+    """Split the span: before its own ledger (`begins`), its ledger, and the time after it."""
     length = span.ended - span.started
     stalled = min(span.stalled, length)
     if span.booked_at is None:

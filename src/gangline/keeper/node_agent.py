@@ -1,4 +1,4 @@
-"""The node agent: runs helper processes and one generation of ranks after another, writes the result of the node.
+"""Node agent: runs the helper processes and the generations of ranks on one node, and writes the result of the node.
 
 The coordinator of the gang decides which generation is next and whether there is one.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from gangline.errors import GanglineError
-from gangline.keeper.coordination.connect import make_coordinator
+from gangline.keeper.coordination.factory import make_coordinator
 from gangline.keeper.coordination.protocol import Coordinator, GenerationStart
 from gangline.keeper.coordination.reports import LOG_LINES, NodeReport, report_of
 from gangline.keeper.coordination.restart_policy import RestartDecision
@@ -19,11 +19,17 @@ from gangline.keeper.coordination.world_size import GangShape
 from gangline.keeper.helper_processes import HelperProcesses
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.gang_inputs import secret_values
-from gangline.keeper.ipc.rejoin_message import RejoinMessage, is_live, remove_rejoin, write_rejoin
-from gangline.keeper.ipc.requests import EvictionRequest, ResizeRequestFile, read_eviction
+from gangline.keeper.ipc.requests import (
+    EvictionRequest,
+    RejoinMessage,
+    ResizeRequestFile,
+    is_live,
+    read_eviction,
+    remove_rejoin,
+    write_rejoin,
+)
 from gangline.keeper.ledger import ProcessSpan
-from gangline.keeper.logs.log_tail import last_meaningful_line
-from gangline.keeper.logs.rank_files import exit_reason, last_lines
+from gangline.keeper.logs.rank_files import exit_reason, last_lines, last_meaningful_line
 from gangline.keeper.node_result import gang_end, process_spans
 from gangline.keeper.node_status import NodeStatus
 from gangline.keeper.rank_environment import rank_starts
@@ -39,101 +45,101 @@ from gangline.spec.plan import Plan
 
 
 class Keeper:
-    """One node's part of a gang, from its start to its exit file."""
+    """Node agent of a gang, from its start to its exit file."""
 
     def __init__(self, environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str]) -> None:
         self._env, self._plan, self._environ = environment, plan, dict(environ)
-        self._start = time.monotonic()
+        self._began = time.monotonic()
         secrets = secret_values(self._environ)
-        self._outside = NodeStatus(environment, _possible_ranks(environment, plan), secrets=secrets)
+        self._status = NodeStatus(environment, _possible_ranks(environment, plan), secrets=secrets)
         seconds = environment.deadline_seconds
-        deadline = None if seconds is None else self._start + seconds
+        deadline = None if seconds is None else self._began + seconds
         self._stop = StopSignals(environment.home, deadline=deadline, deadline_seconds=seconds)
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._turn = GenerationStart(generation=0, port=0)
-        self._wish = ResizeRequestFile(environment.home)
+        self._current = GenerationStart(generation=0, port=0)
+        self._resize_file = ResizeRequestFile(environment.home)
         self._reason = ""
-        self._gathered: float | None = None
+        self._gathered_at: float | None = None
         self._outcome: GenerationResult | None = None
         self._spans: list[ProcessSpan] = []
         self._oom_kills = 0
         self._helpers = HelperProcesses(environment, plan, self._environ, keeper=self)
-        self._company: Coordinator | None = None
+        self._coordinator: Coordinator | None = None
 
     def run(self) -> GangEnd:
-        """Returns how the gang ended; it is on disk by then, and no process is left."""
-        self.changed("starting", {}, ())
+        """Run the gang; returns its end, which is on disk by then. No process of the gang is left."""
+        self.update_status("starting", {}, ())
         remove_rejoin(self._env.home)
         try:
             self._helpers.open()
-            self._company = make_coordinator(self._env, self, self._plan)
+            self._coordinator = make_coordinator(self._env, self, self._plan)
             self._helpers.warm_up()
-            verdict = self._generations(self._company)
+            decision = self._generations(self._coordinator)
         except GanglineError as error:
-            verdict = RestartDecision(restart=False, exit_code=error.exit_code, retry=error.retry, reason=str(error))
-        return self._finish(verdict)
+            decision = RestartDecision(restart=False, exit_code=error.exit_code, retry=error.retry, reason=str(error))
+        return self._finish(decision)
 
-    # -- what a generation asks of its host
+    # -- called by the generation
 
     def wait(self, seconds: float) -> None:
         poll = select.poll()
-        company = self._company.handles() if self._company else []
-        for handle in (self._woken, *self._helpers.handles(), *company, *self._outside.handles()):
+        coordinator = self._coordinator.handles() if self._coordinator else []
+        for handle in (self._woken, *self._helpers.handles(), *coordinator, *self._status.handles()):
             poll.register(handle, select.POLLIN)
         poll.poll(max(0.0, seconds) * 1000)
         with suppress(BlockingIOError):
             os.read(self._woken, 4096)
-        if self._company is not None:
-            self._company.pump()
-        self._outside.tidy()
+        if self._coordinator is not None:
+            self._coordinator.poll()
+        self._status.poll()
 
-    def order(self) -> StopRequest | None:
+    def stop_request(self) -> StopRequest | None:
         own = self.own_stop_request()
-        return self._company.order(own) if self._company else own
+        return self._coordinator.exchange_stop(own) if self._coordinator else own
 
-    def halt(self) -> Halt | None:
-        return self._company.halt() if self._company else None
+    def remote_halt(self) -> Halt | None:
+        return self._coordinator.remote_halt() if self._coordinator else None
 
     def replacements(self, dead: Sequence[RankExit], started: Mapping[int, float]) -> Replacements | None:
-        if not self._is_live() or self._company is None or self.order() is not None:
+        if not self._is_live() or self._coordinator is None or self.stop_request() is not None:
             return None
-        turn = self._company.replace(dead, oom_kills=self._killed_for_memory())
-        if turn is None:
+        start = self._coordinator.replace(dead, oom_kills=self._num_oom_kills())
+        if start is None:
             return None
-        starts = self._starts(turn)
+        starts = self._starts(start)
         self._spans += process_spans(
-            dead, started, generation=self._turn.generation, events=self._env.out / "ranks",
+            dead, started, generation=self._current.generation, events=self._env.out / "ranks",
             first=min(each.rank for each in starts),
         )  # fmt: skip
-        self._turn, self._reason = turn, turn.reason
-        write_rejoin(self._env.home, RejoinMessage(generation=turn.generation, port=turn.port))
+        self._current, self._reason = start, start.reason
+        write_rejoin(self._env.home, RejoinMessage(generation=start.generation, port=start.port))
         lost = {each.rank for each in dead}
-        return Replacements(generation=turn.generation, starts=tuple(each for each in starts if each.rank in lost))
+        return Replacements(generation=start.generation, starts=tuple(each for each in starts if each.rank in lost))
 
-    def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
-        if self._company is not None:
+    def report_failure(self, failed: RankExit | None, hang: Hang | None) -> None:
+        if self._coordinator is not None:
             secondary = failed is not None and failed.is_secondary
-            self._company.failing(secondary=secondary, hangs=hang is not None)
+            self._coordinator.report_failure(secondary=secondary, hangs=hang is not None)
 
     def own_pids(self) -> set[int]:
-        """Children that are no ranks."""
+        """Child processes that are not ranks."""
         return self._helpers.pids()
 
-    def changed(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None:
-        self._outside.status(state, turn=self._turn, ranks=ranks, joined=joined, reason=self._reason)
+    def update_status(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None:
+        self._status.update(state, start=self._current, ranks=ranks, joined=joined, reason=self._reason)
 
     def event(self, event: str, **values: object) -> None:
-        self._outside.event(event, **values)
+        self._status.event(event, **values)
 
-    # -- what its company asks of a keeper
+    # -- called by the coordinator
 
     def own_stop_request(self) -> StopRequest | None:
-        return self._stop.order(time.monotonic())
+        return self._stop.request(time.monotonic())
 
     def wanted_ranks(self) -> int | None:
-        return self._wish.ranks()
+        return self._resize_file.ranks()
 
     def eviction(self, generation: int) -> EvictionRequest | None:
         return read_eviction(self._env.home, generation)
@@ -141,33 +147,33 @@ class Keeper:
     def open_store(self) -> int:
         return self._helpers.open_store()
 
-    def waits(self, reason: str) -> None:
+    def set_waiting(self, reason: str) -> None:
         self._reason = reason
-        self.changed("starting", {}, ())
+        self.update_status("starting", {}, ())
 
-    # -- the course of a gang
+    # -- generations
 
-    def _generations(self, company: Coordinator) -> RestartDecision:
+    def _generations(self, coordinator: Coordinator) -> RestartDecision:
         last: NodeReport | None = None
         while True:
-            turn = company.next(last)
-            if isinstance(turn, RestartDecision):
-                return turn
-            self._turn, self._reason = turn, turn.reason
-            if self._gathered is None and self._env.num_nodes > 1:
-                self._gathered = time.monotonic()
-            last = self._run_generation(turn)
+            start = coordinator.next(last)
+            if isinstance(start, RestartDecision):
+                return start
+            self._current, self._reason = start, start.reason
+            if self._gathered_at is None and self._env.num_nodes > 1:
+                self._gathered_at = time.monotonic()
+            last = self._run_generation(start)
 
-    def _run_generation(self, turn: GenerationStart) -> NodeReport:
+    def _run_generation(self, start: GenerationStart) -> NodeReport:
         began = time.monotonic()
         if not self._helpers.can_start:
             self._helpers.warm_up()
-        shape = turn.shape or _whole(self._env)
-        self.event("generation_started", generation=turn.generation, world_size=shape.world_size, port=turn.port)
-        starts = self._starts(turn)
+        shape = start.shape or _full_shape(self._env)
+        self.event("generation_started", generation=start.generation, world_size=shape.world_size, port=start.port)
+        starts = self._starts(start)
         self._oom_kills = read_oom_kills() or 0
         generation = Generation(
-            number=turn.generation,
+            number=start.generation,
             starter=self._helpers.starter,
             host=self,
             heartbeats=self._env.home / "heartbeat",
@@ -177,78 +183,78 @@ class Keeper:
         )
         self._outcome = outcome = generation.run(starts)
         first = min((each.rank for each in starts), default=0)
-        number = self._turn.generation  # live replicas have gone through some
+        number = self._current.generation  # live replicas go through several
         self._spans += process_spans(
             outcome.exits, outcome.started, generation=number, events=self._env.out / "ranks", first=first,
             stalled=outcome.hang.silent_seconds if outcome.hang else 0.0,
         )  # fmt: skip
-        word, log = self._exit_reason_and_log(outcome)
-        killed = self._killed_for_memory()
-        return report_of(outcome, generation=number, began=began, oom_kills=killed, word=word, log=log)
+        reason, log = self._exit_reason_and_log(outcome)
+        oom_kills = self._num_oom_kills()
+        return report_of(outcome, generation=number, began=began, oom_kills=oom_kills, rank_reason=reason, log=log)
 
-    def _starts(self, turn: GenerationStart) -> list[RankStart]:
-        """Of all ranks that this node has in a generation."""
-        shape = turn.shape or _whole(self._env)
+    def _starts(self, start: GenerationStart) -> list[RankStart]:
+        """Starts of all ranks that this node has in a generation."""
+        shape = start.shape or _full_shape(self._env)
         return rank_starts(
             self._env,
             self._plan.at(shape.world_size),
             self._environ,
             shape=shape,
-            generation=turn.generation,
-            port=turn.port,
+            generation=start.generation,
+            port=start.port,
             fork=self._helpers.is_warm,
         )
 
     def _is_live(self) -> bool:
-        """Ranks of this gang stay when one is lost, and there is who starts it again."""
+        """Ranks of this gang stay when one is lost, and the starter can start that one again."""
         return is_live(self._plan) and self._helpers.can_start
 
-    def _killed_for_memory(self) -> int:
-        """Processes, since the generation began."""
+    def _num_oom_kills(self) -> int:
+        """Processes that were oom_kills for memory since the generation began."""
         return (read_oom_kills() or 0) - self._oom_kills
 
     def _exit_reason_and_log(self, outcome: GenerationResult) -> tuple[str, list[str]]:
-        """What the failed rank said that it ended of, where it could not its log, and the last lines of that."""
+        """Exit reason of the failed rank (the last line of its log if it gave none), and the last lines of its log."""
         culprit = outcome.failed or outcome.hang
         if culprit is None:
             return "", []
         log = self._env.home / "logs" / f"{culprit.rank}.log"
-        word = exit_reason(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._turn.generation)
+        reason = exit_reason(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._current.generation)
         secrets = secret_values(self._environ)
         lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
-        return conceal(word or last_meaningful_line(log), secrets), lines
+        return conceal(reason or last_meaningful_line(log), secrets), lines
 
-    # -- its end
+    # -- end of the gang
 
-    def _finish(self, verdict: RestartDecision) -> GangEnd:
-        self._reason = verdict.reason
-        self.changed("stopping", {}, ())
-        if self._company is not None:
-            self._company.close(verdict)
-        verdict = self._helpers.close(verdict)
-        self._outside.conceal()
-        self.event("ended", exit_code=verdict.exit_code)
+    def _finish(self, decision: RestartDecision) -> GangEnd:
+        self._reason = decision.reason
+        self.update_status("stopping", {}, ())
+        if self._coordinator is not None:
+            self._coordinator.close(decision)
+        decision = self._helpers.close(decision)
+        self._status.redact_logs()
+        self.event("ended", exit_code=decision.exit_code)
         end = gang_end(
-            verdict,
-            (self._company.outcome if self._company else None) or self._outcome,
+            decision,
+            (self._coordinator.outcome if self._coordinator else None) or self._outcome,
             environment=self._env,
-            generation=self._turn.generation,
-            restarts=self._turn.restarts,
+            generation=self._current.generation,
+            restarts=self._current.restarts,
             spans=self._spans,
-            wall=(self._start, time.monotonic()),
-            gathered=self._gathered,
+            wall=(self._began, time.monotonic()),
+            gathered=self._gathered_at,
         )
-        self.changed("ended", {}, ())
-        self._outside.end(end)
+        self.update_status("ended", {}, ())
+        self._status.end(end)
         return end
 
 
 def _possible_ranks(environment: KeeperEnvironment, plan: Plan) -> range:
-    """All that this node may have: a plan that keeps other sizes ready moves them about."""
+    """All ranks that this node may have: a plan with other sizes gives it different ones."""
     most = max((size.mesh.world_size for size in plan.sizes), default=0)
     return range(max(most, environment.world_size)) if plan.sizes else environment.ranks
 
 
-def _whole(environment: KeeperEnvironment) -> GangShape:
-    """What the gang was made for."""
+def _full_shape(environment: KeeperEnvironment) -> GangShape:
+    """All nodes of the gang, each with all its ranks."""
     return GangShape(world_size=environment.world_size, nodes=tuple(range(environment.num_nodes)))

@@ -1,4 +1,4 @@
-"""Result of a gang on one node: exit code, evidence, and where the seconds of its ranks went."""
+"""Result of a gang on one node: exit code, evidence, and the ledger of its ranks' seconds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,15 +8,14 @@ from gangline.keeper.coordination.restart_policy import RestartDecision
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ledger import ProcessSpan, excess_seconds, merge_ledgers
 from gangline.keeper.logs.journal import utc_now
-from gangline.keeper.logs.log_tail import final_exception
-from gangline.keeper.logs.rank_files import last_ledger
+from gangline.keeper.logs.rank_files import final_exception, last_ledger
 from gangline.keeper.ranks.generation_result import GenerationResult
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
 from gangline.spec.gang.status import GangEnd
 
 
 def gang_end(
-    verdict: RestartDecision,
+    decision: RestartDecision,
     outcome: GenerationResult | None,
     *,
     environment: KeeperEnvironment,
@@ -26,21 +25,29 @@ def gang_end(
     wall: tuple[float, float],
     gathered: float | None = None,
 ) -> GangEnd:
-    """All of it in one piece; `outcome` is the last generation's, `wall` the keeper's life by the monotonic clock.
+    """Exit file of the node.
 
-    `gathered`: when the keepers of all nodes were there; None: there is one only.
+    Args:
+        decision: How the gang ended.
+        outcome: Of the last generation.
+        environment: Of the keeper.
+        generation: Number of the last generation.
+        restarts: Of the gang.
+        spans: Lives of all processes of ranks.
+        wall: Start and end of the keeper, monotonic.
+        gathered: When the keepers of all nodes were connected; None: there is only one.
     """
     slots = environment.local_world_size
     return GangEnd(
-        exit_code=verdict.exit_code,
-        retry=verdict.retry,
-        reason=verdict.reason,
-        culprit=verdict.culprit,
+        exit_code=decision.exit_code,
+        retry=decision.retry,
+        reason=decision.reason,
+        culprit=decision.culprit,
         generation=generation,
         step=outcome.step if outcome else None,
         restarts=restarts,
         time=utc_now(),
-        evidence=_evidence(verdict, outcome, logs=environment.home / "logs"),
+        evidence=_evidence(decision, outcome, logs=environment.home / "logs"),
         ledger=merge_ledgers(
             spans, slots=slots, start=wall[0], end=wall[1], gathered=gathered, last_generation=generation
         ),
@@ -52,9 +59,9 @@ def process_spans(
     exits: Sequence[RankExit], started: Mapping[int, float], *, generation: int, events: Path, first: int,
     stalled: float = 0.0,
 ) -> list[ProcessSpan]:  # fmt: skip
-    """Lives of ranks that ended in a generation, each with its own last ledger from its file below `events`.
+    """Lives of ranks that ended in a generation, each with its last ledger from its file below `events`.
 
-    `first`: the lowest rank that this node has in it; `stalled`: seconds of silence before the watchdog ended it.
+    `first`: lowest rank of this node in it; `stalled`: seconds of silence before the watchdog ended it.
     """
     spans = []
     for each in exits:
@@ -73,16 +80,16 @@ def process_spans(
     return spans
 
 
-def _evidence(verdict: RestartDecision, outcome: GenerationResult | None, *, logs: Path) -> dict[str, Any]:
-    """What a person asks next; where all went well, a traceback that the log of a rank ends with nevertheless."""
+def _evidence(decision: RestartDecision, outcome: GenerationResult | None, *, logs: Path) -> dict[str, Any]:
+    """What explains the exit code; after success only a traceback at the end of a rank's log, if there is one."""
     if outcome is None:
         return {}
-    if verdict.exit_code == 0:
+    if decision.exit_code == 0:
         found = ((each.rank, final_exception(logs / f"{each.rank}.log")) for each in outcome.exits)
         return next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
     exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
     evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
-    if verdict.culprit is not None:
+    if decision.culprit is not None:
         evidence["log"] = list(outcome.log)
     if outcome.stacks:
         evidence["stacks"] = outcome.stacks

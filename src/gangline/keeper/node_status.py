@@ -1,4 +1,4 @@
-"""Status of a node as others see it: journal, output of the pod, readiness port, size of the logs."""
+"""Status of a node for the outside: journal, output of the pod, readiness port, size of the logs."""
 
 import os
 import socket
@@ -15,12 +15,14 @@ from gangline.spec.gang.status import GangEnd, GangState, KeeperStatus
 
 
 class ReadinessPort:
+    """TCP port that accepts connections while the node is ready."""
+
     def __init__(self, port: int | None) -> None:
-        """`port` None: nobody asks."""
+        """`port` None: there is no such port."""
         self._port = port
         self._listener: socket.socket | None = None
         self.problem = ""
-        """Why it cannot be listened on; the training goes on without."""
+        """Why the port cannot be opened; the training continues without it."""
 
     def set(self, ready: bool) -> None:
         if ready and self._listener is None and self._port is not None:
@@ -29,8 +31,8 @@ class ReadinessPort:
             self._listener.close()
             self._listener = None
 
-    def pump(self) -> None:
-        """Take and drop who asked, so that no queue fills; never waits."""
+    def poll(self) -> None:
+        """Accept and close connections, so that the queue does not fill; never waits."""
         while self._listener is not None:
             try:
                 connection, _ = self._listener.accept()
@@ -51,32 +53,34 @@ class ReadinessPort:
         self._listener.setblocking(False)
 
 
-LOGS_SECONDS = 0.5
-"""Between looks at how long logs are."""
+ROTATE_SECONDS = 0.5
+"""Interval of checks for log rotation."""
 DRAIN_SECONDS = 5.0
-"""For the last words of a pod."""
+"""Time to write the remaining output of a pod."""
 
 
 class NodeStatus:
+    """Reports what a node does, wherever it is read."""
+
     def __init__(self, environment: KeeperEnvironment, ranks: Sequence[int], *, secrets: Sequence[str]) -> None:
-        """`ranks`: all that this node may ever have; `secrets`: what no log is to show."""
+        """`ranks`: all that this node may have; `secrets`: values to remove from logs."""
         env, self._secrets = environment, secrets
         self._env = env
-        speaks = env.termination_log is not None
-        self._speaker = PodLog(env.node_rank, ranks, home=env.home, secrets=secrets) if speaks else None
-        self._journal = Journal(env.home, env.node_rank, speaker=self._speaker)
+        is_pod = env.termination_log is not None
+        self._pod_log = PodLog(env.node_rank, ranks, home=env.home, secrets=secrets) if is_pod else None
+        self._journal = Journal(env.home, env.node_rank, pod_log=self._pod_log)
         self._readiness = ReadinessPort(env.ready_port)
         self._logs = [env.home / "logs" / f"{rank}.log" for rank in ranks]
-        self._logs_seen = 0.0
+        self._logs_checked = 0.0
 
     def event(self, event: str, **values: object) -> None:
         self._journal.event(event, **values)
 
-    def status(
-        self, state: GangState, *, turn: GenerationStart, ranks: Mapping[int, int], joined: Sequence[int], reason: str
+    def update(
+        self, state: GangState, *, start: GenerationStart, ranks: Mapping[int, int], joined: Sequence[int], reason: str
     ) -> None:
-        """Tell it where it changed; the node is ready while all its ranks have joined."""
-        shape = turn.shape
+        """Write the status if it changed; the node is ready while all its ranks have joined."""
+        shape = start.shape
         own = self._env.local_world_size if shape is None else len(shape.ranks(self._env.node_rank))
         self._readiness.set(state == "running" and len(joined) == own)
         self._journal.status(
@@ -85,8 +89,8 @@ class NodeStatus:
                 pid=os.getpid(),
                 start_time=start_time(os.getpid()) or 0,
                 state=state,
-                generation=turn.generation,
-                restarts=turn.restarts,
+                generation=start.generation,
+                restarts=start.restarts,
                 ranks={str(rank): pid for rank, pid in ranks.items()},
                 joined=tuple(joined),
                 world_size=0 if shape is None else shape.world_size,
@@ -95,25 +99,25 @@ class NodeStatus:
         )
 
     def handles(self) -> list[int]:
-        """File descriptors that become readable when `tidy` has something to do."""
+        """File descriptors that become readable when `poll` has something to do."""
         return self._readiness.handles()
 
-    def tidy(self) -> None:
-        """What has to be done again and again, whatever happens else; never waits."""
-        self._readiness.pump()
-        if self._speaker is not None:
-            self._speaker.pump()
-        if time.monotonic() - self._logs_seen >= LOGS_SECONDS:
-            self._logs_seen = time.monotonic()
+    def poll(self) -> None:
+        """Serve the readiness port, write output of the pod, rotate logs; never waits."""
+        self._readiness.poll()
+        if self._pod_log is not None:
+            self._pod_log.poll()
+        if time.monotonic() - self._logs_checked >= ROTATE_SECONDS:
+            self._logs_checked = time.monotonic()
             log_files.rotate(self._logs)
 
-    def conceal(self) -> None:
-        """Take secrets out of the logs; once all ranks have ended."""
-        log_files.conceal_secrets(self._logs, [each.encode() for each in self._secrets])
+    def redact_logs(self) -> None:
+        """Remove secrets from the logs, after all ranks have ended."""
+        log_files.redact(self._logs, [each.encode() for each in self._secrets])
 
     def end(self, end: GangEnd) -> None:
-        """The last word, wherever somebody looks for it; durable when it returns."""
-        if self._speaker is not None:
-            self._speaker.drain(DRAIN_SECONDS)
+        """Write the exit file and the termination message; durable when it returns."""
+        if self._pod_log is not None:
+            self._pod_log.drain(DRAIN_SECONDS)
         write_termination_message(end, self._env.termination_log)
         self._journal.end(end)

@@ -1,4 +1,4 @@
-"""Entry of a pod (`python -m gangline.keeper.pod`): fetches plan and code from the store, then runs the keeper.
+"""Entry of a pod (`python -m gangline.keeper.pod`): downloads plan and code from the store, then runs the keeper.
 
 The process stays pid 1: it forwards SIGTERM, reaps orphans and writes the termination message. An error before the
 keeper starts ends the pod as the keeper would: exit code, termination message, a line on stderr.
@@ -21,7 +21,7 @@ from gangline.keeper.logs.rank_files import last_lines
 from gangline.spec.gang.pod_output import keeper_line
 from gangline.units import format_bytes
 
-_SHM = "/dev/shm"  # noqa: S108  # its size is what is asked for, nothing is put there
+_SHM = "/dev/shm"  # noqa: S108  # only its size is read
 
 
 def preflight() -> str:
@@ -30,13 +30,13 @@ def preflight() -> str:
 
 
 def _locked() -> str:
-    """RDMA wants it unlimited; gloo and NCCL over TCP do not care."""
+    """RDMA needs it unlimited; gloo and NCCL over TCP do not."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return f"locked memory {'unlimited' if soft == resource.RLIM_INFINITY else format_bytes(soft)}"
 
 
 def _shm() -> str:
-    """Loaders with workers and NCCL live in it."""
+    """Data loaders with workers and NCCL need it."""
     try:
         found = os.statvfs(_SHM)
     except OSError as error:
@@ -59,14 +59,14 @@ class _AskedToStop(GanglineError):
 
 
 def main() -> int:
-    """Exit code of the gang."""
+    """Run the pod; returns the exit code of the gang."""
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, _stop)  # until the keeper has its own
+        signal.signal(each, _stop)  # until the keeper installs its handlers
     try:
         environment = KeeperEnvironment.read(os.environ)
-        _say(environment, preflight())
-        _say(environment, f"fetching plan and code from {environment.store}")
-        _fetch(environment)
+        _print(environment, preflight())
+        _print(environment, f"downloading plan and code from {environment.store}")
+        _download(environment)
         os.environ.update(
             GANGLINE_PLAN=str(plan_path(environment)),
             GANGLINE_CODE=str(code_path(environment)),
@@ -76,13 +76,13 @@ def main() -> int:
     return keeper.main()
 
 
-def _say(environment: KeeperEnvironment, text: str) -> None:
-    """Before there is a keeper, a pod has no other voice."""
-    print(keeper_line(environment.node_rank, text), flush=True)  # noqa: T201  # stdout is what pods are read by
+def _print(environment: KeeperEnvironment, text: str) -> None:
+    """Write a line of output before the keeper starts."""
+    print(keeper_line(environment.node_rank, text), flush=True)  # noqa: T201  # output of the pod
 
 
-def _fetch(environment: KeeperEnvironment) -> None:
-    """In a process of its own. Raises what that one said."""
+def _download(environment: KeeperEnvironment) -> None:
+    """Run the downloader; raises the error that it reports."""
     for name in ("logs", "heartbeat", "out/ranks"):
         (environment.home / name).mkdir(parents=True, exist_ok=True)
     log = environment.home / "logs" / "fetch.log"
@@ -97,12 +97,12 @@ def _fetch(environment: KeeperEnvironment) -> None:
         process.kill()
         process.wait()
     if code:
-        words = " ".join(last_lines(log, 1)) or f"fetching plan and code ended with code {code}"
-        raise error_for(code if code > 0 else 128 - code)(words)
+        text = " ".join(last_lines(log, 1)) or f"downloading plan and code ended with exit code {code}"
+        raise error_for(code if code > 0 else 128 - code)(text)
 
 
 def _stop(*_: object) -> NoReturn:
-    raise _AskedToStop("asked to stop by SIGTERM, before plan and code were here")
+    raise _AskedToStop("asked to stop by SIGTERM, before plan and code were downloaded")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from gangline.storage.folder.durable_files import replace_file
 
 JAX_PORT, FIRST_TF_PORT = 29_599, 29_600
 _LOWEST, _PORTS, _A_GANG = 10_000, 20_000, 80
-"""Ports of this machine that gangs of at most 79 ranks get by eighties."""
+"""First port, number of ports, and ports per gang: a gang of up to 79 ranks gets 80 ports of this machine."""
 _FIRST_POD = re.compile(r"-0(?=\.|$)")
 
 
@@ -67,13 +67,13 @@ def rank_starts(
     """One start for each rank that this node has in a generation of `shape`.
 
     Args:
-        environment: The keeper's, read.
-        plan: For as many ranks as `shape` has.
-        environ: The keeper's, as it stands.
+        environment: Of the keeper, parsed.
+        plan: Has as many ranks as `shape`.
+        environ: Of the keeper process.
         shape: This node takes part in it.
         generation: Its number.
         port: Of the rendezvous store.
-        fork: The warm parent needs no program.
+        fork: The warm parent forks the ranks, so they need no command.
     """
     shared = (
         shared_environ(environment.of_ranks(environ))
@@ -104,11 +104,11 @@ def _of_generation(environment: KeeperEnvironment, plan: Plan, *, shape: GangSha
         "GANGLINE_GENERATION": str(generation),
         "GANGLINE_OUT": str(environment.out),
         "MASTER_PORT": str(port),
-    } | ({} if plan.jobs else {"GANGLINE_SEED": str(plan.seed)})  # jobs have a seed each
+    } | ({} if plan.jobs else {"GANGLINE_SEED": str(plan.seed)})  # each job has its own seed
 
 
 def _of_code(environment: KeeperEnvironment, plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """The code of the commit comes first, whatever else is installed."""
+    """Variables that put the code of the commit before all installed packages."""
     start = environment.code / plan.program.folder
     folders = code_folders(start, plan.program.path)
     return {
@@ -126,7 +126,7 @@ def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: GangShape, ra
         "LOCAL_RANK": str(local_rank),
         "GANGLINE_HEARTBEAT": str(environment.home / "heartbeat" / str(rank)),
     }
-    if local_rank == 0:  # the others run the same code in the same environment
+    if local_rank == 0:  # the other ranks run the same code
         own["GANGLINE_RAN"] = str(environment.out / "ranks" / f"ran-{rank}.jsonl")
     if plan.program.command and plan.program.distributed:
         own |= framework_environ(
@@ -137,13 +137,13 @@ def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: GangShape, ra
 
 
 def hide_torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with names of ours for torchrun's, which some programs take for an order to look for other ranks."""
+    """`environ` with torchrun's variables under hidden names: programs that find them would wait for other ranks."""
     hidden = {OWN_NAME + name: environ[name] for name in TORCHRUN if name in environ}
     return {name: value for name, value in environ.items() if name not in TORCHRUN} | hidden
 
 
 def _plan_file(environment: KeeperEnvironment, plan: Plan) -> Path:
-    """Where ranks read `plan`: the gang's own file, or one beside it for another world size."""
+    """File of `plan` for the ranks: the gang's own, or another one for another world size."""
     if plan.world_size == environment.world_size:
         return environment.plan
     path = environment.home / f"plan-{plan.world_size}.json"
@@ -152,9 +152,9 @@ def _plan_file(environment: KeeperEnvironment, plan: Plan) -> Path:
 
 
 def shared_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """What every rank needs, the warm parent from its start: torch and numpy read some of it at import."""
+    """Variables of every rank and of the warm parent: torch and numpy read some of them at import."""
     defaults = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    inherited = {name: value for name, value in environ.items() if name != "PYTHONSAFEPATH"}  # the keeper's own
+    inherited = {name: value for name, value in environ.items() if name != "PYTHONSAFEPATH"}  # for the keeper only
     return (
         defaults
         | inherited
@@ -162,13 +162,13 @@ def shared_environ(environ: Mapping[str, str]) -> dict[str, str]:
             "PYTHONHASHSEED": "0",
             "TORCH_FR_BUFFER_SIZE": "2000",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// programs: the store is there, rank 0 opens none
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// programs use the keeper's store, rank 0 opens none
         }
     )
 
 
 def collectives_environ(plan: Plan) -> dict[str, str]:
-    """What NCCL reads of the plan; nothing where it decides itself, or is not there."""
+    """Variables of NCCL from the plan; none if it chooses itself or is not used."""
     if plan.device != "cuda" or plan.collectives == "auto":
         return {}
     return {"NCCL_ALGO": plan.collectives.capitalize()}
@@ -178,5 +178,5 @@ def _argv(plan: Plan, python: str) -> tuple[str, ...]:
     command = plan.program.command
     if not command:
         return (python, *TASK_MODULE)
-    words = tuple(word.replace("{seed}", str(plan.seed)) for word in command)
-    return (python, *words[1:]) if words[0] in ("python", "python3") else words
+    argv = tuple(word.replace("{seed}", str(plan.seed)) for word in command)
+    return (python, *argv[1:]) if argv[0] in ("python", "python3") else argv

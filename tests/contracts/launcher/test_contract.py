@@ -167,7 +167,7 @@ def test_gang_past_its_deadline_is_stopped(stand):
     stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0))
     end = end_of(stand)
     assert end.exit_code == 30
-    assert "time of 1 s is over" in end.reason
+    assert "deadline of 1 s exceeded" in end.reason
 
 
 def test_sweep_deletes_ended_and_orphaned_runs_only(stand):

@@ -50,4 +50,4 @@ def test_oom_kill_is_classed_and_not_repeated(stand, end_of, memory_group, numbe
     (stand.root / "run-1" / "code" / "go").touch()
     end, _ = end_of()
     assert (end.exit_code, end.retry, end.restarts) == (32, "changed", 0), end
-    assert "for want of memory" in end.reason
+    assert "killed: out of memory" in end.reason

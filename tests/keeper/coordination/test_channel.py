@@ -1,4 +1,4 @@
-"""Who may speak on the control port, and what becomes of those who may not."""
+"""Control port and channel: authentication of followers, rejection of others."""
 
 import json
 import socket
@@ -15,14 +15,14 @@ from tests.keeper.coordination.nodes import KEY, free_port, poll
 from gangline.errors import CapacityError
 from gangline.keeper.coordination import channel as wire
 from gangline.keeper.coordination.channel import Channel, ChannelClosed
-from gangline.keeper.coordination.listener import MAX_VISITORS, VISIT_SECONDS, ControlListener, connect_to_leader
+from gangline.keeper.coordination.listener import HANDSHAKE_SECONDS, MAX_PENDING, ControlListener, connect_to_leader
 
 
 @pytest.fixture
-def door():
-    door = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=3, key=lambda: KEY)
-    yield door
-    door.close()
+def listener():
+    listener = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=3, key=lambda: KEY)
+    yield listener
+    listener.close()
 
 
 @pytest.fixture
@@ -35,32 +35,32 @@ def line():
     follower.close()
 
 
-def address(door):
-    return door._listener.getsockname()
+def address(listener):
+    return listener._listener.getsockname()
 
 
-def knock(door, *, node=1, gang="g", key=KEY):
-    """A follower's call while the door is pumped: the leader's channel and the follower's."""
-    found, trouble = [], []
+def connect(listener, *, node=1, gang="g", key=KEY):
+    """A follower's call while the listener is polled: the leader's channel and the follower's."""
+    found, errors = [], []
 
     def follow():
         try:
-            found.append(connect_to_leader(address(door), gang=gang, node=node, key=key, seconds=10))
+            found.append(connect_to_leader(address(listener), gang=gang, node=node, key=key, seconds=10))
         except ChannelClosed as error:
-            trouble.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=follow)
     thread.start()
-    come = []
-    while thread.is_alive() or (found and not come):
-        come += door.pump()
+    accepted = []
+    while thread.is_alive() or (found and not accepted):
+        accepted += listener.poll()
         time.sleep(0.005)
     thread.join()
-    return come, found, trouble
+    return accepted, found, errors
 
 
-def test_who_knows_the_key_comes_in_under_its_node_and_both_can_speak(door):
-    [(node, leader)], [follower], _ = knock(door, node=2)
+def test_who_knows_the_key_comes_in_under_its_node_and_both_can_speak(listener):
+    [(node, leader)], [follower], _ = connect(listener, node=2)
     follower.send({"here": True})
     leader.send({"start": [1, "ü"]})
     poll(lambda: leader.receive() == [{"here": True}])
@@ -71,10 +71,10 @@ def test_who_knows_the_key_comes_in_under_its_node_and_both_can_speak(door):
 
 
 @pytest.mark.parametrize("wrong", [{"key": b"other" * 8}, {"gang": "h"}, {"node": 3}, {"node": 0}, {"node": -1}])
-def test_wrong_key_gang_or_node_is_sent_away(door, wrong):
-    come, found, [trouble] = knock(door, **wrong)
-    assert (come, found, door.strangers) == ([], [], 1)
-    assert "have both the same key?" in str(trouble)
+def test_wrong_key_gang_or_node_is_sent_away(listener, wrong):
+    accepted, found, [error] = connect(listener, **wrong)
+    assert (accepted, found, listener.num_rejected) == ([], [], 1)
+    assert "do both have the same key?" in str(error)
 
 
 def test_stranger_at_the_leaders_address_learns_nothing_and_is_not_obeyed():
@@ -102,53 +102,53 @@ def test_stranger_at_the_leaders_address_learns_nothing_and_is_not_obeyed():
     [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 200 + b"\n", b"[1]\n", b"{}\n", b'{"node": true, "nonce": 1}\n',
      b'{"node": 1, "nonce": "n", "proof": "\xc3\xa9"}\n', b"[" * 1000 + b"\n", b"x" * 5000],
 )  # fmt: skip
-def test_garbage_is_sent_away_and_costs_a_kilobyte(door, words):
-    with socket.create_connection(address(door)) as stranger:
+def test_garbage_is_sent_away_and_costs_a_kilobyte(listener, words):
+    with socket.create_connection(address(listener)) as stranger:
         stranger.sendall(words)
-        poll(lambda: door.pump() == [] and door.strangers)
-        assert door.handles() == [door._listener.fileno()]
-    assert comes_in(door), "others do as before"
+        poll(lambda: listener.poll() == [] and listener.num_rejected)
+        assert listener.handles() == [listener._listener.fileno()]
+    assert comes_in(listener), "others do as before"
 
 
-def test_endless_line_is_cut_off_after_a_kilobyte(door):
-    with socket.create_connection(address(door)) as stranger:
+def test_endless_line_is_cut_off_after_a_kilobyte(listener):
+    with socket.create_connection(address(listener)) as stranger:
         stranger.settimeout(0.05)
-        sent = pour(stranger, door)
+        sent = pour(stranger, listener)
     assert sent < 64 << 20, "what the kernel buffers, no gigabyte"
 
 
-def test_silent_crowd_is_held_outside_and_does_not_keep_others_out_for_long(door, monkeypatch):
+def test_silent_crowd_is_held_outside_and_does_not_keep_others_out_for_long(listener, monkeypatch):
     monkeypatch.setattr("gangline.keeper.coordination.listener.CROWDED_SECONDS", 0.05)
-    crowd = [socket.create_connection(address(door)) for _ in range(MAX_VISITORS + 5)]
-    door.pump()
-    assert len(door.handles()) == MAX_VISITORS, "nobody is woken by those outside"
-    assert comes_in(door), "one that knows the key still does"
-    now = time.monotonic() + VISIT_SECONDS + 1
+    crowd = [socket.create_connection(address(listener)) for _ in range(MAX_PENDING + 5)]
+    listener.poll()
+    assert len(listener.handles()) == MAX_PENDING, "connections that are not accepted yet wake nothing"
+    assert comes_in(listener), "one that knows the key still does"
+    now = time.monotonic() + HANDSHAKE_SECONDS + 1
     monkeypatch.setattr("gangline.keeper.coordination.listener.time.monotonic", lambda: now)
-    door.pump()
-    assert len(door.handles()) == 1
+    listener.poll()
+    assert len(listener.handles()) == 1
     for each in crowd:
         each.close()
 
 
 def test_crowd_of_followers_that_come_together_comes_in_whole(monkeypatch):
-    monkeypatch.setattr("gangline.keeper.coordination.listener.MAX_VISITORS", 4)
-    door = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=41, key=lambda: KEY)
-    follow = partial(connect_to_leader, address(door), gang="g", key=KEY, seconds=30)
+    monkeypatch.setattr("gangline.keeper.coordination.listener.MAX_PENDING", 4)
+    listener = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=41, key=lambda: KEY)
+    follow = partial(connect_to_leader, address(listener), gang="g", key=KEY, seconds=30)
     with ThreadPoolExecutor(40) as pool:
         calls = [pool.submit(follow, node=node) for node in range(1, 41)]
-        come = []
-        poll(lambda: come.extend(door.pump()) or len(come) == 40)
-    assert sorted(node for node, _ in come) == list(range(1, 41))
-    assert door.strangers == 0
-    for each in (*(channel for _, channel in come), *(each.result() for each in calls)):
+        accepted = []
+        poll(lambda: accepted.extend(listener.poll()) or len(accepted) == 40)
+    assert sorted(node for node, _ in accepted) == list(range(1, 41))
+    assert listener.num_rejected == 0
+    for each in (*(channel for _, channel in accepted), *(each.result() for each in calls)):
         each.close()
-    door.close()
+    listener.close()
 
 
-def test_port_in_use_is_said_so(door):
+def test_port_in_use_is_said_so(listener):
     with pytest.raises(CapacityError, match="GANGLINE_CONTROL_PORT"):
-        ControlListener("127.0.0.1", address(door)[1], gang="g", num_nodes=2, key=lambda: KEY)
+        ControlListener("127.0.0.1", address(listener)[1], gang="g", num_nodes=2, key=lambda: KEY)
 
 
 def test_nobody_there_is_said_so():
@@ -203,17 +203,17 @@ def test_long_line_of_a_peer_ends_the_channel(line):
     sender.join()
 
 
-def comes_in(door):
-    [(_, leader)], [follower], _ = knock(door)
+def comes_in(listener):
+    [(_, leader)], [follower], _ = connect(listener)
     leader.close()
     follower.close()
     return True
 
 
-def pour(stranger, door):
-    """Send a gigabyte while the door is pumped; how much went out before it was cut off."""
+def pour(stranger, listener):
+    """Send a gigabyte while the listener is polled; how much went out before it was cut off."""
     for sent in range(1 << 10):
-        door.pump()
+        listener.poll()
         try:
             stranger.send(b"x" * (1 << 20))
         except TimeoutError:

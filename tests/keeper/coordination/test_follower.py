@@ -1,4 +1,4 @@
-"""A follower that looks for its leader, against a door in this process."""
+"""Follower that connects to its leader, against a listener in this process."""
 
 import socket
 import threading
@@ -22,12 +22,12 @@ class Host:
 
     def wait(self, seconds):
         threading.Event().wait(min(seconds, 0.02))
-        self.follower.pump()
+        self.follower.poll()
 
     def own_stop_request(self):
         return None
 
-    def waits(self, reason):
+    def set_waiting(self, reason):
         self.reasons.append(reason)
 
     def event(self, event, **values):
@@ -36,23 +36,23 @@ class Host:
 
 @pytest.fixture
 def leader():
-    """A door that lets one follower in and tells it to start."""
-    door = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=2, key=lambda: KEY)
+    """Listener that accepts one follower and tells it to start."""
+    listener = ControlListener("127.0.0.1", free_port(), gang="g", num_nodes=2, key=lambda: KEY)
     over = threading.Event()
     channels = []
 
     def serve():
         while not over.wait(0.01):
-            for _, channel in door.pump():
+            for _, channel in listener.poll():
                 channels.append(channel)
                 channel.send({"start": asdict(GenerationStart(generation=4, port=99)), "spent": 1})
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield door._listener.getsockname()[1]
+    yield listener._listener.getsockname()[1]
     over.set()
     thread.join()
-    door.close()
+    listener.close()
     for each in channels:
         each.close()
 
@@ -79,4 +79,4 @@ def test_name_that_appears_late_is_looked_up_until_it_is_there(leader, monkeypat
     assert host.follower.next(None) == GenerationStart(generation=4, port=99)
     assert asked == ["gang-0.gang"] * 5
     assert any("Name or service not known" in reason for reason in host.reasons)
-    host.follower._link.close()
+    host.follower._channel.close()

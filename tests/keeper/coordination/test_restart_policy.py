@@ -17,13 +17,13 @@ def died(code, *, rank=1, number=None):
     return RankExit(rank=rank, code=code, signal=number, mono=1.0)
 
 
-def outcome(failed=None, *, exits=(), hang=None, order=None, progressed=True):
+def outcome(failed=None, *, exits=(), hang=None, stop=None, progressed=True):
     return GenerationResult(
         exits=tuple(exits) or ((failed,) if failed else ()),
         failed=failed,
         hang=hang,
         stacks={},
-        order=order,
+        stop=stop,
         started={},
         step=7,
         progressed=progressed,
@@ -64,7 +64,7 @@ def test_only_classes_that_a_repeat_helps_are_repeated(code):
 
 def test_verdict_repeats_what_the_failed_rank_said():
     verdict = decide_restart(
-        outcome(died(31)), RestartBudget(3), oom_kills=0, now=1.0, word="NonFiniteError: step 4: loss nan"
+        outcome(died(31)), RestartBudget(3), oom_kills=0, now=1.0, rank_reason="NonFiniteError: step 4: loss nan"
     )
     assert verdict.reason == "rank 1 ended with code 31: NonFiniteError: step 4: loss nan; see logs/1.log"
     assert judged(outcome(died(31))).reason == "rank 1 ended with code 31; see logs/1.log"
@@ -96,8 +96,8 @@ def test_keeper_that_nobody_asked_never_leaves_with_the_code_of_those_that_were(
 )
 def test_stop_is_free_when_all_saved(codes, code, retry):
     exits = [died(each, rank=rank, number=9 if each == 137 else None) for rank, each in enumerate(codes)]
-    order = StopRequest(exit_code=128 + signal.SIGTERM, reason="asked to stop by SIGTERM", save=True)
-    verdict = judged(outcome(exits=exits, order=order))
+    stop = StopRequest(exit_code=128 + signal.SIGTERM, reason="asked to stop by SIGTERM", save=True)
+    verdict = judged(outcome(exits=exits, stop=stop))
     assert (verdict.restart, verdict.exit_code, verdict.retry) == (False, code, retry)
 
 

@@ -26,6 +26,6 @@ def test_secrets_are_overwritten_in_logs_where_they_stand(tmp_path):
     log = tmp_path / "0.log"
     log_files.rotated_path(log).write_text("before secret\n")
     log.write_text("secret-and-more, secretsecret\nlast\n")
-    log_files.conceal_secrets([log, tmp_path / "none.log"], [b"secret-and-more", b"secret"])
+    log_files.redact([log, tmp_path / "none.log"], [b"secret-and-more", b"secret"])
     assert log_files.rotated_path(log).read_text() == "before ***   \n"
     assert log.read_text() == "***            , ***   ***   \nlast\n"

@@ -58,7 +58,7 @@ def speak(speaker, listener, condition):
     """Pump until `condition` of what was said."""
 
     def spoken():
-        speaker.pump()
+        speaker.poll()
         return condition(listener.said())
 
     poll(spoken)
@@ -126,7 +126,7 @@ def test_who_reads_slowly_holds_nobody_up_and_misses_no_event(listener):
         listener.event(2, event="saved", rank=2, step=number)
     start = time.monotonic()
     for _ in range(20):
-        speaker.pump()
+        speaker.poll()
     assert time.monotonic() - start < 30, "nobody reads, and it went on"
     speak(speaker, listener, lambda said: [each.event["step"] for each in said] == list(range(20_000)))
 
@@ -136,7 +136,7 @@ def test_status_and_words_of_the_keeper_are_its_own(listener):
     status = KeeperStatus(node_rank=1, pid=7, start_time=8, state="running", joined=(2, 3))
     speaker.status(status)
     speaker.event({"event": "restart", "reason": "so"})
-    speaker.word("hello")
+    speaker.note("hello")
     speaker.drain(1.0)
     said = listener.said()
     assert said[0].status == status

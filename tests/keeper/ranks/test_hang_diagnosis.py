@@ -49,13 +49,13 @@ def test_rank_that_waits_for_another_is_not_the_culprit():
 def test_ranks_that_do_different_things_are_told():
     records = {0: dump(entry(3, done=False)), 1: dump(entry(3, name="all_gather", done=False))}
     assert (
-        lagging_rank(records) == "rank 0 entered all_reduce 3 where rank 1 entered all_gather: they do different things"
+        lagging_rank(records) == "rank 0 entered all_reduce 3 where rank 1 entered all_gather: the collectives differ"
     )
 
 
 def test_who_waits_for_a_message_is_told_from_who_waits_for_nobody():
     records = {0: dump(entry(4, name="recv 0<-1", pair=True, done=False)), 1: dump(entry(9, name="send", pair=True))}
-    assert lagging_rank(records) == "rank 0 waits for others, rank 1 waits for nobody"
+    assert lagging_rank(records) == "rank 0 waits in a collective, rank 1 is in none"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def gather(store, code, globs=("out/**",), **asked):
     key = put_blob(store, code_layer.pack(files))
     wanted = {"globs": globs, "code": key, "most_files": 10, "most_bytes": 1000} | asked
     return Collector(
-        store=store, asked=OutputsRequest(**wanted), folder=code, prefix=PREFIX, gang="g", began=time.time() - 30
+        store=store, request=OutputsRequest(**wanted), folder=code, prefix=PREFIX, gang="g", began=time.time() - 30
     ).collect()  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_equal_content_is_stored_once(store, code, monkeypatch):
 
 def test_a_store_that_stays_away_is_an_error_and_no_list(store, code, monkeypatch):
     (code / "out/model.pt").write_bytes(b"weights")
-    monkeypatch.setattr(collector, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(collector, "RETRY_SECONDS", 0.0)
 
     def away(*_):
         raise StorageError("away")

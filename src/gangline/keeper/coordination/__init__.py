@@ -2,5 +2,5 @@
 
 The keeper of node 0 leads. `channel` carries messages that only holders of the gang's key can write, `listener`
 accepts followers, `reports` describes how a generation ended on a node and joins the reports of all nodes. A keeper
-has one `Coordinator`: `SingleNode`, `Leader` or `Follower`. Standard library only.
+has one `Coordinator`, chosen in `factory`: `SingleNode`, `Leader` or `Follower`. Standard library only.
 """

@@ -1,6 +1,6 @@
 """Authenticated messages between two keepers over TCP: one JSON object per line, each with a MAC of the gang's key.
 
-Both ends first prove the key, each over a nonce of the other, and derive the key of the connection from both nonces.
+Both sides first prove the key, each over a nonce of the other, and derive the key of the connection from both nonces.
 The MAC covers direction and number of a line, so no line can be forged, repeated, left out or reflected. Lines are
 authenticated, not encrypted.
 
@@ -17,15 +17,15 @@ import socket
 from typing import Any
 
 GREETING_BYTES = 1024
-"""Of a line before the other end has proved anything."""
+"""Longest line before the other side has proved the key."""
 MESSAGE_BYTES = 1 << 20
 SEND_SECONDS = 5.0
-"""A peer that takes nothing for so long is gone."""
+"""A peer that accepts nothing for so long counts as lost."""
 _SEAL_DIGITS = 32
 
 
 class ChannelClosed(Exception):
-    """The other end is away, or speaks what no keeper of this gang would."""
+    """The other side is gone, or sent what no keeper of this gang sends."""
 
 
 def new_nonce() -> str:
@@ -33,9 +33,9 @@ def new_nonce() -> str:
 
 
 def proof(key: bytes, role: str, *, gang: str, node: int, nonces: tuple[str, str]) -> str:
-    """What shows that `role` ("leader", "follower") knows `key`; `nonces` are the leader's, then the follower's."""
-    words = json.dumps(["gangline keepers 1", role, gang, node, *nonces])
-    return hmac.digest(key, words.encode(), "sha256").hex()
+    """Proof that `role` ("leader", "follower") knows `key`; `nonces`: the leader's, then the follower's."""
+    text = json.dumps(["gangline keepers 1", role, gang, node, *nonces])
+    return hmac.digest(key, text.encode(), "sha256").hex()
 
 
 def is_proof(found: object, wanted: str) -> bool:
@@ -43,21 +43,21 @@ def is_proof(found: object, wanted: str) -> bool:
 
 
 class Channel:
-    """One connection between keepers that know each other; the socket is its own from then on."""
+    """One authenticated connection between keepers; it owns the socket."""
 
     def __init__(self, connection: socket.socket, *, key: bytes, leads: bool, rest: bytes = b"") -> None:
-        """`key`: of this connection. `leads`: this end is the leader's. `rest`: bytes read beyond the greeting."""
+        """`key`: of this connection. `leads`: this is the leader's side. `rest`: bytes read beyond the greeting."""
         connection.setblocking(False)
         self._socket, self._key = connection, key
         self._outward, self._inward = (b">", b"<") if leads else (b"<", b">")
-        self._sent = self._heard = 0
+        self._sent = self._received = 0
         self._buffer = bytearray(rest)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises `Gone`."""
+        """Raises `ChannelClosed`."""
         body = json.dumps(message, separators=(",", ":")).encode()
         line = self._seal(self._outward, self._sent, body) + b" " + body + b"\n"
         self._sent += 1
@@ -66,10 +66,10 @@ class Channel:
             self._socket.sendall(line)
             self._socket.setblocking(False)
         except OSError as error:
-            raise ChannelClosed(f"cannot be told anything: {error}") from error
+            raise ChannelClosed(f"does not accept messages: {error}") from error
 
     def receive(self) -> list[dict[str, Any]]:
-        """Messages that are there; never waits. Raises `Gone`, after all that came before was given."""
+        """Messages that have arrived; never waits. Raises `ChannelClosed` after all earlier messages were returned."""
         ended = read_available(self._socket, self._buffer, MESSAGE_BYTES + _SEAL_DIGITS + 2)
         messages = []
         while (line := take_line(self._buffer)) is not None:
@@ -85,9 +85,9 @@ class Channel:
 
     def _open(self, line: bytes) -> dict[str, Any]:
         seal, _, body = line.partition(b" ")
-        if not hmac.compare_digest(seal, self._seal(self._inward, self._heard, body)):
+        if not hmac.compare_digest(seal, self._seal(self._inward, self._received, body)):
             raise ChannelClosed("sent a line without the gang's seal")
-        self._heard += 1
+        self._received += 1
         return parse(body)
 
     def _seal(self, direction: bytes, number: int, body: bytes) -> bytes:
@@ -96,18 +96,18 @@ class Channel:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Raises `Gone` for what is no JSON object."""
+    """Raises `ChannelClosed` for a line that is not a JSON object."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ChannelClosed("sent something that is no JSON") from error
+        raise ChannelClosed("sent a line that is not JSON") from error
     if not isinstance(message, dict):
-        raise ChannelClosed("sent JSON that is no object")
+        raise ChannelClosed("sent JSON that is not an object")
     return message
 
 
 def read_available(connection: socket.socket, buffer: bytearray, most: int) -> bool:
-    """Append to `buffer` what has arrived, up to `most` bytes in it; True: the other end is gone."""
+    """Append what has arrived to `buffer`, up to `most` bytes in it; True: the other side closed the connection."""
     while len(buffer) < most:
         try:
             data = connection.recv(min(1 << 16, most - len(buffer)))
@@ -122,7 +122,7 @@ def read_available(connection: socket.socket, buffer: bytearray, most: int) -> b
 
 
 def take_line(buffer: bytearray) -> bytes | None:
-    """Cut the first whole line off `buffer`, without its end; None: there is none yet."""
+    """Remove the first complete line from `buffer`, without its end; None: there is none yet."""
     line, end, _ = buffer.partition(b"\n")
     if not end:
         return None

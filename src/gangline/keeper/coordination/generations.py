@@ -1,4 +1,4 @@
-"""Generations of a gang as its leader controls them: which is next and why, and when one ends on all nodes."""
+"""Generations of a gang: which one is next and why, and when one ends on all nodes."""
 
 import time
 from collections.abc import Sequence
@@ -8,91 +8,91 @@ from gangline.keeper.coordination.protocol import CoordinationHost, GenerationSt
 from gangline.keeper.coordination.reports import NodeReport, join_reports
 from gangline.keeper.coordination.restart_policy import RestartBudget, RestartDecision, decide_restart
 from gangline.keeper.coordination.world_size import GangShape, WorldSizes
-from gangline.keeper.ranks.generation_result import GenerationResult, Halt, LostNode
+from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult, Halt, LostNode
 from gangline.keeper.ranks.rank_exit import RankExit, classify, describe
 from gangline.keeper.ranks.stop_request import StopRequest
 
-DOUBT_SECONDS = 1.0
-"""A node whose rank lost a peer waits so long for the news of which."""
 SETTLE_SECONDS = 30.0
-"""Beyond the grace, for a node to end its ranks and say so."""
+"""Time for a node to end its ranks and report, beyond the grace period."""
 
 
 class GenerationEnd:
-    """Of one generation; nothing speaks against it at first."""
+    """End of one generation on all nodes: whether it was announced, and when all nodes have to report."""
 
     def __init__(self) -> None:
         self._halt: Halt | None = None
         self._halt_at = 0.0
-        self._told = False
+        self._was_taken = False
         self._reports_by: float | None = None
 
     @property
-    def is_called(self) -> bool:
-        """Somewhere it is over, though not everybody has heard of it yet."""
+    def is_announced(self) -> bool:
+        """The generation ended on a node, though not all nodes know it yet."""
         return self._halt is not None
 
     @property
     def is_late(self) -> bool:
-        """Every node should have reported by now."""
+        """The time for reports is over."""
         return self._reports_by is not None and time.monotonic() > self._reports_by
 
     @property
     def halt(self) -> Halt | None:
-        """As all nodes may know it; None while it runs, or while there is doubt about who failed first."""
+        """The halt to send to all nodes; None while the generation runs, or while the first failure may be unknown."""
         return self._halt if self._halt and time.monotonic() >= self._halt_at else None
 
-    def news(self) -> Halt | None:
-        """`halt`, once."""
-        if self._told or (halt := self.halt) is None:
+    def take_halt(self) -> Halt | None:
+        """`halt`, returned once."""
+        if self._was_taken or (halt := self.halt) is None:
             return None
-        self._told = True
+        self._was_taken = True
         return halt
 
-    def call(self, halt: Halt, *, doubt: bool) -> None:
-        """It is over; `doubt`: for want of a peer, of which others may know more."""
-        at = time.monotonic() + (DOUBT_SECONDS if doubt else 0.0)
+    def announce(self, halt: Halt, *, secondary: bool) -> None:
+        """The generation ended on a node; `secondary`: because of a lost peer, so another node may report the cause."""
+        at = time.monotonic() + (CULPRIT_SECONDS if secondary else 0.0)
         self._halt_at = min(self._halt_at, at) if self._halt else at
         self._halt = Halt(hangs=halt.hangs or bool(self._halt and self._halt.hangs))
-        self.allow(0.0)
+        self.extend(0.0)
 
-    def allow(self, seconds: float) -> None:
-        """Nodes that were asked to stop have so long for it."""
+    def extend(self, seconds: float) -> None:
+        """Give nodes `seconds` to stop before they have to report."""
         self._reports_by = max(self._reports_by or 0.0, time.monotonic() + seconds + SETTLE_SECONDS)
 
 
 class GenerationController:
+    """Chooses generations of a gang within its restart budget and the sizes of its plan."""
+
     def __init__(self, keeper: CoordinationHost, *, max_events: int, sizes: WorldSizes, first: int = 0) -> None:
-        """`max_events`: how often a gang may start anew for what it has to pay for; `first`: its first generation."""
+        """`max_events`: restarts that the budget allows; `first`: number of the first generation."""
         self.keeper = keeper
         self.budget = RestartBudget(max_events)
         self.generation = first
-        """The next one, or the one that runs."""
+        """Number of the current or the next one."""
         self.restarts = 0
         self.reason = ""
         self.began = 0.0
-        """When the last generation was told to start, by this keeper's clock."""
+        """Start of the last generation, by this keeper's clock."""
         self.outcome: GenerationResult | None = None
-        """How it ended, on all nodes."""
+        """How the last generation ended on all nodes."""
         self._sizes = sizes
         self._shape: GangShape | None = None
-        self._without: dict[int, str] = {}
-        """Nodes that are left out for good, with the reason."""
-        self._answered = -1
-        """Generation whose wish for that was answered."""
+        self._evicted: dict[int, str] = {}
+        """Nodes that are left out for the rest of the gang, with the reason."""
+        self._handled = -1
+        """Generation whose eviction request was handled."""
 
     def fits(self, nodes: Sequence[int]) -> bool:
-        """A generation of `nodes` alone can go on."""
-        return self._fitting(nodes) is not None
+        """The plan has a size for a generation of `nodes`."""
+        return self._largest_shape(nodes) is not None
 
     def start(self, nodes: Sequence[int]) -> GenerationStart:
-        """The next generation, on all or some of the `nodes` that are there."""
-        shape, before = self._fitting(nodes), self._shape
-        assert shape is not None, "who starts has asked whether it fits"
+        """The next generation, on all or some of the `nodes` that are present."""
+        shape, before = self._largest_shape(nodes), self._shape
+        assert shape is not None, "the caller has asked whether it fits"
         if before is not None and before.world_size != shape.world_size:
-            words = f"from {before.world_size} to {shape.world_size} ranks: {self.reason}"
+            reason = f"from {before.world_size} to {shape.world_size} ranks: {self.reason}"
             self.keeper.event(
-                "resized", before=before.world_size, after=shape.world_size, generation=self.generation, reason=words
+                "resized", before=before.world_size, after=shape.world_size, generation=self.generation, reason=reason
             )
         self._shape = shape
         port = self.keeper.open_store()
@@ -102,43 +102,45 @@ class GenerationController:
         )
 
     def resize(self, nodes: Sequence[int]) -> StopRequest | None:
-        """The order to leave for another size, where the `nodes` that are there allow what is wanted; None: stay."""
-        self._leave_out(nodes)
-        wanted, now = self._fitting(nodes), self._shape
+        """Stop request for a generation of another size, if the `nodes` that are present allow it; None: no change."""
+        self._handle_eviction(nodes)
+        wanted, now = self._largest_shape(nodes), self._shape
         if wanted is None or now is None:
             return None
-        slow = [self._without[node] for node in now.nodes if node in self._without]
+        slow = [self._evicted[node] for node in now.nodes if node in self._evicted]
         if wanted.world_size == now.world_size and not slow:
             return None
-        asked = self.keeper.wanted_ranks()
-        why = f"{asked} ranks were asked for" if asked is not None else f"{len(nodes)} nodes are there"
+        requested = self.keeper.wanted_ranks()
+        why = f"{requested} ranks were requested" if requested is not None else f"{len(nodes)} nodes are present"
         why = slow[0] if slow else why
         return StopRequest(exit_code=SIGTERM_CODE, reason=why, save=True, resize=True)
 
-    def judge(
-        self, reports: Sequence[NodeReport], *, order: StopRequest | None = None, lost: LostNode | None = None
+    def decide(
+        self, reports: Sequence[NodeReport], *, stop: StopRequest | None = None, lost: LostNode | None = None
     ) -> RestartDecision:
-        """What follows from how the generation ended; the budget is charged where that costs."""
-        joined = join_reports(reports, began=self.began, order=order, lost=lost)
+        """Decision after a generation; charges the budget for a restart that costs."""
+        joined = join_reports(reports, began=self.began, stop=stop, lost=lost)
         self.outcome = outcome = joined.outcome
         death = outcome.lost or outcome.failed
         died = death.mono if death else time.monotonic()
-        return decide_restart(outcome, self.budget, oom_kills=joined.oom_kills, now=died, word=joined.word)
+        return decide_restart(
+            outcome, self.budget, oom_kills=joined.oom_kills, now=died, rank_reason=joined.rank_reason
+        )
 
-    def go_on(self, verdict: RestartDecision) -> None:
-        """To the next generation, after the pause that `verdict` wants."""
+    def advance(self, decision: RestartDecision) -> None:
+        """Go to the next generation, after the pause of `decision`."""
         self.generation += 1
-        self.reason = verdict.reason
-        if not verdict.resize:
+        self.reason = decision.reason
+        if not decision.resize:
             self.restarts += 1
-            self.keeper.event("restart", reason=verdict.reason, charged=verdict.charged, generation=self.generation)
-        self.keeper.waits(verdict.reason)
-        patience = time.monotonic() + verdict.pause_seconds
-        while time.monotonic() < patience and self.keeper.own_stop_request() is None:
-            self.keeper.wait(patience - time.monotonic())
+            self.keeper.event("restart", reason=decision.reason, charged=decision.charged, generation=self.generation)
+        self.keeper.set_waiting(decision.reason)
+        deadline = time.monotonic() + decision.pause_seconds
+        while time.monotonic() < deadline and self.keeper.own_stop_request() is None:
+            self.keeper.wait(deadline - time.monotonic())
 
     def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> GenerationStart | None:
-        """A generation in which the living stay; charged like a restart, and refused where that would be."""
+        """Generation in which only the `dead` ranks start again; charged like a restart. None: it is not allowed."""
         retries = {classify(each, oom_kills=oom_kills)[1] for each in dead}
         if not retries <= {"free", "same"} or any(each.saved for each in dead):
             return None
@@ -147,7 +149,7 @@ class GenerationController:
             return None
         self.generation += 1
         self.restarts += 1
-        self.reason = "; ".join(describe(each) for each in dead) + ": started again alone"
+        self.reason = "; ".join(describe(each) for each in dead) + ": only these ranks start again"
         self.keeper.event(
             "replaced", ranks=[each.rank for each in dead], reason=self.reason, charged=answer == "charged",
             generation=self.generation,
@@ -157,24 +159,24 @@ class GenerationController:
             generation=self.generation, port=port, shape=self._shape, restarts=self.restarts, reason=self.reason
         )
 
-    def _leave_out(self, nodes: Sequence[int]) -> None:
-        """Hear of a slow node; the gang goes on without it where it can."""
-        now, wish = self._shape, self.keeper.eviction(self.generation)
-        if wish is None or now is None or self._answered == self.generation:
+    def _handle_eviction(self, nodes: Sequence[int]) -> None:
+        """Handle a request to evict a slow node: the gang continues without it if its plan has a size for that."""
+        now, request = self._shape, self.keeper.eviction(self.generation)
+        if request is None or now is None or self._handled == self.generation:
             return
-        self._answered = self.generation
-        node = now.nodes[wish.rank // now.per_node]
+        self._handled = self.generation
+        node = now.nodes[request.rank // now.per_node]
         rest = [each for each in nodes if each != node]
-        if node == 0 or self._fitting(rest) is None:
+        if node == 0 or self._largest_shape(rest) is None:
             why = "it leads the gang" if node == 0 else f"the plan has no size for {len(rest)} nodes"
-            self.keeper.event("not_evicted", node=node, rank=wish.rank, generation=self.generation, reason=why)
+            self.keeper.event("not_evicted", node=node, rank=request.rank, generation=self.generation, reason=why)
             return
-        self._without[node] = f"node {node} is left out: {wish.reason}"
-        self.keeper.event("evicted", node=node, rank=wish.rank, generation=self.generation, reason=wish.reason)
+        self._evicted[node] = f"node {node} is left out: {request.reason}"
+        self.keeper.event("evicted", node=node, rank=request.rank, generation=self.generation, reason=request.reason)
 
-    def _fitting(self, nodes: Sequence[int]) -> GangShape | None:
-        nodes = [node for node in nodes if node not in self._without]
-        asked = self.keeper.wanted_ranks()
-        wanted = self._sizes.own if asked is None else asked
+    def _largest_shape(self, nodes: Sequence[int]) -> GangShape | None:
+        nodes = [node for node in nodes if node not in self._evicted]
+        requested = self.keeper.wanted_ranks()
+        wanted = self._sizes.own if requested is None else requested
         smallest = min(self._sizes.worlds)
         return self._sizes.fitting(nodes, at_most=max(wanted, smallest))

@@ -1,7 +1,7 @@
 """Coordinator of node 0: leads the keepers of all other nodes.
 
 It starts a generation when all nodes are present, ends it on all nodes when it ends on one, and decides when all have
-reported. It waits a limited time for a lost node while the others keep their places. A leader that replaces another
+reported. It waits a limited time for a lost node while the others stay connected. A leader that replaces another
 continues above every generation that its followers have seen: stores refuse writes of older ones.
 """
 
@@ -30,233 +30,236 @@ FAREWELL_SECONDS = 10.0
 
 
 class Leader:
+    """Coordinator that leads the gang."""
+
     def __init__(
-        self, environment: KeeperEnvironment, course: GenerationController, *, key: Callable[[], bytes]
+        self, environment: KeeperEnvironment, controller: GenerationController, *, key: Callable[[], bytes]
     ) -> None:
-        """Raises `CapacityError` where the control port is in use."""
-        self._env, self._course = environment, course
+        """Raises `CapacityError` if the control port is in use."""
+        self._env, self._controller = environment, controller
         host = "127.0.0.1" if environment.on_loopback else ""
-        _allow_handles(environment.num_nodes + 256)
-        self._door = ControlListener(
+        _raise_file_limit(environment.num_nodes + 256)
+        self._listener = ControlListener(
             host, environment.control_port, gang=environment.gang, num_nodes=environment.num_nodes, key=key
         )
-        self._roll = Members(on_gone=self._miss)
-        self._runs = False
-        self._led = False
-        """It has started a generation: what followers know they know from it."""
-        self._own: StopRequest | None = None
-        self._order: StopRequest | None = None
+        self._members = Members(on_lost=self._on_node_lost)
+        self._is_running = False
+        self._has_started = False
+        """This leader has started a generation, so its followers know no more than it does."""
+        self._own_stop: StopRequest | None = None
+        self._stop: StopRequest | None = None
         self._ending = GenerationEnd()
-        """Of the generation that runs, or ran last."""
+        """Of the current or last generation."""
         self._lost: LostNode | None = None
         self._fatal: RestartDecision | None = None
-        """A follower cannot go on at all."""
-        self._closes = False
+        """Decision of a follower that cannot continue."""
+        self._is_closing = False
         self._pinged = 0.0
 
-    # -- what the keeper asks
+    # -- called by the keeper
 
     @property
     def outcome(self) -> GenerationResult | None:
-        return self._course.outcome
+        return self._controller.outcome
 
     def next(self, last: NodeReport | None) -> GenerationStart | RestartDecision:
         if last is not None:
-            verdict = self._settle(last)
-            if not verdict.restart:
-                return verdict
-            self._course.go_on(verdict)
-        return self._gather() or self._start()
+            decision = self._decide_after_reports(last)
+            if not decision.restart:
+                return decision
+            self._controller.advance(decision)
+        return self._wait_for_nodes() or self._start()
 
-    def order(self, own: StopRequest | None) -> StopRequest | None:
-        if own is not None and self._own is None:
-            self._own = own
-            self._obey(own)
-        goes_well = self._runs and self._order is None and not self._ending.is_called
-        if goes_well and (resize := self._course.resize(self._present())):
-            self._obey(resize)
-        return self._order
+    def exchange_stop(self, own: StopRequest | None) -> StopRequest | None:
+        if own is not None and self._own_stop is None:
+            self._own_stop = own
+            self._announce_stop(own)
+        undisturbed = self._is_running and self._stop is None and not self._ending.is_announced
+        if undisturbed and (resize := self._controller.resize(self._present())):
+            self._announce_stop(resize)
+        return self._stop
 
-    def halt(self) -> Halt | None:
+    def remote_halt(self) -> Halt | None:
         return self._ending.halt
 
-    def failing(self, *, secondary: bool, hangs: bool) -> None:
-        self._call_halt(Halt(hangs=hangs), doubt=secondary)
+    def report_failure(self, *, secondary: bool, hangs: bool) -> None:
+        self._announce_halt(Halt(hangs=hangs), secondary=secondary)
 
     def handles(self) -> list[int]:
-        return [*self._door.handles(), *self._roll.handles()]
+        return [*self._listener.handles(), *self._members.handles()]
 
     def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> GenerationStart | None:
         """Nodes start and end a generation together: over several of them all ranks start anew."""
         del dead, oom_kills
         return None
 
-    def pump(self) -> None:
+    def poll(self) -> None:
         now = time.monotonic()
-        for node, channel in self._door.pump():
+        for node, channel in self._listener.poll():
             self._admit(node, channel)
-        for node, peer, message in self._roll.hear():
+        for node, peer, message in self._members.receive():
             try:
-                self._take(node, peer, message)
+                self._handle(node, peer, message)
             except IntegrityError as error:
-                self._roll.lose(node, str(error))
-        if halt := self._ending.news():
-            self._roll.tell_all({"halt": self._course.generation, "hangs": halt.hangs})
+                self._members.lose(node, str(error))
+        if halt := self._ending.take_halt():
+            self._members.broadcast({"halt": self._controller.generation, "hangs": halt.hangs})
         if now - self._pinged >= self._env.ping_seconds:
             self._pinged = now
-            self._roll.tell_all({"ping": True})
-            self._roll.lose_silent(self._env.silence_seconds)
+            self._members.broadcast({"ping": True})
+            self._members.lose_silent(self._env.silence_seconds)
 
-    def close(self, verdict: RestartDecision) -> None:
-        """Followers hear the verdict; of a leader that leaves alone they hear that it does, and wait for the next."""
-        self._closes = True
-        leaves = verdict.exit_code == SIGTERM_CODE
-        self._roll.tell_all({"leaving": True} if leaves else {"end": asdict(verdict)})
-        patience = time.monotonic() + FAREWELL_SECONDS
-        while len(self._roll) and time.monotonic() < patience:
-            self._course.keeper.wait(0.1)
-        self._door.close()
-        self._roll.close()
+    def close(self, decision: RestartDecision) -> None:
+        """Send the decision to all followers; if only this leader leaves, they wait for the next one."""
+        self._is_closing = True
+        leaves = decision.exit_code == SIGTERM_CODE
+        self._members.broadcast({"leaving": True} if leaves else {"end": asdict(decision)})
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        while len(self._members) and time.monotonic() < deadline:
+            self._controller.keeper.wait(0.1)
+        self._listener.close()
+        self._members.close()
 
-    # -- a generation, from all being there to all having ended
+    # -- a generation, from the presence of all nodes to the reports of all nodes
 
-    def _gather(self) -> RestartDecision | None:
-        """Wait until all nodes are there; a verdict where that does not come about."""
-        reason, patience = self._course.reason, time.monotonic() + self._env.rejoin_seconds
+    def _wait_for_nodes(self) -> RestartDecision | None:
+        """Wait until all nodes are present; returns a decision if the generation cannot start."""
+        reason, deadline = self._controller.reason, time.monotonic() + self._env.rejoin_seconds
         because = f"{reason}; " if reason else ""
         while True:
-            if verdict := self._stopped():
-                return verdict
-            missing = [node for node in range(1, self._env.num_nodes) if not self._is_there(node)]
-            late = time.monotonic() > patience
-            if not missing or ((self._led or late) and self._course.fits(self._present())):
+            if decision := self._stopped():
+                return decision
+            missing = [node for node in range(1, self._env.num_nodes) if not self._is_present(node)]
+            late = time.monotonic() > deadline
+            if not missing or ((self._has_started or late) and self._controller.fits(self._present())):
                 return None
             if late:
-                words = f"{because}{_nodes(missing)} did not come within {self._env.rejoin_seconds:g} s"
+                reason = f"{because}{_nodes(missing)} did not connect within {self._env.rejoin_seconds:g} s"
                 return RestartDecision(
-                    restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=words
+                    restart=False, exit_code=CapacityError.exit_code, retry=CapacityError.retry, reason=reason
                 )
-            self._course.keeper.waits(f"{because}waits for {_nodes(missing)} of {self._env.num_nodes}")
-            self._course.keeper.wait(0.5)
+            self._controller.keeper.set_waiting(f"{because}waiting for {_nodes(missing)} of {self._env.num_nodes}")
+            self._controller.keeper.wait(0.5)
 
     def _stopped(self) -> RestartDecision | None:
-        """There is no use in waiting for anybody."""
-        order = self._course.keeper.own_stop_request() or self._order
-        return self._fatal or (stopped_before_start(order, self._course.generation) if order else None)
+        """Decision that ends the wait for nodes; None: keep waiting."""
+        stop = self._controller.keeper.own_stop_request() or self._stop
+        return self._fatal or (stopped_before_start(stop, self._controller.generation) if stop else None)
 
-    def _is_there(self, node: int) -> bool:
-        peer = self._roll.get(node)
-        return peer is not None and peer.stays
+    def _is_present(self, node: int) -> bool:
+        peer = self._members.get(node)
+        return peer is not None and peer.remains
 
     def _present(self) -> list[int]:
-        """Nodes that are there to stay, this one first."""
-        return [0, *(node for node in range(1, self._env.num_nodes) if self._is_there(node))]
+        """Nodes that are present and not about to leave, this one first."""
+        return [0, *(node for node in range(1, self._env.num_nodes) if self._is_present(node))]
 
     def _start(self) -> GenerationStart:
-        start = self._course.start(self._present())
-        assert start.shape is not None, "a course gives its generations one"
-        self._led = True
-        self._runs, self._ending, self._lost = True, GenerationEnd(), None
-        for node, peer in self._roll.items():
-            peer.plays, peer.report = node in start.shape.nodes, None
-        self._roll.tell_all({"start": asdict(start), "spent": self._course.budget.spent})
+        start = self._controller.start(self._present())
+        assert start.shape is not None, "the controller sets it"
+        self._has_started = True
+        self._is_running, self._ending, self._lost = True, GenerationEnd(), None
+        for node, peer in self._members.items():
+            peer.takes_part, peer.report = node in start.shape.nodes, None
+        self._members.broadcast({"start": asdict(start), "spent": self._controller.budget.spent})
         return start
 
-    def _settle(self, last: NodeReport) -> RestartDecision:
-        """Judge, once every node that is still there has reported."""
-        while waiting := self._roll.nodes(lambda peer: peer.plays and peer.report is None):
-            self.order(self._course.keeper.own_stop_request())
+    def _decide_after_reports(self, last: NodeReport) -> RestartDecision:
+        """Decide after every node that is still connected has reported."""
+        while waiting := self._members.nodes(lambda peer: peer.takes_part and peer.report is None):
+            self.exchange_stop(self._controller.keeper.own_stop_request())
             if self._ending.is_late:
                 for node in waiting:
-                    self._roll.lose(node, "did not end its ranks in time")
+                    self._members.lose(node, "did not end its ranks in time")
                 break
-            self._course.keeper.wait(0.5)
-        self._runs = False
-        reports = [last, *(peer.report for peer in self._roll if peer.report is not None)]
-        verdict = self._course.judge(reports, order=self._order, lost=self._lost)
-        return self._fatal or self._without_asked(verdict)
+            self._controller.keeper.wait(0.5)
+        self._is_running = False
+        reports = [last, *(peer.report for peer in self._members if peer.report is not None)]
+        decision = self._controller.decide(reports, stop=self._stop, lost=self._lost)
+        return self._fatal or self._replace_stopped_node(decision)
 
-    def _without_asked(self, verdict: RestartDecision) -> RestartDecision:
-        """Where a single node was asked to stop, the others go on with the one that takes its place."""
-        order, self._order = self._order, None
-        if order is None or order.resize or order.exit_code != SIGTERM_CODE:
-            return verdict
-        if verdict.exit_code == 0 or self._own is not None:
-            return verdict
-        return RestartDecision(restart=True, exit_code=verdict.exit_code, retry="free", reason=verdict.reason)
+    def _replace_stopped_node(self, decision: RestartDecision) -> RestartDecision:
+        """Restart if only one node was asked to stop: the others continue with the node that replaces it."""
+        stop, self._stop = self._stop, None
+        if stop is None or stop.resize or stop.exit_code != SIGTERM_CODE:
+            return decision
+        if decision.exit_code == 0 or self._own_stop is not None:
+            return decision
+        return RestartDecision(restart=True, exit_code=decision.exit_code, retry="free", reason=decision.reason)
 
-    # -- what followers say
+    # -- messages of followers
 
     def _admit(self, node: int, channel: Channel) -> None:
-        """The keeper of a node that has one already has to wait until that one is gone."""
-        if self._roll.get(node) is not None:
+        """Register a follower; a second keeper of the same node has to wait until the first one is gone."""
+        if self._members.get(node) is not None:
             with suppress(ChannelClosed):
-                channel.send({"busy": f"has a keeper of node {node} already"})
+                channel.send({"busy": f"already has a keeper of node {node}"})
             channel.close()
             return
-        self._roll.add(node, channel)
-        self._course.keeper.event("node_joined", node=node)
+        self._members.add(node, channel)
+        self._controller.keeper.event("node_joined", node=node)
 
-    def _take(self, node: int, peer: Peer, message: dict[str, Any]) -> None:
+    def _handle(self, node: int, peer: Peer, message: dict[str, Any]) -> None:
         if "here" in message:
             peer.known = True
-            self._welcome(message["here"])
-        elif "failing" in message and self._is_now(message):
-            self._call_halt(Halt(hangs=bool(message.get("hangs"))), doubt=bool(message.get("secondary")))
-        elif "ended" in message and self._is_now(message["ended"]):
+            self._adopt_progress(message["here"])
+        elif "failing" in message and self._is_current(message):
+            self._announce_halt(Halt(hangs=bool(message.get("hangs"))), secondary=bool(message.get("secondary")))
+        elif "ended" in message and self._is_current(message["ended"]):
             peer.report = NodeReport.from_plain(message["ended"])
         elif "fatal" in message:
             self._fatal = self._fatal or from_plain(RestartDecision, message["fatal"])
-            self._call_halt(Halt(), doubt=False)
+            self._announce_halt(Halt(), secondary=False)
         elif "order" in message:
-            order = from_plain(StopRequest, message["order"])
-            peer.asked = order.exit_code == SIGTERM_CODE
-            order = replace(order, reason=f"node {node} was {order.reason}") if peer.asked else order
-            if self._runs or not peer.asked:
-                self._obey(order)
+            stop = from_plain(StopRequest, message["order"])
+            peer.stop_asked = stop.exit_code == SIGTERM_CODE
+            stop = replace(stop, reason=f"node {node} was {stop.reason}") if peer.stop_asked else stop
+            if self._is_running or not peer.stop_asked:
+                self._announce_stop(stop)
 
-    def _welcome(self, known: dict[str, Any]) -> None:
-        """What a follower has seen of this gang: a new leader goes on from there."""
-        course, seen = self._course, known.get("generation")
-        if self._led or not isinstance(seen, int) or seen < 0:
+    def _adopt_progress(self, known: dict[str, Any]) -> None:
+        """Continue from what a follower has seen of this gang, if this leader replaces another one."""
+        controller, seen = self._controller, known.get("generation")
+        if self._has_started or not isinstance(seen, int) or seen < 0:
             return
-        course.generation = max(course.generation, seen + 1)
-        if int(known.get("restarts", 0)) < course.restarts:  # another one told it already
+        controller.generation = max(controller.generation, seen + 1)
+        if int(known.get("restarts", 0)) < controller.restarts:  # another follower reported it already
             return
         orphaned = bool(known.get("orphaned"))
-        course.restarts = int(known.get("restarts", 0)) + 1
-        course.budget.spent = max(course.budget.spent, int(known.get("spent", 0)) + orphaned)
-        course.reason = "the keeper of node 0 was replaced"
-        course.keeper.event("restart", reason=course.reason, charged=orphaned, generation=course.generation)
+        controller.restarts = int(known.get("restarts", 0)) + 1
+        controller.budget.spent = max(controller.budget.spent, int(known.get("spent", 0)) + orphaned)
+        controller.reason = "the keeper of node 0 was replaced"
+        controller.keeper.event("restart", reason=controller.reason, charged=orphaned, generation=controller.generation)
 
-    def _is_now(self, message: Any) -> bool:
-        return self._runs and isinstance(message, dict) and message.get("generation") == self._course.generation
+    def _is_current(self, message: Any) -> bool:
+        generation = self._controller.generation
+        return self._is_running and isinstance(message, dict) and message.get("generation") == generation
 
-    def _miss(self, node: int, peer: Peer, reason: str) -> None:
-        """A node is gone; where it still had ranks, the generation is over."""
-        if not self._closes:
-            self._course.keeper.event("node_lost", node=node, reason=reason, asked=peer.asked)
-        if not self._runs or not peer.plays or peer.report is not None:
+    def _on_node_lost(self, node: int, peer: Peer, reason: str) -> None:
+        """A node was lost; if it still had ranks, the generation ends."""
+        if not self._is_closing:
+            self._controller.keeper.event("node_lost", node=node, reason=reason, asked=peer.stop_asked)
+        if not self._is_running or not peer.takes_part or peer.report is not None:
             return
-        if self._lost is None and not peer.asked:
-            words = f"node {node} went away: its keeper {reason}"
-            self._lost = LostNode(rank=node * self._env.local_world_size, reason=words, mono=time.monotonic())
-        self._call_halt(Halt(), doubt=False)
+        if self._lost is None and not peer.stop_asked:
+            text = f"node {node} was lost: its keeper {reason}"
+            self._lost = LostNode(rank=node * self._env.local_world_size, reason=text, mono=time.monotonic())
+        self._announce_halt(Halt(), secondary=False)
 
-    # -- what all have to do
+    # -- announcements to all nodes
 
-    def _obey(self, order: StopRequest) -> None:
-        """Every node stops; an order that is final stands above that to a single node."""
-        if self._order is not None and (self._order.exit_code != SIGTERM_CODE or order.exit_code == SIGTERM_CODE):
+    def _announce_stop(self, stop: StopRequest) -> None:
+        """Stop all nodes; a final request takes precedence over one to a single node."""
+        if self._stop is not None and (self._stop.exit_code != SIGTERM_CODE or stop.exit_code == SIGTERM_CODE):
             return
-        self._order = order
-        if self._runs:
-            self._ending.allow(self._env.grace_seconds)
-            self._roll.tell_all({"stop": asdict(order), "generation": self._course.generation})
+        self._stop = stop
+        if self._is_running:
+            self._ending.extend(self._env.grace_seconds)
+            self._members.broadcast({"stop": asdict(stop), "generation": self._controller.generation})
 
-    def _call_halt(self, halt: Halt, *, doubt: bool) -> None:
-        if self._runs:
-            self._ending.call(halt, doubt=doubt)
+    def _announce_halt(self, halt: Halt, *, secondary: bool) -> None:
+        if self._is_running:
+            self._ending.announce(halt, secondary=secondary)
 
 
 def _nodes(nodes: list[int]) -> str:
@@ -264,8 +267,8 @@ def _nodes(nodes: list[int]) -> str:
     return f"node{'s' if len(nodes) > 1 else ''} {shown}"
 
 
-def _allow_handles(wanted: int) -> None:
-    """As many open files as there are nodes, as far as the hard limit goes."""
+def _raise_file_limit(wanted: int) -> None:
+    """Raise the limit of open files to `wanted`, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))

@@ -1,4 +1,4 @@
-"""Followers that are connected to the leader: their messages, and which of them are lost."""
+"""Members of a gang as its leader sees them: connected followers, their messages, and which of them are lost."""
 
 import select
 import time
@@ -12,29 +12,31 @@ from gangline.keeper.coordination.reports import NodeReport
 
 @dataclass
 class Peer:
+    """A connected follower."""
+
     channel: Channel
-    heard: float
+    last_seen: float
     known: bool = False
-    """It has said what it has seen of this gang; before that it is not here."""
-    plays: bool = False
-    """It takes part in the generation that runs; else it came too late for it."""
+    """It has reported what it has seen of this gang; before that it does not count as present."""
+    takes_part: bool = False
+    """It takes part in the current generation; a node that came later does not."""
     report: NodeReport | None = None
-    """Of that generation, once it is over there."""
-    asked: bool = False
-    """Its pod was asked to stop: it leaves once its ranks have."""
+    """Of that generation, once it ended there."""
+    stop_asked: bool = False
+    """Its pod was asked to stop: it leaves after its ranks."""
 
     @property
-    def stays(self) -> bool:
-        return self.known and not self.asked
+    def remains(self) -> bool:
+        return self.known and not self.stop_asked
 
 
 class Members:
-    def __init__(self, *, on_gone: Callable[[int, Peer, str], None]) -> None:
-        """`on_gone` is told of each node that went away, and why, when it is no longer on the roll."""
+    def __init__(self, *, on_lost: Callable[[int, Peer, str], None]) -> None:
+        """`on_lost` is called for each lost node with the reason, after its removal."""
         self._peers: dict[int, Peer] = {}
         self._nodes: dict[int, int] = {}
-        self._ears = select.epoll()  # one handle for all: thousands of followers cost nothing while they are silent
-        self._on_gone = on_gone
+        self._epoll = select.epoll()  # one descriptor for thousands of silent followers
+        self._on_lost = on_lost
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -52,30 +54,30 @@ class Members:
         return [node for node, peer in self._peers.items() if wanted(peer)]
 
     def add(self, node: int, channel: Channel) -> None:
-        self._peers[node] = Peer(channel, heard=time.monotonic())
+        self._peers[node] = Peer(channel, last_seen=time.monotonic())
         self._nodes[channel.fileno()] = node
-        self._ears.register(channel.fileno(), select.EPOLLIN)
+        self._epoll.register(channel.fileno(), select.EPOLLIN)
 
     def lose(self, node: int, reason: str) -> None:
         peer = self._peers.pop(node)
-        self._ears.unregister(peer.channel.fileno())
+        self._epoll.unregister(peer.channel.fileno())
         del self._nodes[peer.channel.fileno()]
         peer.channel.close()
-        self._on_gone(node, peer, reason)
+        self._on_lost(node, peer, reason)
 
     def lose_silent(self, seconds: float) -> None:
-        """Whoever has said nothing for so long is gone."""
+        """Drop followers that sent nothing for so long."""
         now = time.monotonic()
         for node, peer in list(self._peers.items()):
-            if now - peer.heard > seconds:
-                self.lose(node, f"said nothing for {now - peer.heard:.0f} s")
+            if now - peer.last_seen > seconds:
+                self.lose(node, f"sent nothing for {now - peer.last_seen:.0f} s")
 
     def handles(self) -> list[int]:
-        return [self._ears.fileno()]
+        return [self._epoll.fileno()]
 
-    def hear(self) -> Iterator[tuple[int, Peer, dict[str, Any]]]:
-        """Messages that are there; never waits."""
-        for handle, _ in self._ears.poll(0):
+    def receive(self) -> Iterator[tuple[int, Peer, dict[str, Any]]]:
+        """Messages that have arrived; never waits."""
+        for handle, _ in self._epoll.poll(0):
             node = self._nodes.get(handle)
             peer = self._peers.get(node) if node is not None else None
             if node is None or peer is None:  # lost meanwhile
@@ -85,11 +87,11 @@ class Members:
             except ChannelClosed as error:
                 self.lose(node, str(error))
                 continue
-            peer.heard = time.monotonic() if messages else peer.heard
+            peer.last_seen = time.monotonic() if messages else peer.last_seen
             for message in messages:
                 yield node, peer, message
 
-    def tell_all(self, message: dict[str, Any]) -> None:
+    def broadcast(self, message: dict[str, Any]) -> None:
         for node, peer in list(self._peers.items()):
             try:
                 peer.channel.send(message)
@@ -97,6 +99,6 @@ class Members:
                 self.lose(node, str(error))
 
     def close(self) -> None:
-        self._ears.close()
+        self._epoll.close()
         for peer in self._peers.values():
             peer.channel.close()

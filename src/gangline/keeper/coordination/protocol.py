@@ -15,82 +15,84 @@ from gangline.keeper.ranks.stop_request import StopRequest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationStart:
-    """Start the ranks of this generation now."""
+    """Order to start the ranks of a generation."""
 
     generation: int
     port: int
     """Of the rendezvous store."""
     shape: GangShape | None = None
-    """Who takes part; None: all nodes, each with the ranks it was made for."""
+    """Nodes that take part; None: all, each with its own number of ranks."""
     restarts: int = 0
     reason: str = ""
     """Of the last restart."""
 
 
 class Coordinator(Protocol):
+    """Decides about generations, alone or with the keepers of other nodes."""
+
     @property
     def outcome(self) -> GenerationResult | None:
-        """How the last generation ended on all nodes, where this keeper knows."""
+        """How the last generation ended on all nodes; None: this keeper does not know."""
         ...
 
     def next(self, last: NodeReport | None) -> GenerationStart | RestartDecision:
-        """What to do after the generation that ended with `last` (None: there was none); waits as long as it takes."""
+        """The next generation after the one that ended with `last` (None: there was none), or the end; may wait."""
         ...
 
-    def order(self, own: StopRequest | None) -> StopRequest | None:
-        """Who has to stop: this node's `own` order is told to the others, theirs comes back."""
+    def exchange_stop(self, own: StopRequest | None) -> StopRequest | None:
+        """Send this node's `own` stop request to the others; returns the one that applies to this node."""
         ...
 
-    def halt(self) -> Halt | None:
-        """The generation is over on another node."""
+    def remote_halt(self) -> Halt | None:
+        """The generation ended on another node; None: it did not."""
         ...
 
-    def failing(self, *, secondary: bool, hangs: bool) -> None:
-        """It is over on this node; `secondary`: for want of a peer."""
+    def report_failure(self, *, secondary: bool, hangs: bool) -> None:
+        """Report that the generation ends on this node; `secondary`: because a peer was lost."""
         ...
 
     def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> GenerationStart | None:
-        """A generation in which the living stay and the `dead` are started again; None: it is over for all."""
+        """Generation in which only the `dead` ranks are started again; None: the generation ends for all ranks."""
         ...
 
-    def pump(self) -> None:
-        """Hear and answer the others; never waits."""
+    def poll(self) -> None:
+        """Handle messages of the other keepers; never waits."""
         ...
 
     def handles(self) -> list[int]:
-        """File descriptors that become readable when there is news."""
+        """File descriptors that become readable when `poll` has something to do."""
         ...
 
-    def close(self, verdict: RestartDecision) -> None:
-        """The last word to the others."""
+    def close(self, decision: RestartDecision) -> None:
+        """Tell the others how the gang ends, and disconnect."""
         ...
 
 
 class CoordinationHost(Protocol):
-    """The keeper, as its company sees it."""
+    """The keeper, as its coordinator uses it."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep until there is news or so long; the company is pumped meanwhile."""
+        """Sleep until an event of the keeper, for at most `seconds`; polls the coordinator."""
         ...
 
     def own_stop_request(self) -> StopRequest | None:
-        """This node was asked to stop."""
+        """Stop request to this node."""
         ...
 
     def wanted_ranks(self) -> int | None:
-        """Somebody asked for so many; None: nobody did."""
+        """Requested number of ranks; None: no request."""
         ...
 
     def eviction(self, generation: int) -> EvictionRequest | None:
-        """A rank of this generation is slow, and its node is to be left out; None: nobody says so."""
+        """Request to leave out the node of a slow rank of this generation; None: no request."""
         ...
 
     def open_store(self) -> int:
-        """A fresh rendezvous store; its port."""
+        """Open a new rendezvous store; returns its port."""
         ...
 
-    def waits(self, reason: str) -> None:
-        """No rank runs here now, because of `reason`."""
+    def set_waiting(self, reason: str) -> None:
+        """Report that no rank runs on this node, because of `reason`."""
         ...
 
     def event(self, event: str, **values: object) -> None: ...

@@ -1,4 +1,4 @@
-"""Restart policy for a gang: whether another generation follows, how often, and the reason. Pure: times are given."""
+"""Restart policy for a gang: whether another generation follows, how often, and for which reason. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,12 +17,12 @@ from gangline.keeper.ranks.rank_exit import classify, describe
 from gangline.keeper.ranks.stop_request import StopRequest
 
 EVENT_SECONDS = 1.0
-"""Deaths so close to the first one are the same event."""
+"""Deaths within this time of the first one belong to the same event."""
 REFILL_SECONDS = 3600.0
 
 
 class RestartBudget:
-    """Counts events, not deaths; full again after a clean hour."""
+    """Number of restarts left. Counts events, not deaths; full again after an hour without one."""
 
     def __init__(self, max_events: int) -> None:
         self.max_events = max_events
@@ -30,7 +30,7 @@ class RestartBudget:
         self._event: float | None = None
 
     def charge(self, now: float) -> Literal["charged", "same event", "refused"]:
-        """Ask for one more generation after a death at `now`."""
+        """Charge a restart after a death at `now`, in monotonic seconds."""
         if self._event is not None and now - self._event <= EVENT_SECONDS:
             return "same event"
         if self._event is not None and now - self._event > REFILL_SECONDS:
@@ -47,6 +47,8 @@ _LONGEST_PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestartDecision:
+    """What follows a generation: another one, or the end of the gang."""
+
     restart: bool
     exit_code: int
     retry: RetryClass
@@ -54,13 +56,13 @@ class RestartDecision:
     culprit: int | None = None
     charged: bool = False
     pause_seconds: float = 0.0
-    """Before the next generation: a store that is away is not helped by haste."""
+    """Pause before the next generation, for a store that failed."""
     resize: bool = False
-    """The next generation has another size because somebody asked: nothing went wrong, nothing is counted."""
+    """The next generation has another size on request: nothing failed, nothing is counted."""
 
 
 def decide_restart(
-    outcome: GenerationResult, budget: RestartBudget, *, oom_kills: int, now: float, word: str = ""
+    outcome: GenerationResult, budget: RestartBudget, *, oom_kills: int, now: float, rank_reason: str = ""
 ) -> RestartDecision:
     """Decide after a generation.
 
@@ -69,17 +71,17 @@ def decide_restart(
         budget: Charged for a restart that costs.
         oom_kills: Processes killed for memory in this cgroup during the generation.
         now: Monotonic time of the death.
-        word: What the failed rank itself said that it ended of.
+        rank_reason: Reason that the failed rank itself gave.
     """
-    if outcome.order is not None:
+    if outcome.stop is not None:
         return stopped_on_request(outcome)
-    if (blow := _gang_failure(outcome)) is not None:
-        code, reason, rank = blow
+    if (failure := _gang_failure(outcome)) is not None:
+        code, reason, rank = failure
         return _restart_or_fail(budget, now=now, code=code, retry="same", reason=reason, rank=rank)
     if outcome.failed is None:
         return RestartDecision(restart=False, exit_code=0, retry="never", reason="all ranks are done")
     code, retry = classify(outcome.failed, oom_kills=oom_kills)
-    reason, rank = describe(outcome.failed, oom_kills=oom_kills, word=word), outcome.failed.rank
+    reason, rank = describe(outcome.failed, oom_kills=oom_kills, reason=rank_reason), outcome.failed.rank
     if retry == "free" and outcome.progressed:
         return RestartDecision(
             restart=True, exit_code=code, retry=retry, reason=f"{reason} after it saved", culprit=rank
@@ -92,7 +94,7 @@ def decide_restart(
 
 
 def _gang_failure(outcome: GenerationResult) -> tuple[int, str, int] | None:
-    """What befell the gang without any rank failing first: code, reason, rank."""
+    """Failure of the gang before any rank failed: code, reason, rank; None: a rank failed first."""
     if (lost := outcome.lost) is not None:
         return LostPeerError.exit_code, lost.reason, lost.rank
     if (hang := outcome.hang) is not None:
@@ -100,32 +102,32 @@ def _gang_failure(outcome: GenerationResult) -> tuple[int, str, int] | None:
     return None
 
 
-def stopped_before_start(order: StopRequest, generation: int) -> RestartDecision:
-    """Asked to stop while no rank runs: nothing is lost, but what was asked for is not done."""
-    retry: RetryClass = "free" if order.exit_code == SIGTERM_CODE else "never"
-    reason = f"{order.reason}, before the ranks of generation {generation} started"
-    return RestartDecision(restart=False, exit_code=order.exit_code, retry=retry, reason=reason)
+def stopped_before_start(stop: StopRequest, generation: int) -> RestartDecision:
+    """Decision for a stop request while no rank runs: nothing is lost, but the training is not done."""
+    retry: RetryClass = "free" if stop.exit_code == SIGTERM_CODE else "never"
+    reason = f"{stop.reason}, before the ranks of generation {generation} started"
+    return RestartDecision(restart=False, exit_code=stop.exit_code, retry=retry, reason=reason)
 
 
 def stopped_on_request(outcome: GenerationResult) -> RestartDecision:
-    """The order's own code, unless the ranks were done anyway."""
-    order = outcome.order
-    assert order is not None
+    """Decision after a stop request: its exit code, unless all ranks were done."""
+    stop = outcome.stop
+    assert stop is not None, "the caller checks"
     codes = {each.code for each in outcome.exits}
     if codes == {0}:
-        return RestartDecision(restart=False, exit_code=0, retry="never", reason=f"{order.reason}; all ranks were done")
-    if order.resize:
-        return RestartDecision(restart=True, exit_code=order.exit_code, retry="free", reason=order.reason, resize=True)
+        return RestartDecision(restart=False, exit_code=0, retry="never", reason=f"{stop.reason}; all ranks were done")
+    if stop.resize:
+        return RestartDecision(restart=True, exit_code=stop.exit_code, retry="free", reason=stop.reason, resize=True)
     saved = all(each.saved or each.code == 0 for each in outcome.exits)
-    retry = retry_class(order.exit_code, saved=saved) if order.exit_code == SIGTERM_CODE else "never"
-    reason = f"{order.reason}; {'all ranks saved and left' if saved else 'the ranks were ended without saving'}"
-    return RestartDecision(restart=False, exit_code=order.exit_code, retry=retry, reason=reason)
+    retry = retry_class(stop.exit_code, saved=saved) if stop.exit_code == SIGTERM_CODE else "never"
+    reason = f"{stop.reason}; {'all ranks saved and left' if saved else 'the ranks were ended without saving'}"
+    return RestartDecision(restart=False, exit_code=stop.exit_code, retry=retry, reason=reason)
 
 
 def _restart_or_fail(
     budget: RestartBudget, *, now: float, code: int, retry: RetryClass, reason: str, rank: int
 ) -> RestartDecision:
-    """Another generation, while the budget lasts."""
+    """Another generation if the budget allows it."""
     where = f"see logs/{rank}.log"
     answer = budget.charge(now)
     if answer != "refused":
@@ -140,7 +142,7 @@ def _restart_or_fail(
             pause_seconds=pause,
         )
     if budget.max_events == 0:
-        code = TrainingError.exit_code if code == SIGTERM_CODE else code  # that one says: asked to leave, start another
+        code = TrainingError.exit_code if code == SIGTERM_CODE else code  # 143 would ask the launcher for another start
         return RestartDecision(restart=False, exit_code=code, retry=retry, reason=f"{reason}; {where}", culprit=rank)
-    spent = f"{reason}; all {budget.max_events} restarts of train.recovery.max_events are spent, {where}"
+    spent = f"{reason}; all {budget.max_events} restarts of train.recovery.max_events are used, {where}"
     return RestartDecision(restart=False, exit_code=TrainingError.exit_code, retry="never", reason=spent, culprit=rank)

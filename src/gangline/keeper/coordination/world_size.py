@@ -1,6 +1,6 @@
 """World size of the next generation, and the nodes that take part. Pure.
 
-A gang has one shape, unless its plan lists other sizes: then it takes the largest that is wanted and fits on the
+A gang has one shape, unless its plan lists other sizes: then it takes the largest requested size that fits on the
 nodes that are present. Ranks are numbered in the order of the participating nodes; node 0 always participates.
 """
 
@@ -10,16 +10,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangShape:
+    """World size of a generation and the nodes that take part."""
+
     world_size: int
     nodes: tuple[int, ...]
-    """Those that take part, in rank order, each with as many ranks."""
+    """Nodes that take part, in rank order, each with the same number of ranks."""
 
     @property
     def per_node(self) -> int:
         return self.world_size // len(self.nodes)
 
     def place(self, node: int) -> int | None:
-        """Position of `node` among those that take part; None: it only holds its place."""
+        """Position of `node` among the nodes that take part; None: it is idle."""
         return self.nodes.index(node) if node in self.nodes else None
 
     def ranks(self, node: int) -> range:
@@ -29,18 +31,14 @@ class GangShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorldSizes:
-    """The world sizes that a plan is ready for, and what nodes can hold."""
+    """The world sizes of a plan, and how many ranks a node can hold."""
 
     worlds: tuple[int, ...]
     own: int
-    """What the gang was made for: all its nodes, each with `per_node` ranks."""
+    """World size of the gang: all its nodes, each with `per_node` ranks."""
     per_node: int
     stretches: bool = False
-    """Its one node takes any number of ranks: processes of this machine, which share its cores."""
-
-    @property
-    def elastic(self) -> bool:
-        return len(self.worlds) > 1
+    """The only node takes any number of ranks: processes of this machine, which share its cores."""
 
     def fitting(self, nodes: Sequence[int], *, at_most: int) -> GangShape | None:
         """Largest shape of up to `at_most` ranks on some of `nodes`; None: none fits."""

@@ -1,6 +1,6 @@
-"""Environment variables of a gang: their names and formats. Keeper and ranks read them here and nowhere else.
+"""Environment variables of a gang: names and formats, for keeper and ranks.
 
-A launcher sets what `KeeperEnvironment` names; the keeper adds for each rank the rest of `RankEnvironment`.
+A launcher sets the variables of `KeeperEnvironment`; the keeper adds those of `RankEnvironment` for each rank.
 """
 
 import sys
@@ -15,20 +15,18 @@ from gangline.spec.python_environment import environ_of_interpreter
 
 T = TypeVar("T")
 StartMethod = Literal["auto", "fork", "spawn"]
-
-
 TORCHRUN = (
     "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_USE_AGENT_STORE",
 )  # fmt: skip
-"""What says that there are other ranks, in torchrun's names."""
+"""Variables of torchrun that say that there are other ranks."""
 OWN_NAME = "GANGLINE_"
-"""In front of them for a program that is not told."""
+"""Prefix that hides them from a program that runs on its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GangEnvironment:
-    """What keeper and ranks of one node both know."""
+    """Variables that keeper and ranks of one node share."""
 
     node_rank: int
     world_size: int
@@ -38,7 +36,7 @@ class GangEnvironment:
     run: str
     gang: str
     home: Path
-    """Folder of the gang; its layout stands in `spec.gang`."""
+    """Folder of the gang; `spec.gang` describes its layout."""
     plan: Path
     code: Path
     store: str
@@ -48,7 +46,7 @@ class GangEnvironment:
     """Raw HMAC key of checkpoint manifests."""
     grace_seconds: float
     metrics_port: int | None
-    """Port of local rank 0's metrics; None: none are served."""
+    """Port for the metrics of local rank 0; None: they are not served."""
 
     @property
     def out(self) -> Path:
@@ -63,7 +61,7 @@ class GangEnvironment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchdogLimits:
-    """Seconds without progress that the watchdog bears."""
+    """Seconds without progress that the watchdog allows."""
 
     start: float = 300.0
     """From the process to its first beat."""
@@ -82,36 +80,36 @@ class KeeperEnvironment(GangEnvironment):
     start_method: StartMethod
     """`fork` from a warm parent, `spawn` fresh interpreters, `auto`: fork where it is safe."""
     deadline_seconds: float | None
-    """The gang is stopped after so long; None: never."""
+    """Time after which the gang is stopped; None: never."""
     num_nodes: int
     control_port: int
-    """Where the keepers of the other nodes find node 0's; unused by a gang of one node."""
+    """Port of the keeper of node 0, for the keepers of the other nodes; unused by a gang of one node."""
     ready_port: int | None
-    """Listened on while all ranks of this node have joined; None: nobody asks."""
+    """Open while all ranks of this node have joined; None: there is no readiness port."""
     rejoin_seconds: float
-    """How long the others wait for a node that is gone."""
+    """Time that the others wait for a lost node."""
     silence_seconds: float
-    """A keeper that says nothing for so long is gone."""
+    """Time without any message after which a keeper counts as lost."""
     fetch_seconds: float
-    """How long a pod tries to get plan and code from its store."""
+    """Time that a pod has to get plan and code from its store."""
     termination_log: Path | None
-    """Where a pod leaves its last word; None: this is no pod."""
+    """File for the termination message of a pod; None: this is not a pod."""
     outputs: OutputsRequest | None
-    """What of the code folder is collected at the end; None: nothing."""
+    """Files of the code folder to collect at the end; None: none."""
     python: str | None
-    """Interpreter of the ranks, the commit's own; None: the keeper's."""
+    """Interpreter of the ranks, from the commit's environment; None: the keeper's."""
 
     @property
     def rank_python(self) -> str:
         return self.python or sys.executable
 
     def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ`, which is the keeper's, for what runs in the Python of the ranks."""
+        """The keeper's `environ` for processes that run in the Python of the ranks."""
         return environ_of_interpreter(self.python, environ) if self.python else dict(environ)
 
     @property
     def ping_seconds(self) -> float:
-        """Between two words of a keeper that has nothing to say."""
+        """Interval between pings of an idle keeper."""
         return self.silence_seconds / 6
 
     @property
@@ -157,9 +155,9 @@ class RankEnvironment(GangEnvironment):
     rank: int
     local_rank: int
     generation: int
-    """Counts the starts of this gang, from 0."""
+    """Number of starts of this gang before this one."""
     copies: Path | None
-    """Folder of the keeper for copies of checkpoints; None: there is no memory for any."""
+    """Folder of the keeper for copies of checkpoints, in memory; None: the node has no room for copies."""
     heartbeat: Path
 
     @staticmethod
@@ -181,23 +179,23 @@ class RankEnvironment(GangEnvironment):
 
 
 def in_gang(environ: Mapping[str, str]) -> bool:
-    """A keeper started this process; else a person did, at a desk."""
+    """A keeper started this process; otherwise it runs on its own."""
     return "GANGLINE_GENERATION" in environ
 
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:
-    """Where a pod leaves its last word; None: this is no pod."""
+    """File for the termination message of a pod; None: this is not a pod."""
     path = environ.get("GANGLINE_TERMINATION_LOG")
     return Path(path) if path else None
 
 
 def fault_order(environ: Mapping[str, str]) -> str | None:
-    """What a drill does to this gang from within, as JSON of `train.struck`; None: nothing."""
+    """Fault that a drill injects into this gang, as JSON of `train.rank.faulty_task`; None: none."""
     return environ.get("GANGLINE_STRIKE")
 
 
 def heartbeat_path(environ: Mapping[str, str]) -> Path | None:
-    """Where this rank beats; None outside a gang."""
+    """Heartbeat file of this rank; None outside a gang."""
     path = environ.get("GANGLINE_HEARTBEAT")
     return Path(path) if path else None
 
@@ -269,7 +267,7 @@ def _outputs(text: str) -> OutputsRequest:
     try:
         return OutputsRequest.from_json(text)
     except IntegrityError as error:
-        raise ValueError(f"what to collect, as JSON: {error}") from error
+        raise ValueError(f"the outputs to collect, as JSON: {error}") from error
 
 
 def _start_method(text: str) -> StartMethod:

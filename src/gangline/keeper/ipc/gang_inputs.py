@@ -1,7 +1,7 @@
-"""Inputs of a gang beside its environment: secret variables as files, and the paths of plan and code in a pod.
+"""Inputs of a gang that come as files: secret variables, and the plan and code of a pod.
 
-A launcher writes one file per secret beside the checkpoint key; no argument, plan or PodSet holds a value. Exit
-reasons and logs of ranks are passed on without these values. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of
+A launcher writes one file per secret into the folder of the checkpoint key; no argument, plan or PodSet holds a value.
+Exit reasons and logs of ranks are passed on without these values. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of
 blobs.
 """
 
@@ -14,7 +14,8 @@ from gangline.sanitize import concealable
 from gangline.spec.config.secrets import VARIABLE
 
 SECRET_NAMES = "GANGLINE_SECRET_VARIABLES"  # noqa: S105  # a name of names
-"""Variable of the ranks: the names of those that are secret."""
+"""Variable of the ranks: the names of their secret variables."""
+_PREFIX = "blobs/sha256/"
 
 
 def secret_environ(folder: Path) -> dict[str, str]:
@@ -25,11 +26,8 @@ def secret_environ(folder: Path) -> dict[str, str]:
 
 
 def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Of the variables that are secret, longest first."""
+    """Values of the secret variables in `environ`, longest first."""
     return concealable(environ.get(name, "") for name in environ.get(SECRET_NAMES, "").split())
-
-
-_PREFIX = "blobs/sha256/"
 
 
 def plan_path(environment: KeeperEnvironment) -> Path:
@@ -37,7 +35,7 @@ def plan_path(environment: KeeperEnvironment) -> Path:
 
 
 def code_path(environment: KeeperEnvironment) -> Path:
-    """Raises `IntegrityError` where GANGLINE_CODE is no key of a blob."""
+    """Raises `IntegrityError` where GANGLINE_CODE is not the key of a blob."""
     key = str(environment.code)
     digest = key.removeprefix(_PREFIX)
     if digest == key or len(digest) != 64 or not digest.isalnum():

@@ -1,7 +1,7 @@
-"""Heartbeat of a rank: 64 mapped bytes that a rank writes and the watchdog reads. No system call, no torch.
+"""Heartbeat of a rank: 64 mapped bytes that the rank writes and the watchdog reads. No system call, no torch.
 
-Every field is one aligned word, so a reader sees old or new, never half of one; a rank that is stopped or killed leaves
-its last words behind. Times are of the monotonic clock, which all processes of a machine share.
+Every field is one aligned word, so a reader never sees half of a value; a rank that is stopped or killed leaves
+its last beat in the file. Times are of the monotonic clock, which all processes of a machine share.
 
 A program calls `heartbeat.beat(step)` after `from gangline.train import heartbeat`; outside a gang it does nothing.
 """
@@ -26,18 +26,18 @@ NO_STEP = -1
 class Beat:
     pid: int
     step: int
-    """Last finished step; NO_STEP before the first word about steps."""
+    """Last finished step; NO_STEP before the first report of a step."""
     steps_taken: int
     """Steps finished by this process."""
     mono: float
-    """When it last beat."""
+    """Time of the last beat."""
     expect_until: float
-    """It said not to worry before this."""
+    """Time until which the rank announced silence."""
     phase: str
 
 
 class HeartbeatWriter:
-    """The rank's end. One writer a file; cheap enough to beat at every phase."""
+    """The rank's side. One writer per file; cheap enough to beat at every phase."""
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path)
@@ -48,7 +48,7 @@ class HeartbeatWriter:
         self._write()
 
     def beat(self, step: int | None = None, phase: str | None = None) -> None:
-        """Say that this rank moves: `step` is the last finished one, `phase` at most 16 ASCII letters.
+        """Report progress: `step` is the last finished one, `phase` has at most 16 ASCII letters.
 
         The first `step` of a process is the one it resumed at and is not counted as a step.
         """
@@ -61,7 +61,7 @@ class HeartbeatWriter:
         self._write()
 
     def expect(self, seconds: float) -> None:
-        """Announce that the next step may end `seconds` from now; a later time announced before is kept."""
+        """Announce that the next step may take `seconds` from now; a later time announced before is kept."""
         self._until = max(self._until, time.monotonic() + seconds)
         self._write()
 
@@ -73,11 +73,11 @@ class HeartbeatWriter:
         self._map[:] = _LAYOUT.pack(
             _MAGIC, os.getpid(), self._step, self._steps_taken, time.monotonic(), self._until, phase
         )
-        sys.audit("gangline.beat")  # a step without any other event would not be watched (`startup.ran`)
+        sys.audit("gangline.beat")  # a step without any other event would not be watched (`startup.audit`)
 
 
 class HeartbeatReader:
-    """The watchdog's end; makes the file, so that no writer of an earlier generation is taken for a living one."""
+    """The watchdog's side; creates the file, so that no beat of an earlier generation counts."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ class HeartbeatReader:
 
 
 def peek(path: Path) -> Beat | None:
-    """Last beat in the file at `path`, without touching it; None: there is none yet."""
+    """Last beat in the file at `path`, read only; None: there is none yet."""
     try:
         return _parse(path.read_bytes())
     except FileNotFoundError:
@@ -101,13 +101,13 @@ def peek(path: Path) -> Beat | None:
 
 
 def beat(step: int | None = None, phase: str | None = None) -> None:
-    """Beat for this process, where a keeper watches it; else nothing."""
+    """Beat for this process if a keeper watches it."""
     if writer := _own_writer():
         writer.beat(step, phase)
 
 
 def expect(seconds: float) -> None:
-    """Announce a long silence for this process, where a keeper watches it; else nothing."""
+    """Announce up to `seconds` of silence for this process if a keeper watches it."""
     if writer := _own_writer():
         writer.expect(seconds)
 

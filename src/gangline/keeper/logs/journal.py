@@ -1,7 +1,4 @@
-"""Journal of a keeper: status by rename, events by line, the end once and last; a pod also gets a termination message.
-
-The layout is that of `spec.gang`.
-"""
+"""Journal of a keeper: status, events and exit file in the layout of `spec.gang`; termination message of a pod."""
 
 import json
 import sys
@@ -21,32 +18,32 @@ from gangline.storage.folder.durable_files import replace_file
 
 
 class Journal:
-    """Of one keeper."""
+    """Status (replaced by rename), events (one per line) and exit file of one keeper."""
 
-    def __init__(self, home: Path, node_rank: int, *, speaker: PodLog | None = None) -> None:
-        """`speaker`: of a pod."""
-        self._speaker = speaker
+    def __init__(self, home: Path, node_rank: int, *, pod_log: PodLog | None = None) -> None:
+        """`pod_log`: output of a pod, which repeats status and events; None: this is not a pod."""
+        self._pod_log = pod_log
         self._status_path = home / f"keeper-{node_rank}.json"
         self._end_path = home / f"exit-{node_rank}.json"
         self._events = (home / f"keeper-{node_rank}.jsonl").open("a", buffering=1)
         self._last: KeeperStatus | None = None
 
     def status(self, status: KeeperStatus) -> None:
-        """Write `status` where it changed."""
+        """Write `status` if it changed."""
         if status != self._last:
             replace_file(self._status_path, canonical(status), durable=False)
             self._last = status
-            if self._speaker is not None:
-                self._speaker.status(status)
+            if self._pod_log is not None:
+                self._pod_log.status(status)
 
     def event(self, event: str, **values: Any) -> None:
         line = {"event": event, "mono": time.monotonic(), "time": utc_now(), **values}
         self._events.write(json.dumps(line, separators=(",", ":")) + "\n")
-        if self._speaker is not None:
-            self._speaker.event(line)
+        if self._pod_log is not None:
+            self._pod_log.event(line)
 
     def end(self, end: GangEnd) -> None:
-        """The last word; durable when it returns."""
+        """Write the exit file; durable when it returns."""
         self._events.close()
         replace_file(self._end_path, canonical(end), durable=True)
 
@@ -56,7 +53,7 @@ def utc_now() -> str:
 
 
 def report_startup_error(error: GanglineError, environ: Mapping[str, str]) -> int:
-    """End by `error`, before there was a gang to speak of; its exit code."""
+    """Report an error from before the gang started, on stderr and to the platform; returns its exit code."""
     print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201  # nothing else is set up yet
     write_termination_message(end_of_error(error), termination_log(environ))
     return error.exit_code
@@ -67,10 +64,10 @@ def end_of_error(error: GanglineError) -> GangEnd:
 
 
 def write_termination_message(end: GangEnd, path: Path | None) -> None:
-    """What the platform keeps of a pod; `path` None: this is no pod."""
+    """Write the message that the platform keeps of a pod; `path` None: this is not a pod."""
     if path is None:
         return
     try:
         path.write_text(to_message(end))
     except OSError as error:
-        print(f"{path}: no termination message is left: {error.strerror}", file=sys.stderr)  # noqa: T201  # its log
+        print(f"{path}: cannot write the termination message: {error.strerror}", file=sys.stderr)  # noqa: T201  # its log

@@ -1,7 +1,7 @@
-"""Rotation of rank logs: a file above half of its limit is copied aside, over the earlier copy, and truncated.
+"""Log files of ranks: rotation, last bytes, removal of secrets.
 
-Ranks append to one open file for their whole life, so the file itself stays. What is written between copy and
-truncation is lost.
+A log above half of its limit is copied to a second file, over the earlier copy, and truncated: ranks append to one open
+file for their whole life, so the file itself stays. Output between copy and truncation is lost.
 """
 
 import mmap
@@ -14,24 +14,24 @@ from gangline.keeper.logs.journal import utc_now
 from gangline.sanitize import CONCEALED
 
 GENERATION_HEADER = "---- rank "
-"""How the line begins that stands before what a rank writes in a generation."""
+"""Start of the line that precedes the output of a rank in a generation."""
 MAX_BYTES = 64 << 20
 """Of one rank's log on disk, both halves together."""
 
 
 def write_generation_header(log: Path, *, rank: int, generation: int) -> None:
-    """What follows is of this generation."""
+    """Mark that the following output is of this generation."""
     with log.open("a") as file:
         file.write(f"{GENERATION_HEADER}{rank}, generation {generation}, {utc_now()}\n")
 
 
 def rotated_path(log: Path) -> Path:
-    """Where the older half of `log` lies."""
+    """File of the older half of `log`."""
     return log.with_name(f"{log.name}.1")
 
 
 def rotate(logs: Iterable[Path], *, max_bytes: int = MAX_BYTES) -> None:
-    """Move what is too much aside; called every now and then."""
+    """Rotate the logs that are above half of `max_bytes`; the keeper calls it periodically."""
     for log in logs:
         with suppress(FileNotFoundError):
             if log.stat().st_size > max_bytes // 2:
@@ -39,15 +39,25 @@ def rotate(logs: Iterable[Path], *, max_bytes: int = MAX_BYTES) -> None:
 
 
 def last_bytes(log: Path, size: int) -> bytes:
-    """The last `size` bytes of both halves, from the start of a line on where something is left out."""
-    halves = b"".join(_tail(each, size) for each in (rotated_path(log), log))
+    """The last `size` bytes of both halves; if earlier bytes are left out, they begin with a whole line."""
+    halves = b"".join(tail(each, size + 1) for each in (rotated_path(log), log))
     if len(halves) <= size:
         return halves
     return halves[-size - 1 :].partition(b"\n")[2]
 
 
-def conceal_secrets(logs: Iterable[Path], values: Sequence[bytes]) -> None:
-    """Take `values` out of logs that are complete: overwritten in place, so a reader of the file goes on."""
+def tail(path: Path, size: int) -> bytes:
+    """The last `size` bytes of one file; empty where there is no file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def redact(logs: Iterable[Path], values: Sequence[bytes]) -> None:
+    """Overwrite `values` in logs that are complete; in place, so that readers keep their position."""
     for log in (half for each in logs for half in (each, rotated_path(each))) if values else ():
         with suppress(FileNotFoundError), log.open("r+b") as file:
             if not log.stat().st_size:
@@ -69,12 +79,3 @@ def _rotate(log: Path, most: int) -> None:
         source.seek(max(0, log.stat().st_size - most))
         shutil.copyfileobj(source, target, 1 << 20)
         source.truncate(0)
-
-
-def _tail(path: Path, size: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - size - 1))
-            return file.read(size + 1)
-    except FileNotFoundError:
-        return b""

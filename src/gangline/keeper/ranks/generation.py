@@ -1,4 +1,4 @@
-"""One generation: ranks that start together, are watched together and end together."""
+"""Generation of a gang on one node: starts its ranks, watches them and ends them together."""
 
 import signal
 import time
@@ -9,47 +9,44 @@ from typing import Protocol
 
 from gangline.keeper.ipc.environment import WatchdogLimits
 from gangline.keeper.ipc.heartbeat import Beat, HeartbeatReader
-from gangline.keeper.ranks.generation_result import GenerationResult, Halt
+from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult, Halt
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
 from gangline.keeper.ranks.rank_exit import RankExit, culprit
-from gangline.keeper.ranks.rank_processes import RankStart, Starter
-from gangline.keeper.ranks.reaper import bury, end_orphans, signal_groups
+from gangline.keeper.ranks.rank_processes import RankStart, Starter, kill_orphans, reap, signal_groups
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang, Watchdog
 from gangline.spec.gang.status import GangState
 
 WATCH_SECONDS = 0.5
 PEERS_SECONDS = 0.3
-"""After a death the others mostly notice and leave by themselves; then they are killed."""
-DOUBT_SECONDS = 1.0
-"""A rank that lost a peer waits so long for the news of which."""
+"""Time for the others to leave by themselves after a rank died; then they are killed."""
 _NOT_JOINED = ("start", "rendezvous")
 
 
 class GenerationHost(Protocol):
-    """What a generation asks of its keeper."""
+    """The keeper, as a generation uses it."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep until there is news or so long."""
+        """Sleep until an event of the keeper, for at most `seconds`."""
         ...
 
-    def order(self) -> StopRequest | None: ...
+    def stop_request(self) -> StopRequest | None: ...
 
-    def halt(self) -> Halt | None:
-        """Why there is no use in going on here; None: there is."""
+    def remote_halt(self) -> Halt | None:
+        """The generation ended on another node; None: it did not."""
         ...
 
     def replacements(self, dead: Sequence[RankExit], started: Mapping[int, float]) -> "Replacements | None":
-        """Ranks to start in place of the `dead`, while the living stay; None: the generation is over for all."""
+        """Ranks to start in place of the `dead`, while the others stay; None: the generation ends for all."""
         ...
 
-    def failing(self, failed: RankExit | None, hang: Hang | None) -> None:
-        """Told at once, before anything is ended here."""
+    def report_failure(self, failed: RankExit | None, hang: Hang | None) -> None:
+        """Called before any process is ended here."""
         ...
 
     def own_pids(self) -> Collection[int]: ...
 
-    def changed(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None: ...
+    def update_status(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None: ...
 
     def event(self, event: str, **values: object) -> None: ...
 
@@ -57,7 +54,7 @@ class GenerationHost(Protocol):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replacements:
     generation: int
-    """All ranks are in it from now on."""
+    """Its number, for all ranks."""
     starts: tuple[RankStart, ...]
 
 
@@ -69,7 +66,7 @@ class Generation:
     heartbeats: Path
     limits: WatchdogLimits
     must_beat: bool
-    """Ranks run the task runtime, which beats; a program may."""
+    """Ranks run the task runtime, which sends heartbeats; a program may send some."""
     grace_seconds: float
     now: Callable[[], float] = time.monotonic
     _living: dict[int, int] = field(default_factory=dict)
@@ -81,7 +78,7 @@ class Generation:
     _logs: dict[int, Path] = field(default_factory=dict)
 
     def run(self, starts: Sequence[RankStart]) -> GenerationResult:
-        """From the first fork to the last burial."""
+        """Start the ranks and return when all their processes are gone."""
         self._logs = {each.rank: each.log for each in starts}
         self._readers = {rank: HeartbeatReader(self.heartbeats / str(rank)) for rank in self._logs}
         self._start(starts)
@@ -91,7 +88,7 @@ class Generation:
             ending = self._watch(watchdog)
             ending = self._with_lagging_rank(ending)
             if ending.failed or ending.hang:
-                self.host.failing(ending.failed, ending.hang)
+                self.host.report_failure(ending.failed, ending.hang)
             stacks = self._stacks(ending) if ending.hangs and self._living else {}
             beats = self._beats(self._readers)
         finally:
@@ -101,7 +98,7 @@ class Generation:
             failed=ending.failed,
             hang=ending.hang,
             stacks=stacks,
-            order=ending.order,
+            stop=ending.stop,
             started=started,
             step=_common_step(beats),
             progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
@@ -116,28 +113,28 @@ class Generation:
                 self._leaders.append(pid)
                 self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
 
-    def _watch(self, watchdog: Watchdog) -> "_Ending":
-        next_look = 0.0
+    def _watch(self, watchdog: Watchdog) -> "_WatchEnd":
+        next_check = 0.0
         while self._living:
-            self.host.wait(min(WATCH_SECONDS, max(0.0, next_look - self.now())))
+            self.host.wait(min(WATCH_SECONDS, max(0.0, next_check - self.now())))
             self._take_exits()
             if failed := self._first_failure():
                 if self._replace_dead(watchdog):
                     continue
-                return _Ending(failed=failed)
-            if order := self.host.order():
-                self._stop(order)
-                return _Ending(order=order)
-            if halt := self.host.halt():
-                return _Ending(hangs=halt.hangs, behind=self._behind(watchdog) if halt.hangs else None)
-            if self.now() >= next_look:
-                next_look = self.now() + WATCH_SECONDS
-                if hang := self._look(watchdog):
-                    return _Ending(hang=hang, hangs=True, behind=hang)
-        return _Ending()
+                return _WatchEnd(failed=failed)
+            if request := self.host.stop_request():
+                self._stop(request)
+                return _WatchEnd(stop=request)
+            if halt := self.host.remote_halt():
+                return _WatchEnd(hangs=halt.hangs, behind=self._behind(watchdog) if halt.hangs else None)
+            if self.now() >= next_check:
+                next_check = self.now() + WATCH_SECONDS
+                if hang := self._check(watchdog):
+                    return _WatchEnd(hang=hang, hangs=True, behind=hang)
+        return _WatchEnd()
 
     def _replace_dead(self, watchdog: Watchdog) -> bool:
-        """The living stay, and whoever died is started again; False: nobody may, or can."""
+        """Start the dead ranks again while the others stay; False: that is not possible."""
         dead = list(self._exits)
         if not self._living or any(each.code == 0 or each.is_secondary for each in dead):
             return False
@@ -147,7 +144,7 @@ class Generation:
         self.number = replacements.generation
         for each in dead:
             self._exits.remove(each)
-            signal_groups([self._pids[each.rank]], signal.SIGKILL)  # what the dead one started goes, too
+            signal_groups([self._pids[each.rank]], signal.SIGKILL)  # child processes of the dead rank, too
             self._readers.pop(each.rank).close()
             self._readers[each.rank] = HeartbeatReader(self.heartbeats / str(each.rank))
         self._start(replacements.starts)
@@ -160,44 +157,44 @@ class Generation:
         watchdog.check(self._beats(self._living), self.now())
         return watchdog.behind(self.now(), self._living)
 
-    def _look(self, watchdog: Watchdog) -> Hang | None:
+    def _check(self, watchdog: Watchdog) -> Hang | None:
         beats = self._beats(self._living)
         joined = [rank for rank, beat in beats.items() if self._has_joined(beat)]
         state: GangState = "running" if len(joined) == len(beats) else "starting"
-        self.host.changed(state, self._living, joined)
-        bury(self._own_pids())
+        self.host.update_status(state, self._living, joined)
+        reap(self._own_pids())
         return watchdog.check(beats, self.now())
 
     def _has_joined(self, beat: Beat | None) -> bool:
         return not self.must_beat if beat is None else beat.phase not in _NOT_JOINED
 
     def _first_failure(self) -> RankExit | None:
-        """The culprit; while only ranks that lost a peer are known, the death of that peer is awaited for a while."""
+        """The culprit; while only ranks that lost a peer have ended, wait CULPRIT_SECONDS for the exit of that peer."""
         found = culprit(self._exits)
         if found is None or not found.is_secondary:
             return found
-        patience = self.now() + DOUBT_SECONDS
-        while found is not None and found.is_secondary and self._living and self.now() < patience:
+        deadline = self.now() + CULPRIT_SECONDS
+        while found is not None and found.is_secondary and self._living and self.now() < deadline:
             self.host.wait(0.05)
             self._take_exits()
             found = culprit(self._exits)
         return found
 
-    def _stop(self, order: StopRequest) -> None:
-        """Ask all ranks to save and leave; whoever stays past the grace is killed."""
-        self.host.changed("stopping", self._living, ())
-        if order.save:
+    def _stop(self, request: StopRequest) -> None:
+        """Ask all ranks to save and leave; after the grace period they are killed."""
+        self.host.update_status("stopping", self._living, ())
+        if request.save:
             signal_groups(self._living.values(), signal.SIGTERM)
             self._wait_for_all(self.grace_seconds)
 
-    def _with_lagging_rank(self, ending: "_Ending") -> "_Ending":
-        """What the ranks recorded tells more than silence does."""
-        said = describe_lagging_rank(self.heartbeats, self._living) if ending.hang else ""
-        if ending.hang is None or not said:
+    def _with_lagging_rank(self, ending: "_WatchEnd") -> "_WatchEnd":
+        """Add to the reason of a hang what the flight records of the ranks show."""
+        finding = describe_lagging_rank(self.heartbeats, self._living) if ending.hang else ""
+        if ending.hang is None or not finding:
             return ending
-        return replace(ending, hang=replace(ending.hang, reason=f"{ending.hang.reason}; {said}"))
+        return replace(ending, hang=replace(ending.hang, reason=f"{ending.hang.reason}; {finding}"))
 
-    def _stacks(self, ending: "_Ending") -> dict[str, str]:
+    def _stacks(self, ending: "_WatchEnd") -> dict[str, str]:
         stacks = collect_stacks({rank: (pid, self._logs[rank]) for rank, pid in self._living.items()})
         if ending.hang:
             hang = ending.hang
@@ -206,17 +203,17 @@ class Generation:
         return stacks
 
     def _end_all(self) -> None:
-        """Nothing of this generation is left when it returns, but what the kernel itself holds on to."""
+        """End all processes of this generation; those that the kernel cannot end stay."""
         self._wait_for_all(PEERS_SECONDS)
         signal_groups(self._leaders, signal.SIGKILL)
         self._wait_for_all(10.0)
-        end_orphans(self._own_pids())
+        kill_orphans(self._own_pids())
         for reader in self._readers.values():
             reader.close()
 
     def _wait_for_all(self, seconds: float) -> None:
-        patience = self.now() + seconds
-        while self._living and self.now() < patience:
+        deadline = self.now() + seconds
+        while self._living and self.now() < deadline:
             self.host.wait(0.05)
             self._take_exits()
 
@@ -234,12 +231,12 @@ class Generation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Ending:
-    """Why the watch is over; nothing set: all ranks left."""
+class _WatchEnd:
+    """Why the watch ended; no field is set: all ranks left."""
 
     failed: RankExit | None = None
     hang: Hang | None = None
-    order: StopRequest | None = None
+    stop: StopRequest | None = None
     hangs: bool = False
     behind: Hang | None = None
 

@@ -1,4 +1,4 @@
-"""Result of a generation: of one node's ranks, or of all nodes' as `coordination.reports` joins them."""
+"""Result of a generation: of the ranks of one node, or of all nodes (`coordination.reports` joins them)."""
 
 from dataclasses import dataclass
 
@@ -6,42 +6,47 @@ from gangline.keeper.ranks.rank_exit import RankExit
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang
 
+CULPRIT_SECONDS = 1.0
+"""Wait for the first failure while only ranks that lost a peer have ended, on a node and on all nodes."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostNode:
+    """A node whose keeper was lost."""
+
     rank: int
-    """Its first one."""
+    """First rank of the node."""
     reason: str
     mono: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halt:
-    """This generation is over on another node."""
+    """The generation ended on another node."""
 
     hangs: bool = False
-    """It hung: where ranks stand is of interest."""
+    """It hung: the stacks of the ranks are collected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationResult:
-    """How a generation ended."""
+    """How a generation ended, on one node or on all."""
 
     exits: tuple[RankExit, ...]
     """In the order they were seen."""
     failed: RankExit | None
-    """Who failed first; None: nobody did, it hung or was asked to stop."""
+    """The rank that failed first; None: none failed, the generation hung or was asked to stop."""
     hang: Hang | None
     stacks: dict[str, str]
-    order: StopRequest | None
+    stop: StopRequest | None
     started: dict[int, float]
     step: int | None
-    """Last step that all ranks had finished."""
+    """Last step that all ranks finished."""
     progressed: bool
-    """Some rank finished a step."""
+    """At least one rank finished a step."""
     behind: Hang | None = None
-    """Who was furthest behind when it hung, here or elsewhere."""
+    """The rank furthest behind when the generation hung on this or another node."""
     lost: LostNode | None = None
-    """The node that went away."""
+    """The node that was lost."""
     log: tuple[str, ...] = ()
-    """Last lines of who failed."""
+    """Last log lines of the failed rank."""

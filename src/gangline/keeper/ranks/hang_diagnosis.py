@@ -1,7 +1,7 @@
-"""Diagnosis of a hang: stacks of the ranks, and from torch's flight records which rank is behind.
+"""Diagnosis of a hang: stacks of the ranks, and the lagging rank according to torch's flight records.
 
-A rank writes its stacks on SIGUSR1 and its flight record on SIGUSR2, from a thread, even while everything else in it
-waits. A rank whose interpreter lock is held cannot answer, which is reported as such.
+A rank writes its stacks on SIGUSR1 and its flight record on SIGUSR2, from a thread, even while its other threads wait.
+A rank whose interpreter lock is held cannot answer; its stacks are reported as missing.
 """
 
 import json
@@ -17,56 +17,56 @@ from gangline.keeper.ipc.signals import FLIGHT_SIGNAL, STACKS_SIGNAL, flight_rec
 from gangline.procfs import catches, state
 
 _STACKS_SECONDS = 1.0
+_RECORDS_SECONDS = 1.5
 _LIMIT_BYTES = 4096
 
 
 def collect_stacks(ranks: Mapping[int, tuple[int, Path]]) -> dict[str, str]:
-    """Words about each rank, given as pid and log: its stacks, or why there are none. Takes a second at most."""
+    """Stacks of each rank, given as pid and log, or the reason why there are none. Takes a second at most."""
     asked: dict[int, int] = {}
     found: dict[str, str] = {}
     for rank, (pid, log) in ranks.items():
         if state(pid) == "T":
-            found[str(rank)] = "stopped by a signal (SIGSTOP); it cannot say where it is"
+            found[str(rank)] = "stopped by a signal (SIGSTOP): no stacks"
         elif catches(pid, STACKS_SIGNAL):
             asked[rank] = log.stat().st_size
-            with suppress(ProcessLookupError):  # it ended on its own meanwhile
+            with suppress(ProcessLookupError):  # the rank ended meanwhile
                 os.kill(pid, STACKS_SIGNAL)
         else:
-            found[str(rank)] = "a program that does not answer SIGUSR1"
+            found[str(rank)] = "a program that does not handle SIGUSR1: no stacks"
     if asked:
         time.sleep(_STACKS_SECONDS / 2)
-    patience = time.monotonic() + _STACKS_SECONDS / 2
+    deadline = time.monotonic() + _STACKS_SECONDS / 2
     for rank, size in asked.items():
-        found[str(rank)] = _new_output(ranks[rank][1], size, patience) or "it did not answer SIGUSR1"
+        found[str(rank)] = _new_output(ranks[rank][1], size, deadline) or "it did not answer SIGUSR1"
     return found
 
 
-def _new_output(log: Path, start: int, patience: float) -> str:
-    while log.stat().st_size == start and time.monotonic() < patience:
+def _new_output(log: Path, start: int, deadline: float) -> str:
+    while log.stat().st_size == start and time.monotonic() < deadline:
         time.sleep(0.02)
     with log.open("rb") as file:
         file.seek(start)
         return file.read(_LIMIT_BYTES).decode(errors="replace")
 
 
-_RECORDS_SECONDS = 1.5
 _SHOWN = 6
 _PAIR = "a pair in "
-"""Head of the name of a group whose messages go from one rank to another: each counts its own."""
+"""Prefix of the name of a point-to-point group: each pair of ranks counts its own messages."""
 
 Dump = Mapping[str, Any]
-"""What torch writes: `entries`, one a collective, oldest first."""
+"""Flight record as torch writes it: `entries`, one per collective, oldest first."""
 
 
 def describe_lagging_rank(heartbeats: Path, pids: Mapping[int, int]) -> str:
-    """A sentence about the living ranks `pids`, from what they recorded; empty: it tells nobody apart.
+    """Sentence that names the lagging rank among the living ranks `pids`, from their flight records; empty: unknown.
 
-    Takes a second or two at most.
+    Takes two seconds at most.
     """
-    asked = [rank for rank, pid in pids.items() if _ask(heartbeats / str(rank), pid)]
-    patience = time.monotonic() + _RECORDS_SECONDS
+    asked = [rank for rank, pid in pids.items() if _request_record(heartbeats / str(rank), pid)]
+    deadline = time.monotonic() + _RECORDS_SECONDS
     dumps: dict[int, Dump] = {}
-    while len(dumps) < len(asked) and time.monotonic() < patience:
+    while len(dumps) < len(asked) and time.monotonic() < deadline:
         time.sleep(0.05)
         dumps |= {rank: found for rank in asked if rank not in dumps and (found := _read(heartbeats / str(rank)))}
     return lagging_rank(dumps)
@@ -74,7 +74,7 @@ def describe_lagging_rank(heartbeats: Path, pids: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
-    """A collective that somebody has entered and not left."""
+    """A collective, by group and sequence number."""
 
     group: str
     number: int
@@ -82,11 +82,11 @@ class CollectiveCall:
 
 
 def lagging_rank(dumps: Mapping[int, Dump]) -> str:
-    """Who holds the others up by their records, in a sentence; empty: nobody waits, or all wait alike. Pure."""
+    """Sentence that names the rank that delays the others; empty: no rank waits, or all wait alike. Pure."""
     waiting = {rank: places for rank, dump in dumps.items() if (places := _waits(dump))}
     entered = {rank: _entered(dump) for rank, dump in dumps.items()}
-    if words := _mixed_up(entered, waiting):
-        return words
+    if mismatch := _mismatch(entered, waiting):
+        return mismatch
     unfinished = {each for places in waiting.values() for each in places if not each.group.startswith(_PAIR)}
     late = [
         (rank, place)
@@ -101,12 +101,12 @@ def lagging_rank(dumps: Mapping[int, Dump]) -> str:
         return f"rank {rank} never entered {place.name} {place.number}{_of(place.group)}; {_wait(others)} in it"
     idle = [rank for rank in dumps if rank not in waiting]
     if waiting and idle:
-        return f"{_wait([*waiting])} for others, {_wait(idle)} for nobody"
+        return f"{_wait([*waiting])} in a collective, {_are(idle)} in none"
     return ""
 
 
 def _waits(dump: Dump) -> list[CollectiveCall]:
-    """What a rank has entered and not left."""
+    """Collectives that a rank has entered and not left."""
     return [_call(each) for each in dump.get("entries", ()) if not each.get("retired", True)]
 
 
@@ -126,19 +126,19 @@ def _entered(dump: Dump) -> dict[str, dict[int, str]]:
 
 
 def _is_member(dumps: Mapping[int, Dump], group: str, rank: int) -> bool:
-    """Whether a rank belongs to a group: it was seen in it, or the group is that of all."""
+    """Whether a rank belongs to a group: it entered a collective of it, or it is the group of all ranks."""
     return group == "0" or group in _entered(dumps[rank])
 
 
-def _mixed_up(entered: Mapping[int, dict[str, dict[int, str]]], waiting: Mapping[int, Sequence[CollectiveCall]]) -> str:
-    """Ranks that meet in different collectives wait for ever."""
+def _mismatch(entered: Mapping[int, dict[str, dict[int, str]]], waiting: Mapping[int, Sequence[CollectiveCall]]) -> str:
+    """Sentence about two ranks that entered different collectives at the same place; empty: none did."""
     for rank, places in waiting.items():
         for place in places:
             for other, groups in entered.items():
                 name = groups.get(place.group, {}).get(place.number, place.name)
                 if name != place.name and not place.group.startswith(_PAIR):
                     where = f"{place.name} {place.number}{_of(place.group)}"
-                    return f"rank {rank} entered {where} where rank {other} entered {name}: they do different things"
+                    return f"rank {rank} entered {where} where rank {other} entered {name}: the collectives differ"
     return ""
 
 
@@ -148,22 +148,31 @@ def _of(group: str) -> str:
 
 def _wait(ranks: Sequence[int]) -> str:
     """`rank 0 waits`, `ranks 0, 2 wait`."""
+    return f"{_names(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+
+
+def _names(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, sorted(ranks)[:_SHOWN])) + (f" and {len(ranks) - _SHOWN} more" * (len(ranks) > _SHOWN))
-    return f"rank {shown} waits" if len(ranks) == 1 else f"ranks {shown} wait"
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
-def _ask(heartbeat: Path, pid: int) -> bool:
-    """False: this process does not answer such signals."""
+def _are(ranks: Sequence[int]) -> str:
+    """`rank 0 is`, `ranks 0, 2 are`."""
+    return f"{_names(ranks)} {'is' if len(ranks) == 1 else 'are'}"
+
+
+def _request_record(heartbeat: Path, pid: int) -> bool:
+    """Request a flight record; False: this process does not handle the signal."""
     flight_record_path(heartbeat).unlink(missing_ok=True)
     if not catches(pid, FLIGHT_SIGNAL):
         return False
-    with suppress(ProcessLookupError):  # it ended on its own meanwhile
+    with suppress(ProcessLookupError):  # the rank ended meanwhile
         os.kill(pid, FLIGHT_SIGNAL)
     return True
 
 
 def _read(heartbeat: Path) -> Dump | None:
-    """None: it is not there yet."""
+    """None: it is not complete yet."""
     try:
         found = json.loads(flight_record_path(heartbeat).read_bytes())
     except (OSError, ValueError):

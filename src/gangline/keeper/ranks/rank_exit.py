@@ -1,6 +1,6 @@
-"""Exit of a rank: exit status as a number of the error tree, and which of several exits caused the others.
+"""Exit of a rank: exit code of the error tree, retry class, and which of several exits caused the others.
 
-The first culprit decides. A rank that lost a peer (34) is never the culprit if another one failed.
+The first failure decides. A rank that lost a peer (34) is the culprit only if no other rank failed.
 """
 
 import os
@@ -24,12 +24,12 @@ class RankExit:
     code: int
     """As the shell counts: death by signal S is 128 + S."""
     signal: int | None = None
-    """The signal that ended it; None: it left by itself."""
+    """Signal that ended the process; None: it exited."""
     mono: float = 0.0
 
     @property
     def saved(self) -> bool:
-        """It was asked to stop, saved and left; one that died of SIGTERM itself did not save."""
+        """It was asked to stop, saved and exited; a process that SIGTERM killed did not save."""
         return self.code == SIGTERM_CODE and self.signal is None
 
     @property
@@ -46,7 +46,7 @@ def exit_of(rank: int, status: int, *, mono: float) -> RankExit:
 
 
 def culprit(exits: Sequence[RankExit]) -> RankExit | None:
-    """The exit that speaks for the gang, of `exits` in the order they were seen; None: nobody failed."""
+    """The exit that decides for the gang, of `exits` in the order of their time; None: no rank failed."""
     failed = [each for each in exits if each.code]
     primary = [each for each in failed if not each.is_secondary]
     return next(iter(primary or failed), None)
@@ -64,24 +64,24 @@ def classify(death: RankExit, *, oom_kills: int) -> tuple[int, RetryClass]:
     return death.code, retry_class(death.code, saved=death.saved)
 
 
-def describe(death: RankExit, *, oom_kills: int = 0, word: str = "") -> str:
-    """`rank 1 ended by signal 9`, for a sentence; with the rank's own `word` where it left one."""
+def describe(death: RankExit, *, oom_kills: int = 0, reason: str = "") -> str:
+    """`rank 1 ended by signal 9`, for a sentence; with the `reason` that the rank gave, if any."""
     if death.code == SIGKILL_CODE and oom_kills > 0:
-        return f"rank {death.rank} was killed for want of memory"
+        return f"rank {death.rank} was killed: out of memory"
     if death.signal is not None:
         return f"rank {death.rank} ended by signal {death.signal}"
-    said = f"rank {death.rank} ended with code {death.code}"
-    return f"{said}: {word}" if word else said
+    text = f"rank {death.rank} ended with code {death.code}"
+    return f"{text}: {reason}" if reason else text
 
 
 def read_oom_kills() -> int | None:
-    """Processes of this cgroup that were killed for memory so far; None: the kernel does not tell."""
+    """Processes of this cgroup that the kernel has killed for memory; None: it does not count them."""
     for line in _cgroup_lines():
         _, controllers, path = line.split(":", 2)
         for root, name in _OOM_FILES.get(controllers, ()):
             counted = _count(root / path.lstrip("/") / name)
             if counted is None:
-                counted = _count(root / name)  # in a container the root of the mount is this cgroup
+                counted = _count(root / name)  # in a container the mount is this cgroup
             if counted is not None:
                 return counted
     return None

@@ -10,25 +10,26 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from gangline.errors import ConfigError, NoProgressError, TrainingError
-from gangline.keeper.ipc.parent_watch import die_with_parent
-from gangline.keeper.ipc.signals import MESSAGE_BYTES
+from gangline.keeper.ipc.signals import MESSAGE_BYTES, die_with_parent
 from gangline.keeper.ranks.rank_exit import RankExit, exit_of
+from gangline.procfs import children, state
 
 _ANSWER_SECONDS = 60.0
-"""A warm parent that does not answer for so long counts as dead."""
+"""Time without an answer after which the warm parent counts as dead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankStart:
     rank: int
     argv: tuple[str, ...]
-    """Program; empty: the task runtime."""
+    """Command of a program; empty: the task runtime."""
     environ: dict[str, str]
     cwd: Path
     log: Path
@@ -36,26 +37,26 @@ class RankStart:
 
 class Starter(Protocol):
     def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
-        """Start all, as rank to pid; raises `TrainingError` where that failed, and leaves none running."""
+        """Start all ranks; returns rank to pid. Raises `TrainingError` on failure, with none left running."""
         ...
 
     def exits(self) -> list[RankExit]:
-        """Ranks that ended since last asked."""
+        """Ranks that ended since the last call."""
         ...
 
     def pids(self) -> list[int]:
-        """Processes of its own beside the ranks."""
+        """Processes of the starter itself."""
         ...
 
     def handles(self) -> list[int]:
-        """File descriptors that become readable when there is news."""
+        """File descriptors that become readable when a rank ended."""
         ...
 
     def close(self) -> None: ...
 
 
 class Spawner:
-    """Fresh processes: programs of a command, and tasks where forking is not wanted or not safe."""
+    """Starts ranks as fresh processes: programs, and tasks for which forking is not wanted or not safe."""
 
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -93,7 +94,7 @@ class Spawner:
 
 
 class WarmParent:
-    """The keeper's end of `warm`: starts it at once, waits for it at the first generation."""
+    """Starts ranks as forks of the warm parent (`train.rank.warm_parent`), which this class starts."""
 
     def __init__(self, *, python: str, environ: dict[str, str], log: Path, timeout_seconds: float) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -104,19 +105,19 @@ class WarmParent:
             )
         self._channel.settimeout(_ANSWER_SECONDS)
         self._log = log
-        self._patience = time.monotonic() + timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds
         self._exits: list[RankExit] = []
         self._living: dict[int, int] = {}
         self.import_seconds: float | None = None
         self.threads = 1
-        """Of the warm parent after its imports; forking is safe with one only."""
+        """Threads of the warm parent after its imports; forking is safe with one only."""
         self.alive = True
 
     def ready(self) -> bool:
-        """It has imported everything.
+        """The warm parent has finished its imports.
 
         Raises:
-            TrainingError: It died; its last words are quoted.
+            TrainingError: It died; the last line of its log is quoted.
             NoProgressError: It took longer than `timeout_seconds`.
         """
         if self.import_seconds is None and _readable(self._channel):
@@ -124,14 +125,13 @@ class WarmParent:
             if "ready" not in message:
                 self._raise_dead()
             self.import_seconds, self.threads = message["ready"], message["threads"]
-        if self.import_seconds is None and time.monotonic() > self._patience:
+        if self.import_seconds is None and time.monotonic() > self._deadline:
             raise NoProgressError("the warm parent did not finish its imports in time; see its log, warm.log")
         return self.import_seconds is not None
 
     def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
         for each in ranks:
-            order = {"rank": each.rank, "environ": each.environ, "log": str(each.log)}
-            self._send(order)
+            self._send({"rank": each.rank, "environ": each.environ, "log": str(each.log)})
         wanted = {each.rank for each in ranks}
         while not wanted <= self._living.keys() | {each.rank for each in self._exits}:
             self._take(self._receive())
@@ -171,14 +171,14 @@ class WarmParent:
             self._exits += dead
             self._living.clear()
 
-    def _send(self, order: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         try:
-            self._channel.send(json.dumps(order).encode())
+            self._channel.send(json.dumps(message).encode())
         except OSError:
             self._raise_dead()
 
     def _receive(self) -> dict[str, Any]:
-        """Next message; empty: the other end is gone."""
+        """Next message; empty: the warm parent closed the channel."""
         try:
             data = self._channel.recv(MESSAGE_BYTES)
         except (ConnectionError, TimeoutError):
@@ -187,9 +187,9 @@ class WarmParent:
         return message
 
     def _raise_dead(self) -> NoReturn:
-        words = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        output = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
         raise TrainingError(
-            f"the warm parent, which imports torch for the ranks, died: {words[0]}; see {self._log.name}"
+            f"the warm parent, which imports torch for the ranks, died: {output[0]}; see {self._log.name}"
         )
 
 
@@ -216,3 +216,35 @@ def _readable(channel: socket.socket) -> bool:
 
 def _now() -> float:
     return time.monotonic()
+
+
+def signal_groups(leaders: Iterable[int], number: int) -> None:
+    """Send signal `number` to the process groups of these leaders; groups that are gone are ignored."""
+    for pid in leaders:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def reap(own: Collection[int]) -> None:
+    """Reap orphans that have ended; `own` are children that other code waits for."""
+    for pid in _orphans(own):
+        if state(pid) == "Z":
+            _reap_one(pid)
+
+
+def kill_orphans(own: Collection[int]) -> None:
+    """Kill and reap all processes that ended ranks left behind; `own` as in `reap`."""
+    while orphans := _orphans(own):
+        for pid in orphans:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            _reap_one(pid)
+
+
+def _orphans(own: Collection[int]) -> list[int]:
+    return [pid for pid in children(os.getpid()) if pid not in own]
+
+
+def _reap_one(pid: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gangline.errors import SIGTERM_CODE, CancelledError, TrainingError
 
-ORDER_FILE = "cancel.json"
-"""`{"reason": text, "save": bool}`, written by who cancels before the signal."""
+CANCEL_FILE = "cancel.json"
+"""`{"reason": text, "save": bool}`, written before the signal when a gang is cancelled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,37 +17,37 @@ class StopRequest:
     exit_code: int
     reason: str
     save: bool
-    """Ranks are asked, and get their grace; else they are killed at once."""
+    """Ranks are asked to save within the grace period; otherwise they are killed at once."""
     resize: bool = False
-    """They leave for a generation of another size."""
+    """A generation of another size follows."""
 
 
 class StopSignals:
-    """Turns SIGTERM and SIGINT into an order that the keeper's loop reads."""
+    """Turns SIGTERM and SIGINT into a request that the keeper's loop reads."""
 
     def __init__(self, home: Path, *, deadline: float | None, deadline_seconds: float | None) -> None:
-        """`deadline`: monotonic time when the gang's time is over, after `deadline_seconds`."""
+        """`deadline`: monotonic time at which the gang has run for `deadline_seconds`."""
         self._home = home
         self._deadline = deadline
         self._seconds = deadline_seconds
-        self._asked = False
+        self._signalled = False
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, self._ask)
+            signal.signal(each, self._on_signal)
 
-    def order(self, now: float) -> StopRequest | None:
-        if self._asked:
-            return self._read()
+    def request(self, now: float) -> StopRequest | None:
+        if self._signalled:
+            return self._read_request()
         if self._deadline is not None and now > self._deadline:
-            reason = f"the gang's time of {self._seconds:g} s is over; give it a longer plan.deadline_seconds"
+            reason = f"deadline of {self._seconds:g} s exceeded; raise plan.deadline_seconds"
             return StopRequest(exit_code=TrainingError.exit_code, reason=reason, save=True)
         return None
 
-    def _ask(self, *_: object) -> None:
-        self._asked = True
+    def _on_signal(self, *_: object) -> None:
+        self._signalled = True
 
-    def _read(self) -> StopRequest:
+    def _read_request(self) -> StopRequest:
         with suppress(FileNotFoundError, ValueError):
-            order = json.loads((self._home / ORDER_FILE).read_bytes())
-            reason = f"cancelled: {order['reason']}"
-            return StopRequest(exit_code=CancelledError.exit_code, reason=reason, save=bool(order["save"]))
+            cancel = json.loads((self._home / CANCEL_FILE).read_bytes())
+            reason = f"cancelled: {cancel['reason']}"
+            return StopRequest(exit_code=CancelledError.exit_code, reason=reason, save=bool(cancel["save"]))
         return StopRequest(exit_code=SIGTERM_CODE, reason="asked to stop by SIGTERM", save=True)

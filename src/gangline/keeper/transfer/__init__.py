@@ -1,3 +1,3 @@
-"""Processes of their own that exchange files with the store: download for a pod, upload, collection of outputs.
+"""Separate processes that exchange files with the store: download for a pod, upload, collection of outputs.
 
 The keeper starts them by module name and never imports them, so that it needs no client of a store."""

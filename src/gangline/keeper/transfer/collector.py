@@ -1,7 +1,7 @@
-"""Collects the output files of a program after its ranks have ended: each file by digest, then the list of them.
+"""Collector of the output files of a program, after its ranks have ended: uploads each file by digest, then their list.
 
-A process of its own. No file is held in memory as a whole: it is read once for its digest and once for the upload,
-and again if it changed meanwhile. The list is written last, so an interrupted collector has collected nothing.
+It runs as a separate process. No file is held in memory as a whole: it is read once for its digest and once for the
+upload, and again if it changed meanwhile. The list is written last, so an interrupted collector has collected nothing.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
-from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ipc.signals import die_with_parent
 from gangline.keeper.transfer.uploader import output_prefix
 from gangline.spec.globs import any_matches
 from gangline.spec.plan import Plan
@@ -43,77 +43,77 @@ from gangline.storage.open import open_store
 from gangline.units import format_bytes
 
 TRIES = 3
-"""Readings of a file that changes."""
-PATIENCE_SECONDS = 60.0
-"""For a store that is away, at each file."""
+"""Attempts to read a file that changes."""
+RETRY_SECONDS = 60.0
+"""Time to retry when the store fails, for each file."""
 _BLOCK_BYTES = 8 << 20
 T = TypeVar("T")
 
 
 class FileChanged(GanglineError):
-    """A file is not what it was when its reading began."""
+    """A file changed while it was read."""
 
 
 @dataclass(kw_only=True)
 class Collector:
-    """One gang's outputs, on their way from `folder` to `prefix`."""
+    """Uploads the outputs of one gang from `folder` to `prefix`."""
 
     store: ObjectStore
-    asked: OutputsRequest
+    request: OutputsRequest
     folder: Path
-    """That ranks started in."""
+    """Working directory of the ranks."""
     prefix: str
     gang: str
     began: float
-    """Seconds since the epoch: what the code layer brought is older."""
+    """Seconds since the epoch; files of the code layer are older."""
     start: str = ""
-    """What the paths of that folder begin with in the code layer."""
+    """Path of that folder in the code layer, with a slash; empty: its root."""
     left_out: list[OmittedFile] = field(default_factory=list)
 
     def collect(self) -> Outputs:
-        """All that is asked for, or nothing of it. Raises `StorageError` where the store stays away."""
-        found = {path: size for path, size in self._look() if not self._is_of_commit(path, size)}
-        wanted = [path for path in found if any_matches(path, self.asked.globs)]
-        refused = self._over({path: found[path] for path in wanted})
+        """Upload all requested files, or none of them. Raises `StorageError` if the store keeps failing."""
+        found = {path: size for path, size in self._requested_files() if not self._is_of_commit(path, size)}
+        wanted = [path for path in found if any_matches(path, self.request.globs)]
+        refused = self._limit_exceeded({path: found[path] for path in wanted})
         files = [] if refused else [file for path in wanted if (file := self._file(path)) is not None]
         return Outputs(
             gang=self.gang, files=tuple(files), left_out=tuple(self.left_out[:MOST_OMITTED_LISTED]),
             num_left_out=len(self.left_out), refused=refused, metrics=self._metrics(found),
         )  # fmt: skip
 
-    def _look(self) -> Iterator[tuple[str, int]]:
-        """Regular files that are asked for, in the order of their paths; no link is followed."""
+    def _requested_files(self) -> Iterator[tuple[str, int]]:
+        """Requested regular files with their sizes, in the order of their paths; links are not followed."""
         found: list[tuple[str, int]] = []
-        for root, folders, names, handle in os.fwalk(self.folder, follow_symlinks=False, onerror=self._closed):
+        for root, folders, names, handle in os.fwalk(self.folder, follow_symlinks=False, onerror=self._on_unlistable):
             folders[:] = [each for each in folders if each != IGNORED_FOLDER]
             for name in (*folders, *names):
                 path = Path(root, name).relative_to(self.folder).as_posix()
-                if path != self.asked.metrics and not any_matches(path, self.asked.globs):
+                if path != self.request.metrics and not any_matches(path, self.request.globs):
                     continue
                 mark = os.stat(name, dir_fd=handle, follow_symlinks=False)
                 if stat.S_ISREG(mark.st_mode) and self._has_plain_name(path):
                     found.append((path, mark.st_size))
                 elif not stat.S_ISREG(mark.st_mode) and not stat.S_ISDIR(mark.st_mode):
-                    kind = "a link" if stat.S_ISLNK(mark.st_mode) else "no regular file"
-                    self._leave(path, f"{kind}, which is no content", is_lost=False)
+                    kind = "a link" if stat.S_ISLNK(mark.st_mode) else "not a regular file"
+                    self._leave(path, f"{kind}, which has no content to collect", is_lost=False)
         yield from sorted(found)
 
-    def _closed(self, error: OSError) -> None:
-        """A folder that cannot be listed may hold what is asked for."""
+    def _on_unlistable(self, error: OSError) -> None:
+        """Report a folder that cannot be listed if it may hold requested files."""
         path = Path(error.filename).relative_to(self.folder).as_posix()
-        if any_matches(f"{path}/any", self.asked.globs):
+        if any_matches(f"{path}/any", self.request.globs):
             self._leave(path, f"cannot be listed: {error.strerror}")
 
     def _has_plain_name(self, path: str) -> bool:
         try:
             code_layer.check_path(path)
         except (IntegrityError, UnicodeEncodeError):
-            self._leave(path, "its name is no plain path in UTF-8")
+            self._leave(path, "its name is not a plain path in UTF-8")
             return False
         return True
 
     def _is_of_commit(self, path: str, size: int) -> bool:
-        """The code layer brought it, and nobody wrote to it since."""
+        """The file is part of the code layer and was not changed since."""
         data = self._layer.get(path)
         if data is None or len(data) != size:
             return False
@@ -125,23 +125,23 @@ class Collector:
 
     @cached_property
     def _layer(self) -> dict[str, bytes | memoryview]:
-        data = _with_retries(lambda: get_blob(self.store, self.asked.code))
+        data = _with_retries(lambda: get_blob(self.store, self.request.code))
         return {file.path.removeprefix(self.start): file.data for file in code_layer.read(data)}
 
-    def _over(self, sizes: dict[str, int]) -> str:
-        """Why the site takes none of it; empty: it takes all."""
-        asked, total = self.asked, sum(sizes.values())
-        if len(sizes) <= asked.most_files and total <= asked.most_bytes:
+    def _limit_exceeded(self, sizes: dict[str, int]) -> str:
+        """Reason why the files exceed the limits of the site; empty: they do not."""
+        request, total = self.request, sum(sizes.values())
+        if len(sizes) <= request.most_files and total <= request.most_bytes:
             return ""
         largest = max(sizes, key=lambda path: sizes[path])
         return (
-            f"wanted at most {asked.most_files:,} files of {format_bytes(asked.most_bytes)}"
+            f"wanted at most {request.most_files:,} files of {format_bytes(request.most_bytes)}"
             f" (limits.output_files, limits.output_bytes), found {len(sizes):,} of {format_bytes(total)}, the largest"
-            f" {largest} with {format_bytes(sizes[largest])}; nothing of them was kept"
+            f" {largest} with {format_bytes(sizes[largest])}; none of them was kept"
         )
 
     def _metrics(self, found: dict[str, int]) -> OutputFile | None:
-        name = self.asked.metrics
+        name = self.request.metrics
         if name is None or name not in found:
             return None
         if found[name] > MOST_METRICS_BYTES:
@@ -151,7 +151,7 @@ class Collector:
         return self._file(name)
 
     def _file(self, path: str) -> OutputFile | None:
-        """In the store when it returns; None: it is left out, and told."""
+        """Upload a file; None: it is left out, with a reason in the list."""
         for _ in range(TRIES):
             try:
                 return _with_retries(lambda: self._send(path))
@@ -168,8 +168,8 @@ class Collector:
             before = _mark(file)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             key = f"{self.prefix}/{FOLDER}/{digest}"
-            standing = self.store.head(key)
-            if standing is None or standing.size_bytes != before[0]:
+            existing = self.store.head(key)
+            if existing is None or existing.size_bytes != before[0]:
                 put_blocks(self.store, key, _read_again(file, before[0], digest))
             if _mark(file) != before:
                 raise FileChanged(path)
@@ -191,7 +191,7 @@ def _mark(file: BufferedReader) -> tuple[int, int]:
 
 
 def _read_again(file: BufferedReader, size: int, wanted: str) -> Iterator[bytes]:
-    """Its bytes; raises `Changed` before the last of them counts where they are not those that were read before."""
+    """Bytes of the file; raises `FileChanged` at the end if their digest is not `wanted`."""
     file.seek(0)
     digest, left = hashlib.sha256(), size
     while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
@@ -199,23 +199,23 @@ def _read_again(file: BufferedReader, size: int, wanted: str) -> Iterator[bytes]
         left -= len(block)
         yield block
     if digest.hexdigest() != wanted:
-        raise FileChanged("its bytes")
+        raise FileChanged("its content")
 
 
 def _with_retries(step: Callable[[], T]) -> T:
-    until = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
             return step()
         except StorageError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
-            print(f"not collected, tried again: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
+            print(f"cannot collect, retrying: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
             time.sleep(1.0)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 once the list is in the store, else the number of what went wrong, which the last line of stderr tells."""
+    """Run the collector; returns 0 when the list is in the store, otherwise an exit code, with the error on stderr."""
     keeper, began = arguments
     die_with_parent(int(keeper))
     try:
@@ -228,17 +228,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _collect(environment: KeeperEnvironment, began: float) -> None:
-    assert environment.outputs is not None, "a keeper starts it that was asked to collect"
+    assert environment.outputs is not None, "the keeper starts it only for a request"
     plan = Plan.from_json(environment.plan.read_bytes())
     prefix = output_prefix(plan)
     store = open_store(environment.store, credentials=environment.store_credentials_file)
     collector = Collector(
-        store=store, asked=environment.outputs, folder=environment.code / plan.program.folder, prefix=prefix,
+        store=store, request=environment.outputs, folder=environment.code / plan.program.folder, prefix=prefix,
         gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",
     )  # fmt: skip
-    told = collector.collect().to_json()
-    _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", told))
-    replace_file(environment.home / OUTPUTS, told, durable=False)
+    outputs = collector.collect().to_json()
+    _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", outputs))
+    replace_file(environment.home / OUTPUTS, outputs, durable=False)
 
 
 if __name__ == "__main__":

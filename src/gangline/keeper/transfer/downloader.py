@@ -1,7 +1,7 @@
-"""Downloads what a pod needs before its keeper starts: plan, code, and files of an earlier pod of this node.
+"""Download of what a pod needs before its keeper starts: plan, code, and files of an earlier pod of this node.
 
-A process of its own (`python -m gangline.keeper.transfer.downloader`). Everything is verified by digest before it is
-opened. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of blobs, not paths.
+It runs as a separate process (`python -m gangline.keeper.transfer.downloader`). Plan and code are verified by digest
+before they are opened. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of blobs, not paths.
 """
 
 import json
@@ -16,7 +16,7 @@ from gangline.checkpoint.format.commit import read_latest
 from gangline.errors import GanglineError, StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.gang_inputs import code_path, plan_path
-from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ipc.signals import die_with_parent
 from gangline.keeper.transfer.uploader import LOG_BYTES, log_key, output_prefix
 from gangline.spec.gang.status import FIRST_GENERATION
 from gangline.spec.plan import Plan
@@ -28,16 +28,16 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 
 MOST_LINES_BYTES = 1 << 30
-"""Of a file of lines that an earlier pod left; a driver reads no more of it either."""
+"""Largest file of lines of an earlier pod that is restored; a driver reads no more of it either."""
 
 
 def fetch(environment: KeeperEnvironment) -> None:
-    """Bring all of it.
+    """Download everything, with retries for `environment.fetch_seconds`.
 
     Raises:
-        StorageError: The store is away for too long, or lacks a blob.
-        IntegrityError: A blob does not match its digest, or no plan, or no code layer.
-        ConfigError: The store's URL or credentials cannot be.
+        StorageError: The store keeps failing, or lacks a blob.
+        IntegrityError: A blob does not match its digest, or is not a plan or a code layer.
+        ConfigError: The URL or credentials of the store are not valid.
     """
     for attempt in stamina.retry_context(
         on=StorageError, attempts=None, timeout=environment.fetch_seconds, wait_max=10.0
@@ -49,26 +49,26 @@ def fetch(environment: KeeperEnvironment) -> None:
             replace_file(plan_path(environment), data, durable=False)
             _fetch_code(store, environment)
             restore(store, environment, plan)
-            _fence(store, environment, plan)
+            _write_first_generation(store, environment, plan)
 
 
 def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
-    """What an earlier pod of this node said, so that this one appends to it; of another gang's nothing is taken."""
+    """Restore events, logs and metrics of an earlier pod of this node and gang, which this one appends to."""
     prefix = output_prefix(plan)
     for rank in environment.ranks:
         events = read_growing_file(store, f"{prefix}/ranks/{rank}.jsonl", most_bytes=MOST_LINES_BYTES)
         if events is None or not _is_of_gang(events, environment.gang):
             continue
-        _put(environment.out / "ranks" / f"{rank}.jsonl", events)
+        _write(environment.out / "ranks" / f"{rank}.jsonl", events)
         log = store.get(log_key(prefix, rank), 0, LOG_BYTES)
-        _put(environment.home / "logs" / f"{rank}.log", log.data if log else None)
+        _write(environment.home / "logs" / f"{rank}.log", log.data if log else None)
         if rank == 0:
             metrics = read_growing_file(store, f"{prefix}/metrics.jsonl", most_bytes=MOST_LINES_BYTES)
-            _put(environment.out / "metrics.jsonl", metrics)
+            _write(environment.out / "metrics.jsonl", metrics)
 
 
-def _fence(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
-    """Where all pods of a gang were replaced, nobody else remembers which generation saved last."""
+def _write_first_generation(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
+    """Write down the generation after the last one that saved: if all pods were replaced, no keeper knows it."""
     latest = None if plan.jobs else read_latest(store, f"{plan.own_prefix}/checkpoints")
     if latest is not None:
         replace_file(environment.home / FIRST_GENERATION, str(latest.generation + 1).encode(), durable=False)
@@ -84,7 +84,7 @@ def _fetch_code(store: ObjectStore, environment: KeeperEnvironment) -> None:
 
 
 def _is_of_gang(events: bytes, gang: str) -> bool:
-    """Rank events begin with `started`, which names the gang."""
+    """The first event of a rank names its gang."""
     try:
         first = json.loads(events.partition(b"\n")[0])
     except ValueError:
@@ -92,14 +92,14 @@ def _is_of_gang(events: bytes, gang: str) -> bool:
     return isinstance(first, dict) and first.get("gang") == gang
 
 
-def _put(path: Path, data: bytes | None) -> None:
+def _write(path: Path, data: bytes | None) -> None:
     if data is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, data, durable=False)
 
 
 def main() -> int:
-    """0, or the number of what went wrong, which is told in the last line of stderr."""
+    """Run the download; returns 0 or an exit code, with the error in the last line of stderr."""
     die_with_parent(int(sys.argv[1]))
     try:
         fetch(KeeperEnvironment.read(os.environ))

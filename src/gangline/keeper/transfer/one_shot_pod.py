@@ -1,9 +1,9 @@
-"""A pod that runs one module of gangline once, with the code of a commit.
+"""Pod that runs one module of gangline once, with the code of a commit.
 
     python -m gangline.keeper.transfer.one_shot_pod fetch   downloads the bundle of GANGLINE_BUNDLE_FILE
-    python -m gangline.keeper.transfer.one_shot_pod         runs the module and prints its answer to stdout
+    python -m gangline.keeper.transfer.one_shot_pod         runs the module and prints its result to stdout
 
-They are two containers: the one that runs model code never sees the URL. Both use GANGLINE_HOME, their shared folder.
+They run in two containers, so that model code never sees the URL. Both use the shared folder GANGLINE_HOME.
 """
 
 import hashlib
@@ -31,33 +31,33 @@ from gangline.spec.python_environment import code_folders, python_path
 from gangline.storage.objects.code_layer import unpack
 
 FETCH_SECONDS = 120.0
-"""In which a store that is away has to come back."""
+"""Time to retry while the store fails."""
 _LIMITS = TimeLimits(connect_seconds=10.0, silence_seconds=60.0)
-_PIECE_BYTES = 2**20
+_CHUNK_BYTES = 2**20
 
 
 def main(arguments: list[str]) -> int:
-    """0: files were brought, or an answer was told; else the number of what went wrong, its reason on stderr."""
+    """Run one of the two steps; returns 0 or an exit code, with the error on stderr."""
     home = Path(os.environ["GANGLINE_HOME"])
     try:
         if arguments == ["fetch"]:
             fetch(CodeBundle.from_json(Path(os.environ["GANGLINE_BUNDLE_FILE"]).read_bytes()), home)
             return 0
-        answer = run(ModuleCall.from_json((home / CALL).read_bytes()), home)
+        output = run(ModuleCall.from_json((home / CALL).read_bytes()), home)
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    for line in to_lines(answer):
+    for line in to_lines(output):
         sys.stdout.write(f"{line}\n")
     return 0
 
 
 def fetch(bundle: CodeBundle, home: Path) -> None:
-    """Lay the bundle out below `home`, the code in the folder where the module starts.
+    """Unpack the bundle below `home`, the code in the folder where the module starts.
 
     Raises:
-        StorageError: The store is away for too long, or refuses the URL.
-        IntegrityError: What it holds is not what the driver put there.
+        StorageError: The store keeps failing, or refuses the URL.
+        IntegrityError: The bundle is not the one that the driver uploaded.
     """
     path = home / "bundle.tar"
     try:
@@ -67,8 +67,8 @@ def fetch(bundle: CodeBundle, home: Path) -> None:
     if found != bundle.sha256:
         raise IntegrityError(f"bundle: wanted digest {bundle.sha256[:12]}, found {found[:12]}: it was changed")
     with tarfile.open(path) as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
-        tar.extractall(home)  # noqa: S202  # the driver's own, by its digest
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        tar.extractall(home)  # noqa: S202  # verified by digest above
     path.unlink()
     (home / FILES).mkdir(exist_ok=True)
     code = home / CODE
@@ -80,10 +80,10 @@ def fetch(bundle: CodeBundle, home: Path) -> None:
 
 
 def run(call: ModuleCall, home: Path) -> ModuleOutput:
-    """Run the module to its end, or to the end of its time."""
-    code, own = home / FILES / "code", home / "home"
-    own.mkdir(exist_ok=True)
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", **call.env, "HOME": str(own), "PYTHONHASHSEED": "0",
+    """Run the module until it ends or its time limit is reached."""
+    code, empty_home = home / FILES / "code", home / "home"
+    empty_home.mkdir(exist_ok=True)
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", **call.env, "HOME": str(empty_home), "PYTHONHASHSEED": "0",
                "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
     environ["PYTHONPATH"] = python_path(code_folders(code, call.path), environ.get("PYTHONPATH"))
     out, err = home / "stdout", home / "stderr"
@@ -96,25 +96,25 @@ def run(call: ModuleCall, home: Path) -> ModuleOutput:
             exit_code: int | None = process.wait(call.seconds)
         except subprocess.TimeoutExpired:
             exit_code = None
-        process.kill()  # what it started ends with the container
+        process.kill()  # its child processes end with the container
         process.wait()
     exit_code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     return ModuleOutput(exit_code=exit_code, stdout=_head(out), stderr=_tail(err))
 
 
 def _download(url: str, path: Path) -> str:
-    """Its digest."""
+    """Download a file; returns its digest."""
     digest = hashlib.sha256()
     with HttpClient(limits=_LIMITS).open("GET", url) as answer, path.open("wb") as file:
         if answer.status >= 500:
-            raise NotCarriedOut(f"the store answers {answer.status}")
+            raise NotCarriedOut(f"the store answered {answer.status}")
         if answer.status != 200:
             raise StorageError(
-                f"bundle: the store answers {answer.status}: {answer.read().data[:300].decode(errors='replace')}"
+                f"bundle: the store answered {answer.status}: {answer.read().data[:300].decode(errors='replace')}"
             )
-        for piece in answer.pieces(_PIECE_BYTES):
-            digest.update(piece)
-            file.write(piece)
+        for chunk in answer.pieces(_CHUNK_BYTES):
+            digest.update(chunk)
+            file.write(chunk)
     return digest.hexdigest()
 
 

@@ -1,8 +1,8 @@
-"""Uploads the output folder of a gang to the store while it runs: every 30 s, and once more on SIGTERM.
+"""Upload of the output folder of a gang to the store while it runs: every 30 s, and once more on SIGTERM.
 
-A process of its own, so that a slow store never delays a keeper. Failed writes are retried without limit. Files of
-lines are cut after their last complete line; those that the runtime writes are sent as parts (`storage.growing`), so
-that a long training does not send its past again.
+It runs as a separate process, so that a slow store never delays a keeper. Failed writes are retried without limit.
+Files of lines are cut after their last complete line; those that the runtime writes are sent in parts
+(`storage.objects.growing_file`), so that a long training does not upload its old lines again.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from gangline.errors import StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.gang_inputs import secret_environ, secret_values
-from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ipc.signals import die_with_parent
 from gangline.keeper.logs.log_files import last_bytes
 from gangline.sanitize import CONCEALED
 from gangline.spec.plan import Plan
@@ -26,27 +26,27 @@ from gangline.storage.open import open_store
 
 EVERY_SECONDS = 30.0
 LAST_SECONDS = 60.0
-"""How long the end is tried for."""
+"""Time for the last upload."""
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
-"""Blocked before this process starts, so that an early one waits for it."""
+"""Blocked before this process starts, so that an early signal waits until it is handled."""
 LOG_BYTES = 8 << 20
-"""Of each rank's log that go to the store, the last ones."""
+"""Last bytes of each rank's log that are uploaded."""
 _PART_BYTES = 16 << 20
 _GROWS = re.compile(r"metrics\.jsonl|ranks/\d+\.jsonl")
 
 
 class OutputMirror:
-    """Knows what of a folder is already in the store."""
+    """Uploads changed files of a folder."""
 
     def __init__(self, store: ObjectStore, folder: Path, prefix: str, *, skip: frozenset[str] = frozenset()) -> None:
         self._store, self._folder, self._prefix = store, folder, prefix
         self.skip = skip
-        """Paths below the folder that another node mirrors."""
+        """Paths below the folder that another node uploads."""
         self._done: dict[str, tuple[int, int]] = {}
         self._growing: dict[str, GrowingFileWriter] = {}
 
     def sync(self) -> int:
-        """Write what changed; number of files written. Raises `StorageError`, and may be called again."""
+        """Upload changed files; returns their number. Raises `StorageError`, and may be called again."""
         written = 0
         for path in sorted(self._folder.rglob("*")):
             name = path.relative_to(self._folder).as_posix()
@@ -81,17 +81,17 @@ class OutputMirror:
 
 
 def output_prefix(plan: Plan) -> str:
-    """Where the out folder of a gang lies in the store."""
+    """Prefix of the out folder of a gang in the store."""
     return plan.output_prefix
 
 
 def log_key(prefix: str, rank: int) -> str:
-    """Where the end of a rank's log lies in the store once its gang, or its pod, has ended."""
+    """Key of the end of a rank's log in the store, after its gang or its pod has ended."""
     return f"{prefix}/logs/{rank}.log"
 
 
 def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) -> None:
-    """The end of the log of each rank of this node. Raises `StorageError`, and may be called again."""
+    """Upload the end of the log of each rank of this node. Raises `StorageError`, and may be called again."""
     others = _files_of_others(environment)
     secrets = secret_values(secret_environ(environment.key_file.parent))
     for path in sorted((environment.home / "logs").glob("*.log")):
@@ -103,7 +103,7 @@ def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) ->
 
 
 def main() -> int:
-    """Until SIGTERM; 0 when everything is in the store, else StorageError's code."""
+    """Run until SIGTERM; returns 0 when everything is in the store, otherwise the exit code of `StorageError`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     die_with_parent(int(sys.argv[1]))
     environment = KeeperEnvironment.read(os.environ)
@@ -117,15 +117,15 @@ def main() -> int:
 
     while signal.sigtimedwait({signal.SIGTERM}, EVERY_SECONDS) is None:
         _try(sync)
-    return _last([sync, lambda: put_logs(store, environment, prefix)])
+    return _finish([sync, lambda: put_logs(store, environment, prefix)])
 
 
-def _last(steps: Sequence[Callable[[], object]]) -> int:
-    """Each until it is done, all together for so long."""
-    patience = time.monotonic() + LAST_SECONDS
+def _finish(steps: Sequence[Callable[[], object]]) -> int:
+    """Retry each step until it succeeds, for at most LAST_SECONDS in all; returns the exit code."""
+    deadline = time.monotonic() + LAST_SECONDS
     for step in steps:
         while not _try(step):
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 return StorageError.exit_code
             time.sleep(1.0)
     return 0
@@ -135,28 +135,29 @@ def _try(step: Callable[[], object]) -> bool:
     try:
         step()
     except StorageError as error:
-        print(f"not mirrored, tried again later: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
+        print(f"cannot upload, retrying later: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its log
         return False
     return True
 
 
 def _files_of_others(environment: KeeperEnvironment) -> frozenset[str]:
-    """Nodes may share one folder (virtual nodes of one machine): each mirrors its ranks, node 0 the rest as well.
+    """Files that keepers of other nodes upload: nodes of one machine share one folder.
 
-    Ranks of a node that has no keeper there, or none any more, are anybody's: an elastic gang gives them to others.
+    Each node uploads the files of its ranks, node 0 the rest as well. Every node uploads those of ranks whose node has
+    no running keeper: an elastic gang gives such ranks to others.
     """
     local, node = environment.local_world_size, environment.node_rank
-    others = {other for other in range(environment.num_nodes) if other != node and _works(environment.home, other)}
+    others = {other for other in range(environment.num_nodes) if other != node and _has_keeper(environment.home, other)}
     files = {f"ranks/{rank}.jsonl" for rank in range(environment.world_size) if rank // local in others}
     return frozenset(files | ({"metrics.jsonl", "result.json"} if node else set()))
 
 
-def _works(home: Path, node: int) -> bool:
+def _has_keeper(home: Path, node: int) -> bool:
     return (home / f"keeper-{node}.json").exists() and not (home / f"exit-{node}.json").exists()
 
 
 def _whole_lines(path: Path) -> int:
-    """Size up to the last line that is complete: a rank may be writing the next one."""
+    """Size up to the last complete line: a rank may be writing the next one."""
     with path.open("rb") as file:
         size = path.stat().st_size
         file.seek(max(0, size - _PART_BYTES))

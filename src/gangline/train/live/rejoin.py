@@ -9,7 +9,7 @@ from functools import partial
 
 from gangline.errors import LostPeerError
 from gangline.keeper.ipc.environment import RankEnvironment
-from gangline.keeper.ipc.rejoin_message import RejoinMessage, read_rejoin
+from gangline.keeper.ipc.requests import RejoinMessage, read_rejoin
 from gangline.spec.plan import Device
 from gangline.train import heartbeat
 from gangline.train.runtime import rendezvous

@@ -10,7 +10,7 @@ import torch
 
 from gangline.errors import ConfigError
 from gangline.keeper.ipc.environment import RankEnvironment
-from gangline.keeper.ipc.rejoin_message import is_live
+from gangline.keeper.ipc.requests import is_live
 from gangline.keeper.ipc.signals import FLIGHT_SIGNAL, flight_record_path
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec

@@ -12,7 +12,7 @@ import socket
 import sys
 from datetime import timedelta
 
-from gangline.keeper.ipc.parent_watch import die_with_parent
+from gangline.keeper.ipc.signals import die_with_parent
 
 
 def main(arguments: list[str]) -> None:

@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gangline.keeper.ipc.parent_watch import die_with_parent
-from gangline.keeper.ipc.signals import MESSAGE_BYTES
+from gangline.keeper.ipc.signals import MESSAGE_BYTES, die_with_parent
 from gangline.procfs import num_threads
 from gangline.train.rank.child import redirect, run_task
 
