@@ -18,7 +18,8 @@ from gangline.serve.context.accounts import Accounts, digest_of, new_token
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.open import open_database
-from gangline.serve.database.types import Principal, row_of
+from gangline.serve.database.types import Principal
+from gangline.serve.runs.index_row import row_of
 from gangline.serve.server import address_of, bind, create_server
 from gangline.serve.web.rate_limits import RequestLimits
 from gangline.signing.record_seal import Sealer

@@ -14,7 +14,7 @@ from gangline.line.results.loss_curve import by_step
 from gangline.serve.api import metrics
 from gangline.serve.api.artifacts import wanted_range
 from gangline.serve.api.metrics import thinned
-from gangline.serve.database.types import row_of
+from gangline.serve.runs.index_row import row_of
 from gangline.serve.web.responses import RequestRefused
 from gangline.spec.program_files import OutputFile
 from gangline.spec.record import Artifact, OutputsInfo, gang_prefix

@@ -19,8 +19,9 @@ from gangline.errors import StorageError
 from gangline.forge.protocol import RefHead
 from gangline.line.record.runs import list_runs
 from gangline.serve.context.home import site_text
-from gangline.serve.database.types import Order, row_of
+from gangline.serve.database.types import Order
 from gangline.serve.orders.workers import OrderService
+from gangline.serve.runs.index_row import row_of
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import ForgeTable, ServeTable, Site
 

@@ -17,8 +17,8 @@ from gangline.line.record.runs import mark_open, unmark_open
 from gangline.serve.api.service import Service
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.telemetry import Telemetry
-from gangline.serve.database.types import RunFilter, row_of
-from gangline.serve.runs.index_row import row_from_bytes
+from gangline.serve.database.types import RunFilter
+from gangline.serve.runs.index_row import row_from_bytes, row_of
 from gangline.serve.runs.indexer import Indexer, pause_after
 from gangline.spec.record import STAGES, Record, StageInfo
 

@@ -14,8 +14,8 @@ from gangline.line.record import runs
 from gangline.serve.context.health import DatabaseReadiness, StoreHealth
 from gangline.serve.context.quarantine import refuse_in
 from gangline.serve.context.service_context import ServiceContext
-from gangline.serve.database.types import RunRow, row_of
-from gangline.serve.runs.index_row import checked_row
+from gangline.serve.database.types import RunRow
+from gangline.serve.runs.index_row import checked_row, row_of
 from gangline.serve.runs.record_reader import read_record
 from gangline.serve.runs.run_stopper import RunStopper
 from gangline.serve.runs.watchers import RunWatchers

@@ -3,7 +3,8 @@
 from fastapi import APIRouter, Response
 
 from gangline.serve.api.dependencies import ApiModel, ServiceDep, problems
-from gangline.serve.runs.indexer import report_queue
+from gangline.serve.context.telemetry import Telemetry
+from gangline.serve.database.protocol import OrderQueue
 from gangline.serve.web.responses import RequestRefused
 
 router = APIRouter(tags=["service"])
@@ -46,3 +47,14 @@ def metrics(service: ServiceDep) -> Response:
     report_queue(service.desk.telemetry, service.desk.database.orders, now=service.desk.clock())
     media_type, body = service.desk.telemetry.render()
     return Response(body, headers={"Content-Type": media_type})
+
+
+MOST_ORDERS = 200
+"""Of the queue, oldest first, that are looked at for one that may start."""
+
+
+def report_queue(telemetry: Telemetry, orders: OrderQueue, *, now: float) -> None:
+    """Orders by state, and since when the oldest may start that has not."""
+    waiting = orders.list(states=("queued",), projects=None, limit=MOST_ORDERS)
+    since = [max(order.created, order.not_before) for order in waiting if order.not_before <= now]
+    telemetry.orders(orders.counts(), max(0.0, now - min(since, default=now)))

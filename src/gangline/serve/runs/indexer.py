@@ -17,21 +17,11 @@ from gangline.line.run.lease import read_lease
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.quarantine import Quarantine
 from gangline.serve.context.telemetry import Telemetry
-from gangline.serve.database.protocol import OrderQueue, RunIndex
+from gangline.serve.database.protocol import RunIndex
 from gangline.serve.database.types import RunFilter, RunRow
 from gangline.serve.runs.record_reader import RowReader
 from gangline.spec.record import Record, run_prefix
 from gangline.storage.objects.protocol import ObjectStore
-
-MOST_ORDERS = 200
-"""Of the queue, oldest first, that are looked at for one that may start."""
-
-
-def report_queue(telemetry: Telemetry, orders: OrderQueue, *, now: float) -> None:
-    """Orders by state, and since when the oldest may start that has not."""
-    waiting = orders.list(states=("queued",), projects=None, limit=MOST_ORDERS)
-    since = [max(order.created, order.not_before) for order in waiting if order.not_before <= now]
-    telemetry.orders(orders.counts(), max(0.0, now - min(since, default=now)))
 
 
 def is_lease_overdue(store: ObjectStore, record: Record, *, now: float) -> bool:

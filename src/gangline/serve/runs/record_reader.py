@@ -11,8 +11,8 @@ from gangline.errors import IntegrityError, StorageError
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
 from gangline.serve.context.quarantine import Quarantine, refuse_in
-from gangline.serve.database.types import RunRow, row_of
-from gangline.serve.runs.index_row import checked_row, row_from_bytes
+from gangline.serve.database.types import RunRow
+from gangline.serve.runs.index_row import checked_row, row_from_bytes, row_of
 from gangline.spec import identity
 from gangline.spec.record import Record
 from gangline.storage.objects.protocol import Blob, Entry, ObjectStore, list_all
