@@ -166,9 +166,9 @@ def test_large_bodies_that_end_are_judged_one_after_another(served):
 
 def test_a_client_that_takes_no_answer_is_cut_off(monkeypatch, still):
     monkeypatch.setattr(slow_clients, "TAKE_SECONDS", 0.5)
-    record = record_of(still.desk, "alpha", "passed")
+    record = record_of(still.context, "alpha", "passed")
     large = b"x" * (32 * MIB)
-    still.desk.store.put(f"{record.prefix}/report.html", large)
+    still.context.store.put(f"{record.prefix}/report.html", large)
     path = f"/api/v1/runs/{record.run.id}/artifacts/report"
     with still.serving(), socket.create_connection(address_of(still)) as greedy:
         token = still.tokens["alpha", "reader"]

@@ -119,7 +119,7 @@ def test_it_is_put_aside_and_the_others_are_seen(still, indexer, name):
             indexer.full_pass()
     assert still.desk.database.runs.get(late.run.id).seq == 50
     assert still.desk.database.runs.get(bad.run.id) is None
-    (refused,) = still.desk.quarantine.listed(None)
+    (refused,) = still.desk.quarantine.list_refused(None)
     assert (refused.key, refused.project) == (f"{bad.prefix}/record.json", "alpha")
     assert 0 < len(refused.why) <= quarantine.LONGEST
     assert [each["key"] for each in logs if each["event"] == "record_refused"] == [refused.key]
@@ -138,7 +138,7 @@ def test_each_version_is_told_once_and_a_mended_one_is_a_run_like_others(still, 
         still.desk.store.put(key, bad.to_json())
         indexer.open_pass()
     assert len([each for each in logs if each["event"] == "record_refused"]) == 3
-    assert still.desk.quarantine.listed(None) == []
+    assert still.desk.quarantine.list_refused(None) == []
     assert still.desk.database.runs.get(bad.run.id).state == "open"
     assert "gangline_records_refused 0.0" in still.desk.telemetry.render()[1].decode()
 
@@ -146,11 +146,11 @@ def test_each_version_is_told_once_and_a_mended_one_is_a_run_like_others(still, 
 def test_one_that_was_deleted_is_forgotten(still, indexer):
     bad = poison(still.desk, b"{}")
     indexer.open_pass()
-    assert len(still.desk.quarantine.listed(None)) == 1
+    assert len(still.desk.quarantine.list_refused(None)) == 1
     still.desk.store.delete(f"{bad.prefix}/record.json")
     still.desk.store.delete(f"open/alpha/{bad.run.id}")
     indexer.full_pass()
-    assert still.desk.quarantine.listed(None) == []
+    assert still.desk.quarantine.list_refused(None) == []
 
 
 def test_lists_show_it_to_those_who_may_read_the_project(still, indexer):
@@ -196,13 +196,13 @@ def test_a_lease_that_is_none_harms_no_other_run(still, indexer):
 
 
 def test_a_bug_that_one_record_finds_hinders_no_other(still):
-    def attend(record):
+    def on_open(record):
         if record.run.project == "alpha":
             raise ZeroDivisionError("a bug of ours")
 
     aside = quarantine.Quarantine()
     indexer = Indexer(
-        still.desk.store, still.desk.database.runs, health=StoreHealth(), attend=attend, quarantine=aside
+        still.desk.store, still.desk.database.runs, health=StoreHealth(), on_open=on_open, quarantine=aside
     )  # fmt: skip
     fresh = replace(record_of(still.desk, "beta", "open"), seq=70)
     still.desk.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
@@ -210,7 +210,7 @@ def test_a_bug_that_one_record_finds_hinders_no_other(still):
         indexer.open_pass()
         indexer.open_pass()
     assert still.desk.database.runs.get(fresh.run.id).seq == 70
-    assert {each.project for each in aside.listed(None)} == {"alpha"}
+    assert {each.project for each in aside.list_refused(None)} == {"alpha"}
     assert len([each for each in logs if each["event"] == "record_refused"]) == 2
 
 

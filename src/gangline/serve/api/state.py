@@ -32,20 +32,22 @@ def readyz(service: ServiceDep) -> Ready:
 
     The answer says what is wrong (`database has a full disk`), and no names: anybody may ask.
     """
-    database, away = service.readiness.trouble(), service.health.trouble()
-    if database is not None or away is not None:
-        said = f"database {database.words if database else 'ok'}, store {'is away' if away else 'ok'}"
-        raise RequestRefused(503, said, {"Retry-After": "5"})
+    database, store_problem = service.readiness.problem(), service.health.problem()
+    if database is not None or store_problem is not None:
+        detail = (
+            f"database {database.summary if database else 'ok'}, store {'is store_problem' if store_problem else 'ok'}"
+        )
+        raise RequestRefused(503, detail, {"Retry-After": "5"})
     return Ready(status="ok", store="ok", database="ok")
 
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(404)})
 def metrics(service: ServiceDep) -> Response:
     """Series of the service and finals of its runs, for Prometheus."""
-    if service.desk.telemetry is None:
+    if service.context.telemetry is None:
         raise RequestRefused(404, "this service keeps no series")
-    report_queue(service.desk.telemetry, service.desk.database.orders, now=service.desk.clock())
-    media_type, body = service.desk.telemetry.render()
+    report_queue(service.context.telemetry, service.context.database.orders, now=service.context.clock())
+    media_type, body = service.context.telemetry.render()
     return Response(body, headers={"Content-Type": media_type})
 
 

@@ -67,9 +67,9 @@ class Order:
 class DatabaseProblem:
     """What keeps the database from its work."""
 
-    words: str
+    summary: str
     """After `database`: `is damaged`; no path, no host, as anybody may read it."""
-    said: str
+    detail: str
     """The whole of it, for the log."""
 
 

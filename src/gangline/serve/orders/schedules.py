@@ -49,17 +49,17 @@ class Schedules:
         self._path = path
         self._lock = threading.Lock()
 
-    def note(self, order: Order, line: Line) -> None:
+    def update(self, order: Order, line: Line) -> None:
         """Learn, change or forget the schedule of an order's branch from its line."""
         if order.pull_request is not None or order.trust == "fork" or order.branch is None:
             return
-        wanted = line.trigger.schedule if any_matches(order.branch, line.publish.branches) else None
+        cron = line.trigger.schedule if any_matches(order.branch, line.publish.branches) else None
         with self._lock:
             known = self._read()
             key = f"{order.project} {order.ref}"
-            entry = None if wanted is None else {
+            entry = None if cron is None else {
                 "project": order.project, "forge": order.forge, "repository": order.repository, "ref": order.ref,
-                "branch": order.branch, "cron": wanted,
+                "branch": order.branch, "cron": cron,
             }  # fmt: skip
             if known.get(key) == entry:
                 return
