@@ -1,6 +1,6 @@
 """Counts for pages: the same within two seconds, each reader its own, never more than a few remembered."""
 
-from gangline.serve.api.service import COUNT_SECONDS, MOST_COUNTS, RunCounts
+from gangline.serve.api.service import COUNT_SECONDS, MAX_CACHED, RunCounts
 
 
 def test_runs_are_counted_once_in_two_seconds_for_the_same_projects():
@@ -20,6 +20,6 @@ def test_runs_are_counted_once_in_two_seconds_for_the_same_projects():
 
 def test_many_readers_are_not_all_remembered():
     run_counts = RunCounts(lambda _: {})
-    for number in range(3 * MOST_COUNTS):
+    for number in range(3 * MAX_CACHED):
         run_counts.of((f"p{number}",))
-    assert len(run_counts._kept) <= MOST_COUNTS
+    assert len(run_counts._cached) <= MAX_CACHED

@@ -130,7 +130,7 @@ def test_old_orders_go_and_what_stands_at_their_refs_is_not_built_again(forged, 
     kept = len(forged.orders("done"))
     later = time.time() + forged.context.site.serve.keep_orders_seconds + 3600
     forged.context = replace(forged.context, clock=lambda: later)
-    sweeper(forged)._tidy()
+    sweeper(forged)._clean_up()
     assert kept == 3
     assert forged.orders("done", "dropped") == []
     assert len(forged.records()) == 3
