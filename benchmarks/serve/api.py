@@ -34,15 +34,15 @@ KEPT = 50
 
 def served(folder, pipe):
     with world(Path(folder)) as found:
-        fill(found.desk.database, list(rows(COUNT)))
+        fill(found.context.database, list(rows(COUNT)))
         kept = [named(row) for row in rows(KEPT)]
-        found.desk.database.runs.put(kept)
+        found.context.database.runs.put(kept)
         for row in kept:
             record = record_of(row)
-            found.desk.store.put(f"{record.prefix}/record.json", record.to_json())
+            found.context.store.put(f"{record.prefix}/record.json", record.to_json())
         bound = bind("127.0.0.1:0")
         pipe.send((bound.getsockname()[1], found.tokens, [row.run for row in kept]))
-        serve_until_signal(create_app(found.desk, limits=PLENTY), bound, stopping=lambda: None)
+        serve_until_signal(create_app(found.context, limits=PLENTY), bound, stopping=lambda: None)
 
 
 def asked(runs):
@@ -100,7 +100,7 @@ def measure_pass(wanted):
     with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as found:
         put_records(Path(folder) / "store", map(named, rows(wanted)))
         before = peak_bytes()
-        indexer = Indexer(found.desk.store, found.desk.database.runs, health=StoreHealth())
+        indexer = Indexer(found.context.store, found.context.database.runs, health=StoreHealth())
         began, spent = time.monotonic(), time.process_time()
         count = indexer.full_pass()
         first, cpu = time.monotonic() - began, time.process_time() - spent

@@ -98,8 +98,8 @@ def main():
     set_up_logs({})
     folder, port, proxies = Path(sys.argv[1]), int(sys.argv[2]), tuple(sys.argv[3:])
     with world(folder) as found:
-        site = replace(found.desk.site, serve=replace(found.desk.site.serve, proxies=proxies))
-        app = create_app(replace(found.desk, site=site))
+        site = replace(found.context.site, serve=replace(found.context.site.serve, proxies=proxies))
+        app = create_app(replace(found.context, site=site))
         names = {" ".join(who): token for who, token in found.tokens.items()}
         (folder / "tokens.json").write_text(json.dumps(names))
         with bind(f"127.0.0.1:{port}") as bound:

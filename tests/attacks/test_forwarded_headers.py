@@ -6,7 +6,7 @@ from tests.attacks.served import service
 from gangline.serve.web.rate_limits import RequestLimits
 
 pytestmark = pytest.mark.row("A5")
-GUESSES = RequestLimits().guesses_burst
+GUESSES = RequestLimits().failed_logins_burst
 
 
 def guess(served, count, **headers):

@@ -14,7 +14,7 @@ from tests.serve.world import SECRETS, record_of, run_id
 from tests.serve.world import world as made
 
 from gangline.serve.web import slow_clients
-from gangline.serve.web.connection_limits import MOST_CONNECTIONS_EACH, SILENT_SECONDS
+from gangline.serve.web.connection_limits import IDLE_SECONDS, MAX_CONNECTIONS_PER_ADDRESS
 
 pytestmark = pytest.mark.row("L5", full="1,100 connections or 288 MiB of bodies, in each of five ways")
 SELF, OTHER = "127.0.0.1", "127.0.0.2"
@@ -145,9 +145,9 @@ def hold_and_ask(served, attack, **how):
     before = served.rss_bytes()
     served.forget_peak()
     with Holding(served, **how) as holding:
-        time.sleep(SILENT_SECONDS)
+        time.sleep(IDLE_SECONDS)
         seconds = ask_for_everything(served, address=SELF)
-        assert holding.opened >= min(how["count"], MOST_CONNECTIONS_EACH)
+        assert holding.opened >= min(how["count"], MAX_CONNECTIONS_PER_ADDRESS)
     grown = served.peak_bytes() - before
     print(f"{attack}: +{grown / MIB:.0f} MiB, /healthz at most {max(seconds):.3f} s, {holding.opened} connections")
     assert grown < FLAT
@@ -165,10 +165,10 @@ def test_large_bodies_that_end_are_judged_one_after_another(served):
 
 
 def test_a_client_that_takes_no_answer_is_cut_off(monkeypatch, still):
-    monkeypatch.setattr(slow_clients, "TAKE_SECONDS", 0.5)
-    record = record_of(still.desk, "alpha", "passed")
+    monkeypatch.setattr(slow_clients, "WRITE_SECONDS", 0.5)
+    record = record_of(still.context, "alpha", "passed")
     large = b"x" * (32 * MIB)
-    still.desk.store.put(f"{record.prefix}/report.html", large)
+    still.context.store.put(f"{record.prefix}/report.html", large)
     path = f"/api/v1/runs/{record.run.id}/artifacts/report"
     with still.serving(), socket.create_connection(address_of(still)) as greedy:
         token = still.tokens["alpha", "reader"]

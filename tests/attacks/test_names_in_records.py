@@ -77,7 +77,7 @@ def still(tmp_path_factory):
 def served(still):
     """As nobody has attacked it."""
     yield still
-    desk = still.desk
+    desk = still.context
     for entry in list(desk.store.list("runs/")) + list(desk.store.list("open/")):
         desk.store.delete(entry.key)
     for project in (OWN, VICTIM):
@@ -90,14 +90,14 @@ def served(still):
 
 def attack(world, place):
     """Write the forged records, mark them open, and let the index find them by each of its ways; their ids."""
-    desk = world.desk
+    desk = world.context
     indexer = Indexer(desk.store, desk.database.runs, health=StoreHealth(), telemetry=desk.telemetry)
     for verdict in VERDICTS:
         prefix, record = list(forged(desk, verdict))[place]
         desk.store.put(f"{prefix}/record.json", record.to_json())
         _, project, commit, run = prefix.split("/")
         desk.store.put(f"open/{project}/{run}", commit.encode())
-        indexer.look_at(project, commit, run)
+        indexer.refresh(project, commit, run)
         yield run
     indexer.open_pass()
     indexer.full_pass()
@@ -120,8 +120,8 @@ def test_a_forged_record_opens_no_route_to_another_projects_run_and_stops_none(s
         for run in named | {run_id(OWN, "open")}:
             client.post(f"/api/v1/runs/{run}/cancel", json={"reason": "not mine"})
     for verdict in VERDICTS:
-        key = f"{record_of(served.desk, VICTIM, verdict).prefix}/record.json"
-        assert b"not mine" not in served.desk.store.get(key).data
+        key = f"{record_of(served.context, VICTIM, verdict).prefix}/record.json"
+        assert b"not mine" not in served.context.store.get(key).data
 
 
 @pytest.mark.parametrize("place", ATTACKS)
@@ -136,12 +136,12 @@ def test_a_forged_record_hides_nothing_from_whom_it_belongs_to(served, place):
             record = client.get(f"/api/v1/runs/{theirs}").json()
             assert (record["run"]["project"], record["commit"]["sha"]) == (VICTIM, sha(VICTIM, verdict))
             assert client.get(f"/runs/{theirs}").status_code == 200
-    counts = served.desk.database.runs.counts(None)
+    counts = served.context.database.runs.counts(None)
     assert sum(count for (project, _), count in counts.items() if project == VICTIM) == len(VERDICTS)
 
 
 def test_a_gang_of_another_project_is_not_followed_for_whoever_names_it_in_a_record(served):
-    desk = served.desk
+    desk = served.context
     mine = record_of(desk, OWN, "passed")
     for name in (run_id(VICTIM, "open"), f"{mine.run.id}-t2/../{run_id(VICTIM, 'open')}", mine.run.id[:-1], ""):
         stolen = replace(mine, seq=LATE, gang=replace(mine.gang, name=name))
@@ -152,7 +152,7 @@ def test_a_gang_of_another_project_is_not_followed_for_whoever_names_it_in_a_rec
 
 
 def test_a_watch_follows_no_gang_that_a_record_names_later(served):
-    desk = served.desk
+    desk = served.context
     mine = record_of(desk, OWN, "open")
     desk.store.put(f"{mine.prefix}/record.json", replace(mine, seq=1).to_json())
     with (
@@ -170,7 +170,7 @@ def test_a_watch_follows_no_gang_that_a_record_names_later(served):
 
 
 def test_rows_of_another_projects_runs_are_not_even_made(served):
-    row = served.desk.database.runs.get(run_id(VICTIM, "open"))
+    row = served.context.database.runs.get(run_id(VICTIM, "open"))
     with pytest.raises(IntegrityError):
         replace(row, project=OWN)
 

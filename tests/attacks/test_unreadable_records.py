@@ -92,8 +92,8 @@ def still(tmp_path):
 @pytest.fixture
 def indexer(still):
     return Indexer(
-        still.desk.store, still.desk.database.runs, health=StoreHealth(), telemetry=still.desk.telemetry,
-        quarantine=still.desk.quarantine,
+        still.context.store, still.context.database.runs, health=StoreHealth(), telemetry=still.context.telemetry,
+        quarantine=still.context.quarantine,
     )  # fmt: skip
 
 
@@ -108,53 +108,53 @@ def poison(desk, data, name="zzzzzz", project="alpha"):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_put_aside_and_the_others_are_seen(still, indexer, name):
-    still.desk.database.runs.put([])
-    bad = poison(still.desk, lambda record: damages(record)[name])
-    late = record_of(still.desk, "beta", "open")
+    still.context.database.runs.put([])
+    bad = poison(still.context, lambda record: damages(record)[name])
+    late = record_of(still.context, "beta", "open")
     fresh = replace(late, seq=50, run=replace(late.run, created="2027-01-01T00:00:00Z"))
-    still.desk.store.put(f"{late.prefix}/record.json", fresh.to_json())
+    still.context.store.put(f"{late.prefix}/record.json", fresh.to_json())
     with capture_logs() as logs:
         for _ in range(3):
             indexer.open_pass()
             indexer.full_pass()
-    assert still.desk.database.runs.get(late.run.id).seq == 50
-    assert still.desk.database.runs.get(bad.run.id) is None
-    (refused,) = still.desk.quarantine.listed(None)
+    assert still.context.database.runs.get(late.run.id).seq == 50
+    assert still.context.database.runs.get(bad.run.id) is None
+    (refused,) = still.context.quarantine.list_refused(None)
     assert (refused.key, refused.project) == (f"{bad.prefix}/record.json", "alpha")
-    assert 0 < len(refused.why) <= quarantine.LONGEST
+    assert 0 < len(refused.why) <= quarantine.MAX_REASON_CHARACTERS
     assert [each["key"] for each in logs if each["event"] == "record_refused"] == [refused.key]
-    assert "gangline_records_refused 1.0" in still.desk.telemetry.render()[1].decode()
+    assert "gangline_records_refused 1.0" in still.context.telemetry.render()[1].decode()
 
 
 def test_each_version_is_told_once_and_a_mended_one_is_a_run_like_others(still, indexer):
-    bad = poison(still.desk, b"{}")
+    bad = poison(still.context, b"{}")
     key = f"{bad.prefix}/record.json"
     with capture_logs() as logs:
         for data in (b"{}", b'{"x": 1}', b'{"y": 1, "z": 2}'):
-            still.desk.store.put(key, data)
+            still.context.store.put(key, data)
             for _ in range(3):
                 indexer.open_pass()
                 indexer.full_pass()
-        still.desk.store.put(key, bad.to_json())
+        still.context.store.put(key, bad.to_json())
         indexer.open_pass()
     assert len([each for each in logs if each["event"] == "record_refused"]) == 3
-    assert still.desk.quarantine.listed(None) == []
-    assert still.desk.database.runs.get(bad.run.id).state == "open"
-    assert "gangline_records_refused 0.0" in still.desk.telemetry.render()[1].decode()
+    assert still.context.quarantine.list_refused(None) == []
+    assert still.context.database.runs.get(bad.run.id).state == "open"
+    assert "gangline_records_refused 0.0" in still.context.telemetry.render()[1].decode()
 
 
 def test_one_that_was_deleted_is_forgotten(still, indexer):
-    bad = poison(still.desk, b"{}")
+    bad = poison(still.context, b"{}")
     indexer.open_pass()
-    assert len(still.desk.quarantine.listed(None)) == 1
-    still.desk.store.delete(f"{bad.prefix}/record.json")
-    still.desk.store.delete(f"open/alpha/{bad.run.id}")
+    assert len(still.context.quarantine.list_refused(None)) == 1
+    still.context.store.delete(f"{bad.prefix}/record.json")
+    still.context.store.delete(f"open/alpha/{bad.run.id}")
     indexer.full_pass()
-    assert still.desk.quarantine.listed(None) == []
+    assert still.context.quarantine.list_refused(None) == []
 
 
 def test_lists_show_it_to_those_who_may_read_the_project(still, indexer):
-    bad = poison(still.desk, b'{"x": "<script>"}')
+    bad = poison(still.context, b'{"x": "<script>"}')
     indexer.open_pass()
     key = f"{bad.prefix}/record.json"
     with still.serving():
@@ -172,8 +172,8 @@ def test_lists_show_it_to_those_who_may_read_the_project(still, indexer):
 
 
 def test_a_run_whose_record_was_damaged_later_is_listed_as_it_was_and_says_why_when_asked(still, indexer):
-    known = record_of(still.desk, "alpha", "passed")
-    still.desk.store.put(f"{known.prefix}/record.json", b'{"x": 1}')
+    known = record_of(still.context, "alpha", "passed")
+    still.context.store.put(f"{known.prefix}/record.json", b'{"x": 1}')
     indexer.full_pass()
     with still.serving(), still.client(("alpha", "maintainer")) as client:
         assert known.run.id in {row["run"] for row in client.get("/api/v1/runs").json()["runs"]}
@@ -186,41 +186,41 @@ def test_a_run_whose_record_was_damaged_later_is_listed_as_it_was_and_says_why_w
 
 
 def test_a_lease_that_is_none_harms_no_other_run(still, indexer):
-    bad = record_of(still.desk, "alpha", "open")
+    bad = record_of(still.context, "alpha", "open")
     for data in (b"{}", b'{"expires":1.0,"holder":"a:b","token":1}', b"x" * 10_000_000, DEEP):
-        still.desk.store.put(f"{bad.prefix}/lease.json", data)
+        still.context.store.put(f"{bad.prefix}/lease.json", data)
         indexer.open_pass()
-    assert still.desk.database.runs.get(still.run("beta", "open")) is not None
+    assert still.context.database.runs.get(still.run("beta", "open")) is not None
     with pytest.raises(IntegrityError):
-        is_lease_overdue(still.desk.store, bad, now=time.time())
+        is_lease_overdue(still.context.store, bad, now=time.time())
 
 
 def test_a_bug_that_one_record_finds_hinders_no_other(still):
-    def attend(record):
+    def on_open(record):
         if record.run.project == "alpha":
             raise ZeroDivisionError("a bug of ours")
 
     aside = quarantine.Quarantine()
     indexer = Indexer(
-        still.desk.store, still.desk.database.runs, health=StoreHealth(), attend=attend, quarantine=aside
+        still.context.store, still.context.database.runs, health=StoreHealth(), on_open=on_open, quarantine=aside
     )  # fmt: skip
-    fresh = replace(record_of(still.desk, "beta", "open"), seq=70)
-    still.desk.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
+    fresh = replace(record_of(still.context, "beta", "open"), seq=70)
+    still.context.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
     with capture_logs() as logs:
         indexer.open_pass()
         indexer.open_pass()
-    assert still.desk.database.runs.get(fresh.run.id).seq == 70
-    assert {each.project for each in aside.listed(None)} == {"alpha"}
+    assert still.context.database.runs.get(fresh.run.id).seq == 70
+    assert {each.project for each in aside.list_refused(None)} == {"alpha"}
     assert len([each for each in logs if each["event"] == "record_refused"]) == 2
 
 
 def test_no_more_than_a_thousand_are_remembered_and_told(still):
     aside = quarantine.Quarantine()
-    entry = still.desk.store.head(f"{record_of(still.desk, 'alpha', 'passed').prefix}/record.json")
+    entry = still.context.store.head(f"{record_of(still.context, 'alpha', 'passed').prefix}/record.json")
     with capture_logs() as logs:
-        for number in range(2 * quarantine.MOST):
+        for number in range(2 * quarantine.MAX_RECORDS):
             aside.refuse(f"runs/alpha/{number}/record.json", IntegrityError("no record"), entry)
-    assert len(aside) == len(logs) == quarantine.MOST
+    assert len(aside) == len(logs) == quarantine.MAX_RECORDS
 
 
 def test_gangline_list_says_it_in_one_line(tmp_path, monkeypatch):
@@ -312,7 +312,7 @@ def test_a_row_of_almost_a_record_can_be_kept_and_drawn_or_is_refused(found):
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(almost_records(), min_size=1, max_size=10))
 def test_an_index_with_almost_records_in_it_sees_all_others(still, indexer, found):
-    desk = still.desk
+    desk = still.context
     for number, (_, data) in enumerate(found):
         id_ = record_of(desk, "alpha", "passed").run.id
         as_theirs = data.replace(b"bytegpt-9f31c2a0-k7q2mx", id_.encode()).replace(b'"bytegpt"', b'"alpha"')

@@ -28,7 +28,7 @@ def desk_at(folder, *, database=None, site=SITE, environ=ENVIRON, forges=None):
     )  # fmt: skip
 
 
-def hooks_app(desk):
+def hooks_app(context):
     app = FastAPI()
-    app.include_router(router(desk, BodyMemory()))
+    app.include_router(router(context, BodyMemory()))
     return app

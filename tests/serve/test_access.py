@@ -140,14 +140,20 @@ def test_caller_that_asks_too_often_waits_and_others_do_not(still):
 
 
 def test_address_that_guesses_tokens_is_held_up(still):
-    with still.serving(limits=RequestLimits(guesses_per_second=0.01, guesses_burst=3)), still.client(None) as client:
+    with (
+        still.serving(limits=RequestLimits(failed_logins_per_second=0.01, failed_logins_burst=3)),
+        still.client(None) as client,
+    ):
         codes = [client.get("/api/v1/runs", headers={"Authorization": f"Bearer gl_{n}"}).status_code for n in range(5)]
         assert codes == [401, 401, 401, 429, 429]
 
 
 def test_guesses_hold_up_nobody_whose_token_is_known(still):
     """Behind a proxy everybody comes from one address."""
-    with still.serving(limits=RequestLimits(guesses_per_second=0.01, guesses_burst=1)), still.client(None) as client:
+    with (
+        still.serving(limits=RequestLimits(failed_logins_per_second=0.01, failed_logins_burst=1)),
+        still.client(None) as client,
+    ):
         assert [client.post("/login", data={"token": "gl_x"}).status_code for _ in range(3)] == [401, 429, 429]
         assert client.get("/api/v1/runs", headers={"Authorization": "Bearer gl_y"}).status_code == 429
         token = still.tokens["*", "admin"]

@@ -12,7 +12,7 @@ ODD = "%2e%2e%2f'\"<script>$(id)"
 
 def canaries(world):
     """Every secret, and how it may be hidden."""
-    key = (world.desk.home / "session-key").read_bytes()
+    key = (world.context.home / "session-key").read_bytes()
     plain = [*SECRETS.values(), *world.tokens.values(), key.hex()]
     return [*plain, *(base64.b64encode(each.encode()).decode().rstrip("=") for each in plain)]
 
@@ -49,7 +49,7 @@ def test_no_answer_log_or_database_holds_a_secret(world, capsys):
                     assert answer.status_code < 500, (method, path, answer.text)
                     said.append(f"{answer.headers} {answer.text}")
     logged = capsys.readouterr()
-    files = [path.read_bytes() for path in world.desk.home.glob("serve.db*")]
+    files = [path.read_bytes() for path in world.context.home.glob("serve.db*")]
     for canary in canaries(world):
         assert not any(canary in each for each in said), canary[:6]
         assert canary not in logged.out + logged.err

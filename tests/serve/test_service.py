@@ -128,7 +128,7 @@ def test_run_is_ordered_and_read_over_http(repo):
 def test_second_service_of_one_home_is_refused_and_says_who_is_there(repo):
     home = ServiceHome(repo / ".gangline" / "serve")
     home.folder.mkdir(parents=True)
-    with home.held():
+    with home.lock():
         done = subprocess.run(
             [sys.executable, "-m", "gangline", "serve", "--listen", "127.0.0.1:0"],
             cwd=repo, env=os.environ | {"HOME": str(repo.parent)}, capture_output=True, text=True, check=False,

@@ -18,7 +18,8 @@ from gangline.serve.context.accounts import Accounts, digest_of, new_token
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.open import open_database
-from gangline.serve.database.types import Principal, row_of
+from gangline.serve.database.types import Principal
+from gangline.serve.runs.index_row import row_of
 from gangline.serve.server import address_of, bind, create_server
 from gangline.serve.web.rate_limits import RequestLimits
 from gangline.signing.record_seal import Sealer
@@ -30,12 +31,14 @@ from gangline.storage.folder.store import FolderStore
 TENANTS = ("alpha", "beta")
 ROLES = ("reader", "runner", "maintainer")
 SECRETS = {"HOOK_SECRET": "canary-of-the-hook"}
-PLENTY = RequestLimits(requests_per_second=100_000, burst=100_000, guesses_per_second=100_000, guesses_burst=100_000)
+PLENTY = RequestLimits(
+    requests_per_second=100_000, burst=100_000, failed_logins_per_second=100_000, failed_logins_burst=100_000
+)
 
 
 @dataclass
 class World:
-    desk: ServiceContext
+    context: ServiceContext
     tokens: dict[tuple[str, str], str]
     """By project (or *) and role."""
 
@@ -50,8 +53,8 @@ class World:
     @contextmanager
     def serving(self, *, limits: RequestLimits = PLENTY):
         """This world behind a real server, in a thread."""
-        self.app = create_app(self.desk, limits=limits)
-        with served(self.app, proxies=self.desk.site.serve.proxies) as self.url:
+        self.app = create_app(self.context, limits=limits)
+        with served(self.app, proxies=self.context.site.serve.proxies) as self.url:
             yield self
 
     def run(self, project: str, verdict: str = "passed") -> str:
@@ -112,7 +115,7 @@ def world(tmp_path: Path):
         },
     )
     database = open_database(str(home / "serve.db"))
-    desk = ServiceContext(
+    context = ServiceContext(
         site=site,
         site_file=tmp_path / "site.toml",
         environ=SECRETS | {"XDG_CONFIG_HOME": str(tmp_path / "config")},
@@ -125,23 +128,23 @@ def world(tmp_path: Path):
         telemetry=Telemetry.of(site),
     )
     for project in TENANTS:
-        fill(desk, project)
+        fill(context, project)
     try:
-        yield World(desk, tokens_of(desk))
+        yield World(context, tokens_of(context))
     finally:
         database.close()
 
 
-def fill(desk: ServiceContext, project: str) -> None:
+def fill(context: ServiceContext, project: str) -> None:
     for verdict in ("passed", "open", "fork"):
-        record = Sealer.of(desk.site, desk.environ).seal(record_of(desk, project, verdict))
-        desk.store.put(f"{record.prefix}/record.json", record.to_json())
+        record = Sealer.of(context.site, context.environ).seal(record_of(context, project, verdict))
+        context.store.put(f"{record.prefix}/record.json", record.to_json())
         if record.run.state == "open":
-            mark_open(desk.store, record)
-        desk.database.runs.put([row_of(record)])
+            mark_open(context.store, record)
+        context.database.runs.put([row_of(record)])
 
 
-def record_of(desk: ServiceContext, project: str, verdict: str) -> Record:
+def record_of(context: ServiceContext, project: str, verdict: str) -> Record:
     made = records.passed() if verdict == "passed" else records.bare()
     run = replace(made.run, id=run_id(project, verdict), project=project)
     commit = commit_of(made, project, verdict)
@@ -149,27 +152,27 @@ def record_of(desk: ServiceContext, project: str, verdict: str) -> Record:
     made = replace(made, run=run, commit=commit, artifacts=(), gang=gang)
     if verdict != "passed":
         return made
-    return replace(made, artifacts=(put(desk, made, "report", b"<h1>report</h1>", "text/html"),
-                                    put(desk, made, "metrics", METRICS, "application/jsonl")))  # fmt: skip
+    return replace(made, artifacts=(put(context, made, "report", b"<h1>report</h1>", "text/html"),
+                                    put(context, made, "metrics", METRICS, "application/jsonl")))  # fmt: skip
 
 
 METRICS = b"".join(b'{"seed": 1, "step": %d, "loss": %.3f}\n' % (step, 10 / step) for step in range(1, 101))
 
 
-def put(desk: ServiceContext, record: Record, kind: str, data: bytes, media_type: str) -> Artifact:
+def put(context: ServiceContext, record: Record, kind: str, data: bytes, media_type: str) -> Artifact:
     name = {"report": "report.html", "metrics": "metrics.jsonl"}[kind]
     key = f"{record.gang_prefix if kind == 'metrics' else record.prefix}/{name}"
-    desk.store.put(key, data)
+    context.store.put(key, data)
     return Artifact(
         kind=kind, key=key, media_type=media_type, size_bytes=len(data),
         sha256=sha256(data).hexdigest(),
     )  # fmt: skip
 
 
-def tokens_of(desk: ServiceContext) -> dict[tuple[str, str], str]:
+def tokens_of(context: ServiceContext) -> dict[tuple[str, str], str]:
     found = {}
     for project, role in [("*", "admin"), *((project, role) for project in TENANTS for role in ROLES)]:
         token = found[project, role] = new_token()
         principal = Principal(name=f"{role} of {project}", roles={project: role})
-        desk.database.tokens.add(digest=digest_of(token), principal=principal, expires=None, now=0.0)
+        context.database.tokens.add(digest=digest_of(token), principal=principal, expires=None, now=0.0)
     return found

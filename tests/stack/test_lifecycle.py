@@ -15,7 +15,7 @@ import pytest
 
 from gangline import procfs
 from gangline.errors import CapacityError, ConfigError
-from gangline.serve.context.home import site_in_force
+from gangline.serve.context.home import effective_site
 from gangline.spec.config.load import load_site
 from gangline.spec.config.secrets import resolve_secret
 from gangline.stack import processes
@@ -115,7 +115,7 @@ def test_the_service_runs_commits_by_itself_only_where_it_was_asked_to(machine):
         bring_up(machine.home, drive=True)
     (machine.repo / "line.toml").write_text(LINE)
     bring_up(machine.home)
-    assert site_in_force(machine.repo, load_site(machine.home.site, environ={})).serve.repositories == {}
+    assert effective_site(machine.repo, load_site(machine.home.site, environ={})).serve.repositories == {}
     assert states(bring_up(machine.home, drive=True))["service"] == "started"
     assert load_site(machine.home.site, environ={}).serve.repositories == {"curve": str(machine.repo)}
 

@@ -41,38 +41,42 @@ class AccessMiddleware:
         request = Request(scope, receive)
         page = False
         try:
-            asked = self._rule(request)
-            page = asked.rule.is_page
-            await self._pass(request, asked, send)
+            matched = self._rule(request)
+            page = matched.rule.is_page
+            await self._pass(request, matched, send)
         except (RequestRefused, GanglineError) as error:
             refused = refusal(error)
             if refused.status == 401 and page and request.method in _SAFE:
-                refused = RequestRefused(303, "log in first", {"Location": f"/login?next={quote(_place(request))}"})
+                refused = RequestRefused(
+                    303, "log in first", {"Location": f"/login?next={quote(_path_and_query(request))}"}
+                )
             await problem(refused, page=page)(scope, receive, send)
 
-    async def _pass(self, request: Request, asked: MatchedRule, send: Send) -> None:
-        if asked.rule.scope == "signed":  # by whom is known once the body is read: the handler bounds it, and judges
+    async def _pass(self, request: Request, matched: MatchedRule, send: Send) -> None:
+        if matched.rule.scope == "signed":  # by whom is known once the body is read: the handler bounds it, and judges
             request.state.principal = NOBODY
             await self._app(request.scope, request.receive, send)
             return
-        if asked.rule.scope == "open" and not self._shows_any(request):
-            self._spend(f"peer {peer_address(request)}")  # at once: no busy thread or database keeps a probe waiting
+        if matched.rule.scope == "open" and not self._has_credentials(request):
+            self._count_request(
+                f"peer {peer_address(request)}"
+            )  # at once: no busy thread or database keeps a probe waiting
             request.state.principal = NOBODY
         else:
-            request.state.principal = await run_in_threadpool(self._admit, request, asked)
+            request.state.principal = await run_in_threadpool(self._admit, request, matched)
         limits = self._service.limits
         async with bounded_body(
-            request, self._service.room, most=limits.body_bytes, seconds=limits.body_seconds
+            request, self._service.body_memory, limit=limits.body_bytes, seconds=limits.body_seconds
         ) as body:
-            self._demand_form(request, asked.rule, body)
+            self._check_form(request, matched.rule, body)
             await self._app(request.scope, _replay(body, request.receive), send)
 
-    def _shows_any(self, request: Request) -> bool:
+    def _has_credentials(self, request: Request) -> bool:
         return "authorization" in request.headers or self._service.sessions.cookie in request.cookies
 
-    def _admit(self, request: Request, asked: MatchedRule) -> Principal:
-        caller = self._caller(request, asked.rule)
-        self._demand(caller, asked)
+    def _admit(self, request: Request, matched: MatchedRule) -> Principal:
+        caller = self._caller(request, matched.rule)
+        self._require(caller, matched)
         return caller
 
     def _rule(self, request: Request) -> MatchedRule:
@@ -90,16 +94,16 @@ class AccessMiddleware:
         """Who shows a token or a session; NOBODY on open routes."""
         peer = peer_address(request)
         digest = self._digest(request)
-        principal = self._service.desk.accounts.of_digest(digest) if digest else None
+        principal = self._service.context.accounts.of_digest(digest) if digest else None
         if principal is None and rule.scope == "open":
-            self._spend(f"peer {peer}")
+            self._count_request(f"peer {peer}")
             return NOBODY
         if digest is None:
             raise RequestRefused(401, "wanted a token: Authorization: Bearer gl_...", {"WWW-Authenticate": "Bearer"})
         if principal is None:  # asked first: behind a proxy everybody has one address, and guessers hold up themselves
-            self._service.refuse_guess(peer)
+            self._service.count_failed_login(peer)
             raise RequestRefused(401, "nobody has this token, or it has ended", {"WWW-Authenticate": "Bearer"})
-        self._spend(f"token {digest}")
+        self._count_request(f"token {digest}")
         return principal
 
     def _digest(self, request: Request) -> str | None:
@@ -112,22 +116,22 @@ class AccessMiddleware:
             return None
         return self._service.sessions.digest_in(cookie)
 
-    def _spend(self, name: str) -> None:
+    def _count_request(self, name: str) -> None:
         wait = self._requests.take(name)
         if wait:
             raise RequestRefused(429, f"too many requests; again in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
 
-    def _demand(self, caller: Principal, asked: MatchedRule) -> None:
+    def _require(self, caller: Principal, matched: MatchedRule) -> None:
         """Does the rule hold? Raises Refused: 404 where the caller may not even look, else 403."""
-        rule = asked.rule
+        rule = matched.rule
         if rule.scope == "run":
-            _demand_role(caller, rule, self._service.project_of_run(asked.run or ""), NO_RUN)
+            _require_role(caller, rule, self._service.project_of_run(matched.run or ""), NO_RUN)
         elif rule.scope == "order":
-            _demand_role(caller, rule, self._service.project_of_order(asked.order or ""), NO_ORDER)
+            _require_role(caller, rule, self._service.project_of_order(matched.order or ""), NO_ORDER)
         elif rule.scope == "all" and not caller.may(rule.role, "*"):
             raise RequestRefused(403, f"wanted {rule.role} of every project (*); ask whoever gives tokens here")
 
-    def _demand_form(self, request: Request, rule: RouteRule, body: bytes) -> None:
+    def _check_form(self, request: Request, rule: RouteRule, body: bytes) -> None:
         """Writing by a browser: from a page of ours, with the token of its form."""
         if request.method in _SAFE:
             return
@@ -136,11 +140,11 @@ class AccessMiddleware:
             raise RequestRefused(403, "this comes from a page of another site")
         if rule.is_page and rule.scope != "open":
             cookie = request.cookies.get(self._service.sessions.cookie) or ""
-            if not self._service.sessions.demands(cookie, body):
+            if not self._service.sessions.has_csrf_token(cookie, body):
                 raise RequestRefused(403, "this form is not of your session; load the page again")
 
 
-def _demand_role(caller: Principal, rule: RouteRule, project: str | None, absent: str) -> None:
+def _require_role(caller: Principal, rule: RouteRule, project: str | None, absent: str) -> None:
     if project is None or not caller.may("reader", project):
         raise RequestRefused(404, absent)
     if not caller.may(rule.role, project):
@@ -149,18 +153,18 @@ def _demand_role(caller: Principal, rule: RouteRule, project: str | None, absent
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The body again, then whatever comes."""
-    told = False
+    replayed = False
 
     async def again() -> Message:
-        nonlocal told
-        if told:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        told = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
 
 
-def _place(request: Request) -> str:
+def _path_and_query(request: Request) -> str:
     """What was asked for, to be led back to after the login."""
     return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path

@@ -28,30 +28,30 @@ API = (runs.router, run.router, metrics.router, logs.router, events.router, arti
 log = structlog.get_logger()
 
 
-def create_app(desk: ServiceContext, *, limits: RequestLimits | None = None) -> FastAPI:
-    """The whole service over `desk`; it starts no worker. `app.state.service` is what its handlers share."""
-    app = _described()
-    service = Service(desk, limits or RequestLimits())
+def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) -> FastAPI:
+    """The whole service over `context`; it starts no worker. `app.state.service` is what its handlers share."""
+    app = _new_app()
+    service = Service(context, limits or RequestLimits())
     app.state.service = service
-    for each in (*API, page_routes.router, webhooks.router(desk, service.room)):
-        _demand_rules(each)
+    for each in (*API, page_routes.router, webhooks.router(context, service.body_memory)):
+        _require_rules(each)
         app.include_router(each)
     _answer_errors(app)
     app.add_middleware(AccessMiddleware, service=service)
-    app.add_middleware(ProxyLimitMiddleware, addresses=ClientAddresses(desk.site.serve.proxies))
+    app.add_middleware(ProxyLimitMiddleware, addresses=ClientAddresses(context.site.serve.proxies))
     app.add_middleware(HeadersMiddleware)
     return app
 
 
 def openapi_document() -> dict[str, Any]:
     """The API's description, as every service gives it."""
-    app = _described()
+    app = _new_app()
     for each in API:
         app.include_router(each)
     return app.openapi()
 
 
-def _described() -> FastAPI:
+def _new_app() -> FastAPI:
     app = FastAPI(
         title="gangline",
         version=__version__,
@@ -62,32 +62,32 @@ def _described() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    described = app.openapi
+    generate = app.openapi
 
     def openapi() -> dict[str, Any]:
-        document = described()
+        document = generate()
         if "bearer" not in document["components"].setdefault("securitySchemes", {}):
             document["components"]["securitySchemes"]["bearer"] = {"type": "http", "scheme": "bearer"}
             document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
-            _say_security(document)
+            _add_security(document)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI's own guide extends it
     return app
 
 
-def _say_security(document: dict[str, Any]) -> None:
+def _add_security(document: dict[str, Any]) -> None:
     """Which operations need a token, from the table of rules; refusals of a shape are problems, too."""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            asked = find_rule(method.upper(), path)
-            if isinstance(asked, MatchedRule) and asked.rule.scope not in ("open", "signed"):
+            matched = find_rule(method.upper(), path)
+            if isinstance(matched, MatchedRule) and matched.rule.scope not in ("open", "signed"):
                 operation["security"] = [{"bearer": []}]
     for unused in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(unused, None)
 
 
-def _demand_rules(router: APIRouter) -> None:
+def _require_rules(router: APIRouter) -> None:
     """A route that no rule speaks of is a mistake of ours, found before anything is served."""
     for route in router.routes:
         for method in getattr(route, "methods", None) or ():
@@ -111,8 +111,8 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def shape(request: Request, error: RequestValidationError) -> Response:
-        said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10])
-        return problem(RequestRefused(422, said), page=_is_page(request))
+        detail = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10])
+        return problem(RequestRefused(422, detail), page=_is_page(request))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
@@ -121,5 +121,5 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _is_page(request: Request) -> bool:
-    asked = find_rule(request.method, request.url.path)
-    return isinstance(asked, MatchedRule) and asked.rule.is_page
+    matched = find_rule(request.method, request.url.path)
+    return isinstance(matched, MatchedRule) and matched.rule.is_page

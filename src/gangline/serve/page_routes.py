@@ -51,7 +51,7 @@ def static(name: str) -> Response:
 def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
     """The list, by its form's fields."""
     wanted = _wanted(request.query_params, readable_projects(caller))
-    database = service.desk.database
+    database = service.context.database
     rows, following = page_of(database.runs.search(wanted), ROWS)
     orders = [] if wanted.projects == () else database.orders.list(
         states=_OPEN_ORDERS, projects=wanted.projects, limit=QUEUED
@@ -62,10 +62,10 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
         orders=[*orders, *database.orders.refused(projects=wanted.projects, limit=REFUSED)],
         next_page=following,
         principal=caller,
-        now=service.desk.clock(),
-        counts=service.tallies.of(wanted.projects),
+        now=service.context.clock(),
+        counts=service.run_counts.of(wanted.projects),
         notice=_notice(service),
-        refused=[each for each in service.desk.quarantine.listed(wanted.projects)
+        refused=[each for each in service.context.quarantine.list_refused(wanted.projects)
                  if wanted.project in (None, each.project)],
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def run_page(service: ServiceDep, caller: CallerDep, request: Request, run: RunN
         base=_base(service, record),
         principal=caller,
         live=True,
-        now=service.desk.clock(),
+        now=service.context.clock(),
         csrf=_csrf(service, request),
         progress=service.watchers.progress(run),
     )
@@ -137,8 +137,8 @@ async def login(service: ServiceDep, request: Request) -> Response:
     """Exchange a token for a session."""
     form = form_of(await request.body())
     token, onward = form.get("token", "").strip(), _onward(form.get("next", ""))
-    if await run_in_threadpool(service.desk.accounts.of_token, token) is None:
-        service.refuse_guess(peer_address(request))
+    if await run_in_threadpool(service.context.accounts.of_token, token) is None:
+        service.count_failed_login(peer_address(request))
         return HTMLResponse(pages.render_login("Nobody has this token, or it has ended.", onward=onward), 401)
     return _logged_in(service, digest_of(token), onward)
 
@@ -169,7 +169,7 @@ def _wanted(asked: Mapping[str, str], projects: tuple[str, ...] | None) -> RunFi
 
 
 def _notice(service: Service) -> str:
-    said = service.health.trouble()
+    said = service.health.problem()
     return f"The store is away, so this list may be old: {said}" if said else ""
 
 

@@ -93,7 +93,7 @@ def create_server(
                     signal.signal(each, handler)
 
     class Protocol(TimedHttpProtocol):
-        budget = Connections(ClientAddresses(proxies), most=raise_file_limit())
+        budget = Connections(ClientAddresses(proxies), limit=raise_file_limit())
 
     config = uvicorn.Config(
         app, http=Protocol, log_config=None, access_log=False, server_header=False, lifespan="off",

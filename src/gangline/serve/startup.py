@@ -17,13 +17,13 @@ from gangline.serve.api.service import Service
 from gangline.serve.app import create_app
 from gangline.serve.context.accounts import Accounts, KnownToken, read_token_file
 from gangline.serve.context.health import StoreHealth
-from gangline.serve.context.home import ServiceHome, site_in_force
+from gangline.serve.context.home import ServiceHome, effective_site
 from gangline.serve.context.metered_store import MeteredStore
 from gangline.serve.context.quarantine import Quarantine
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.context.telemetry import CallOutcome, Telemetry
 from gangline.serve.database.open import OpenDatabase, open_database
-from gangline.serve.orders.workers import OrderService, folder_of
+from gangline.serve.orders.workers import OrderService, run_folder
 from gangline.serve.runs.indexer import Indexer
 from gangline.spec.config.grammar import LOOPBACK
 from gangline.spec.config.secrets import resolve_secret
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 class RunningService:
     """What `open_service` made."""
 
-    desk: ServiceContext
+    context: ServiceContext
     app: FastAPI
     indexer: Indexer
     orders: OrderService
@@ -60,7 +60,7 @@ class RunningService:
         """Begin to look at the store and to take up orders."""
         self.indexer.start()
         self.orders.start()
-        threading.Thread(target=_try_store, args=(self.desk,), name="probe", daemon=True).start()
+        threading.Thread(target=_try_store, args=(self.context,), name="probe", daemon=True).start()
 
     def close(self) -> None:
         """Stop looking and driving; runs that were started go on by themselves."""
@@ -76,21 +76,21 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
         StorageError: The home or the database cannot be written.
     """
     with ExitStack() as opening:
-        site = site_in_force(repo, site)
+        site = effective_site(repo, site)
         home = ServiceHome.of(repo, site, environ)
-        opening.enter_context(home.held())
+        opening.enter_context(home.lock())
         database = open_database(site.serve.database or str(home.database))
         opening.callback(database.close)
         if database.restored:
-            log.warning("database_restored", said=database.restored)
+            log.warning("database_restored", detail=database.restored)
         known, local = _tokens(site, home, environ, database)
         health, quarantine, telemetry = StoreHealth(), Quarantine(), Telemetry.of(site)
         store = MeteredStore(_open_store(repo, site, environ), telemetry)
-        keeper = _OpenRunHandler(database)
+        open_runs = _OpenRunHandler(database)
         indexer = Indexer(
-            store, database.runs, health=health, telemetry=telemetry, attend=keeper.attend, quarantine=quarantine
+            store, database.runs, health=health, telemetry=telemetry, on_open=open_runs.on_open, quarantine=quarantine
         )
-        desk = ServiceContext(
+        context = ServiceContext(
             site=site,
             site_file=home.write_site(site),
             environ=environ,
@@ -103,17 +103,17 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
             telemetry=telemetry,
             health=health,
             quarantine=quarantine,
-            born=indexer.look_at,
-            folder_of=partial(folder_of, home.folder),
+            run_changed=indexer.refresh,
+            run_folder=partial(run_folder, home.folder),
         )
-        app = create_app(desk)
-        keeper.service = app.state.service
+        app = create_app(context)
+        open_runs.service = app.state.service
         opening.callback(app.state.service.close)
         opening.callback(indexer.close)
-        orders = OrderService(desk)
+        orders = OrderService(context)
         opening.callback(orders.close)
         return RunningService(
-            desk=desk, app=app, indexer=indexer, orders=orders, local=local, closing=opening.pop_all()
+            context=context, app=app, indexer=indexer, orders=orders, local=local, closing=opening.pop_all()
         )
 
 
@@ -125,13 +125,13 @@ class _OpenRunHandler:
         self._database = database
         self._woken: set[str] = set()
 
-    def attend(self, record: Record) -> None:
+    def on_open(self, record: Record) -> None:
         run = record.run
         if run.cancel_requested and self.service is not None:
             self.service.stopper.finish(record)
         elif record.commit.trust == "fork" and not trust.awaits_approval(record) and run.id not in self._woken:
             self._woken.add(run.id)
-            self._database.orders.wake(run.id, now=self.service.desk.clock() if self.service else 0.0)
+            self._database.orders.unpark(run.id, now=self.service.context.clock() if self.service else 0.0)
 
 
 def _tokens(
@@ -141,7 +141,7 @@ def _tokens(
     is_local = site.serve.listen.rsplit(":", 1)[0] in LOOPBACK
     if site.serve.tokens is not None:
         text = resolve_secret(site.serve.tokens, environ)
-        return read_token_file(text, named=f"serve.tokens ({site.serve.tokens})"), None
+        return read_token_file(text, source=f"serve.tokens ({site.serve.tokens})"), None
     if is_local:
         local = home.local_token()
         return (local,), local
@@ -169,14 +169,14 @@ def _count_forge(telemetry: Telemetry, forge: str, outcome: str) -> None:
     telemetry.forge_request(forge, known.get(outcome, "failed"))
 
 
-def _try_store(desk: ServiceContext) -> None:
+def _try_store(context: ServiceContext) -> None:
     """Does it keep two writers apart? Asked once; a store that is away is known by the index."""
     try:
-        found = probe(desk.store).conditional_writes
+        found = probe(context.store).conditional_writes
     except StorageError as error:
         log.warning("store_not_tried", cause=str(error))
         return
-    if desk.telemetry is not None:
-        desk.telemetry.conditional_writes(ok=found)
+    if context.telemetry is not None:
+        context.telemetry.conditional_writes(ok=found)
     if not found:
-        log.warning("store_not_conditional", store=desk.store.url)
+        log.warning("store_not_conditional", store=context.store.url)

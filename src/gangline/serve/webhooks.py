@@ -54,17 +54,17 @@ class DeliveryResponse:
         return problem(RequestRefused(self.status, self.detail, {**retry, **self.headers}), page=False)
 
 
-def router(desk: ServiceContext, room: BodyMemory) -> APIRouter:
+def router(context: ServiceContext, body_memory: BodyMemory) -> APIRouter:
     """The one route, for the application; bodies take their memory from `room`."""
     routes = APIRouter()
-    receiver = WebhookReceiver(desk, room)
+    receiver = WebhookReceiver(context, body_memory)
 
     @routes.post("/hooks/{forge}", include_in_schema=False)
     async def deliver(forge: str, request: Request) -> Response:
         began = time.monotonic()
         answer = await receiver.receive(forge, request)
-        if desk.telemetry is not None:
-            desk.telemetry.webhook(forge, answer.event, answer.outcome, time.monotonic() - began)
+        if context.telemetry is not None:
+            context.telemetry.webhook(forge, answer.event, answer.outcome, time.monotonic() - began)
         return answer.response()
 
     return routes
@@ -77,16 +77,16 @@ class WebhookReceiver:
     forged ones. What it shares with them is the turn of its address, and each turn is short.
     """
 
-    def __init__(self, desk: ServiceContext, room: BodyMemory) -> None:
-        self._desk = desk
-        self._room = room
+    def __init__(self, context: ServiceContext, body_memory: BodyMemory) -> None:
+        self._context = context
+        self._room = body_memory
         self._turns = ConcurrencyLimit(AT_ONCE)
         self._forged = TokenBuckets(FORGED_PER_SECOND, FORGED_BURST)
-        self._projects = {name: _by_repository(table.projects) for name, table in desk.site.forge.items()}
+        self._projects = {name: _by_repository(table.projects) for name, table in context.site.forge.items()}
 
     async def receive(self, name: str, request: Request) -> DeliveryResponse:
         """Everything from the first byte to the durable write; no exception leaves it."""
-        forge = self._desk.forges.get(name)
+        forge = self._context.forges.get(name)
         if forge is None:
             return DeliveryResponse(404, "unknown", detail="this service knows no such forge")
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -97,8 +97,8 @@ class WebhookReceiver:
         address = peer_address(request)
         peer = f"{name} {address}"
         try:
-            most = MODEST_BYTES if self._forged.is_empty(peer) else MAX_BYTES
-            async with bounded_body(request, self._room, most=most) as body, self._turns.of(address):
+            limit = MODEST_BYTES if self._forged.is_empty(peer) else MAX_BYTES
+            async with bounded_body(request, self._room, limit=limit) as body, self._turns.of(address):
                 return await run_in_threadpool(self._take_in, forge, request.headers, body, peer)
         except RequestRefused as refused:
             outcome: DeliveryOutcome = "oversize" if refused.status == 413 else "failed"
@@ -127,9 +127,9 @@ class WebhookReceiver:
             return DeliveryResponse(204, "unknown", hint.event)
         try:
             order = _order_of(forge, hint, project)
-            is_new = self._desk.database.deliveries.take_in(
+            is_new = self._context.database.deliveries.take_in(
                 forge=forge.name, delivery=hint.delivery, body_digest=sha256(body).hexdigest(), order=order,
-                now=self._desk.clock(),
+                now=self._context.clock(),
             )  # fmt: skip
         except UsageError as error:
             return DeliveryResponse(400, "malformed", hint.event, clean(str(error), limit=200))

@@ -11,11 +11,11 @@ def test_the_newest_order_of_whoever_asked_is_found(database, by):
         database.orders.add(order(f"refs/heads/b{number}", project="beta", asked_by=by), now=1.0)
         database.orders.add(order(f"refs/heads/c{number}", asked_by=f"{by} too"), now=1.0)
         database.orders.add(order(f"refs/heads/d{number}", asked_by=by.swapcase() + "."), now=1.0)
-    found = database.orders.asked(project="alpha", by=by)
+    found = database.orders.find_by_requester(project="alpha", by=by)
     assert (found.project, found.asked_by, found.ref) == ("alpha", by, "refs/heads/b2")
 
 
 @pytest.mark.parametrize("by", ["", "%", "person #12a", "son", '", "again": false'])
 def test_who_asked_for_nothing_has_none(database, by):
     database.orders.add(order(asked_by="person #12ab"), now=1.0)
-    assert database.orders.asked(project="alpha", by=by) is None
+    assert database.orders.find_by_requester(project="alpha", by=by) is None

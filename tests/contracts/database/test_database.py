@@ -79,7 +79,7 @@ def test_a_newer_event_of_a_ref_makes_the_queued_one_needless(database):
 def test_an_order_that_yields_displaces_nobody_who_waits(database):
     """A sweep that saw a head before somebody ordered it must not take that order away."""
     asked = database.orders.add(order(), now=1.0)
-    mark = {"forge": "sweep", "delivery": "d", "body_digest": "b", "now": 2.0, "yields": True}
+    mark = {"forge": "sweep", "delivery": "d", "body_digest": "b", "now": 2.0, "unless_queued": True}
     assert database.deliveries.take_in(order=order(), **mark)
     assert [each.id for each in queued(database)] == [asked.id]
     other = {**mark, "delivery": "d2", "body_digest": "b2"}
@@ -159,11 +159,11 @@ def test_a_parked_order_waits_for_its_hour_or_is_woken(database):
         replace(mine, state="parked", run="alpha-1", not_before=9000.0, tries=1, note="no room"), holder="me"
     )
     assert claim(database, now=8000.0) is None
-    assert not database.orders.wake("alpha-2", now=8000.0)
-    assert database.orders.wake("alpha-1", now=8000.0)
+    assert not database.orders.unpark("alpha-2", now=8000.0)
+    assert database.orders.unpark("alpha-1", now=8000.0)
     again = claim(database, now=8000.0)
     assert (again.id, again.tries, again.run) == (mine.id, 1, "alpha-1")
-    assert not database.orders.wake("alpha-1", now=8000.0)
+    assert not database.orders.unpark("alpha-1", now=8000.0)
 
 
 def test_dropping_a_ref_spares_what_is_driven_and_other_refs(database):
@@ -182,7 +182,7 @@ def test_dropping_a_ref_takes_what_is_driven_without_a_run_from_its_driver(datab
     database.orders.add(order(commit="a" * 40), now=1.0)
     prepared = claim(database)
     asker = database.orders.add(order(commit="b" * 40), now=2.0)
-    dropped = database.orders.drop(project="alpha", ref="refs/heads/main", note="it is gone", but=asker.id)
+    dropped = database.orders.drop(project="alpha", ref="refs/heads/main", note="it is gone", except_order=asker.id)
     assert [each.id for each in dropped] == [prepared.id]
     assert not database.orders.settle(replace(prepared, run="alpha-1"), holder="me")
     assert not database.orders.renew(prepared.id, holder="me", now=3.0, lease_seconds=60.0)
@@ -322,10 +322,10 @@ def test_what_was_written_is_there_when_it_is_opened_again(url):
 
 
 def test_a_newer_version_is_refused_in_a_sentence(url, database):
-    database.orders._engine.write(lambda session: session.change("UPDATE meta SET value = 99 WHERE name = 'version'"))
+    database.orders._engine.write(lambda session: session.execute("UPDATE meta SET value = 99 WHERE name = 'version'"))
     with pytest.raises(ConfigError, match=r"version 99.*newer gangline"):
         open_database(url)
-    assert "99" in database.check().said
+    assert "99" in database.check().detail
 
 
 def test_a_sound_database_has_nothing_to_say(database):
@@ -367,7 +367,7 @@ def test_a_ref_that_was_refused_is_told_until_it_is_ordered_again(database):
 
 def test_a_newer_order_of_a_ref_that_is_driven_can_be_claimed_before_its_turn(database):
     def relief():
-        return database.orders.claim_relief(holder="me", now=9.0, lease_seconds=60.0)
+        return database.orders.claim_newer(holder="me", now=9.0, lease_seconds=60.0)
 
     database.orders.add(order("refs/heads/long"), now=1.0)
     driven = claim(database, now=2.0)

@@ -34,9 +34,9 @@ def test_connections_that_died_while_idle_are_replaced(opened, postgres_url):
 
 def test_a_connection_that_dies_in_a_transaction_leaves_nothing_behind(opened, postgres_url):
     def work(session):
-        session.change("INSERT INTO turns (project, served) VALUES ('half', 0)")
+        session.execute("INSERT INTO turns (project, served) VALUES ('half', 0)")
         end_connections(postgres_url)
-        session.change("INSERT INTO turns (project, served) VALUES ('whole', 0)")
+        session.execute("INSERT INTO turns (project, served) VALUES ('whole', 0)")
 
     with pytest.raises(StorageError, match="the database failed"):
         opened.orders._engine.write(work)

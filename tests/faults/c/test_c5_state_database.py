@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.database.rows import order, row
 
 from gangline.serve.database.open import open_database
-from gangline.serve.database.sqlite_integrity import Mark
+from gangline.serve.database.sqlite_integrity import CommitMark
 from gangline.serve.database.types import Principal, RunFilter
 
 pytestmark = pytest.mark.row("C5", full="200 flipped bits in each of two files")
@@ -152,5 +152,5 @@ def test_a_copy_of_yesterday_is_told_from_today(tmp_path):
 def test_a_damaged_mark_is_no_damage_of_the_database(killed, tmp_path):
     folder = copy(killed, tmp_path / "x")
     (folder / "gangline.db.mark").write_bytes(b"\xff\x00 999999")
-    assert Mark(folder / "gangline.db").read() == 0
+    assert CommitMark(folder / "gangline.db").read() == 0
     assert reopened(folder, killed)[1] is None

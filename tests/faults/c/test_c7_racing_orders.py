@@ -83,7 +83,7 @@ class Racing(RuleBasedStateMachine):
     @rule(held=claimed)
     def wake(self, held):
         if held[0] is not None:
-            self.database.orders.wake(f"alpha-{held[0].id}", now=self.now)
+            self.database.orders.unpark(f"alpha-{held[0].id}", now=self.now)
 
     @rule(ref=refs)
     def drop(self, ref):

@@ -63,7 +63,7 @@ def cost_of_each(path, count):
             database.orders.add(order(f"refs/heads/{number}", asked_by=f"somebody #{number}"), now=1.0)
         newest = f"somebody #{count // 10 - 1}"
         cost["a start that is tried again"] = instructions(
-            database, lambda: database.orders.asked(project="alpha", by=newest)
+            database, lambda: database.orders.find_by_requester(project="alpha", by=newest)
         )
         return cost
 

@@ -35,12 +35,12 @@ def main(folder, way):
     indexer.start()
     seconds_until(lambda: database.runs.get(first.run.id) is not None)
     with cut(way, "127.0.0.1", server.port):
-        noticed = seconds_until(lambda: health.trouble() is not None)
+        noticed = seconds_until(lambda: health.problem() is not None)
         kept = database.runs.get(first.run.id) is not None
     healed = time.monotonic()
     store.put(f"{second.prefix}/record.json", second.to_json())
-    indexer.look_at(second.run.project, second.commit.sha, second.run.id)
-    seconds_until(lambda: database.runs.get(second.run.id) is not None and health.trouble() is None)
+    indexer.refresh(second.run.project, second.commit.sha, second.run.id)
+    seconds_until(lambda: database.runs.get(second.run.id) is not None and health.problem() is None)
     print(json.dumps({"noticed_seconds": noticed, "kept": kept, "alive_seconds": time.monotonic() - healed}))
     indexer.close()
     server.stop()

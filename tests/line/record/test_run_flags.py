@@ -18,9 +18,8 @@ from gangline.report.facts import verdict_text
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
-from gangline.serve.database.types import row_of
 from gangline.serve.pages.run import render_run
-from gangline.serve.runs.index_row import row_from_bytes
+from gangline.serve.runs.index_row import row_from_bytes, row_of
 from gangline.spec.measurements import Drill
 from gangline.spec.run_flags import UNDER_WAY, flags_of
 

@@ -99,7 +99,7 @@ def _curves(panel: dict[str, Any], recording: Recording, width: int, height: int
     box = (60, 6, width - 70, height - 44)
 
     def spot(at: float, value: float) -> str:
-        x = box[0] + (at - recording.born) / (recording.end - recording.born) * box[2]
+        x = box[0] + (at - recording.run_changed) / (recording.end - recording.run_changed) * box[2]
         return f"{x:.1f},{box[1] + (1 - (value - low) / span) * box[3]:.1f}"
 
     lines, legend = [], []
@@ -132,14 +132,14 @@ def _stack(series: list[Series]) -> list[Series]:
 def _cells(panel: dict[str, Any], recording: Recording, width: int, height: int) -> str:
     series = list(_range(panel, recording))
     tall = min(26, (height - 24) / max(1, len(series)))
-    span, left, marks = recording.end - recording.born, 80, []
+    span, left, marks = recording.end - recording.run_changed, 80, []
     for row, (name, points) in enumerate(series):
         y = 4 + row * tall
         marks.append(
             f"<text x=74 y={y + tall / 2 + 4:.0f} fill='#ccccdc' font-size=11 text-anchor=end>{escape(name)}</text>"
         )
         for at, value in points:
-            x, wide = left + (at - recording.born) / span * (width - left - 10), 5 / span * (width - left - 10)
+            x, wide = left + (at - recording.run_changed) / span * (width - left - 10), 5 / span * (width - left - 10)
             marks.append(f"<rect x={x:.1f} y={y:.1f} width={wide + 0.3:.1f} height={tall - 2:.1f} "
                          f"fill='{_colour(panel, name, value)}'/>")  # fmt: skip
     return f"<svg width={width} height={height}>{''.join(marks)}</svg>"
@@ -173,7 +173,7 @@ def _instant(panel: dict[str, Any], recording: Recording) -> Iterator[Series]:
 def _range(panel: dict[str, Any], recording: Recording) -> Iterator[Series]:
     for target in panel["targets"]:
         text = filled(target["expr"], recording.values)
-        for row in recording.server.range(text, start=recording.born, end=recording.end, step=5):
+        for row in recording.server.range(text, start=recording.run_changed, end=recording.end, step=5):
             points = [(at, float(value)) for at, value in row["values"] if value != "NaN"]
             yield _legend(target, row["metric"]), points
 

@@ -26,7 +26,7 @@ class Recording:
     start: float
     end: float
     """First and last sample."""
-    born: float
+    run_changed: float
     """When the last run was made."""
     training: float
     """A moment in the middle of the last run's training."""
@@ -68,8 +68,8 @@ def _devices(text: str) -> str:
 def _moments(server: Prometheus, start: float, end: float) -> Recording:
     seconds = int(end - start) + 1
     newest = f"topk(1, max by (run) (last_over_time(gangline_run_created_timestamp_seconds[{seconds}s])))"
-    born = server.query(newest, at=end)[0]
-    run = born["metric"]["run"]
+    run_changed = server.query(newest, at=end)[0]
+    run = run_changed["metric"]["run"]
     info = server.query(f'last_over_time(gangline_run_info{{run="{run}"}}[{seconds}s])', at=end)[0]["metric"]
     (steps,) = server.query(f'max by (run) (gangline_train_step{{run="{run}"}})[{seconds}s:{SCRAPE_SECONDS}s]', at=end)
     most = max(float(step) for _, step in steps["values"])
@@ -78,4 +78,4 @@ def _moments(server: Prometheus, start: float, end: float) -> Recording:
         "run": run, "project": info["project"], "branch": info["branch"], "commit": info["commit"],
         "__range": f"{seconds}s", "__rate_interval": f"{4 * SCRAPE_SECONDS}s",
     }  # fmt: skip
-    return Recording(server, start, end, float(born["value"][1]), moving[len(moving) // 2], values)
+    return Recording(server, start, end, float(run_changed["value"][1]), moving[len(moving) // 2], values)

@@ -14,14 +14,14 @@ from gangline.line.results.loss_curve import by_step
 from gangline.serve.api import metrics
 from gangline.serve.api.artifacts import wanted_range
 from gangline.serve.api.metrics import thinned
-from gangline.serve.database.types import row_of
+from gangline.serve.runs.index_row import row_of
 from gangline.serve.web.responses import RequestRefused
 from gangline.spec.program_files import OutputFile
 from gangline.spec.record import Artifact, OutputsInfo, gang_prefix
 
 
 def test_record_is_the_bytes_of_the_store_and_its_tag_is_its_seq(world):
-    record = find_run(world.desk.store, world.run("alpha"))
+    record = find_run(world.context.store, world.run("alpha"))
     with world.client(("alpha", "reader")) as client:
         answer = client.get(f"/api/v1/runs/{record.run.id}")
         assert answer.content == record.to_json()
@@ -31,14 +31,14 @@ def test_record_is_the_bytes_of_the_store_and_its_tag_is_its_seq(world):
 
 
 def test_pages_of_the_list_hold_every_run_once_newest_first(world):
-    made = record_of(world.desk, "alpha", "passed")
+    made = record_of(world.context, "alpha", "passed")
     rows = [
         row_of(
             replace(made, run=replace(made.run, id=f"alpha-{n:08x}-abcdef", created=f"2026-03-02T09:{n // 3:02}:00Z"))
         )
         for n in range(40)
     ]
-    world.desk.database.runs.put(rows)
+    world.context.database.runs.put(rows)
     with world.client(("alpha", "reader")) as client:
         seen, before = [], None
         while True:
@@ -75,7 +75,7 @@ def test_retried_start_is_one_order_even_when_all_retries_come_at_once(world):
         answers = list(pool.map(start, range(16)))
     assert {each.status_code for each in answers} == {202}
     assert len({each.json()["id"] for each in answers}) == 1
-    assert sum(world.desk.database.orders.counts().values()) == 1
+    assert sum(world.context.database.orders.counts().values()) == 1
 
 
 def test_key_of_one_start_is_not_taken_for_another(world):
@@ -103,7 +103,7 @@ def test_start_that_git_or_a_line_could_misread_is_refused(world, wanted):
     with world.client() as client:
         answer = client.post("/api/v1/runs", json={"project": "alpha"} | wanted)
     assert answer.status_code == 422
-    assert world.desk.database.orders.counts() == {} or sum(world.desk.database.orders.counts().values()) == 0
+    assert world.context.database.orders.counts() == {} or sum(world.context.database.orders.counts().values()) == 0
 
 
 def test_start_knows_forge_and_repository_of_a_project(world):
@@ -149,10 +149,10 @@ def test_metrics_are_means_of_equal_shares(world):
 
 def test_metrics_of_junk_are_left_out_and_too_many_are_refused(world, monkeypatch):
     run = world.run("alpha")
-    prefix, path = world.desk.database.runs.get(run).prefix, f"/api/v1/runs/{run}/metrics"
+    prefix, path = world.context.database.runs.get(run).prefix, f"/api/v1/runs/{run}/metrics"
     key = f"{gang_prefix(prefix)}/metrics.jsonl"
     junk = (b"[" * 100_000, b"9" * 5000, b'{"step": ' + b"9" * 400 + b"}", b'{"step": 1, "loss": {}}', b"x" * 2_000_000)
-    world.desk.store.put(key, b"\n".join((*junk, b'{"step": 2, "loss": 1.5}')))
+    world.context.store.put(key, b"\n".join((*junk, b'{"step": 2, "loss": 1.5}')))
     with world.client(("alpha", "reader")) as client:
         assert client.get(path).json() == {"run": run, "steps": [1, 2], "values": {"loss": [None, 1.5]}, "of": 2}
         monkeypatch.setattr(metrics, "MOST_STEPS", 1)
@@ -183,7 +183,7 @@ def test_artifact_comes_whole_or_by_range_with_its_digest(world):
 
 
 def test_an_output_comes_by_its_digest_and_no_other_file_of_the_folder(world):
-    record, store = find_run(world.desk.store, world.run("alpha")), world.desk.store
+    record, store = find_run(world.context.store, world.run("alpha")), world.context.store
     digest, key = sha256(b"weights").hexdigest(), f"{record.gang_prefix}/outputs.json"
     file = OutputFile(path="out/model.pt", size_bytes=7, sha256=digest)
     outputs = OutputsInfo(key=key, num_files=1, size_bytes=7, files=(file,))
@@ -216,13 +216,13 @@ def test_range_outside_the_file_is_refused(text):
     "key", ["runs/beta/x/y/record.json", "models/alpha/1.json", "blobs/sha256/" + "0" * 64, "{own}/../../secret"]
 )
 def test_record_that_names_a_file_of_others_gets_none(world, key):
-    record = find_run(world.desk.store, world.run("alpha"))
+    record = find_run(world.context.store, world.run("alpha"))
     theirs = Artifact(
         kind="model", key=key.format(own=record.prefix), media_type="text/plain", size_bytes=3, sha256="f" * 64
     )
-    world.desk.store.put(f"{record.prefix}/record.json", replace(record, artifacts=(theirs,)).to_json())
+    world.context.store.put(f"{record.prefix}/record.json", replace(record, artifacts=(theirs,)).to_json())
     if ".." not in key:
-        world.desk.store.put(key, b"not yours")
+        world.context.store.put(key, b"not yours")
     with world.client(("alpha", "reader")) as client:
         answer = client.get(f"/api/v1/runs/{record.run.id}/artifacts/model")
     assert answer.status_code == 404
@@ -230,8 +230,8 @@ def test_record_that_names_a_file_of_others_gets_none(world, key):
 
 
 def test_logs_come_from_the_store_where_this_machine_has_no_gang(world):
-    record = find_run(world.desk.store, world.run("alpha"))
-    world.desk.store.put(f"{record.gang_prefix}/logs/1.log", b"one\n\x1b[31mtwo\n")
+    record = find_run(world.context.store, world.run("alpha"))
+    world.context.store.put(f"{record.gang_prefix}/logs/1.log", b"one\n\x1b[31mtwo\n")
     with world.client(("alpha", "reader")) as client:
         path = f"/api/v1/runs/{record.run.id}/logs"
         lines = [json.loads(line) for line in client.get(path, params={"rank": 1}).text.splitlines()]
@@ -250,11 +250,11 @@ def test_token_is_shown_once_and_kept_as_its_digest(world):
     with world.client() as client:
         made = client.post("/api/v1/tokens", json={"name": "ci", "roles": {"alpha": "runner"}, "seconds": 60}).json()
         assert made["token"].startswith("gl_")
-        listed = client.get("/api/v1/tokens").text
-        assert made["token"] not in listed
-        assert made["digest"] in listed
+        list_refused = client.get("/api/v1/tokens").text
+        assert made["token"] not in list_refused
+        assert made["digest"] in list_refused
         assert client.delete("/api/v1/tokens/00000000").status_code == 404
-    database = (world.desk.home / "serve.db").read_bytes() + (world.desk.home / "serve.db-wal").read_bytes()
+    database = (world.context.home / "serve.db").read_bytes() + (world.context.home / "serve.db-wal").read_bytes()
     assert made["token"].encode() not in database
 
 
@@ -286,9 +286,9 @@ def test_watchers_of_one_run_share_one_watch_and_see_its_end(world):
 
 
 def test_run_that_the_index_does_not_know_yet_is_found_in_the_store(world):
-    record = record_of(world.desk, "alpha", "open")
+    record = record_of(world.context, "alpha", "open")
     fresh = replace(record, run=replace(record.run, id=run_id("alpha", "open")[:-6] + "dddddd"))
-    world.desk.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
+    world.context.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
     with world.client(("alpha", "reader")) as client:
         assert client.get(f"/api/v1/runs/{fresh.run.id}").status_code == 200
         assert fresh.run.id in client.get("/api/v1/runs").text

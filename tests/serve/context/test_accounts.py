@@ -17,7 +17,7 @@ GOOD = '[[token]]\nname = "ci"\ndigest = "{digest}"\nroles = {{ alpha = "runner"
 def test_token_of_a_file_is_found_by_its_digest(tmp_path):
     token = new_token()
     database = open_database(str(tmp_path / "serve.db"))
-    accounts = Accounts(database.tokens, read_token_file(GOOD.format(digest=digest_of(token)), named="tokens"))
+    accounts = Accounts(database.tokens, read_token_file(GOOD.format(digest=digest_of(token)), source="tokens"))
     assert accounts.of_token(token).roles == {"alpha": "runner"}
     assert accounts.of_token(token + "x") is None
     assert accounts.of_token("x" * 10_000) is None
@@ -31,7 +31,7 @@ def test_token_of_a_file_is_found_by_its_digest(tmp_path):
 )  # fmt: skip
 def test_wrong_token_file_is_refused_without_repeating_its_values(text):
     with pytest.raises(ConfigError) as error:
-        read_token_file(text, named="tokens.toml")
+        read_token_file(text, source="tokens.toml")
     assert str(error.value).startswith("tokens.toml")
     assert "gl_secret" not in str(error.value)
 
@@ -47,9 +47,9 @@ def test_local_token_is_made_once_and_closed_to_others(tmp_path):
 
 def test_home_is_one_services_alone(tmp_path):
     home = ServiceHome.of(tmp_path, Site(serve=ServeTable(home=str(tmp_path / "home"))), {})
-    with home.held(), pytest.raises(CapacityError, match="process"), home.held():
+    with home.lock(), pytest.raises(CapacityError, match="process"), home.lock():
         pass
-    with home.held():
+    with home.lock():
         assert (home.folder / "lock").exists()
 
 

@@ -47,7 +47,7 @@ def crowd(database):
 def test_a_full_disk_is_not_ready_and_free_room_is(disk, on_disk):
     assert on_disk.check() is None
     fill(disk)
-    assert on_disk.check().words == "has a full disk"
+    assert on_disk.check().summary == "has a full disk"
     with pytest.raises(StorageError, match=r"serve\.db failed.*full"):
         crowd(on_disk)  # the first ones find room in the log: readiness asks for more than one
     (disk / "filler").unlink()
@@ -65,14 +65,14 @@ def test_a_read_only_disk_is_called_that(disk):
 
 def test_the_service_names_a_full_disk_and_no_path(still, monkeypatch):
     full = DatabaseProblem(
-        "has a full disk", f"the database {still.desk.home}/serve.db failed: database or disk is full"
+        "has a full disk", f"the database {still.context.home}/serve.db failed: database or disk is full"
     )
-    monkeypatch.setattr(still.desk.database, "check", lambda: full)
+    monkeypatch.setattr(still.context.database, "check", lambda: full)
     with still.serving(), still.client(None) as client:
         answer = client.get("/readyz")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert answer.json()["detail"] == "database has a full disk, store ok"
-    assert str(still.desk.home) not in answer.text
+    assert str(still.context.home) not in answer.text
 
 
 def test_probes_that_come_often_share_one_look(still):
@@ -81,13 +81,13 @@ def test_probes_that_come_often_share_one_look(still):
     class Counted:
         def check(self):
             asked.append(1)
-            return still.desk.database.check()
+            return still.context.database.check()
 
     ready = DatabaseReadiness(Counted(), clock=lambda: now[0])
-    assert [ready.trouble() for _ in range(5)] == [None] * 5
+    assert [ready.problem() for _ in range(5)] == [None] * 5
     assert len(asked) == 1
     now[0] += health.FRESH_SECONDS
-    assert ready.trouble() is None
+    assert ready.problem() is None
     assert len(asked) == 2
 
 
@@ -101,10 +101,10 @@ def test_a_disk_that_hangs_holds_up_one_probe_alone(monkeypatch):
             go_on.wait(60)
 
     ready = DatabaseReadiness(Hanging())
-    first = threading.Thread(target=ready.trouble)
+    first = threading.Thread(target=ready.problem)
     first.start()
     assert began.wait(60)
-    assert ready.trouble().words == "does not answer"
+    assert ready.problem().summary == "does not answer"
     go_on.set()
     first.join(60)
-    assert ready.trouble() is None
+    assert ready.problem() is None

@@ -10,11 +10,12 @@ from tests.serve.context.test_telemetry import samples
 
 from gangline.errors import StorageError
 from gangline.line.run.lease import Lease
+from gangline.serve.api.state import report_queue
 from gangline.serve.context.metered_store import MeteredStore
 from gangline.serve.context.telemetry import Telemetry
 from gangline.serve.database.open import open_database
 from gangline.serve.database.types import Order
-from gangline.serve.runs.indexer import is_lease_overdue, report_queue
+from gangline.serve.runs.indexer import is_lease_overdue
 from gangline.spec.codec import canonical
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.protocol import ObjectStore

@@ -15,7 +15,7 @@ def test_nothing_is_acknowledged_once_the_file_has_lost_its_name(tmp_path):
         path.rename(tmp_path / "elsewhere")
         with pytest.raises(StorageError, match="moved or deleted: put it back, or stop"):
             database.orders.add(order("refs/heads/lost"), now=1.0)
-        assert "moved or deleted" in database.check().said
+        assert "moved or deleted" in database.check().detail
         (tmp_path / "elsewhere").rename(path)
         database.orders.add(order("refs/heads/kept-too"), now=1.0)
         assert database.check() is None

@@ -28,8 +28,8 @@ def test_what_is_kept_of_a_fork_s_order_says_so(fork):
 
 def test_approved_it_goes_on_as_the_run_that_was_approved_and_no_other_is_born(forged, fork):
     (record,) = forged.records()
-    trust.approve(forged.desk.store, record, who="maintainer", sealer=forged.sealer)
-    assert forged.desk.database.orders.wake(fork.run, now=time.time())
+    trust.approve(forged.context.store, record, who="maintainer", sealer=forged.sealer)
+    assert forged.context.database.orders.unpark(fork.run, now=time.time())
     with forged.working():
         assert forged.wait(fork).run == record.run.id
     (ended,) = forged.records()
@@ -38,7 +38,7 @@ def test_approved_it_goes_on_as_the_run_that_was_approved_and_no_other_is_born(f
 
 def test_taken_up_again_without_an_approval_it_waits_again(forged, fork):
     """As after a restart of the service, or where there was no room."""
-    assert forged.desk.database.orders.wake(fork.run, now=time.time())
+    assert forged.context.database.orders.unpark(fork.run, now=time.time())
     starts = len(forged.starts())
     with forged.working():
         forged.until(lambda: len(forged.starts()) > starts)
@@ -49,14 +49,14 @@ def test_taken_up_again_without_an_approval_it_waits_again(forged, fork):
 
 def test_taken_up_again_it_goes_on_as_its_record_says(forged, fork, monkeypatch):
     """Whatever the database says of the order by now."""
-    claim = type(forged.desk.database.orders).claim
+    claim = type(forged.context.database.orders).claim
 
     def forgetful(orders, **asked):
         order = claim(orders, **asked)
         return None if order is None else replace(order, trust="own", branch="main")
 
-    monkeypatch.setattr(type(forged.desk.database.orders), "claim", forgetful)
-    assert forged.desk.database.orders.wake(fork.run, now=time.time())
+    monkeypatch.setattr(type(forged.context.database.orders), "claim", forgetful)
+    assert forged.context.database.orders.unpark(fork.run, now=time.time())
     starts = len(forged.starts())
     with forged.working():
         forged.until(lambda: len(forged.starts()) > starts)

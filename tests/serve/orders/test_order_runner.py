@@ -31,7 +31,7 @@ def test_an_order_builds_what_stands_at_its_ref_when_it_is_taken_up(yard):
         "passed: every stage is done and no gate said no",
     )
     assert (record.commit.sha, record.commit.branch) == (newest, "main")
-    assert yard.desk.database.runs.get(record.run.id).verdict == "passed"
+    assert yard.context.database.runs.get(record.run.id).verdict == "passed"
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_ref_that_is_gone_builds_nothing_and_stops_its_runs(forged):
     forged.push("hang", branch="topic")
     with forged.working():
         first = forged.order("topic")
-        forged.until(lambda: forged.desk.database.orders.get(first.id).run)
+        forged.until(lambda: forged.context.database.orders.get(first.id).run)
         git(forged.repo, "switch", "--quiet", "main")
         git(forged.repo, "branch", "-D", "topic")
         gone = forged.wait(forged.order("topic"), "dropped")
@@ -117,9 +117,9 @@ def test_a_branch_without_a_line_starts_nothing(yard):
 
 def test_a_line_that_does_not_hold_is_told_at_the_forge(forged, monkeypatch):
     monkeypatch.setenv("TOKEN", "t")
-    table = replace(forged.desk.site.forge["ours"], token="secret:env:TOKEN")
-    site = replace(forged.desk.site, forge={"ours": table})
-    forged.desk = replace(forged.desk, site=site, environ={**forged.desk.environ, "TOKEN": "t"})
+    table = replace(forged.context.site.forge["ours"], token="secret:env:TOKEN")
+    site = replace(forged.context.site, forge={"ours": table})
+    forged.context = replace(forged.context, site=site, environ={**forged.context.environ, "TOKEN": "t"})
     sha = forged.push(files={"line.toml": LINE + "nonsense = 1\n"})
     with forged.working():
         done = forged.wait(forged.order())
@@ -193,8 +193,8 @@ def test_a_forks_run_waits_for_its_approval(forged):
         assert "gangline approve" in parked.note
         (record,) = forged.records()
         assert (record.commit.trust, record.commit.pull_request) == ("fork", 7)
-        trust.approve(forged.desk.store, record, who="maintainer", sealer=forged.sealer)
-        assert forged.desk.database.orders.wake(parked.run, now=time.time())
+        trust.approve(forged.context.store, record, who="maintainer", sealer=forged.sealer)
+        assert forged.context.database.orders.unpark(parked.run, now=time.time())
         assert forged.wait(order).note.startswith("passed")
 
 
@@ -211,7 +211,7 @@ def approving(yard):
 
     def asks(record):
         waits = trust.awaits_approval(record)
-        trust.approve(yard.desk.store, record, who="maintainer", sealer=yard.sealer)
+        trust.approve(yard.context.store, record, who="maintainer", sealer=yard.sealer)
         return waits
 
     return asks
@@ -279,14 +279,15 @@ def test_a_run_that_ended_without_its_report_gets_a_driver_for_that_and_one_with
         reported = yard.wait(yard.order())
     assert first.run == unreported.run == reported.run
     started = [
-        DriverProcess.newest(yard.desk.home / "orders", each.id) is not None for each in (first, unreported, reported)
+        DriverProcess.newest(yard.context.home / "orders", each.id) is not None
+        for each in (first, unreported, reported)
     ]
     assert started == [True, True, False]
 
 
 def report(yard, record):
     """As a driver's last stage leaves it."""
-    records = RecordStore.of(yard.desk.store, record, yard.sealer)
+    records = RecordStore.of(yard.context.store, record, yard.sealer)
     records.change(lambda each: states.start_stage(each, "report", now="2026-01-01T00:00:00Z"))
     records.change(
         lambda each: states.end_stage(each, "report", "done", now="2026-01-01T00:00:00Z", seconds=0.1, message="")
@@ -294,7 +295,7 @@ def report(yard, record):
 
 
 def cancel(yard, record):
-    RecordStore.of(yard.desk.store, record, yard.sealer).change(
+    RecordStore.of(yard.context.store, record, yard.sealer).change(
         lambda each: replace(each, run=replace(each.run, cancel_requested="asked"))
     )
 
@@ -304,8 +305,8 @@ def test_a_service_that_stops_leaves_drivers_running_and_the_next_one_finds_them
     yard.push("hang")
     order = yard.order()
     with yard.working():
-        yard.until(lambda: yard.desk.database.orders.get(order.id).run)
-    assert yard.desk.database.orders.get(order.id).state == "queued"
+        yard.until(lambda: yard.context.database.orders.get(order.id).run)
+    assert yard.context.database.orders.get(order.id).state == "queued"
     with yard.working():
         yard.wait(order, "driving")
         time.sleep(0.5)
@@ -317,8 +318,8 @@ def test_a_service_that_stops_leaves_drivers_running_and_the_next_one_finds_them
 
 @pytest.mark.slow
 def test_no_more_orders_are_driven_than_the_site_allows(yard):
-    site = replace(yard.desk.site, limits=replace(yard.desk.site.limits, active_runs=1))
-    yard.desk = replace(yard.desk, site=site)
+    site = replace(yard.context.site, limits=replace(yard.context.site.limits, active_runs=1))
+    yard.context = replace(yard.context, site=site)
     for branch in ("one", "two"):
         yard.push("hang", branch=branch)
         yard.order(branch)
@@ -334,7 +335,7 @@ def test_no_more_orders_are_driven_than_the_site_allows(yard):
 
 def test_an_order_of_a_repository_that_the_site_forgot_is_put_aside(yard, monkeypatch):
     monkeypatch.setattr(retry_policy, "RETRY_SECONDS", (0.05,) * 4)
-    stray = yard.desk.database.orders.add(Order(project="other", ref="refs/heads/main"), now=1.0)
+    stray = yard.context.database.orders.add(Order(project="other", ref="refs/heads/main"), now=1.0)
     with yard.working():
         assert "names no other" in yard.wait(stray, "quarantined").note
 
@@ -342,7 +343,7 @@ def test_an_order_of_a_repository_that_the_site_forgot_is_put_aside(yard, monkey
 def test_a_branch_that_only_looks_like_another_builds_nothing_and_says_why(forged, monkeypatch):
     told = []
     monkeypatch.setattr(
-        OrderNotifications, "refused", lambda _, order, source, commit, error: told.append(commit) or str(error)
+        OrderNotifications, "commit_refused", lambda _, order, source, commit, error: told.append(commit) or str(error)
     )
     sha = forged.push()
     git(forged.repo, "branch", "ma\u200bin", sha)
@@ -362,7 +363,7 @@ def busy(tmp_path):
         yard.push("hang", branch="topic")
         order = yard.order("topic")
         leaving.enter_context(yard.working())
-        yard.until(lambda: yard.desk.database.orders.get(order.id).run)
+        yard.until(lambda: yard.context.database.orders.get(order.id).run)
         yield yard, order
 
 
@@ -388,7 +389,7 @@ def test_a_repeat_is_put_off_where_the_only_worker_follows_its_run(busy):
     yard, order = busy
     parked = yard.wait(yard.order("topic"), "parked")
     assert (parked.run, parked.note) == (
-        yard.desk.database.orders.get(order.id).run,
+        yard.context.database.orders.get(order.id).run,
         f"{parked.run} is driven already",
     )
     assert len(yard.starts()) == 1

@@ -13,7 +13,7 @@ from gangline.serve.orders.sweep import Sweeper
 
 
 def sweeper(yard):
-    return Sweeper(yard.desk, Clones(yard.desk.home / "clones"), Schedules(yard.desk.home / "schedules.json"))
+    return Sweeper(yard.context, Clones(yard.context.home / "clones"), Schedules(yard.context.home / "schedules.json"))
 
 
 def test_a_push_whose_event_was_lost_is_built_once(forged):
@@ -61,7 +61,7 @@ def test_a_closed_pull_request_stops_its_waiting_run(forged):
         forged.wait(order, "parked")
         git(forged.repo, "update-ref", "-d", "refs/pull/7/head")
         sweeper(forged).sweep()
-    assert forged.desk.database.orders.get(order.id).state == "dropped"
+    assert forged.context.database.orders.get(order.id).state == "dropped"
     (record,) = forged.records()
     assert record.run.cancel_requested == "refs/pull/7/head is gone"
 
@@ -73,7 +73,7 @@ def test_an_approval_that_told_nobody_is_found(forged):
     order = forged.order(ref="refs/pull/7/head", branch="pull-7", pull_request=7)
     with forged.working():
         forged.wait(order, "parked")
-        trust.approve(forged.desk.store, forged.records()[0], who="maintainer", sealer=forged.sealer)
+        trust.approve(forged.context.store, forged.records()[0], who="maintainer", sealer=forged.sealer)
         sweeper(forged).sweep()
         assert forged.wait(order).note.startswith("passed")
 
@@ -82,12 +82,12 @@ def test_a_schedule_starts_each_of_its_minutes_once(yard):
     yard.push(files={"line.toml": LINE + '[trigger]\nschedule = "* * * * *"\n'})
     with yard.working():
         first = yard.wait(yard.order())
-    schedules = Schedules(yard.desk.home / "schedules.json")
+    schedules = Schedules(yard.context.home / "schedules.json")
     assert [each.cron for each in schedules.all()] == ["* * * * *"]
     for _ in range(2):  # two services, or one that was started again
         late = sweeper(yard)
         late._scheduled_until = time.time() - 90
-        late.keep_schedules()
+        late.enqueue_due()
     (due,) = yard.orders("queued")
     assert (due.cause, due.again, due.branch) == ("schedule", True, "main")
     with yard.working():
@@ -101,13 +101,13 @@ def test_a_schedule_goes_with_its_line_or_its_branch(yard):
         yard.wait(yard.order())
         yard.push(files={"line.toml": LINE})
         yard.wait(yard.order())
-    assert Schedules(yard.desk.home / "schedules.json").all() == []
+    assert Schedules(yard.context.home / "schedules.json").all() == []
 
 
 def test_a_clock_that_is_set_back_puts_no_sweep_off(forged, monkeypatch):
     monkeypatch.setattr(sweep_module, "SWEEP_SECONDS", 0.1)
     day = iter(range(1_000_000, 0, -1))
-    forged.desk = replace(forged.desk, clock=lambda: float(next(day)) * 86_400)
+    forged.context = replace(forged.context, clock=lambda: float(next(day)) * 86_400)
     sweep, swept = sweeper(forged), []
     monkeypatch.setattr(sweep, "sweep", lambda: swept.append(time.monotonic()))
     sweep.start()
@@ -120,7 +120,7 @@ def test_a_clock_that_is_set_back_puts_no_sweep_off(forged, monkeypatch):
 
 
 def test_old_orders_go_and_what_stands_at_their_refs_is_not_built_again(forged, monkeypatch):
-    monkeypatch.setattr(sweep_module, "FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(sweep_module, "FORGET_BATCH", 2)
     for branch in ("one", "two", "three"):
         forged.push(branch=branch)
         forged.order(branch)
@@ -128,9 +128,9 @@ def test_old_orders_go_and_what_stands_at_their_refs_is_not_built_again(forged, 
         forged.until(lambda: len(forged.orders("done")) == 3)
     sweeper(forged).sweep()
     kept = len(forged.orders("done"))
-    later = time.time() + forged.desk.site.serve.keep_orders_seconds + 3600
-    forged.desk = replace(forged.desk, clock=lambda: later)
-    sweeper(forged)._tidy()
+    later = time.time() + forged.context.site.serve.keep_orders_seconds + 3600
+    forged.context = replace(forged.context, clock=lambda: later)
+    sweeper(forged)._clean_up()
     assert kept == 3
     assert forged.orders("done", "dropped") == []
     assert len(forged.records()) == 3

@@ -48,7 +48,7 @@ def test_a_commit_starts_a_run_or_is_told_why_not(trigger, order, found, said):
     ],
 )  # fmt: skip
 def test_every_exit_code_has_one_meaning(code, state, tries):
-    order = after_exit(ORDER, code, record=None, said="it said so", now=1000.0)
+    order = after_exit(ORDER, code, record=None, last_message="it said so", now=1000.0)
     assert (order.state, order.tries) == (state, tries)
     assert (order.not_before > 1000.0) == (state == "parked")
 
@@ -73,6 +73,6 @@ def test_a_run_that_ended_speaks_for_itself():
 def test_a_fork_waits_for_a_person_and_not_for_a_clock():
     fork = record()
     fork = replace(fork, commit=replace(fork.commit, trust="fork"))
-    order = after_exit(ORDER, 20, record=fork, said="", now=1000.0)
+    order = after_exit(ORDER, 20, record=fork, last_message="", now=1000.0)
     assert order.not_before > 1000.0 + 86_400 * 365
     assert "gangline approve" in order.note

@@ -8,14 +8,14 @@ from gangline.serve.orders.workers import OrderService
 def test_two_errands_of_one_order_end_apart(yard, monkeypatch):
     """An order that parks and is woken before its first worker has put it down."""
     order, both = yard.order(), threading.Barrier(2, timeout=30)
-    service = OrderService(yard.desk).workers
-    monkeypatch.setattr(service, "_outcome", lambda errand: (both.wait(), errand.order)[1])
-    monkeypatch.setattr(service, "_settle", lambda order, errand: both.wait())
+    service = OrderService(yard.context).workers
+    monkeypatch.setattr(service, "_outcome", lambda runner: (both.wait(), runner.order)[1])
+    monkeypatch.setattr(service, "_settle", lambda order, runner: both.wait())
     failed = []
 
     def take():
         try:
-            service._take(order)
+            service._process(order)
         except Exception as error:
             failed.append(error)
 

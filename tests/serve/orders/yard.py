@@ -19,8 +19,9 @@ from gangline.errors import StorageError
 from gangline.forge.protocol import RefHead
 from gangline.line.record.runs import list_runs
 from gangline.serve.context.home import site_text
-from gangline.serve.database.types import Order, row_of
+from gangline.serve.database.types import Order
 from gangline.serve.orders.workers import OrderService
+from gangline.serve.runs.index_row import row_of
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import ForgeTable, ServeTable, Site
 
@@ -109,18 +110,18 @@ class Yard:
         environ = {**os.environ, **own, "PYTHONPATH": str(Path.cwd())}
         (folder / "home").mkdir()
         forges = {"ours": self.forge} if forge else {}
-        desk = desk_at(folder / "home", database=database, site=site, environ=environ, forges=forges)
-        (folder / "site.toml").write_text(site_text(desk.site))
-        self.desk = replace(desk, site_file=folder / "site.toml", born=self._born)
+        context = desk_at(folder / "home", database=database, site=site, environ=environ, forges=forges)
+        (folder / "site.toml").write_text(site_text(context.site))
+        self.context = replace(context, site_file=folder / "site.toml", run_changed=self._born)
 
     @property
     def sealer(self):
-        return Sealer.of(self.desk.site, self.desk.environ)
+        return Sealer.of(self.context.site, self.context.environ)
 
     @contextmanager
     def working(self, *, sweep=False):
         """A service that takes orders up."""
-        service = OrderService(self.desk, program=DRIVER)
+        service = OrderService(self.context, program=DRIVER)
         service.workers.start()
         if sweep:
             service.sweeper.start()
@@ -140,13 +141,13 @@ class Yard:
     def order(self, branch="main", **fields):
         place = {"forge": "ours", "repository": "team/cheap"} if self.forge else {}
         order = Order(**({"project": "cheap", "ref": f"refs/heads/{branch}", "branch": branch} | place | fields))
-        return self.desk.database.orders.add(order, now=time.time())
+        return self.context.database.orders.add(order, now=time.time())
 
     def wait(self, order, *states):
         """The order once it is in one of `states` (done, where none is named)."""
         deadline = time.monotonic() + SECONDS
         while True:
-            found = self.desk.database.orders.get(order.id)
+            found = self.context.database.orders.get(order.id)
             if found.state in (states or ("done",)):
                 return found
             assert time.monotonic() < deadline, found
@@ -160,10 +161,10 @@ class Yard:
             time.sleep(0.02)
 
     def orders(self, *states):
-        return self.desk.database.orders.list(states=states or ALL, projects=None, limit=1000)
+        return self.context.database.orders.list(states=states or ALL, projects=None, limit=1000)
 
     def records(self):
-        return list(list_runs(self.desk.store))
+        return list(list_runs(self.context.store))
 
     def starts(self):
         """(run, process id) of every driver that held a lease."""
@@ -171,10 +172,10 @@ class Yard:
         return [(run, int(pid)) for run, pid in (line.split() for line in text.splitlines())]
 
     def close(self):
-        self.desk.database.close()
+        self.context.database.close()
         self._leaving.close()
 
     def _born(self, project, commit, run):
         """What the index does."""
-        rows = [row_of(each) for each in list_runs(self.desk.store, project=project, commit=commit)]
-        self.desk.database.runs.put(rows)
+        rows = [row_of(each) for each in list_runs(self.context.store, project=project, commit=commit)]
+        self.context.database.runs.put(rows)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tests.report import records
 
 from gangline.report.progress import StageProgress
-from gangline.serve.database.types import Order, Principal, RunFilter, RunRow, row_of
+from gangline.serve.database.types import Order, Principal, RunFilter, RunRow
 from gangline.serve.pages import render_compare, render_login, render_problem, render_run, render_runs
+from gangline.serve.runs.index_row import row_of
 from gangline.spec.measurements import Band, Curve, CurvePoint, Ledger, Metric
 from gangline.spec.record import Record, StageInfo, Waiting
 

@@ -8,8 +8,9 @@ from tests.report import records
 from tests.serve.pages import samples
 from tests.serve.pages.samples import NOW, list_page, row
 
-from gangline.serve.database.types import Order, Principal, RunFilter, row_of
+from gangline.serve.database.types import Order, Principal, RunFilter
 from gangline.serve.pages.metric_history import draw_history
+from gangline.serve.runs.index_row import row_of
 
 
 def text_of(page: str) -> str:

@@ -17,8 +17,8 @@ from gangline.line.record.runs import mark_open, unmark_open
 from gangline.serve.api.service import Service
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.telemetry import Telemetry
-from gangline.serve.database.types import RunFilter, row_of
-from gangline.serve.runs.index_row import row_from_bytes
+from gangline.serve.database.types import RunFilter
+from gangline.serve.runs.index_row import row_from_bytes, row_of
 from gangline.serve.runs.indexer import Indexer, pause_after
 from gangline.spec.record import STAGES, Record, StageInfo
 
@@ -42,54 +42,54 @@ class Failing:
 
 @pytest.fixture
 def store(still):
-    return Failing(still.desk.store)
+    return Failing(still.context.store)
 
 
 @pytest.fixture
 def indexer(still, store):
-    return Indexer(store, still.desk.database.runs, health=StoreHealth(), telemetry=Telemetry.of(still.desk.site))
+    return Indexer(store, still.context.database.runs, health=StoreHealth(), telemetry=Telemetry.of(still.context.site))
 
 
-def born(still, name, **run):
-    made = record_of(still.desk, "alpha", "open")
+def run_changed(still, name, **run):
+    made = record_of(still.context, "alpha", "open")
     record = replace(made, seq=5, run=replace(made.run, id=f"alpha-{made.commit.sha[:8]}-{name}", **run))
-    still.desk.store.put(f"{record.prefix}/record.json", record.to_json())
+    still.context.store.put(f"{record.prefix}/record.json", record.to_json())
     return record
 
 
 def test_full_pass_finds_every_record_and_reads_each_version_once(still, store, indexer):
-    fresh = born(still, "aaaaaa")
+    fresh = run_changed(still, "aaaaaa")
     assert indexer.full_pass() == 7
-    assert still.desk.database.runs.get(fresh.run.id) == row_of(fresh)
+    assert still.context.database.runs.get(fresh.run.id) == row_of(fresh)
     reads = store.reads
     assert indexer.full_pass() == 7
     assert store.reads == reads
     time.sleep(0.01)
-    still.desk.store.put(f"{fresh.prefix}/record.json", replace(fresh, seq=6).to_json())
+    still.context.store.put(f"{fresh.prefix}/record.json", replace(fresh, seq=6).to_json())
     indexer.full_pass()
-    assert still.desk.database.runs.get(fresh.run.id).seq == 6
+    assert still.context.database.runs.get(fresh.run.id).seq == 6
 
 
 def test_run_that_ends_is_seen_by_the_next_look_at_open_runs(still, indexer):
-    record = born(still, "aaaaaa")
-    mark_open(still.desk.store, record)
+    record = run_changed(still, "aaaaaa")
+    mark_open(still.context.store, record)
     indexer.open_pass()
-    assert still.desk.database.runs.get(record.run.id).verdict == "open"
+    assert still.context.database.runs.get(record.run.id).verdict == "open"
     ended = replace(record, seq=6, run=replace(record.run, state="ended", verdict="passed", exit_code=0))
-    still.desk.store.put(f"{record.prefix}/record.json", ended.to_json())
-    unmark_open(still.desk.store, record)
+    still.context.store.put(f"{record.prefix}/record.json", ended.to_json())
+    unmark_open(still.context.store, record)
     indexer.open_pass()
-    assert still.desk.database.runs.get(record.run.id).verdict == "passed"
+    assert still.context.database.runs.get(record.run.id).verdict == "passed"
     assert 'gangline_runs_total{project="alpha",verdict="passed"} 1.0' in indexer._telemetry.render()[1].decode()
 
 
 def test_run_that_was_born_and_ended_between_two_looks_is_seen_when_its_driver_says_so(still, indexer):
-    record = born(still, "aaaaaa", state="ended", verdict="failed", exit_code=30)
+    record = run_changed(still, "aaaaaa", state="ended", verdict="failed", exit_code=30)
     indexer.open_pass()
-    assert still.desk.database.runs.get(record.run.id) is None
-    indexer.look_at("alpha", record.commit.sha, record.run.id)
+    assert still.context.database.runs.get(record.run.id) is None
+    indexer.refresh("alpha", record.commit.sha, record.run.id)
     indexer.open_pass()
-    assert still.desk.database.runs.get(record.run.id).verdict == "failed"
+    assert still.context.database.runs.get(record.run.id).verdict == "failed"
 
 
 def finals_of(indexer, run):
@@ -110,36 +110,36 @@ def test_run_whose_whole_life_fell_between_two_looks_has_finals_and_counts_once(
     indexer._full()
     indexer.open_pass()
     before = passed_runs(indexer)
-    short = ended_of(born(still, "aaaaaa"))
-    still.desk.store.put(f"{short.prefix}/record.json", short.to_json())
+    short = ended_of(run_changed(still, "aaaaaa"))
+    still.context.store.put(f"{short.prefix}/record.json", short.to_json())
     indexer.open_pass()
     assert finals_of(indexer, short.run.id) == []
     indexer.full_pass()
     assert finals_of(indexer, short.run.id)
     later = replace(short, seq=short.seq + 1, run=replace(short.run, reason="its report was drawn again"))
-    still.desk.store.put(f"{short.prefix}/record.json", later.to_json())
-    indexer.look_at("alpha", short.commit.sha, short.run.id)
+    still.context.store.put(f"{short.prefix}/record.json", later.to_json())
+    indexer.refresh("alpha", short.commit.sha, short.run.id)
     indexer.open_pass()
     indexer.full_pass()
     assert passed_runs(indexer) == before + 1
 
 
 def test_run_that_was_open_at_a_full_pass_alone_counts_when_the_next_one_finds_its_end(still, indexer):
-    record = born(still, "aaaaaa")
+    record = run_changed(still, "aaaaaa")
     indexer._full()
     ended = ended_of(record)
-    still.desk.store.put(f"{record.prefix}/record.json", ended.to_json())
+    still.context.store.put(f"{record.prefix}/record.json", ended.to_json())
     indexer.full_pass()
     assert passed_runs(indexer) == 1.0
 
 
 def test_runs_that_ended_before_the_service_began_show_finals_and_count_in_no_total(still, indexer):
-    old = ended_of(born(still, "aaaaaa"))
-    still.desk.store.put(f"{old.prefix}/record.json", old.to_json())
+    old = ended_of(run_changed(still, "aaaaaa"))
+    still.context.store.put(f"{old.prefix}/record.json", old.to_json())
     indexer._full()
     assert finals_of(indexer, old.run.id)
     again = replace(old, seq=old.seq + 1, run=replace(old.run, reason="a link was added to it long after"))
-    still.desk.store.put(f"{old.prefix}/record.json", again.to_json())
+    still.context.store.put(f"{old.prefix}/record.json", again.to_json())
     indexer.full_pass()
     assert passed_runs(indexer) == 0.0
 
@@ -150,36 +150,36 @@ def test_full_passes_take_a_hundredth_of_the_time_and_come_hourly_at_least(took,
 
 
 def test_damaged_record_is_left_out_and_the_others_are_not(still, indexer):
-    still.desk.store.put("runs/alpha/" + "0" * 40 + "/alpha-00000000-aaaaaa/record.json", b'{"run": 1')
-    fresh = born(still, "zzzzzz")
+    still.context.store.put("runs/alpha/" + "0" * 40 + "/alpha-00000000-aaaaaa/record.json", b'{"run": 1')
+    fresh = run_changed(still, "zzzzzz")
     indexer.full_pass()
-    assert still.desk.database.runs.get(fresh.run.id) is not None
-    assert still.desk.database.runs.get("alpha-00000000-aaaaaa") is None
+    assert still.context.database.runs.get(fresh.run.id) is not None
+    assert still.context.database.runs.get("alpha-00000000-aaaaaa") is None
 
 
 @pytest.mark.row("N1")
 def test_threads_outlive_a_store_that_goes_away_and_comes_back(still, store, indexer, monkeypatch):
     monkeypatch.setattr("gangline.serve.runs.indexer.OPEN_SECONDS", 0.02)
-    monkeypatch.setattr("gangline.serve.runs.indexer.AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("gangline.serve.runs.indexer.RETRY_SECONDS", 0.02)
     store.away = True
     indexer.start()
-    wait_for(lambda: indexer._health.trouble() == "the store is unplugged")
+    wait_for(lambda: indexer._health.problem() == "the store is unplugged")
     store.away = False
     assert indexer.built.result(20) == 6
-    wait_for(lambda: indexer._health.trouble() is None)
+    wait_for(lambda: indexer._health.problem() is None)
     store.away = True
-    wait_for(lambda: indexer._health.trouble() is not None)
+    wait_for(lambda: indexer._health.problem() is not None)
     indexer.close()
 
 
 def test_every_open_run_is_attended_to(still, store):
     told, seen = [], Event()
 
-    def attend(record):
+    def on_open(record):
         told.append(record.run.id)
         seen.set()
 
-    indexer = Indexer(store, still.desk.database.runs, health=StoreHealth(), attend=attend)
+    indexer = Indexer(store, still.context.database.runs, health=StoreHealth(), on_open=on_open)
     indexer.open_pass()
     assert seen.is_set()
     assert sorted(told) == sorted(still.run(p, v) for p in ("alpha", "beta") for v in ("open", "fork"))
@@ -187,17 +187,17 @@ def test_every_open_run_is_attended_to(still, store):
 
 @pytest.mark.row("N1")
 def test_service_without_its_store_answers_from_the_index_and_says_so(still):
-    store = Failing(still.desk.store)
-    still.desk = replace(still.desk, store=store)
+    store = Failing(still.context.store)
+    still.context = replace(still.context, store=store)
     run = still.run("alpha")
     with still.serving(), still.client() as client:
         store.away = True
         first = client.get(f"/api/v1/runs/{run}")
         assert (first.status_code, first.headers["retry-after"]) == (503, "5")
         assert "unplugged" in first.json()["detail"]
-        listed = client.get("/api/v1/runs")
-        assert (listed.status_code, len(listed.json()["runs"])) == (200, 6)
-        assert "unplugged" in listed.headers["gangline-stale"]
+        list_refused = client.get("/api/v1/runs")
+        assert (list_refused.status_code, len(list_refused.json()["runs"])) == (200, 6)
+        assert "unplugged" in list_refused.headers["gangline-stale"]
         assert "The store is away" in client.get("/runs").text
         assert client.get("/readyz").status_code == 503
         assert client.get("/healthz").status_code == 200
@@ -206,13 +206,13 @@ def test_service_without_its_store_answers_from_the_index_and_says_so(still):
         page = client.get(f"/runs/{run}")
         assert (page.status_code, page.headers["content-type"]) == (503, "text/html; charset=utf-8")
         store.away = False
-        still.desk.health.answered()
+        still.context.health.answered()
         assert client.get(f"/api/v1/runs/{run}").status_code == 200
 
 
 def test_store_that_is_known_to_be_away_is_not_asked_again(still):
-    store = Failing(still.desk.store)
-    service = Service(replace(still.desk, store=store))
+    store = Failing(still.context.store)
+    service = Service(replace(still.context, store=store))
     service.health.failed(StorageError("gone"))
     before = store.reads
     with pytest.raises(Exception, match="gone"):
@@ -256,9 +256,9 @@ def test_bytes_that_are_no_record_are_refused_in_one_way(data):
 
 
 def test_filter_by_what_a_list_shows_is_answered_from_the_index(still, indexer):
-    fresh = born(still, "aaaaaa", state="ended", verdict="failed", exit_code=30)
+    fresh = run_changed(still, "aaaaaa", state="ended", verdict="failed", exit_code=30)
     indexer.full_pass()
-    found = still.desk.database.runs.search(RunFilter(project="alpha", verdict="failed"))
+    found = still.context.database.runs.search(RunFilter(project="alpha", verdict="failed"))
     assert [row.run for row in found] == [fresh.run.id]
 
 

@@ -27,8 +27,8 @@ def request_of(pieces, *, address="192.0.2.1", length=None, seconds=0.0, ends=Tr
     return Request({"type": "http", "headers": headers, "client": (address, 1), "method": "POST"}, receive)
 
 
-async def read(request, room, **how):
-    async with bounded_body(request, room, **how) as body:
+async def read(request, body_memory, **how):
+    async with bounded_body(request, body_memory, **how) as body:
         return body
 
 
@@ -36,19 +36,19 @@ def status_of(answer):
     return answer.status if isinstance(answer, RequestRefused) else answer if isinstance(answer, BaseException) else 200
 
 
-async def together(room, *requests, **how):
+async def together(body_memory, *requests, **how):
     return [
         status_of(each)
-        for each in await asyncio.gather(*(read(each, room, **how) for each in requests), return_exceptions=True)
+        for each in await asyncio.gather(*(read(each, body_memory, **how) for each in requests), return_exceptions=True)
     ]
 
 
 def test_a_body_is_read_whole_and_its_room_is_given_back():
     async def story():
-        room = BodyMemory()
-        async with bounded_body(request_of([b"ab", b"c"]), room) as body:
-            assert (body, room.taken_bytes) == (b"abc", 3)
-        assert room.taken_bytes == 0
+        body_memory = BodyMemory()
+        async with bounded_body(request_of([b"ab", b"c"]), body_memory) as body:
+            assert (body, body_memory.taken_bytes) == (b"abc", 3)
+        assert body_memory.taken_bytes == 0
 
     asyncio.run(story())
 
@@ -56,9 +56,9 @@ def test_a_body_is_read_whole_and_its_room_is_given_back():
 def test_the_largest_body_of_an_address_gives_way_to_its_small_ones():
     large = request_of([b"x" * MIB] * 8, ends=False)
     small = [request_of([b"y" * 1000], seconds=0.2) for _ in range(5)]
-    room = BodyMemory(100 * MIB, 8 * MIB)
-    assert asyncio.run(together(room, large, *small)) == [503, *[200] * 5]
-    assert room.taken_bytes == 0
+    body_memory = BodyMemory(100 * MIB, 8 * MIB)
+    assert asyncio.run(together(body_memory, large, *small)) == [503, *[200] * 5]
+    assert body_memory.taken_bytes == 0
 
 
 def test_who_holds_most_gives_way_to_others_whatever_they_send():
@@ -76,10 +76,10 @@ def test_the_largest_itself_finds_no_room():
 
 
 def test_what_was_read_to_its_end_never_gives_way():
-    room = BodyMemory(100, 100)
-    room.take(BufferedBody("192.0.2.1"), 90)
+    body_memory = BodyMemory(100, 100)
+    body_memory.take(BufferedBody("192.0.2.1"), 90)
     with pytest.raises(RequestRefused):
-        room.take(BufferedBody("192.0.2.2"), 20)
+        body_memory.take(BufferedBody("192.0.2.2"), 20)
 
 
 @pytest.mark.parametrize(("length", "status"), [(MAX_BYTES + 1, 413), ("9" * 200, 413), ("-1", 400), ("1e3", 400)])

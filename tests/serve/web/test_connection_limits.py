@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gangline.serve.web.client_address import ClientAddresses
-from gangline.serve.web.connection_limits import SILENT_SECONDS, Connections
+from gangline.serve.web.connection_limits import IDLE_SECONDS, Connections
 
 MOST, EACH = 12, 6
 PROXY = "10.0.0.1"
@@ -16,7 +16,7 @@ class Peer:
         self.address = address
         self.is_waiting, self.was_answered, self.is_open = True, False, True
 
-    def cut(self):
+    def evict(self):
         assert self.is_waiting, "one that was being answered was cut"
         self.is_open = False
 
@@ -29,7 +29,7 @@ class Clock:
 
 
 def budget(clock=None):
-    return Connections(ClientAddresses([PROXY]), most=MOST, most_each=EACH, clock=clock or Clock())
+    return Connections(ClientAddresses([PROXY]), limit=MOST, limit_each=EACH, clock=clock or Clock())
 
 
 def come(connections, address):
@@ -50,8 +50,8 @@ def test_the_longest_silence_gives_way_and_one_that_was_answered_last():
     connections = budget(clock)
     first, second, *others = [come(connections, "a") for _ in range(EACH)]
     first.was_answered = True
-    clock.now += SILENT_SECONDS + 1
-    connections.heard(others[0], "a")
+    clock.now += IDLE_SECONDS + 1
+    connections.touch(others[0], "a")
     assert come(connections, "a").is_open
     assert (first.is_open, second.is_open, others[0].is_open) == (True, False, True)
 
@@ -61,7 +61,7 @@ def test_who_has_most_gives_way_to_others():
     connections = budget(clock)
     greedy = [come(connections, "greedy") for _ in range(EACH)]
     modest = [come(connections, f"m{n}") for n in range(MOST - EACH)]
-    clock.now += SILENT_SECONDS + 1
+    clock.now += IDLE_SECONDS + 1
     assert come(connections, "new").is_open
     assert [each.is_open for each in modest] == [True] * len(modest)
     assert sum(each.is_open for each in greedy) == EACH - 1
@@ -94,13 +94,13 @@ class Coming(RuleBasedStateMachine):
     def speak(self, place, is_waiting):
         if place < len(self.peers):
             self.peers[place].is_waiting = is_waiting
-            self.connections.heard(self.peers[place], self.peers[place].address)
+            self.connections.touch(self.peers[place], self.peers[place].address)
 
     @rule(place=st.integers(0, 30))
-    def leave(self, place):
+    def remove(self, place):
         if place < len(self.peers):
             peer = self.peers.pop(place)
-            self.connections.leave(peer, peer.address)
+            self.connections.remove(peer, peer.address)
 
     @rule(seconds=st.sampled_from([0.5, 3.0]))
     def wait(self, seconds):

@@ -24,7 +24,7 @@ BODIES = {
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     with made(tmp_path_factory.mktemp("world")) as found, found.serving():
-        order = found.desk.database.orders.add(Order(project="alpha", ref="refs/heads/main"), now=1.0)
+        order = found.context.database.orders.add(Order(project="alpha", ref="refs/heads/main"), now=1.0)
         assert order.id == 1
         yield found
 

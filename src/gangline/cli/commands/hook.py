@@ -75,10 +75,10 @@ class _Receiver:
     """Brings pushed commits to where runs are driven from."""
 
     def __init__(self, repo: Path, site_file: Path | None) -> None:
-        from gangline.serve.context.home import ServiceHome, site_in_force
+        from gangline.serve.context.home import ServiceHome, effective_site
 
         self._repo = repo
-        self._site = site_in_force(repo, load_site(site_file, environ=os.environ))
+        self._site = effective_site(repo, load_site(site_file, environ=os.environ))
         home = site_paths.home(repo) / "hook" / str(os.getuid())  # who pushes by ssh is not always the same user
         with storage_errors(home):
             home.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def _greet(running: "RunningService", *, as_json: bool) -> None:
 
 def _facts(running: "RunningService") -> Mapping[str, str]:
     """What a person wants to know of a service that has just begun, in the order they want it."""
-    desk = running.desk
+    desk = running.context
     serve = desk.site.serve
     url = (serve.public_url or f"http://{serve.listen}").rstrip("/")
     facts = {"pages": f"{url}/runs"}

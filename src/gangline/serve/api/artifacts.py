@@ -39,8 +39,8 @@ def get_artifact(
 ) -> Response:
     """One file, whole or a range; of several of one kind the first, unless `sha256` says which."""
     record = service.record(run)
-    artifact = _chosen(record, kind, sha256)
-    demand_own(record, artifact)
+    artifact = _select(record, kind, sha256)
+    require_own(record, artifact)
     with service.store() as store:
         entry = store.head(artifact.key)
     if entry is None:
@@ -55,7 +55,7 @@ def get_artifact(
     return StreamingResponse(pieces, 200 if whole else 206, headers, media_type=artifact.media_type)
 
 
-def demand_own(record: Record, artifact: Artifact) -> None:
+def require_own(record: Record, artifact: Artifact) -> None:
     """Refuse a key that no driver of ours writes: a gang that writes its own record gets nobody else's files."""
     own = artifact.key.startswith(f"{record.prefix}/") and ".." not in artifact.key
     if not own and artifact.key != f"blobs/sha256/{artifact.sha256}":
@@ -79,7 +79,7 @@ def wanted_range(text: str | None, size: int) -> tuple[int, int]:
     return start, end
 
 
-def _chosen(record: Record, kind: str, digest: str | None) -> Artifact:
+def _select(record: Record, kind: str, digest: str | None) -> Artifact:
     if kind == OUTPUT_KIND:
         return _output(record, digest)
     found = [each for each in record.artifacts if each.kind == kind and each.sha256.startswith(digest or "")]

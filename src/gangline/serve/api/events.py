@@ -16,7 +16,7 @@ from gangline.spec.record import Record
 
 router = APIRouter(prefix="/api/v1/runs/{run}/events", tags=["run"])
 MEDIA_TYPE = "text/event-stream"
-BEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = 15.0
 RETRY_MILLISECONDS = 3000
 
 
@@ -48,7 +48,7 @@ async def follow_run(
 
 async def _stream(service: Service, caller: str, record: Record, seen: int) -> AsyncIterator[str]:
     run = record.run.id
-    looker = Subscriber(asyncio.get_running_loop())
+    subscriber = Subscriber(asyncio.get_running_loop())
     try:
         yield f"retry: {RETRY_MILLISECONDS}\n\n"
         if record.seq > seen:
@@ -56,15 +56,15 @@ async def _stream(service: Service, caller: str, record: Record, seen: int) -> A
         if has_ended(record):
             yield _as_event(end_event(record))
             return
-        service.watchers.look(record, looker)
-        while (news := await looker.next(BEAT_SECONDS)) is None or news.kind != "end":
-            yield ": here\n\n" if news is None else _as_event(news)
-        yield _as_event(news)
+        service.watchers.subscribe(record, subscriber)
+        while (event := await subscriber.next(HEARTBEAT_SECONDS)) is None or event.kind != "end":
+            yield ": here\n\n" if event is None else _as_event(event)
+        yield _as_event(event)
     finally:
-        service.watchers.leave(run, looker)
+        service.watchers.unsubscribe(run, subscriber)
         service.slots.give_back(caller)
 
 
-def _as_event(news: RunEvent) -> str:
-    name = f"id: {news.seq}\n" if news.seq is not None else ""
-    return f"event: {news.kind}\n{name}data: {news.data}\n\n"
+def _as_event(event: RunEvent) -> str:
+    name = f"id: {event.seq}\n" if event.seq is not None else ""
+    return f"event: {event.kind}\n{name}data: {event.data}\n\n"

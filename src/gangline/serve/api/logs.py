@@ -24,7 +24,7 @@ from gangline.spec.record import Record
 
 router = APIRouter(prefix="/api/v1/runs/{run}/logs", tags=["run"])
 MEDIA_TYPE = "application/jsonl"
-BEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = 15.0
 MOST_LINES = 10_000
 MOST_CHARACTERS = 20_000
 """Of one line."""
@@ -67,11 +67,11 @@ def get_logs(
         gang, seconds = gang_of_role(record, role), parse_since(since)
     except UsageError as error:
         raise RequestRefused(409 if record.gang is None else 422, str(error)) from error
-    asked = _LogRequest(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
+    request = _LogRequest(service, record, gang, role, ranks=tuple(rank or (0,)), since_seconds=seconds)
     if follow:
         service.slots.take(caller.name)
-        return StreamingResponse(_followed(asked, caller.name), media_type=MEDIA_TYPE)
-    lines = deque(asked.lines(follow=False), maxlen=tail)
+        return StreamingResponse(_followed(request, caller.name), media_type=MEDIA_TYPE)
+    lines = deque(request.lines(follow=False), maxlen=tail)
     if "text/html" in (accept or ""):  # a link of a page was followed
         return PlainTextResponse("".join(f"r{line.rank:02d}│ {visible(line.text)}\n" for line in lines))
     return Response("".join(map(_as_json, lines)), media_type=MEDIA_TYPE)
@@ -95,10 +95,10 @@ class _LogRequest:
 
     def lines(self, *, follow: bool) -> Iterator[LogLine]:
         """From the gang; from the store where this machine has none of that name."""
-        desk, record = self.service.desk, self._record
+        context, record = self.service.context, self._record
         with self.service.store() as store:
             launcher = open_launcher(
-                gangs_folder(desk, record), site=site_of(record, desk.site), environ=desk.environ, store=store
+                gangs_folder(context, record), site=site_of(record, context.site), environ=context.environ, store=store
             )
             if launcher.status(self._gang).state != "absent":
                 yield from launcher.logs(
@@ -110,12 +110,12 @@ class _LogRequest:
                 yield from (LogLine(rank=rank, text=text, source="store") for text in lines)
 
 
-async def _followed(asked: _LogRequest, caller: str) -> AsyncIterator[str]:
+async def _followed(request: _LogRequest, caller: str) -> AsyncIterator[str]:
     try:
-        async for line in IteratorStream(lambda: asked.lines(follow=True)).items(beat_seconds=BEAT_SECONDS):
+        async for line in IteratorStream(lambda: request.lines(follow=True)).items(beat_seconds=HEARTBEAT_SECONDS):
             yield "\n" if line is None else _as_json(line)
     finally:
-        asked.service.slots.give_back(caller)
+        request.service.slots.give_back(caller)
 
 
 def _as_json(line: LogLine) -> str:

@@ -65,8 +65,8 @@ def thinned(
     shares = [steps[at : at + size] for at in range(0, len(steps), size)]
     shown = [each for each in rows.names if each not in {"step", "seed", "job"} and (not names or each in names)]
     values = {each: [_mean([rows.value(each, step) for step in share]) for share in shares] for each in shown}
-    told = {each: means for each, means in values.items() if any(mean is not None for mean in means)}
-    return [share[-1] for share in shares], told
+    measured = {each: means for each, means in values.items() if any(mean is not None for mean in means)}
+    return [share[-1] for share in shares], measured
 
 
 def _finite(value: float | None) -> float | None:

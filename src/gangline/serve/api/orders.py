@@ -37,13 +37,13 @@ def list_orders(
         projects = (project,) if caller.may("reader", project) else ()
     if projects == ():
         return Orders(orders=[])
-    return Orders(orders=service.desk.database.orders.list(states=state or WAITING, projects=projects, limit=limit))
+    return Orders(orders=service.context.database.orders.list(states=state or WAITING, projects=projects, limit=limit))
 
 
 @router.get("/{order}", responses=problems(404))
 def get_order(service: ServiceDep, order: OrderPath) -> Order:
     """One order; its `run` is there once a worker has taken it up."""
-    found = service.desk.database.orders.get(order)
+    found = service.context.database.orders.get(order)
     if found is None:
         raise RequestRefused(404, "the order is gone")
     return found
@@ -56,7 +56,7 @@ def cancel_order(service: ServiceDep, caller: CallerDep, order: OrderPath, wante
     Answered with the order as it stands then; harmless when repeated.
     """
     reason = wanted.reason if wanted else ""
-    found = service.desk.database.orders.withdraw(order, note=reason_with_caller(caller, reason))
+    found = service.context.database.orders.withdraw(order, note=reason_with_caller(caller, reason))
     if found is None:
         raise RequestRefused(404, "the order is gone")
     if found.run is not None and found.state in {"driving", "dropped"}:

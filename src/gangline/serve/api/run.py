@@ -91,11 +91,11 @@ def approve_fork_run(service: Service, caller: Principal, run: str) -> Record:
     record = service.record(run)
     try:
         with service.store() as store:
-            sealer = Sealer.of(service.desk.site, service.desk.environ)
+            sealer = Sealer.of(service.context.site, service.context.environ)
             approved = trust.approve(store, record, who=caller.name, sealer=sealer)
     except (UsageError, IntegrityError) as error:
         raise RequestRefused(409, str(error)) from error
-    service.desk.database.orders.wake(run, now=service.desk.clock())
+    service.context.database.orders.unpark(run, now=service.context.clock())
     return approved
 
 

@@ -42,27 +42,29 @@ def order_to_start(
     )  # fmt: skip
 
 
-def enqueue(desk: ServiceContext, order: Order, *, key: str | None) -> Order:
+def enqueue(context: ServiceContext, order: Order, *, key: str | None) -> Order:
     """Put an order into the queue, durable when this returns; of one key and asker the first one counts.
 
     Raises:
         Refused: 409, the key was used for something else.
     """
-    now = desk.clock()
+    now = context.clock()
     if key is None:
-        return desk.database.orders.add(order, now=now)
-    mark = sha256(f"{order.asked_by}\0{key}".encode()).hexdigest()
-    marked = replace(order, asked_by=f"{order.asked_by} #{mark[:16]}")
-    taken = desk.database.deliveries.take_in(forge="api", delivery=mark, body_digest=mark, order=marked, now=now)
-    found = desk.database.orders.asked(project=order.project, by=marked.asked_by)
+        return context.database.orders.add(order, now=now)
+    digest = sha256(f"{order.asked_by}\0{key}".encode()).hexdigest()
+    marked = replace(order, asked_by=f"{order.asked_by} #{digest[:16]}")
+    is_new = context.database.deliveries.take_in(
+        forge="api", delivery=digest, body_digest=digest, order=marked, now=now
+    )
+    found = context.database.orders.find_by_requester(project=order.project, by=marked.asked_by)
     if found is None:
         raise RequestRefused(409, "this Idempotency-Key was used for another project")
-    if not taken and _what_is_ordered(found) != _what_is_ordered(marked):
+    if not is_new and _request(found) != _request(marked):
         raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which asks for something else")
     return found
 
 
-def _what_is_ordered(order: Order) -> tuple[object, ...]:
+def _request(order: Order) -> tuple[object, ...]:
     return order.project, order.ref, order.commit, order.overrides, order.again
 
 
@@ -70,7 +72,7 @@ router = APIRouter(prefix="/api/v1", tags=["runs"])
 MOST_ROWS = 200
 STALE = "Gangline-Stale"
 """Header of answers that were drawn while the store was away: why."""
-Word = Literal["open", "passed", "refused", "failed", "cancelled", "superseded"]
+VerdictFilter = Literal["open", "passed", "refused", "failed", "cancelled", "superseded"]
 
 
 class RunPage(ApiModel):
@@ -106,7 +108,7 @@ def list_runs(
     commit: Annotated[
         str | None, Query(pattern=r"^[0-9a-f]{1,64}$", description="Beginning of an object name.")
     ] = None,
-    verdict: Annotated[Word | None, Query()] = None,
+    verdict: Annotated[VerdictFilter | None, Query()] = None,
     pull_request: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     text: Text = None,
     before: Annotated[str | None, Query(max_length=400, description="`next` of the page before.")] = None,
@@ -117,10 +119,12 @@ def list_runs(
         projects=readable_projects(caller), project=project, branch=branch, commit=commit, verdict=verdict,
         pull_request=pull_request, text=text, before=decode_cursor(before), limit=limit + 1,
     )  # fmt: skip
-    rows, following = page_of(service.desk.database.runs.search(wanted), limit)
-    if (said := service.health.trouble()) is not None:
-        response.headers[STALE] = header_text(said)
-    refused = [each for each in service.desk.quarantine.listed(wanted.projects) if project in (None, each.project)]
+    rows, following = page_of(service.context.database.runs.search(wanted), limit)
+    if (problem := service.health.problem()) is not None:
+        response.headers[STALE] = header_text(problem)
+    refused = [
+        each for each in service.context.quarantine.list_refused(wanted.projects) if project in (None, each.project)
+    ]
     return RunPage(runs=rows, next=following, refused=refused[:MOST_ROWS])
 
 
@@ -135,15 +139,15 @@ def start_run(
     ] = None,
 ) -> Order:
     """Queue a run; a repeat with the same `Idempotency-Key` answers the first one's order."""
-    if not caller.may("reader", wanted.project) or wanted.project not in service.desk.project_names():
+    if not caller.may("reader", wanted.project) or wanted.project not in service.context.project_names():
         raise RequestRefused(404, f"this service builds no project {wanted.project} that you may read")
     if not caller.may("runner", wanted.project):
         raise RequestRefused(403, f"wanted runner of {wanted.project}; ask whoever gives tokens here")
     order = order_to_start(
-        service.desk.site, project=wanted.project, branch=wanted.branch, commit=wanted.commit,
+        service.context.site, project=wanted.project, branch=wanted.branch, commit=wanted.commit,
         overrides=tuple(wanted.overrides), again=wanted.again, asked_by=caller.name,
     )  # fmt: skip
-    return enqueue(service.desk, order, key=idempotency_key)
+    return enqueue(service.context, order, key=idempotency_key)
 
 
 def page_of(rows: list[RunRow], limit: int) -> tuple[list[RunRow], str | None]:

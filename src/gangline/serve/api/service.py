@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.line.record import runs
 from gangline.serve.context.health import DatabaseReadiness, StoreHealth
-from gangline.serve.context.quarantine import refuse_in
+from gangline.serve.context.quarantine import refuse_record
 from gangline.serve.context.service_context import ServiceContext
-from gangline.serve.database.types import RunRow, row_of
-from gangline.serve.runs.index_row import checked_row
+from gangline.serve.database.types import RunRow
+from gangline.serve.runs.index_row import checked_row, row_of
 from gangline.serve.runs.record_reader import read_record
 from gangline.serve.runs.run_stopper import RunStopper
 from gangline.serve.runs.watchers import RunWatchers
@@ -28,7 +28,7 @@ from gangline.storage.objects.protocol import Blob, ObjectStore
 
 COUNT_SECONDS = 2.0
 """As old as a count may be: the index looks at open runs no oftener."""
-MOST_COUNTS = 256
+MAX_CACHED = 256
 """Sets of projects that are remembered, one for each kind of reader."""
 Counts = Mapping[tuple[str, str], int]
 
@@ -38,19 +38,19 @@ class RunCounts:
 
     def __init__(self, count: Callable[[Sequence[str] | None], Counts], clock: Callable[[], float] = monotonic) -> None:
         self._count, self._clock = count, clock
-        self._kept: dict[tuple[str, ...] | None, tuple[float, Counts]] = {}
+        self._cached: dict[tuple[str, ...] | None, tuple[float, Counts]] = {}
         self._lock = threading.Lock()
 
     def of(self, projects: tuple[str, ...] | None) -> Counts:
         with self._lock:
-            kept = self._kept.get(projects)
-            if kept is not None and self._clock() - kept[0] < COUNT_SECONDS:
-                return kept[1]
+            cached = self._cached.get(projects)
+            if cached is not None and self._clock() - cached[0] < COUNT_SECONDS:
+                return cached[1]
         found = self._count(projects)
         with self._lock:
-            if len(self._kept) >= MOST_COUNTS:
-                self._kept.clear()
-            self._kept[projects] = (self._clock(), found)
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            self._cached[projects] = (self._clock(), found)
         return found
 
 
@@ -63,74 +63,74 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 class Service:
     """State of one application."""
 
-    desk: ServiceContext
+    context: ServiceContext
     limits: RequestLimits = RequestLimits()
 
     @cached_property
     def port(self) -> int:
-        return int(self.desk.site.serve.listen.rsplit(":", 1)[1])
+        return int(self.context.site.serve.listen.rsplit(":", 1)[1])
 
     @cached_property
     def hosts(self) -> frozenset[str]:
         """Names that the service answers to: a page elsewhere may point its own name at our address."""
-        public = urlsplit(self.desk.site.serve.public_url or "").hostname
-        bound = self.desk.site.serve.listen.rsplit(":", 1)[0].strip("[]")
+        public = urlsplit(self.context.site.serve.public_url or "").hostname
+        bound = self.context.site.serve.listen.rsplit(":", 1)[0].strip("[]")
         return LOOPBACK | {name.lower() for name in (public, bound) if name and name not in {"0.0.0.0", "::"}}  # noqa: S104  # the wildcard is no name
 
     @cached_property
     def sessions(self) -> Sessions:
-        secure = (self.desk.site.serve.public_url or "").startswith("https://")
-        key = load_or_create_key(self.desk.home / "session-key")
-        return Sessions(key, secure=secure, port=self.port, clock=self.desk.clock)
+        secure = (self.context.site.serve.public_url or "").startswith("https://")
+        key = load_or_create_key(self.context.home / "session-key")
+        return Sessions(key, secure=secure, port=self.port, clock=self.context.clock)
 
     @cached_property
     def links(self) -> LoginLinks:
-        return LoginLinks(self.desk.clock)
+        return LoginLinks(self.context.clock)
 
     @cached_property
-    def tallies(self) -> RunCounts:
-        return RunCounts(self.desk.database.runs.counts)
+    def run_counts(self) -> RunCounts:
+        return RunCounts(self.context.database.runs.counts)
 
     @cached_property
     def slots(self) -> StreamSlots:
-        return StreamSlots(most=self.limits.streams, most_each=self.limits.streams_each)
+        return StreamSlots(limit=self.limits.streams, limit_each=self.limits.streams_each)
 
     @cached_property
-    def room(self) -> BodyMemory:
+    def body_memory(self) -> BodyMemory:
         """Memory of bodies."""
         return BodyMemory()
 
     @cached_property
-    def guesses(self) -> TokenBuckets:
+    def failed_logins(self) -> TokenBuckets:
         """Tokens that nobody has, by address."""
-        return TokenBuckets(self.limits.guesses_per_second, self.limits.guesses_burst)
+        return TokenBuckets(self.limits.failed_logins_per_second, self.limits.failed_logins_burst)
 
-    def refuse_guess(self, peer: str) -> None:
+    def count_failed_login(self, peer: str) -> None:
         """Count a token that nobody has.
 
         Raises:
             Refused: 429, too many came from this address.
         """
-        wait = self.guesses.take(peer)
+        wait = self.failed_logins.take(peer)
         if wait:
-            said = f"too many tokens that nobody has came from this address; again in {wait:.0f} s"
-            raise RequestRefused(429, said, {"Retry-After": str(int(wait) + 1)})
+            detail = f"too many tokens that nobody has came from this address; again in {wait:.0f} s"
+            raise RequestRefused(429, detail, {"Retry-After": str(int(wait) + 1)})
 
     @property
     def health(self) -> StoreHealth:
-        return self.desk.health
+        return self.context.health
 
     @cached_property
     def readiness(self) -> DatabaseReadiness:
-        return DatabaseReadiness(self.desk.database)
+        return DatabaseReadiness(self.context.database)
 
     @cached_property
     def watchers(self) -> RunWatchers:
-        return RunWatchers(self.desk)
+        return RunWatchers(self.context)
 
     @cached_property
     def stopper(self) -> RunStopper:
-        return RunStopper(self.desk)
+        return RunStopper(self.context)
 
     def close(self) -> None:
         """Let streams go; stops that go on are daemons, and what they leave is found again by its mark."""
@@ -144,11 +144,11 @@ class Service:
             Refused: 503, at once while it is known to be away.
             StorageError: It went away just now.
         """
-        said = self.health.trouble()
-        if said is not None:
-            raise RequestRefused(503, f"the store is away: {said}", {"Retry-After": RETRY_SECONDS})
+        detail = self.health.problem()
+        if detail is not None:
+            raise RequestRefused(503, f"the store is away: {detail}", {"Retry-After": RETRY_SECONDS})
         try:
-            yield self.desk.store
+            yield self.context.store
         except StorageError as error:
             self.health.failed(error)
             raise
@@ -158,18 +158,18 @@ class Service:
         return row.project if row else None
 
     def project_of_order(self, order: str) -> str | None:
-        found = self.desk.database.orders.get(int(order)) if _ORDER.fullmatch(order) else None
+        found = self.context.database.orders.get(int(order)) if _ORDER.fullmatch(order) else None
         return found.project if found else None
 
     def find_row(self, run: str) -> RunRow | None:
         """The run as the index knows it, else as the store does: it may have been born a moment ago."""
         if not RUN.fullmatch(run):
             return None
-        row = self.desk.database.runs.get(run)
-        if row is None and self.health.trouble() is None:
+        row = self.context.database.runs.get(run)
+        if row is None and self.health.problem() is None:
             row = self._row_in_store(run)
             if row is not None:
-                self.desk.database.runs.put([row])
+                self.context.database.runs.put([row])
         return row
 
     def row(self, run: str) -> RunRow:
@@ -190,7 +190,7 @@ class Service:
             try:
                 found = read_record(store, prefix)
             except IntegrityError as error:
-                refuse_in(self.desk.quarantine, store, f"{prefix}/record.json", error)
+                refuse_record(self.context.quarantine, store, f"{prefix}/record.json", error)
                 raise RequestRefused(409, f"its record cannot be read: {error}") from error
         if found is None:
             raise RequestRefused(404, "its record is gone from the store")

@@ -3,7 +3,8 @@
 from fastapi import APIRouter, Response
 
 from gangline.serve.api.dependencies import ApiModel, ServiceDep, problems
-from gangline.serve.runs.indexer import report_queue
+from gangline.serve.context.telemetry import Telemetry
+from gangline.serve.database.protocol import OrderQueue
 from gangline.serve.web.responses import RequestRefused
 
 router = APIRouter(tags=["service"])
@@ -31,18 +32,31 @@ def readyz(service: ServiceDep) -> Ready:
 
     The answer says what is wrong (`database has a full disk`), and no names: anybody may ask.
     """
-    database, away = service.readiness.trouble(), service.health.trouble()
-    if database is not None or away is not None:
-        said = f"database {database.words if database else 'ok'}, store {'is away' if away else 'ok'}"
-        raise RequestRefused(503, said, {"Retry-After": "5"})
+    database, store_problem = service.readiness.problem(), service.health.problem()
+    if database is not None or store_problem is not None:
+        detail = (
+            f"database {database.summary if database else 'ok'}, store {'is store_problem' if store_problem else 'ok'}"
+        )
+        raise RequestRefused(503, detail, {"Retry-After": "5"})
     return Ready(status="ok", store="ok", database="ok")
 
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(404)})
 def metrics(service: ServiceDep) -> Response:
     """Series of the service and finals of its runs, for Prometheus."""
-    if service.desk.telemetry is None:
+    if service.context.telemetry is None:
         raise RequestRefused(404, "this service keeps no series")
-    report_queue(service.desk.telemetry, service.desk.database.orders, now=service.desk.clock())
-    media_type, body = service.desk.telemetry.render()
+    report_queue(service.context.telemetry, service.context.database.orders, now=service.context.clock())
+    media_type, body = service.context.telemetry.render()
     return Response(body, headers={"Content-Type": media_type})
+
+
+MOST_ORDERS = 200
+"""Of the queue, oldest first, that are looked at for one that may start."""
+
+
+def report_queue(telemetry: Telemetry, orders: OrderQueue, *, now: float) -> None:
+    """Orders by state, and since when the oldest may start that has not."""
+    waiting = orders.list(states=("queued",), projects=None, limit=MOST_ORDERS)
+    since = [max(order.created, order.not_before) for order in waiting if order.not_before <= now]
+    telemetry.orders(orders.counts(), max(0.0, now - min(since, default=now)))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-WAITING = 64
+QUEUE_SIZE = 64
 """Items that are read ahead."""
 
 
@@ -24,7 +24,7 @@ class IteratorStream(Generic[T]):
     def __init__(self, make: Callable[[], Iterator[T]]) -> None:
         self._make = make
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[T | _End] = asyncio.Queue(WAITING)
+        self._queue: asyncio.Queue[T | _End] = asyncio.Queue(QUEUE_SIZE)
         self._gone = threading.Event()
 
     async def items(self, *, beat_seconds: float) -> AsyncIterator[T | None]:

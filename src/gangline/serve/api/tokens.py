@@ -46,7 +46,7 @@ def list_tokens(service: ServiceDep) -> AllTokens:
     return AllTokens(
         tokens=[
             Known(digest=beginning, name=principal.name, roles=principal.roles, expires=expires)
-            for beginning, principal, expires in service.desk.accounts.tokens.list()
+            for beginning, principal, expires in service.context.accounts.tokens.list()
         ]
     )
 
@@ -54,9 +54,9 @@ def list_tokens(service: ServiceDep) -> AllTokens:
 @router.post("", status_code=201, responses=problems())
 def add_token(service: ServiceDep, caller: CallerDep, wanted: Wanted) -> Made:
     """A new token."""
-    token, now = new_token(), service.desk.clock()
+    token, now = new_token(), service.context.clock()
     principal = Principal(name=wanted.name, roles=wanted.roles)
-    service.desk.accounts.tokens.add(
+    service.context.accounts.tokens.add(
         digest=digest_of(token), principal=principal, expires=now + wanted.seconds if wanted.seconds else None, now=now
     )
     log.info("token_added", name=wanted.name, by=caller.name)
@@ -66,6 +66,6 @@ def add_token(service: ServiceDep, caller: CallerDep, wanted: Wanted) -> Made:
 @router.delete("/{beginning}", status_code=204, responses=problems(404))
 def revoke_token(service: ServiceDep, caller: CallerDep, beginning: Beginning) -> None:
     """End a token, and every session that began with it."""
-    if not service.desk.accounts.tokens.revoke(beginning):
+    if not service.context.accounts.tokens.revoke(beginning):
         raise RequestRefused(404, "no token's digest begins so")
     log.info("token_revoked", digest=beginning[:8], by=caller.name)

@@ -18,7 +18,7 @@ from gangline.serve.database.protocol import Tokens
 from gangline.serve.database.types import ROLES, Principal
 
 PREFIX = "gl_"
-MOST_CHARACTERS = 200
+MAX_CHARACTERS = 200
 """A longer bearer is nobody's."""
 
 
@@ -40,7 +40,7 @@ class Accounts:
 
     def of_token(self, token: str) -> Principal | None:
         """None for whoever we do not know."""
-        return self.of_digest(digest_of(token)) if len(token) <= MOST_CHARACTERS else None
+        return self.of_digest(digest_of(token)) if len(token) <= MAX_CHARACTERS else None
 
     def of_digest(self, digest: str) -> Principal | None:
         """Of a token that was shown before; revoked and ended ones are gone."""
@@ -56,7 +56,7 @@ def digest_of(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_token_file(text: str, *, named: str) -> tuple[KnownToken, ...]:
+def read_token_file(text: str, *, source: str) -> tuple[KnownToken, ...]:
     """Tokens of a TOML file: `[[token]]` with `name`, `digest` and `roles`, a table of project (or `*`) to role.
 
     Raises:
@@ -65,11 +65,13 @@ def read_token_file(text: str, *, named: str) -> tuple[KnownToken, ...]:
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{named}: wanted TOML with [[token]] tables, found: {error}") from error
+        raise ConfigError(f"{source}: wanted TOML with [[token]] tables, found: {error}") from error
     entries = plain.get("token", [])
     if set(plain) - {"token"} or not isinstance(entries, list):
-        raise ConfigError(f"{named}: wanted [[token]] tables alone; gangline token add --file prints one")
-    problems = [f"{named}: token {at}: {said}" for at, each in enumerate(entries, 1) if (said := _wrong(each))]
+        raise ConfigError(f"{source}: wanted [[token]] tables alone; gangline token add --file prints one")
+    problems = [
+        f"{source}: token {at}: {problem}" for at, each in enumerate(entries, 1) if (problem := _entry_problem(each))
+    ]
     if problems:
         raise ConfigError("\n".join(problems))
     return tuple(
@@ -77,7 +79,7 @@ def read_token_file(text: str, *, named: str) -> tuple[KnownToken, ...]:
     )
 
 
-def _wrong(entry: Any) -> str | None:
+def _entry_problem(entry: Any) -> str | None:
     if not isinstance(entry, Mapping) or set(entry) != {"name", "digest", "roles"}:
         return "wanted name, digest and roles, and nothing else"
     digest, roles = entry["digest"], entry["roles"]

@@ -18,17 +18,17 @@ class StoreHealth:
     """One sentence, or none; safe from any thread."""
 
     def __init__(self) -> None:
-        self._said: str | None = None
+        self._problem: str | None = None
 
     def failed(self, error: StorageError) -> None:
-        self._said = str(error)
+        self._problem = str(error)
 
     def answered(self) -> None:
-        self._said = None
+        self._problem = None
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """One sentence while the store is away."""
-        return self._said
+        return self._problem
 
 
 FRESH_SECONDS = 5.0
@@ -46,21 +46,21 @@ class DatabaseReadiness:
         self._fresh_until = float("-inf")
         self._lock = threading.Lock()
 
-    def trouble(self) -> DatabaseProblem | None:
+    def problem(self) -> DatabaseProblem | None:
         """What was wrong at most FRESH_SECONDS ago."""
         if not self._lock.acquire(timeout=PROBE_TIMEOUT_SECONDS):
             return DatabaseProblem("does not answer", "a write to the database has been waiting for long")
         try:
             if self._fresh_until <= self._clock():
-                self._look()
+                self._check()
             return self._found
         finally:
             self._lock.release()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         found = self._database.check()
         if found is not None and found != self._found:
-            log.warning("not_ready", cause=found.said)
+            log.warning("not_ready", cause=found.detail)
         elif found is None and self._found is not None:
             log.warning("ready_again")
         self._found, self._fresh_until = found, self._clock() + FRESH_SECONDS

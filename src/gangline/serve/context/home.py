@@ -55,24 +55,24 @@ class ServiceHome:
         return self.folder / "serve.db"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Alone in this home while the block runs.
 
         Raises:
             CapacityError: Another service is here.
         """
-        with storage_errors(self.folder), (self.folder / "lock").open("a+") as lock:
+        with storage_errors(self.folder), (self.folder / "lock").open("a+") as lock_file:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                lock.seek(0)
-                said = (
-                    f"wanted {self.folder} alone, found a gangline serve (process {lock.read().strip() or '?'}) in it"
-                )
-                raise CapacityError(f"{said}; stop that one, or set serve.home") from error
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+                lock_file.seek(0)
+                owner = lock_file.read().strip() or "?"
+                raise CapacityError(
+                    f"{self.folder} is in use by another gangline serve (process {owner}); stop it, or set serve.home"
+                ) from error
+            lock_file.truncate(0)
+            lock_file.write(str(os.getpid()))
+            lock_file.flush()
             yield
 
     def local_token(self) -> KnownToken:
@@ -92,7 +92,7 @@ class ServiceHome:
         return path
 
 
-def site_in_force(repo: Path, site: Site) -> Site:
+def effective_site(repo: Path, site: Site) -> Site:
     """`site` as every process finds it: store and targets by absolute names, the line of `repo` if it has no other.
 
     Raises:
@@ -117,17 +117,17 @@ def _tables(plain: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     rows = {key: value for key, value in plain.items() if not isinstance(value, dict) and value is not None}
     if path and (rows or not plain):
         name = ".".join(map(_key, path))
-        yield "\n".join([f"[{name}]", *(f"{_key(key)} = {_word(value)}" for key, value in rows.items()), ""])
+        yield "\n".join([f"[{name}]", *(f"{_key(key)} = {_toml_value(value)}" for key, value in rows.items()), ""])
     for key, value in plain.items():
         if isinstance(value, dict) and value:
             yield from _tables(value, (*path, key))
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _word(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_value(name)
 
 
-def _word(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     """Strings, numbers, booleans and lists are written alike by JSON and TOML."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -20,39 +20,39 @@ class MeteredStore:
         self.url = store.url
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> Blob | None:
-        return self._told("get", lambda: self._store.get(key, start, size))
+        return self._measured("get", lambda: self._store.get(key, start, size))
 
     def head(self, key: str) -> Entry | None:
-        return self._told("head", lambda: self._store.head(key))
+        return self._measured("head", lambda: self._store.head(key))
 
     def put(self, key: str, data: bytes) -> Etag:
-        return self._told("put", lambda: self._store.put(key, data))
+        return self._measured("put", lambda: self._store.put(key, data))
 
     def put_if_absent(self, key: str, data: bytes) -> Etag | None:
-        return self._told("put_if_absent", lambda: self._store.put_if_absent(key, data), loses=True)
+        return self._measured("put_if_absent", lambda: self._store.put_if_absent(key, data), loses=True)
 
     def compare_and_set(self, key: str, data: bytes, expected: Etag) -> Etag | None:
-        return self._told("compare_and_set", lambda: self._store.compare_and_set(key, data, expected), loses=True)
+        return self._measured("compare_and_set", lambda: self._store.compare_and_set(key, data, expected), loses=True)
 
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
-        return self._told("list", lambda: self._store.list(prefix, after, limit))
+        return self._measured("list", lambda: self._store.list(prefix, after, limit))
 
     def delete(self, key: str) -> None:
-        self._told("delete", lambda: self._store.delete(key))
+        self._measured("delete", lambda: self._store.delete(key))
 
     def upload(self, key: str) -> AbstractContextManager[Upload]:
-        return self._told("upload", lambda: self._store.upload(key))
+        return self._measured("upload", lambda: self._store.upload(key))
 
     def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]:
-        return self._told("list", lambda: self._store.open_uploads(prefix))
+        return self._measured("list", lambda: self._store.open_uploads(prefix))
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        self._told("upload", lambda: self._store.abort_upload(upload))
+        self._measured("upload", lambda: self._store.abort_upload(upload))
 
     def presign(self, key: str, seconds: float) -> str:
         return self._store.presign(key, seconds)
 
-    def _told(self, operation: str, call: Callable[[], T], *, loses: bool = False) -> T:
+    def _measured(self, operation: str, call: Callable[[], T], *, loses: bool = False) -> T:
         """`call`, counted; where it may lose to another writer, None says that it did."""
         began = monotonic()
         try:

@@ -14,9 +14,9 @@ from gangline.errors import GanglineError, StorageError
 from gangline.sanitize import clean
 from gangline.storage.objects.protocol import Entry, ObjectStore
 
-MOST = 1000
+MAX_RECORDS = 1000
 """Records that are remembered and counted; of more than that nobody needs a list."""
-LONGEST = 300
+MAX_REASON_CHARACTERS = 300
 """Characters of a reason."""
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class RefusedRecord:
         return (*self.key.split("/", 2), "")[1]
 
 
-class _Kept(NamedTuple):
+class _RefusedVersion(NamedTuple):
     refused: RefusedRecord
     version: tuple[float, int]
     """When the object was written, and its size."""
@@ -44,7 +44,7 @@ class Quarantine:
     """Thread-safe; one a service."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._refused: dict[str, _RefusedVersion] = {}
         self._lock = threading.Lock()
 
     def refuse(self, key: str, error: Exception, entry: Entry | None) -> None:
@@ -52,50 +52,52 @@ class Quarantine:
         if entry is None:
             self.accept(key)
             return
-        refused = RefusedRecord(key, clean(_said(error)[: 2 * LONGEST], limit=LONGEST))
+        refused = RefusedRecord(key, clean(_reason(error)[: 2 * MAX_REASON_CHARACTERS], limit=MAX_REASON_CHARACTERS))
         version = (entry.modified, entry.size_bytes)
         with self._lock:
-            known = self._kept.get(key)
-            if (known is not None and known.version == version) or (known is None and len(self._kept) >= MOST):
+            known = self._refused.get(key)
+            if (known is not None and known.version == version) or (
+                known is None and len(self._refused) >= MAX_RECORDS
+            ):
                 return
-            self._kept[key] = _Kept(refused, version)
+            self._refused[key] = _RefusedVersion(refused, version)
         bug = None if isinstance(error, GanglineError) else error
         log.warning("record_refused", key=key, cause=refused.why, exc_info=bug)
 
     def accept(self, key: str) -> None:
         """It was read, or is gone."""
         with self._lock:
-            self._kept.pop(key, None)
+            self._refused.pop(key, None)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
         """Forget keys that the store has no more."""
         with self._lock:
-            self._kept = {key: each for key, each in self._kept.items() if not is_gone(key)}
+            self._refused = {key: each for key, each in self._refused.items() if not is_gone(key)}
 
     def prefixes(self, beginning: str) -> set[str]:
         """Folders of the keys that begin so."""
         with self._lock:
-            return {key.rpartition("/")[0] for key in self._kept if key.startswith(beginning)}
+            return {key.rpartition("/")[0] for key in self._refused if key.startswith(beginning)}
 
-    def listed(self, projects: Sequence[str] | None) -> list[RefusedRecord]:
+    def list_refused(self, projects: Sequence[str] | None) -> list[RefusedRecord]:
         """Those of some projects, None: of all; by key."""
         with self._lock:
-            found = [each.refused for each in self._kept.values()]
+            found = [each.refused for each in self._refused.values()]
         return sorted((each for each in found if projects is None or each.project in projects), key=lambda e: e.key)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._kept
+        return key in self._refused
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._refused)
 
 
-def refuse_in(quarantine: Quarantine, store: ObjectStore, key: str, error: Exception) -> None:
+def refuse_record(quarantine: Quarantine, store: ObjectStore, key: str, error: Exception) -> None:
     """As `Quarantine.refuse`, for who does not know how the object stands; a store that is away is no reason."""
     if isinstance(error, StorageError):
         raise error
     quarantine.refuse(key, error, store.head(key))
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, GanglineError) else f"{type(error).__name__}: {error}"

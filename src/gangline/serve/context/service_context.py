@@ -44,9 +44,9 @@ class ServiceContext:
     """Records that could not be read."""
     clock: Callable[[], float] = time
     """Seconds since the epoch."""
-    folder_of: Callable[[str, str], Path | None] = lambda _project, _commit: None
+    run_folder: Callable[[str, str], Path | None] = lambda _project, _commit: None
     """Where the run of a project's commit was driven on this machine: the folder whose `.gangline` has its gangs."""
-    born: Callable[[str, str, str], None] = lambda _project, _commit, _run: None
+    run_changed: Callable[[str, str, str], None] = lambda _project, _commit, _run: None
     """Called by whoever drives when a run was born or ended: the index looks at it at once."""
 
     def project_names(self) -> frozenset[str]:

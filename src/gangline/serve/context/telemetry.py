@@ -79,7 +79,7 @@ class Telemetry:
         """Runs that are in the totals, oldest first."""
         self._lock = threading.Lock()
         for project in projects:
-            self._know(project)
+            self._add_project(project)
         for forge in sorted(self._forges):
             for outcome in CALL_OUTCOMES:
                 self.book.add("forge_requests_total", 0.0, forge=forge, outcome=outcome)
@@ -108,7 +108,7 @@ class Telemetry:
     def runs_active(self, counts: Mapping[str, int]) -> None:
         """Open runs by project; a project that is not named has none."""
         for project in counts:
-            self._know(project)
+            self._add_project(project)
         for project in sorted(self._projects):
             self.book.set("runs_active", counts.get(project, 0), project=project)
 
@@ -132,7 +132,7 @@ class Telemetry:
     def run_ended(self, record: Record) -> None:
         """Count a run and show its finals; told twice, it counts once."""
         if record.run.state == "ended" and self._is_new(record.run.id):
-            self._know(record.run.project)
+            self._add_project(record.run.project)
             self._count_run(record)
             self._finals.show(record)
 
@@ -140,7 +140,7 @@ class Telemetry:
         """Finals of runs that ended before this service began; totals count from its start, as counters do."""
         for record in records:
             if record.run.state == "ended" and self._is_new(record.run.id):
-                self._know(record.run.project)
+                self._add_project(record.run.project)
                 self._finals.show(record)
 
     def render(self) -> tuple[str, bytes]:
@@ -156,7 +156,7 @@ class Telemetry:
                 del self._counted[next(iter(self._counted))]
             return True
 
-    def _know(self, project: str) -> None:
+    def _add_project(self, project: str) -> None:
         with self._lock:
             if project in self._projects:
                 return
@@ -172,8 +172,8 @@ class Telemetry:
             self.book.add("gate_verdicts_total", project=project, gate=gate_label(gate.name), verdict=gate.verdict)
         for stage, info in record.stages.items():
             self._count_stage(project, stage, info)
-        if held := gpu_seconds(record):
-            self.book.add("gpu_seconds_total", held, project=project)
+        if allocated := gpu_seconds(record):
+            self.book.add("gpu_seconds_total", allocated, project=project)
             if self._price:
                 cost = cost_of(record, self._price)
                 self.book.add("cost_total", cost, project=project, currency=self._price.currency)

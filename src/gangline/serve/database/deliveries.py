@@ -1,7 +1,7 @@
 """Deliveries that were seen: one with the same id or the same body within 30 days is a repeat."""
 
 from gangline.serve.database.engine import DatabaseEngine, DatabaseSession
-from gangline.serve.database.queue import insert_order, same_head
+from gangline.serve.database.queue import insert_order, queued_for_head
 from gangline.serve.database.row_checksums import insert
 from gangline.serve.database.types import Order
 
@@ -15,12 +15,19 @@ class SqlDeliveries:
         self._engine = engine
 
     def take_in(
-        self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float, yields: bool = False
+        self,
+        *,
+        forge: str,
+        delivery: str,
+        body_digest: str,
+        order: Order | None,
+        now: float,
+        unless_queued: bool = False,
     ) -> bool:
         def work(session: DatabaseSession) -> bool:
             row = (forge, delivery, body_digest, float(now))
             is_new = _insert(session, row) or (_drop_expired(session, row) and _insert(session, row))
-            if is_new and order is not None and not (yields and same_head(session, order)):
+            if is_new and order is not None and not (unless_queued and queued_for_head(session, order)):
                 insert_order(session, order, now)
             return is_new
 
@@ -28,19 +35,19 @@ class SqlDeliveries:
 
     def forget(self, *, before: float) -> int:
         def work(session: DatabaseSession) -> int:
-            return session.change("DELETE FROM deliveries WHERE seen < ?", before)
+            return session.execute("DELETE FROM deliveries WHERE seen < ?", before)
 
         return self._engine.write(work)
 
 
 def _insert(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
-    return bool(insert(session, "deliveries", row, otherwise="ON CONFLICT DO NOTHING"))
+    return bool(insert(session, "deliveries", row, on_conflict="ON CONFLICT DO NOTHING"))
 
 
 def _drop_expired(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
     """Was what stands in the way of `row` seen too long ago to count?"""
     forge, delivery, body_digest, now = row
-    dropped = session.change(
+    dropped = session.execute(
         "DELETE FROM deliveries WHERE forge = ? AND (delivery = ? OR body_digest = ?) AND seen < ?",
         forge, delivery, body_digest, now - REMEMBER_SECONDS,
     )  # fmt: skip

@@ -21,15 +21,15 @@ class DatabaseSession(Protocol):
 
     def rows(self, sql: str, *values: object) -> list[Row]: ...
 
-    def change(self, sql: str, *values: object) -> int:
+    def execute(self, sql: str, *values: object) -> int:
         """How many rows it met."""
         ...
 
-    def number(self, name: str) -> int:
+    def next_number(self, name: str) -> int:
         """The next number of that name; some may be left out."""
         ...
 
-    def alone(self, what: str) -> None:
+    def lock(self, what: str) -> None:
         """From here to the end of the transaction nobody else is in the part called `what`."""
         ...
 

@@ -18,17 +18,17 @@ from gangline.serve.database.row_checksums import placeholders
 from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
 
-LATELY = 500
+RECENT_ORDERS = 500
 """Orders among which a refusal still is news."""
 _REFUSED = f"""
     SELECT {COLUMNS} FROM orders WHERE state = 'done' AND run IS NULL AND id IN (
-        SELECT MAX(id) FROM (SELECT id, project, ref FROM orders ORDER BY id DESC LIMIT {LATELY}) AS newest
+        SELECT MAX(id) FROM (SELECT id, project, ref FROM orders ORDER BY id DESC LIMIT {RECENT_ORDERS}) AS newest
         GROUP BY project, ref)
 """
-_WITHDRAWN = ("queued", "parked", "driving", "quarantined")
+_WITHDRAWABLE = ("queued", "parked", "driving", "quarantined")
 _NEWEST = " ORDER BY id DESC LIMIT ?"
 
-_ASKED = (
+_BY_REQUESTER = (
     f"SELECT {COLUMNS} FROM orders WHERE project || '' = ? AND replace(body, ?, '') <> body ORDER BY id DESC LIMIT 1"
 )
 """Walks back from the newest, which is mostly the one: `|| ''` keeps both databases from sorting a project first."""
@@ -47,74 +47,80 @@ class SqlOrders:
     def add(self, order: Order, *, now: float) -> Order:
         return self._engine.write(lambda session: insert_order(session, order, now))
 
-    def claim(self, *, holder: str, now: float, lease_seconds: float, most: int | None = None) -> Order | None:
+    def claim(self, *, holder: str, now: float, lease_seconds: float, max_driving: int | None = None) -> Order | None:
         return self._engine.write(
-            lambda session: claim_order(session, holder=holder, now=now, lease_seconds=lease_seconds, most=most)
+            lambda session: claim_order(
+                session, holder=holder, now=now, lease_seconds=lease_seconds, max_driving=max_driving
+            )
         )
 
-    def claim_relief(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
+    def claim_newer(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
         return self._engine.write(
             lambda session: claim_newer_order(session, holder=holder, now=now, lease_seconds=lease_seconds)
         )
 
     def renew(self, order: int, *, holder: str, now: float, lease_seconds: float) -> bool:
         def work(session: DatabaseSession) -> bool:
-            held = find(session, order)
-            if held is None or not _drives(held, holder):
+            leased = find(session, order)
+            if leased is None or not _is_driven_by(leased, holder):
                 return False
-            write(session, held._replace(lease_until=now + lease_seconds))
+            write(session, leased._replace(lease_until=now + lease_seconds))
             return True
 
         return self._engine.write(work)
 
     def settle(self, order: Order, *, holder: str) -> bool:
         def work(session: DatabaseSession) -> bool:
-            held = find(session, order.id)
-            if held is None or not _drives(held, holder):
+            leased = find(session, order.id)
+            if leased is None or not _is_driven_by(leased, holder):
                 return False
             settled = replace(
-                held.order, state=order.state, run=order.run, commit=order.commit, tries=order.tries,
+                leased.order, state=order.state, run=order.run, commit=order.commit, tries=order.tries,
                 not_before=order.not_before, note=order.note, trust=order.trust, branch=order.branch,
             )  # fmt: skip
             if order.state == "driving":
-                write(session, held._replace(order=settled))
+                write(session, leased._replace(order=settled))
             else:
-                write(session, LeasedOrder(settled, max(held.ready, order.not_before)))
+                write(session, LeasedOrder(settled, max(leased.ready, order.not_before)))
             return True
 
         return self._engine.write(work)
 
-    def wake(self, run: str, *, now: float) -> bool:
+    def unpark(self, run: str, *, now: float) -> bool:
         def work(session: DatabaseSession) -> bool:
             sql = f"SELECT {COLUMNS} FROM orders WHERE run = ? AND state = 'parked'{session.for_update}"
             parked = [read(row) for row in session.rows(sql, run)]
-            for held in parked:
-                write(session, LeasedOrder(replace(held.order, not_before=0.0), min(held.ready, now)))
+            for leased in parked:
+                write(session, LeasedOrder(replace(leased.order, not_before=0.0), min(leased.ready, now)))
             return bool(parked)
 
         return self._engine.write(work)
 
-    def drop(self, *, project: str, ref: str, note: str, but: int = 0) -> list[Order]:
+    def drop(self, *, project: str, ref: str, note: str, except_order: int = 0) -> list[Order]:
         def work(session: DatabaseSession) -> list[Order]:
             sql = (
                 f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND id <> ? AND (state IN"
                 f" ('queued', 'parked') OR (state = 'driving' AND run IS NULL)) ORDER BY id{session.for_update}"
             )
-            waiting = [read(row) for row in session.rows(sql, project, ref, but)]
-            dropped = [replace(held.order, state="dropped", note=note) for held in waiting]
-            for order, held in zip(dropped, waiting, strict=True):
-                write(session, LeasedOrder(order, held.ready))
+            undriven = [read(row) for row in session.rows(sql, project, ref, except_order)]
+            dropped = [replace(leased.order, state="dropped", note=note) for leased in undriven]
+            for order, leased in zip(dropped, undriven, strict=True):
+                write(session, LeasedOrder(order, leased.ready))
             return dropped
 
         return self._engine.write(work)
 
     def withdraw(self, order: int, *, note: str) -> Order | None:
         def work(session: DatabaseSession) -> Order | None:
-            held = find(session, order)
-            if held is None or held.order.state not in _WITHDRAWN or (held.order.state == "driving" and held.order.run):
-                return None if held is None else held.order
-            dropped = replace(held.order, state="dropped", note=note)
-            write(session, LeasedOrder(dropped, held.ready))
+            leased = find(session, order)
+            if (
+                leased is None
+                or leased.order.state not in _WITHDRAWABLE
+                or (leased.order.state == "driving" and leased.order.run)
+            ):
+                return None if leased is None else leased.order
+            dropped = replace(leased.order, state="dropped", note=note)
+            write(session, LeasedOrder(dropped, leased.ready))
             return dropped
 
         return self._engine.write(work)
@@ -124,25 +130,25 @@ class SqlOrders:
         rows = self._engine.read(lambda session: session.rows(sql, order))
         return read(rows[0]).order if rows else None
 
-    def asked(self, *, project: str, by: str) -> Order | None:
-        said = canonical({"asked_by": by}).decode()[1:-1]  # as it stands in a body
-        rows = self._engine.read(lambda session: session.rows(_ASKED, project, said))
+    def find_by_requester(self, *, project: str, by: str) -> Order | None:
+        pattern = canonical({"asked_by": by}).decode()[1:-1]  # as it stands in a body
+        rows = self._engine.read(lambda session: session.rows(_BY_REQUESTER, project, pattern))
         return read(rows[0]).order if rows else None
 
     def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
         if projects is not None and not projects:
             return []
-        wanted = f" AND project IN ({placeholders(projects)})" if projects else ""
-        rows = self._engine.read(lambda session: session.rows(_REFUSED + wanted + _NEWEST, *(projects or ()), limit))
+        condition = f" AND project IN ({placeholders(projects)})" if projects else ""
+        rows = self._engine.read(lambda session: session.rows(_REFUSED + condition + _NEWEST, *(projects or ()), limit))
         return [read(row).order for row in rows]
 
     def list(self, *, states: Sequence[str], projects: Sequence[str] | None, limit: int) -> list[Order]:
         if not states or (projects is not None and not projects):
             return []
-        wanted = f"state IN ({placeholders(states)})" + (
+        condition = f"state IN ({placeholders(states)})" + (
             f" AND project IN ({placeholders(projects)})" if projects else ""
         )
-        sql = f"SELECT {COLUMNS} FROM orders WHERE {wanted} ORDER BY id LIMIT ?"
+        sql = f"SELECT {COLUMNS} FROM orders WHERE {condition} ORDER BY id LIMIT ?"
         rows = self._engine.read(lambda session: session.rows(sql, *states, *(projects or ()), limit))
         return [read(row).order for row in rows]
 
@@ -152,10 +158,10 @@ class SqlOrders:
 
     def forget(self, *, before: float, limit: int) -> int:
         def work(session: DatabaseSession) -> int:
-            return sum(session.change(_FORGET, state, limit, before) for state in ("done", "dropped"))
+            return sum(session.execute(_FORGET, state, limit, before) for state in ("done", "dropped"))
 
         return self._engine.write(work)
 
 
-def _drives(held: LeasedOrder, holder: str) -> bool:
-    return held.order.state == "driving" and held.holder == holder
+def _is_driven_by(leased: LeasedOrder, holder: str) -> bool:
+    return leased.order.state == "driving" and leased.holder == holder

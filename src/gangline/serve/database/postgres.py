@@ -31,7 +31,7 @@ _SETTINGS = (
     f"-c search_path=gangline -c synchronous_commit=on -c statement_timeout={STATEMENT_SECONDS}s"
     f" -c idle_in_transaction_session_timeout={STATEMENT_SECONDS}s -c client_encoding=UTF8"
 )
-_LIVELY: dict[str, Any] = {
+_KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 3,
     "keepalives_count": 3,
@@ -49,13 +49,13 @@ class PostgresSession:
     def rows(self, sql: str, *values: object) -> list[Row]:
         return self._connection.execute(_query(sql), values).fetchall()
 
-    def change(self, sql: str, *values: object) -> int:
+    def execute(self, sql: str, *values: object) -> int:
         return self._connection.execute(_query(sql), values or None).rowcount
 
-    def number(self, name: str) -> int:
+    def next_number(self, name: str) -> int:
         return int(self.rows("SELECT nextval(?)", f"number_of_{name}")[0][0])
 
-    def alone(self, what: str) -> None:
+    def lock(self, what: str) -> None:
         self._connection.execute(_query("SELECT pg_advisory_xact_lock(?)"), (crc32(f"gangline {what}".encode()),))
 
 
@@ -69,11 +69,11 @@ class PostgresEngine:
         """
         self._url = url
         self._idle: list[psycopg.Connection] = []
-        self._guard = threading.Lock()
-        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._closed = False
         with closing_on_error(self):
-            self.write(_bring_up)
+            self.write(_migrate)
 
     def write(self, work: Callable[[DatabaseSession], T]) -> T:
         return self._transaction(work, "BEGIN")
@@ -83,34 +83,34 @@ class PostgresEngine:
 
     def check(self) -> DatabaseProblem | None:
         try:
-            return schema.wrong_version(self.write(schema.prove_commit))
+            return schema.version_problem(self.write(schema.commit_probe))
         except GanglineError as error:
-            return DatabaseProblem(_words(error.__cause__), str(error))
+            return DatabaseProblem(_summary(error.__cause__), str(error))
 
     def close(self) -> None:
-        with self._guard:
+        with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def _transaction(self, work: Callable[[DatabaseSession], T], begin: str) -> T:
-        with _explained(), self._places:
+        with _translate_errors(), self._slots:
             connection = self._begin(begin)
             try:
                 result = work(PostgresSession(connection))
                 connection.execute("COMMIT")
             except BaseException:
-                self._give_up(connection)
+                self._roll_back(connection)
                 raise
-            self._put_back(connection)
+            self._release(connection)
             return result
 
     def _begin(self, begin: str) -> "psycopg.Connection":
         """A connection inside a transaction; one that died while it was idle is replaced."""
         import psycopg
 
-        with self._guard:
+        with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is not None:
             try:
@@ -120,12 +120,12 @@ class PostgresEngine:
             else:
                 return connection
         connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=_SETTINGS, **_LIVELY
+            self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, options=_SETTINGS, **_KEEPALIVE
         )
         connection.execute(_query(begin))
         return connection
 
-    def _give_up(self, connection: "psycopg.Connection") -> None:
+    def _roll_back(self, connection: "psycopg.Connection") -> None:
         """After an error: undo, or where that fails let the connection go, which undoes as well."""
         import psycopg
 
@@ -134,20 +134,20 @@ class PostgresEngine:
         except psycopg.Error:
             connection.close()
         else:
-            self._put_back(connection)
+            self._release(connection)
 
-    def _put_back(self, connection: "psycopg.Connection") -> None:
-        with self._guard:
+    def _release(self, connection: "psycopg.Connection") -> None:
+        with self._lock:
             if not self._closed:
                 self._idle.append(connection)
                 return
         connection.close()
 
 
-def _bring_up(session: DatabaseSession) -> None:
-    session.alone("schema")
-    session.change("CREATE SCHEMA IF NOT EXISTS gangline")
-    schema.bring_up(session, TYPES)
+def _migrate(session: DatabaseSession) -> None:
+    session.lock("schema")
+    session.execute("CREATE SCHEMA IF NOT EXISTS gangline")
+    schema.migrate(session, TYPES)
 
 
 def _query(sql: str) -> bytes:
@@ -156,35 +156,35 @@ def _query(sql: str) -> bytes:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """PostgreSQL's errors as ours."""
     import psycopg
 
     try:
         yield
-    except _damages() as error:
-        raise IntegrityError(f"the database is damaged: {_line(error)}; restore it from a backup") from error
+    except _damage_errors() as error:
+        raise IntegrityError(f"the database is damaged: {_one_line(error)}; restore it from a backup") from error
     except psycopg.Error as error:
         raise StorageError(
-            f"the database failed: {_line(error)}; does serve.database name one that answers?"
+            f"the database failed: {_one_line(error)}; does serve.database name one that answers?"
         ) from error
 
 
-def _damages() -> "tuple[type[psycopg.Error], ...]":
+def _damage_errors() -> "tuple[type[psycopg.Error], ...]":
     import psycopg
 
     return psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted
 
 
-def _words(cause: BaseException | None) -> str:
+def _summary(cause: BaseException | None) -> str:
     import psycopg
 
     if isinstance(cause, psycopg.errors.DiskFull):
         return "has a full disk"
     if isinstance(cause, psycopg.errors.ReadOnlySqlTransaction):
         return "is read-only"
-    return "is damaged" if isinstance(cause, _damages()) else "is away"
+    return "is damaged" if isinstance(cause, _damage_errors()) else "is away"
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]

@@ -14,7 +14,14 @@ class Deliveries(Protocol):
     """What was taken in, so that a repeat is known as one."""
 
     def take_in(
-        self, *, forge: str, delivery: str, body_digest: str, order: Order | None, now: float, yields: bool = False
+        self,
+        *,
+        forge: str,
+        delivery: str,
+        body_digest: str,
+        order: Order | None,
+        now: float,
+        unless_queued: bool = False,
     ) -> bool:
         """Remember a verified delivery and, in the same transaction, queue its order.
 
@@ -36,14 +43,14 @@ class OrderQueue(Protocol):
 
     def add(self, order: Order, *, now: float) -> Order: ...
 
-    def claim(self, *, holder: str, now: float, lease_seconds: float, most: int | None = None) -> Order | None:
+    def claim(self, *, holder: str, now: float, lease_seconds: float, max_driving: int | None = None) -> Order | None:
         """The next order that may start, in fair turn over projects, now `driving`; None: nothing to do.
 
         Nothing is to be done either while `most` orders are driven, whoever drives them.
         """
         ...
 
-    def claim_relief(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
+    def claim_newer(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
         """As `claim`, of orders that ask for the head of a ref whose older order is driven: its run may be in vain."""
         ...
 
@@ -55,11 +62,11 @@ class OrderQueue(Protocol):
         """Write state, run, commit, tries, not_before and note of an order that `holder` still has."""
         ...
 
-    def wake(self, run: str, *, now: float) -> bool:
+    def unpark(self, run: str, *, now: float) -> bool:
         """Let the parked order of a run start again now: its fork was approved, its hour has come."""
         ...
 
-    def drop(self, *, project: str, ref: str, note: str, but: int = 0) -> list[Order]:
+    def drop(self, *, project: str, ref: str, note: str, except_order: int = 0) -> list[Order]:
         """Orders of a ref that have no run which is driven become `dropped`, except order `but`."""
         ...
 
@@ -69,7 +76,7 @@ class OrderQueue(Protocol):
 
     def get(self, order: int) -> Order | None: ...
 
-    def asked(self, *, project: str, by: str) -> Order | None:
+    def find_by_requester(self, *, project: str, by: str) -> Order | None:
         """The newest order of `project` that says it was `asked_by` this one."""
         ...
 

@@ -9,18 +9,18 @@ from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
 
 COLUMNS = columns("orders")
-_OF_ORDER = ", ".join(f"o.{name}" for name in COLUMNS.split(", "))
+_O_COLUMNS = ", ".join(f"o.{name}" for name in COLUMNS.split(", "))
 _NEXT = f"""
-    SELECT {_OF_ORDER} FROM turns t JOIN orders o ON o.id = (
+    SELECT {_O_COLUMNS} FROM turns t JOIN orders o ON o.id = (
         SELECT id FROM orders
         WHERE project = t.project AND state IN ('queued', 'parked') AND not_before <= ? ORDER BY ready, id LIMIT 1)
     ORDER BY t.served, t.project LIMIT 1
 """
 _SAME_REF = f"""
-    SELECT DISTINCT {_OF_ORDER} FROM orders o JOIN orders d ON d.project = o.project AND d.ref = o.ref
+    SELECT DISTINCT {_O_COLUMNS} FROM orders o JOIN orders d ON d.project = o.project AND d.ref = o.ref
     WHERE o.state = 'queued' AND d.state = 'driving' AND o.not_before <= ? ORDER BY o.ready, o.id LIMIT 50
 """
-_SET = """
+_UPDATE = """
     UPDATE orders SET project = ?, ref = ?, state = ?, run = ?, not_before = ?, ready = ?, holder = ?,
     lease_until = ?, body = ?, seal = ? WHERE id = ?
 """
@@ -38,40 +38,40 @@ class LeasedOrder(NamedTuple):
 
 def insert_order(session: DatabaseSession, order: Order, now: float) -> Order:
     """Queue `order`; an older one that would build the same ref has become needless."""
-    if _asks_for_a_head(order):
+    if _builds_head(order):
         _coalesce(session, order)
-    session.change("INSERT INTO turns (project, served) VALUES (?, 0) ON CONFLICT DO NOTHING", order.project)
-    fresh = replace(order, id=session.number("orders"), created=order.created or now)
+    session.execute("INSERT INTO turns (project, served) VALUES (?, 0) ON CONFLICT DO NOTHING", order.project)
+    fresh = replace(order, id=session.next_number("orders"), created=order.created or now)
     insert(session, "orders", _values(LeasedOrder(fresh, max(now, fresh.not_before))))
     return fresh
 
 
 def claim_order(
-    session: DatabaseSession, *, holder: str, now: float, lease_seconds: float, most: int | None
+    session: DatabaseSession, *, holder: str, now: float, lease_seconds: float, max_driving: int | None
 ) -> Order | None:
     """The next one that may start, now `driving`: of the project whose last turn is longest ago."""
-    session.alone("claim")
+    session.lock("claim")
     _return_expired(session, now)
-    rows = [] if _is_full(session, most) else session.rows(_NEXT, now)
+    rows = [] if _is_full(session, max_driving) else session.rows(_NEXT, now)
     if not rows:
         return None
-    held = read(rows[0])
-    session.change(
-        "UPDATE turns SET served = (SELECT MAX(served) FROM turns) + 1 WHERE project = ?", held.order.project
+    leased = read(rows[0])
+    session.execute(
+        "UPDATE turns SET served = (SELECT MAX(served) FROM turns) + 1 WHERE project = ?", leased.order.project
     )
-    order = replace(held.order, state="driving")
-    write(session, LeasedOrder(order, held.ready, holder, now + lease_seconds))
+    order = replace(leased.order, state="driving")
+    write(session, LeasedOrder(order, leased.ready, holder, now + lease_seconds))
     return order
 
 
 def claim_newer_order(session: DatabaseSession, *, holder: str, now: float, lease_seconds: float) -> Order | None:
     """The oldest that asks for the head of a ref whose older order is being driven, now `driving`, too."""
-    session.alone("claim")
+    session.lock("claim")
     for row in session.rows(_SAME_REF, now):
-        held = read(row)
-        if _asks_for_a_head(held.order):
-            order = replace(held.order, state="driving")
-            write(session, LeasedOrder(order, held.ready, holder, now + lease_seconds))
+        leased = read(row)
+        if _builds_head(leased.order):
+            order = replace(leased.order, state="driving")
+            write(session, LeasedOrder(order, leased.ready, holder, now + lease_seconds))
             return order
     return None
 
@@ -82,52 +82,52 @@ def find(session: DatabaseSession, order: int) -> LeasedOrder | None:
     return read(rows[0]) if rows else None
 
 
-def same_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]:
+def queued_for_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]:
     """Queued orders for the commit at the ref of `order`, kept from others until the transaction ends."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE project = ? AND ref = ? AND state = 'queued'{session.for_update}"
     queued = [read(row) for row in session.rows(sql, order.project, order.ref)]
     place = (order.forge, order.repository)
-    return [e for e in queued if (e.order.forge, e.order.repository) == place and _asks_for_a_head(e.order)]
+    return [e for e in queued if (e.order.forge, e.order.repository) == place and _builds_head(e.order)]
 
 
 def read(row: Row) -> LeasedOrder:
     return LeasedOrder(read_sealed(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
 
 
-def write(session: DatabaseSession, held: LeasedOrder) -> None:
+def write(session: DatabaseSession, leased: LeasedOrder) -> None:
     """Write an order that stands in the table."""
-    values = _values(held)
-    session.change(_SET, *values[1:], seal(values), held.order.id)
+    values = _values(leased)
+    session.execute(_UPDATE, *values[1:], seal(values), leased.order.id)
 
 
-def _values(held: LeasedOrder) -> tuple[object, ...]:
-    order = held.order
+def _values(leased: LeasedOrder) -> tuple[object, ...]:
+    order = leased.order
     return (
-        order.id, order.project, order.ref, order.state, order.run, float(order.not_before), float(held.ready),
-        held.holder, held.lease_until, canonical(order).decode(),
+        order.id, order.project, order.ref, order.state, order.run, float(order.not_before), float(leased.ready),
+        leased.holder, leased.lease_until, canonical(order).decode(),
     )  # fmt: skip
 
 
-def _asks_for_a_head(order: Order) -> bool:
+def _builds_head(order: Order) -> bool:
     return order.state == "queued" and order.commit is None and not order.again and not order.overrides
 
 
 def _coalesce(session: DatabaseSession, newer: Order) -> None:
     """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
-    for held in same_head(session, newer):
+    for leased in queued_for_head(session, newer):
         note = "a newer event of the same ref came before this one was taken up"
-        write(session, LeasedOrder(replace(held.order, state="dropped", note=note), held.ready))
+        write(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))
 
 
-def _is_full(session: DatabaseSession, most: int | None) -> bool:
-    if most is None:
+def _is_full(session: DatabaseSession, max_driving: int | None) -> bool:
+    if max_driving is None:
         return False
-    return int(session.rows("SELECT COUNT(*) FROM orders WHERE state = 'driving'")[0][0]) >= most
+    return int(session.rows("SELECT COUNT(*) FROM orders WHERE state = 'driving'")[0][0]) >= max_driving
 
 
 def _return_expired(session: DatabaseSession, now: float) -> None:
     """Whose driver is gone can be taken up again; it keeps its run, so nothing is started twice."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE state = 'driving' AND lease_until <= ?{session.for_update}"
     for row in session.rows(sql, now):
-        held = read(row)
-        write(session, LeasedOrder(replace(held.order, state="queued", not_before=0.0), held.ready))
+        leased = read(row)
+        write(session, LeasedOrder(replace(leased.order, state="queued", not_before=0.0), leased.ready))

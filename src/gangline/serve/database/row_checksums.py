@@ -50,11 +50,11 @@ def placeholders(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def insert(session: DatabaseSession, table: str, values: Sequence[object], *, otherwise: str = "") -> int:
+def insert(session: DatabaseSession, table: str, values: Sequence[object], *, on_conflict: str = "") -> int:
     """Insert one sealed row; how many were inserted. `otherwise` is an ON CONFLICT clause."""
     whole = (*values, seal(values))
-    sql = f"INSERT INTO {table} ({columns(table)}) VALUES ({placeholders(whole)}) {otherwise}"
-    return session.change(sql, *whole)
+    sql = f"INSERT INTO {table} ({columns(table)}) VALUES ({placeholders(whole)}) {on_conflict}"
+    return session.execute(sql, *whole)
 
 
 def read_sealed(cls: type[T], table: str, row: Row) -> T:

@@ -25,7 +25,7 @@ class SqlRuns:
     def put(self, rows: Sequence[RunRow]) -> None:
         def work(session: DatabaseSession) -> None:
             for row in rows:
-                insert(session, "runs", _values(row), otherwise=_RENEW)
+                insert(session, "runs", _values(row), on_conflict=_RENEW)
 
         if rows:
             self._engine.write(work)

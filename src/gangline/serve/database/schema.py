@@ -57,7 +57,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)
 
 
-def bring_up(session: DatabaseSession, types: dict[str, str]) -> None:
+def migrate(session: DatabaseSession, types: dict[str, str]) -> None:
     """Make or migrate the tables.
 
     Args:
@@ -67,8 +67,8 @@ def bring_up(session: DatabaseSession, types: dict[str, str]) -> None:
     Raises:
         ConfigError: A newer gangline made them.
     """
-    session.alone("schema")
-    session.change(f"CREATE TABLE IF NOT EXISTS meta (name {types['text']} PRIMARY KEY, value {types['integer']})")
+    session.lock("schema")
+    session.execute(f"CREATE TABLE IF NOT EXISTS meta (name {types['text']} PRIMARY KEY, value {types['integer']})")
     found = read_version(session)
     if found > VERSION:
         raise ConfigError(
@@ -77,26 +77,26 @@ def bring_up(session: DatabaseSession, types: dict[str, str]) -> None:
         )
     for statements in MIGRATIONS[found:]:
         for statement in statements:
-            session.change(statement.format_map(types))
+            session.execute(statement.format_map(types))
     if found < VERSION:
-        session.change("DELETE FROM meta WHERE name = 'version'")
-        session.change("INSERT INTO meta (name, value) VALUES ('version', ?)", VERSION)
-    session.change(
+        session.execute("DELETE FROM meta WHERE name = 'version'")
+        session.execute("INSERT INTO meta (name, value) VALUES ('version', ?)", VERSION)
+    session.execute(
         "INSERT INTO turns (project, served) SELECT DISTINCT project, 0 FROM orders"
         " WHERE state IN ('queued', 'parked', 'driving') ON CONFLICT DO NOTHING"
     )
 
 
-def prove_commit(session: DatabaseSession) -> int:
+def commit_probe(session: DatabaseSession) -> int:
     """Write what is there already: the commit of it is as durable as any. The version."""
-    session.change("UPDATE meta SET value = value WHERE name = 'version'")
+    session.execute("UPDATE meta SET value = value WHERE name = 'version'")
     return read_version(session)
 
 
-def wrong_version(found: int) -> DatabaseProblem | None:
+def version_problem(found: int) -> DatabaseProblem | None:
     """Of tables that another gangline brought up under our feet."""
-    said = f"the service's database has version {found}, wanted {VERSION}: another gangline uses it; run one of them"
-    return None if found == VERSION else DatabaseProblem("is of another version", said)
+    detail = f"the service's database has version {found}, wanted {VERSION}: another gangline uses it; run one of them"
+    return None if found == VERSION else DatabaseProblem("is of another version", detail)
 
 
 def read_version(session: DatabaseSession) -> int:

@@ -27,7 +27,7 @@ from gangline.serve.database.sqlite_connection import (
 )
 from gangline.serve.database.types import DatabaseProblem
 
-BATCH = 256
+MAX_BATCH = 256
 """Most pieces of work in one commit."""
 
 Piece = tuple[Callable[[DatabaseSession], Any], "Future[Any]"]
@@ -42,25 +42,25 @@ class SqliteEngine:
             StorageError: It cannot be opened or written.
         """
         self.path = path
-        with translate_errors(path), ExitStack() as held:
-            self.restored = held.enter_context(sqlite_integrity.opening(path))
+        with translate_errors(path), ExitStack() as resources:
+            self.restored = resources.enter_context(sqlite_integrity.open_checked(path))
             """What was damaged and put aside, in one sentence."""
-            self._writer = held.enter_context(closing(connect(path)))
-            self._file = _file_at(path)
-            self._held = held.pop_all()
-        self._mark = sqlite_integrity.Mark(path)
+            self._writer = resources.enter_context(closing(connect(path)))
+            self._file = _file_identity(path)
+            self._resources = resources.pop_all()
+        self._mark = sqlite_integrity.CommitMark(path)
         self._work: SimpleQueue[Piece | None] = SimpleQueue()
         self._idle: list[sqlite3.Connection] = []
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._write_on, name="database-writer", daemon=True)
+        self._thread = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
         self._thread.start()
         with closing_on_error(self):
-            self.write(lambda session: schema.bring_up(session, TYPES))
+            self.write(lambda session: schema.migrate(session, TYPES))
 
     def write(self, work: Callable[[DatabaseSession], T]) -> T:
         answer: Future[T] = Future()
-        with self._guard:
+        with self._lock:
             if self._closed.is_set():
                 raise StorageError(f"the database {self.path} is closed")
             self._work.put((work, answer))
@@ -72,22 +72,22 @@ class SqliteEngine:
             return work(SqliteSession(connection))
 
     def check(self) -> DatabaseProblem | None:
-        if _file_at(self.path) != self._file:
-            return DatabaseProblem("is moved or deleted", self._lost_file())
+        if _file_identity(self.path) != self._file:
+            return DatabaseProblem("is moved or deleted", self._moved_message())
         try:
             with translate_errors(self.path):
                 check_free_space(self.path)
-            version = self.write(schema.prove_commit)
-            said = self.read(lambda session: session.rows("PRAGMA quick_check(1)"))
+            version = self.write(schema.commit_probe)
+            found = self.read(lambda session: session.rows("PRAGMA quick_check(1)"))
         except GanglineError as error:
             return DatabaseProblem(problem_text(error.__cause__), str(error))
-        if said != [("ok",)]:
+        if found != [("ok",)]:
             again = "stop the service and start it again"
-            return DatabaseProblem("is damaged", f"the database {self.path} is damaged: {said[0][0]}; {again}")
-        return schema.wrong_version(version)
+            return DatabaseProblem("is damaged", f"the database {self.path} is damaged: {found[0][0]}; {again}")
+        return schema.version_problem(version)
 
     def close(self) -> None:
-        with self._guard:
+        with self._lock:
             if self._closed.is_set():
                 return
             self._closed.set()
@@ -96,11 +96,11 @@ class SqliteEngine:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
-        self._held.close()
+        self._resources.close()
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        with self._guard:
+        with self._lock:
             if self._closed.is_set():
                 raise StorageError(f"the database {self.path} is closed")
             connection = self._idle.pop() if self._idle else None
@@ -108,14 +108,14 @@ class SqliteEngine:
         try:
             yield connection
         finally:
-            with self._guard:
+            with self._lock:
                 if self._closed.is_set():
                     connection.close()
                 else:
                     self._idle.append(connection)
 
-    def _write_on(self) -> None:
-        while (batch := _gather(self._work)) is not None:
+    def _write_loop(self) -> None:
+        while (batch := _next_batch(self._work)) is not None:
             self._commit(batch)
 
     def _commit(self, batch: list[Piece]) -> None:
@@ -125,34 +125,34 @@ class SqliteEngine:
             with transaction(self._writer):
                 answers = [_perform(self._writer, work, answer) for work, answer in batch]
                 generation = sqlite_integrity.next_generation(self._writer)
-            self._demand_file()
+            self._require_file()
             self._mark.write(generation)
         except Exception as error:  # whatever it is, those who wait hear it
             answers = [_refusal(answer, error) for _, answer in batch]
         for answer in answers:
             answer()
 
-    def _demand_file(self) -> None:
+    def _require_file(self) -> None:
         """What is written to a file without a name is gone when we end: it is acknowledged to nobody."""
-        if _file_at(self.path) != self._file:
-            raise StorageError(self._lost_file())
+        if _file_identity(self.path) != self._file:
+            raise StorageError(self._moved_message())
 
-    def _lost_file(self) -> str:
+    def _moved_message(self) -> str:
         return f"the database {self.path} was moved or deleted: put it back, or stop the service and start it again"
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     with suppress(FileNotFoundError):
         found = path.stat()
         return found.st_dev, found.st_ino
     return None
 
 
-def _gather(work: "SimpleQueue[Piece | None]") -> list[Piece] | None:
+def _next_batch(work: "SimpleQueue[Piece | None]") -> list[Piece] | None:
     """What waits, at least one piece; None once the end was put and everything before it is done."""
     first = work.get()
     batch = [] if first is None else [first]
-    while batch and len(batch) < BATCH:
+    while batch and len(batch) < MAX_BATCH:
         try:
             piece = work.get_nowait()
         except Empty:

@@ -63,13 +63,13 @@ class SqliteSession:
     def rows(self, sql: str, *values: object) -> list[Row]:
         return self._connection.execute(sql, values).fetchall()
 
-    def change(self, sql: str, *values: object) -> int:
+    def execute(self, sql: str, *values: object) -> int:
         return self._connection.execute(sql, values).rowcount
 
-    def number(self, name: str) -> int:
+    def next_number(self, name: str) -> int:
         return int(self.rows("UPDATE meta SET value = value + 1 WHERE name = ? RETURNING value", name)[0][0])
 
-    def alone(self, what: str) -> None:
+    def lock(self, what: str) -> None:
         """Writers of SQLite always are."""
 
 

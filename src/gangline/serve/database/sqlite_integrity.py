@@ -20,7 +20,7 @@ from gangline.serve.database.row_checksums import TABLES, columns, is_intact, pl
 from gangline.serve.database.sqlite_connection import TYPES, SqliteSession, connect, transaction
 
 
-class Mark:
+class CommitMark:
     """How many commits were acknowledged, in a file of its own beside the database."""
 
     def __init__(self, database: Path) -> None:
@@ -50,7 +50,7 @@ def next_generation(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def opening(database: Path) -> Iterator["str | None"]:
+def open_checked(database: Path) -> Iterator["str | None"]:
     """Look at the file before it is used, unless another process uses it already: it has looked then.
 
     Yields:
@@ -73,50 +73,50 @@ def opening(database: Path) -> Iterator["str | None"]:
             fcntl.flock(file, fcntl.LOCK_SH)
             yield None
             return
-        said = restore(database)
+        found = restore_damaged(database)
         fcntl.flock(file, fcntl.LOCK_SH)
-        yield said
+        yield found
 
 
-def restore(database: Path) -> str | None:
+def restore_damaged(database: Path) -> str | None:
     """Put a damaged database aside and keep its whole rows in a new one; what was found, None where all is well."""
-    trouble = examine(database) if database.exists() else None
-    if trouble is None:
+    damage = find_damage(database) if database.exists() else None
+    if damage is None:
         return None
-    aside = Path(f"{database}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}")
-    kept = _salvage(database)
-    fresh = _write_anew(database, kept)
+    moved_to = Path(f"{database}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}")
+    salvaged = _salvage(database)
+    copy = _write_copy(database, salvaged)
     for end in ("-wal", "-shm", ""):
         with contextlib.suppress(FileNotFoundError):
-            Path(f"{database}{end}").rename(f"{aside}{end}")
-    fresh.rename(database)
-    counts = ", ".join(f"{len(rows)} {table}" for table, rows in kept.items())
+            Path(f"{database}{end}").rename(f"{moved_to}{end}")
+    copy.rename(database)
+    counts = ", ".join(f"{len(rows)} {table}" for table, rows in salvaged.items())
     return (
-        f"the database was damaged ({trouble}) and lies at {aside}; kept: {counts}. What is missing comes again:"
+        f"the database was damaged ({damage}) and lies at {moved_to}; kept: {counts}. What is missing comes again:"
         " runs from their records, pushes from the heads of their branches; orders of the API and tokens do not"
     )
 
 
-def examine(database: Path) -> str | None:
+def find_damage(database: Path) -> str | None:
     """What is wrong with the file, in a few words; None: it is what was written."""
     try:
-        with closing(_leniently(database)) as connection:
-            said = connection.execute("PRAGMA integrity_check(1)").fetchall()
-            if said != [("ok",)]:
-                return f"its structure is broken: {said[0][0]}"
-            return _unsealed(connection) or _behind(connection, Mark(database).read())
+        with closing(_connect_leniently(database)) as connection:
+            found = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            if found != [("ok",)]:
+                return f"its structure is broken: {found[0][0]}"
+            return _find_changed_rows(connection) or _find_lost_commits(connection, CommitMark(database).read())
     except sqlite3.Error as error:
         return str(error)
 
 
-def _leniently(database: Path) -> sqlite3.Connection:
+def _connect_leniently(database: Path) -> sqlite3.Connection:
     """A connection that reads on where a text is none any more: its seal tells."""
     connection = sqlite3.connect(database, isolation_level=None)
     connection.text_factory = lambda data: data.decode(errors="surrogateescape")
     return connection
 
 
-def _unsealed(connection: sqlite3.Connection) -> str | None:
+def _find_changed_rows(connection: sqlite3.Connection) -> str | None:
     present = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     for table in TABLES:
         if table in present:
@@ -126,7 +126,7 @@ def _unsealed(connection: sqlite3.Connection) -> str | None:
     return None
 
 
-def _behind(connection: sqlite3.Connection, acknowledged: int) -> str | None:
+def _find_lost_commits(connection: sqlite3.Connection, acknowledged: int) -> str | None:
     try:
         rows = connection.execute("SELECT value FROM meta WHERE name = 'generation'").fetchall()
     except sqlite3.OperationalError:
@@ -137,27 +137,27 @@ def _behind(connection: sqlite3.Connection, acknowledged: int) -> str | None:
 
 def _salvage(database: Path) -> dict[str, list[Row]]:
     """Rows of each table whose seal holds, as far as they can be read."""
-    kept: dict[str, list[Row]] = {table: [] for table in TABLES}
-    with contextlib.suppress(sqlite3.Error), closing(_leniently(database)) as connection:
-        for table, rows in kept.items():
+    salvaged: dict[str, list[Row]] = {table: [] for table in TABLES}
+    with contextlib.suppress(sqlite3.Error), closing(_connect_leniently(database)) as connection:
+        for table, rows in salvaged.items():
             with contextlib.suppress(sqlite3.Error):
                 for row in connection.execute(f"SELECT {columns(table)} FROM {table} NOT INDEXED"):
                     if is_intact(row):
                         rows.append(row)  # what was read before an error stays
-    return kept
+    return salvaged
 
 
-def _write_anew(database: Path, kept: dict[str, list[Row]]) -> Path:
+def _write_copy(database: Path, salvaged: dict[str, list[Row]]) -> Path:
     """A database beside the damaged one, of the rows that are whole."""
-    fresh = Path(f"{database}.new")
-    fresh.unlink(missing_ok=True)
-    with closing(connect(fresh)) as connection, transaction(connection):
+    copy = Path(f"{database}.new")
+    copy.unlink(missing_ok=True)
+    with closing(connect(copy)) as connection, transaction(connection):
         session = SqliteSession(connection)
-        schema.bring_up(session, TYPES)
-        for table, rows in kept.items():
+        schema.migrate(session, TYPES)
+        for table, rows in salvaged.items():
             for row in rows:
-                session.change(f"INSERT OR IGNORE INTO {table} ({columns(table)}) VALUES ({placeholders(row)})", *row)
-        session.change("UPDATE meta SET value = (SELECT COALESCE(MAX(id), 0) FROM orders) WHERE name = 'orders'")
-        session.change("INSERT INTO meta (name, value) VALUES ('generation', ?)", Mark(database).read())
-        session.change("INSERT INTO turns (project, served) SELECT DISTINCT project, 0 FROM orders")
-    return fresh
+                session.execute(f"INSERT OR IGNORE INTO {table} ({columns(table)}) VALUES ({placeholders(row)})", *row)
+        session.execute("UPDATE meta SET value = (SELECT COALESCE(MAX(id), 0) FROM orders) WHERE name = 'orders'")
+        session.execute("INSERT INTO meta (name, value) VALUES ('generation', ?)", CommitMark(database).read())
+        session.execute("INSERT INTO turns (project, served) SELECT DISTINCT project, 0 FROM orders")
+    return copy

@@ -18,7 +18,7 @@ class SqlTokens:
         values = (digest, float(now), None if expires is None else float(expires), canonical(principal).decode())
 
         def work(session: DatabaseSession) -> None:
-            session.change("DELETE FROM tokens WHERE digest = ?", digest)
+            session.execute("DELETE FROM tokens WHERE digest = ?", digest)
             insert(session, "tokens", values)
 
         self._engine.write(work)
@@ -39,7 +39,7 @@ class SqlTokens:
 
     def revoke(self, beginning: str) -> int:
         def work(session: DatabaseSession) -> int:
-            return session.change(
+            return session.execute(
                 "DELETE FROM tokens WHERE digest >= ? AND digest < ?", beginning, beginning + "\U0010ffff"
             )
 

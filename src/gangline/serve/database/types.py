@@ -6,15 +6,8 @@ from typing import Literal
 from gangline.errors import IntegrityError
 from gangline.report.facts import (
     Side,
-    headline,
-    plan_words,
-    stages_in_order,
-    total_seconds,
-    verdict_reason,
-    verdict_word,
 )
-from gangline.spec.record import Record, Trust, run_prefix
-from gangline.spec.run_flags import flags_of
+from gangline.spec.record import Trust, run_prefix
 
 Role = Literal["reader", "runner", "maintainer", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "runner", "maintainer", "admin")
@@ -74,9 +67,9 @@ class Order:
 class DatabaseProblem:
     """What keeps the database from its work."""
 
-    words: str
+    summary: str
     """After `database`: `is damaged`; no path, no host, as anybody may read it."""
-    said: str
+    detail: str
     """The whole of it, for the log."""
 
 
@@ -126,40 +119,6 @@ class RunRow:
 def project_of(run: str) -> str:
     """Whose run that is, by its id alone."""
     return run.rsplit("-", 2)[0]
-
-
-def row_of(record: Record) -> RunRow:
-    """What lists show of a record as it stands."""
-    judged = headline(record)
-    band = judged.metric.base_band if judged else None
-    begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
-    failed = [name for name, info in stages_in_order(record) if info.state == "failed"]
-    waiting = record.gang.waiting if record.gang and record.run.state == "open" else None
-    return RunRow(
-        run=record.run.id,
-        project=record.run.project,
-        commit=record.commit.sha,
-        branch=record.commit.branch,
-        subject=record.commit.subject,
-        pull_request=record.commit.pull_request,
-        trust=record.commit.trust,
-        state=record.run.state,
-        verdict=verdict_word(record),
-        reason=verdict_reason(record),
-        attempt=record.run.attempt,
-        created=record.run.created,
-        plan=plan_words(record),
-        metric=judged.name if judged else None,
-        value=judged.metric.value if judged else None,
-        base=band.center if band else judged.metric.base if judged else None,
-        side=judged.side if judged else "unknown",
-        seconds=total_seconds(record),
-        stage=(failed or begun or ["resolve"])[-1],
-        waiting=waiting.who if waiting else None,
-        exit_code=record.run.exit_code,
-        seq=record.seq,
-        marks=" · ".join(flags_of(record)),
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

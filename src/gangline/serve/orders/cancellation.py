@@ -15,32 +15,32 @@ from gangline.serve.orders.driver_process import DriverProcess
 log = structlog.get_logger()
 
 
-def stop_runs(desk: ServiceContext, project: str, ref: str, *, reason: str, but: int = 0) -> list[str]:
+def stop_runs(context: ServiceContext, project: str, ref: str, *, reason: str, except_order: int = 0) -> list[str]:
     """Mark the open runs that orders of `ref` began, and drop orders that have none yet; names of the runs.
 
     The mark is obeyed by a run's driver; where nobody drives, the next look at open runs ends it.
 
     Args:
-        desk: Whose orders.
+        context: Whose orders.
         project: Of the ref.
         ref: That is gone.
         reason: One sentence for the records.
         but: An order that is left alone: whoever settles it does so itself.
     """
-    begun = desk.database.orders.list(states=["driving", "parked"], projects=[project], limit=1000)
-    runs = [each.run for each in begun if each.ref == ref and each.run is not None and each.id != but]
+    begun = context.database.orders.list(states=["driving", "parked"], projects=[project], limit=1000)
+    runs = [each.run for each in begun if each.ref == ref and each.run is not None and each.id != except_order]
     for run in runs:
-        stop_run(desk, run, reason=reason)
-    desk.database.orders.drop(project=project, ref=ref, note=reason, but=but)
+        stop_run(context, run, reason=reason)
+    context.database.orders.drop(project=project, ref=ref, note=reason, except_order=except_order)
     return runs
 
 
-def stop_run(desk: ServiceContext, run: str, *, reason: str) -> None:
+def stop_run(context: ServiceContext, run: str, *, reason: str) -> None:
     """Mark one, where it is open."""
     try:
-        record = find_run(desk.store, run)
+        record = find_run(context.store, run)
         if record.run.state == "open":
-            RecordStore.of(desk.store, record).change(lambda each: states.request_cancel(each, reason))
+            RecordStore.of(context.store, record).change(lambda each: states.request_cancel(each, reason))
     except GanglineError as error:
         log.warning("run_not_stopped", run=run, cause=str(error))
 
@@ -49,11 +49,11 @@ CHECK_SECONDS = 1.0
 """Between two looks at the database."""
 
 
-class Withdrawal:
+class OrderWithdrawal:
     """Of one order that a worker has in hand."""
 
-    def __init__(self, desk: ServiceContext, order: int, stopping: threading.Event) -> None:
-        self._desk, self._order, self._stopping = desk, order, stopping
+    def __init__(self, context: ServiceContext, order: int, stopping: threading.Event) -> None:
+        self._context, self._order, self._stopping = context, order, stopping
         self.lost = threading.Event()
         """Set where another service has the order by now, or somebody withdrew it."""
         self._looked = time.monotonic()
@@ -70,21 +70,21 @@ class Withdrawal:
         """As `is_over`, after a pause that the end of the service cuts short."""
         return self._stopping.wait(seconds) or self.is_over()
 
-    def let_go(self, child: DriverProcess) -> None:
+    def release_driver(self, child: DriverProcess) -> None:
         """A driver goes on without us; that of an order which somebody withdrew is ended, and its run with it."""
         reason = self._reason()
         if reason is None:
-            child.leave()
+            child.detach()
             return
         child.end()
         run = child.run()
         if run is not None:
-            stop_run(self._desk, run, reason=reason)
+            stop_run(self._context, run, reason=reason)
 
     def _reason(self) -> str | None:
         """Why the order was withdrawn; None where it was not, as far as can be told now."""
         try:
-            found = self._desk.database.orders.get(self._order)
+            found = self._context.database.orders.get(self._order)
         except StorageError:
             return None
         if found is None:

@@ -29,10 +29,10 @@ from gangline.units import format_bytes
 READ_SECONDS = 180.0
 CPU_SECONDS = 20
 MEMORY_BYTES = 800_000_000
-MOST_ANSWER_BYTES = 4 << 20
+MAX_ANSWER_BYTES = 4 << 20
 _PASSED = ("PATH", "HOME", "TMPDIR", "PYTHONPATH")
 """Of the environment: no key, no token."""
-_SPENT = {-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT}
+_LIMIT_SIGNALS = {-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,24 +54,24 @@ class CommitContent(Document):
 
     line: Line | None
     """None: the commit has no line.toml, or one that does not hold."""
-    question: RunIdentity | None
+    identity: RunIdentity | None
     """None: nothing can be run."""
-    trouble: str = ""
+    problem: str = ""
     """Why there is no line, or no question."""
     age_seconds: float = 0.0
     """Since the commit was made, as it says itself."""
 
-    def demand_line(self) -> Line | None:
+    def require_line(self) -> Line | None:
         """None where the commit has none; raises ConfigError where it does not hold."""
-        if self.line is None and self.trouble:
-            raise ConfigError(self.trouble)
+        if self.line is None and self.problem:
+            raise ConfigError(self.problem)
         return self.line
 
-    def demand_question(self) -> RunIdentity:
+    def require_identity(self) -> RunIdentity:
         """Raises ConfigError where nothing can be run."""
-        if self.question is None:
-            raise ConfigError(self.trouble)
-        return self.question
+        if self.identity is None:
+            raise ConfigError(self.problem)
+        return self.identity
 
 
 def read_commit(
@@ -84,19 +84,19 @@ def read_commit(
         GanglineError: It could not be read now.
         Stopped: `is_over`.
     """
-    asked = canonical({"overrides": order.overrides, **_origin(order)}).decode()
-    command = [sys.executable, "-P", "-m", __name__, str(place), commit, asked]
+    request = canonical({"overrides": order.overrides, **_origin(order)}).decode()
+    command = [sys.executable, "-P", "-m", __name__, str(place), commit, request]
     environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
     bounds = ProcessLimits(
-        seconds=READ_SECONDS, most_bytes=MOST_ANSWER_BYTES, memory_bytes=MEMORY_BYTES, cpu_seconds=CPU_SECONDS,
+        seconds=READ_SECONDS, most_bytes=MAX_ANSWER_BYTES, memory_bytes=MEMORY_BYTES, cpu_seconds=CPU_SECONDS,
         file_bytes=0, is_over=is_over,
     )  # fmt: skip
     done = run_bounded(command, name="reading the line", folder=Path("/"), environ=environ, bounds=bounds)
-    if done.returncode in _SPENT:
+    if done.returncode in _LIMIT_SIGNALS:
         raise ConfigError(_limit_message(commit))
     if done.returncode:
-        said = clean(done.stderr.decode(errors="replace")[-300:], limit=300)
-        raise GanglineError(f"commit {commit[:12]} could not be read: {said or f'exit {done.returncode}'}")
+        message = clean(done.stderr.decode(errors="replace")[-300:], limit=300)
+        raise GanglineError(f"commit {commit[:12]} could not be read: {message or f'exit {done.returncode}'}")
     return CommitContent.from_json(done.stdout)
 
 
@@ -129,27 +129,27 @@ def _limit_message(commit: str) -> str:
     )
 
 
-def _read(place: Path, commit: str, asked: dict[str, object]) -> CommitContent:
+def _read(place: Path, commit: str, request: dict[str, object]) -> CommitContent:
     """In the process of its own."""
-    overrides = tuple(str(each) for each in _list(asked.pop("overrides")))
+    overrides = tuple(str(each) for each in _list(request.pop("overrides")))
     age_seconds = Repository.at(place).age_seconds(commit)
     line: Line | None = None
     try:
         line = read_line(place, commit, overrides)
-        origin = CommitOrigin(**asked)  # type: ignore[arg-type]  # as `_origin` wrote it
-        question = None if line is None else _question(place, commit, overrides, origin)
+        origin = CommitOrigin(**request)  # type: ignore[arg-type]  # as `_origin` wrote it
+        identity = None if line is None else _identity(place, commit, overrides, origin)
     except ConfigError as error:
-        return CommitContent(line=line, question=None, trouble=str(error)[:8000], age_seconds=age_seconds)
+        return CommitContent(line=line, identity=None, problem=str(error)[:8000], age_seconds=age_seconds)
     except MemoryError:
-        return CommitContent(line=None, question=None, trouble=_limit_message(commit), age_seconds=age_seconds)
-    return CommitContent(line=line, question=question, age_seconds=age_seconds)
+        return CommitContent(line=None, identity=None, problem=_limit_message(commit), age_seconds=age_seconds)
+    return CommitContent(line=line, identity=identity, age_seconds=age_seconds)
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _question(place: Path, commit: str, overrides: tuple[str, ...], origin: CommitOrigin) -> RunIdentity:
+def _identity(place: Path, commit: str, overrides: tuple[str, ...], origin: CommitOrigin) -> RunIdentity:
     found = resolve_request(place, commit=commit, overrides=overrides, strategy=None, origin=origin)
     return RunIdentity(project=found.line.project.name, commit=found.commit_identity, line=line_digest(found.line))
 
@@ -157,9 +157,9 @@ def _question(place: Path, commit: str, overrides: tuple[str, ...], origin: Comm
 def main() -> int:
     """Arguments: the folder, the commit, what is asked of it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the git that it asks ends with it
-    place, commit, asked = sys.argv[1:]
+    place, commit, request = sys.argv[1:]
     try:
-        answer = _read(Path(place), commit, json.loads(asked))
+        answer = _read(Path(place), commit, json.loads(request))
     except GanglineError as error:
         sys.stderr.write(str(error))
         return error.exit_code

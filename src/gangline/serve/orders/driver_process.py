@@ -67,7 +67,7 @@ class DriverProcess:
         """Its exit code once it has ended and is known: another service's child leaves none."""
         return None if self._process is None else self._process.poll()
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """It goes on without this service."""
         if self._process is not None and self._process.poll() is None:
             self._process.returncode = 0  # or the handle complains once it is forgotten
@@ -95,7 +95,7 @@ class DriverProcess:
         pid, start = (self.folder / "pid").read_text("ascii").split()
         return int(pid), int(start)
 
-    def said(self) -> str:
+    def last_message(self) -> str:
         """The last line of what it complained of."""
         try:
             with (self.folder / "err").open("rb") as err:

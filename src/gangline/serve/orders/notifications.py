@@ -23,49 +23,49 @@ log = structlog.get_logger()
 
 
 class OrderNotifications:
-    def __init__(self, desk: ServiceContext, clones: Clones) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, clones: Clones) -> None:
+        self._context = context
         self._clones = clones
 
-    def listen(self, source: CommitSource) -> None:
+    def fetch_published_tags(self, source: CommitSource) -> None:
         """Which versions of models others have published: their numbers are taken."""
         try:
             source.fetch_model_tags(self._clones)
         except StorageError as error:  # one that stands here otherwise is told when it is sent
             log.warning("tags_not_brought", project=source.project, cause=str(error))
 
-    def ended(self, order: Order, record: Record) -> None:
+    def run_ended(self, order: Order, record: Record) -> None:
         """Of a run that has ended: what its own driver could not tell."""
         if order.pull_request is not None and record.commit.pull_request is None:
             self._comment(order, record)
         if stage(record, "publish").state == "done":
             self._send_tags(order, record)
 
-    def refused(self, order: Order, source: CommitSource, commit: str, error: ConfigError) -> str:
+    def commit_refused(self, order: Order, source: CommitSource, commit: str, error: ConfigError) -> str:
         """No run can be born of this line: whoever pushed it hears so at the forge, in the sentence returned."""
-        said = clean(str(error), limit=400)
+        detail = clean(str(error), limit=400)
         if source.forge is not None and source.token is not None:
-            status = CommitStatus(context="gangline/build", state="error", description=said[:140])
+            status = CommitStatus(context="gangline/build", state="error", description=detail[:140])
             try:
                 source.forge.set_status(source.repository, commit, status)
-            except GanglineError as trouble:
-                log.warning("status_not_set", order=order.id, cause=str(trouble))
-        return said
+            except GanglineError as forge_error:
+                log.warning("status_not_set", order=order.id, cause=str(forge_error))
+        return detail
 
     def _comment(self, order: Order, record: Record) -> None:
         """The run began before its pull request was opened, and told nobody there."""
         try:
-            publish_comment(self._desk.site, self._desk.environ, record, pull_request=order.pull_request)
+            publish_comment(self._context.site, self._context.environ, record, pull_request=order.pull_request)
         except GanglineError as error:
             log.warning("comment_not_written", order=order.id, run=record.run.id, cause=str(error))
 
     def _send_tags(self, order: Order, record: Record) -> None:
         """The tag of the published version stands in our clone; people look for it where they pushed."""
         try:
-            source_of(self._desk, order).push_model_tags(self._clones)
+            source_of(self._context, order).push_model_tags(self._clones)
         except GanglineError as error:
             log.warning("tags_not_sent", order=order.id, run=record.run.id, cause=str(error))
-            said = str(error)
-            RecordStore.of(self._desk.store, record).change(
-                lambda each: add_event(each, now=now(), stage="publish", kind="registry", text=said)
+            detail = str(error)
+            RecordStore.of(self._context.store, record).change(
+                lambda each: add_event(each, now=now(), stage="publish", kind="registry", text=detail)
             )

@@ -24,7 +24,7 @@ from gangline.line.run import lease
 from gangline.sanitize import clean
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order
-from gangline.serve.orders.cancellation import Withdrawal, stop_runs
+from gangline.serve.orders.cancellation import OrderWithdrawal, stop_runs
 from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read_commit
 from gangline.serve.orders.driver_process import PROGRAM, DriverProcess
 from gangline.serve.orders.notifications import OrderNotifications
@@ -48,10 +48,10 @@ class RunnerStopped(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OrderRunnerContext:
+class RunnerContext:
     """What every errand of a service shares."""
 
-    desk: ServiceContext
+    context: ServiceContext
     clones: Clones
     schedules: Schedules
     stopping: threading.Event
@@ -59,26 +59,26 @@ class OrderRunnerContext:
 
     @property
     def folder(self) -> Path:
-        return self.desk.home / "orders"
+        return self.context.home / "orders"
 
 
 class OrderRunner:
     """`perform` is called once, in the thread of a worker."""
 
     def __init__(
-        self, shared: OrderRunnerContext, order: Order, *, remember: Callable[[Order], bool], follows: bool = True
+        self, shared: RunnerContext, order: Order, *, save: Callable[[Order], bool], follows: bool = True
     ) -> None:
         """`remember` writes what was learned of the order; False where another service has it by now.
 
         Without `follows` a run that somebody else drives is not waited for: the order is parked.
         """
         self._shared = shared
-        self._desk = shared.desk
-        self._remember = remember
+        self._context = shared.context
+        self._save = save
         self._follows = follows
-        self._withdrawal = Withdrawal(shared.desk, order.id, shared.stopping)
+        self._withdrawal = OrderWithdrawal(shared.context, order.id, shared.stopping)
         self._clones = shared.clones.until(self._withdrawal.is_over)
-        self._telling = OrderNotifications(shared.desk, self._clones)
+        self._notifications = OrderNotifications(shared.context, self._clones)
         self.order = order
         self.lost = self._withdrawal.lost
 
@@ -91,7 +91,7 @@ class OrderRunner:
         """
         try:
             found = self._find_started()
-            return self._begin() if found is None else self._see_through(found.commit.sha, record=found)
+            return self._begin() if found is None else self._follow_to_end(found.commit.sha, record=found)
         except ProcessStopped as error:
             raise RunnerStopped from error
         except CloneBusy as error:  # no failure of this order: somebody's fetch is slow
@@ -102,20 +102,20 @@ class OrderRunner:
         child = DriverProcess.newest(self._shared.folder, self.order.id)
         while self.order.run is None and child is not None and child.is_alive() and child.run() is None:
             if self._withdrawal.wait(CHILD_SECONDS):
-                self._withdrawal.let_go(child)
+                self._withdrawal.release_driver(child)
                 raise RunnerStopped
         run = self.order.run or (child.run() if child else None)
-        return find_run(self._desk.store, run) if run else None
+        return find_run(self._context.store, run) if run else None
 
     def _begin(self) -> Order:
         order, clones = self.order, self._clones
-        source = source_of(self._desk, order)
+        source = source_of(self._context, order)
         head = source.head(clones, order.ref)
         if head is None:
-            stop_runs(self._desk, order.project, order.ref, but=order.id, reason=f"{order.ref} is gone")
+            stop_runs(self._context, order.project, order.ref, except_order=order.id, reason=f"{order.ref} is gone")
             return self._dropped(f"{order.ref} is gone: nothing to build")
         self.order = replace(order, trust="fork" if head.is_fork else "own", branch=head.branch or order.branch)
-        twin = find_pull_request_order(self._desk, clones, self.order, source, head)
+        twin = find_pull_request_order(self._context, clones, self.order, source, head)
         if twin is not None:
             return self._dropped(f"pull request {twin} asks for the same commit")
         try:
@@ -127,34 +127,36 @@ class OrderRunner:
         """Bring the commit here; raises TooLarge where it is more than anybody looks at."""
         order, clones = self.order, self._clones
         source.fetch(clones, order.ref)
-        self._telling.listen(source)
+        self._notifications.fetch_published_tags(source)
         if order.commit and not clones.is_ancestor(source.clone, order.commit, head.commit):
             return self._dropped(f"commit {order.commit[:12]} is not on {order.ref}")
-        standing = source.standing(clones, None if head.is_fork else head.branch, head.commit)
-        return self._consider(source, replace(head, commit=order.commit or head.commit), standing)
+        state = source.branch_state(clones, None if head.is_fork else head.branch, head.commit)
+        return self._consider(source, replace(head, commit=order.commit or head.commit), state)
 
-    def _consider(self, source: CommitSource, head: RefHead, standing: RemoteBranches) -> Order:
+    def _consider(self, source: CommitSource, head: RefHead, state: RemoteBranches) -> Order:
         """What the line at this commit says, before anything of it is run."""
         clones = self._clones
-        place = clones.checkout(source.clone, head.commit, standing=standing)
+        place = clones.checkout(source.clone, head.commit, standing=state)
         try:
-            read = self._read(place, head.commit)
-            line = line_to_run(self._desk, clones, self.order, source, head, read=read)
-            asked = None if isinstance(line, str) else read.demand_question()
+            content = self._read(place, head.commit)
+            line = line_to_run(self._context, clones, self.order, source, head, content=content)
+            identity = None if isinstance(line, str) else content.require_identity()
         except ConfigError as error:
             return self._refused(source, head.commit, error)
-        if isinstance(line, str) or asked is None:
+        if isinstance(line, str) or identity is None:
             return self._dropped(str(line))
-        self._shared.schedules.note(self.order, line)
-        return self._answer(place, asked)
+        self._shared.schedules.update(self.order, line)
+        return self._find_or_start_run(place, identity)
 
     def _refused(self, source: CommitSource, commit: str, error: ConfigError) -> Order:
         """An answer: no run can be born of this commit."""
-        said = self._telling.refused(self.order, source, commit, error)
-        return replace(self.order, state="done", commit=commit, note=said)
+        reason = self._notifications.commit_refused(self.order, source, commit, error)
+        return replace(self.order, state="done", commit=commit, note=reason)
 
     def _parked(self, seconds: float, note: str) -> Order:
-        return replace(self.order, state="parked", not_before=self._desk.clock() + seconds, note=clean(note, limit=400))
+        return replace(
+            self.order, state="parked", not_before=self._context.clock() + seconds, note=clean(note, limit=400)
+        )
 
     def _dropped(self, note: str) -> Order:
         return replace(self.order, state="dropped", note=clean(note, limit=400))
@@ -162,19 +164,19 @@ class OrderRunner:
     def _read(self, place: Path, commit: str) -> CommitContent:
         return read_commit(place, commit, self.order, is_over=self._clones.is_over)
 
-    def _answer(self, place: Path, asked: RunIdentity) -> Order:
+    def _find_or_start_run(self, place: Path, identity: RunIdentity) -> Order:
         """By the run that stands for this question, else by a new one."""
-        standing = newest_attempt(self._desk.store, asked)
-        if standing is not None and standing.run.state == "ended" and self.order.again:
-            standing = None
-        return self._see_through(asked.commit.sha, place=place, record=standing)
+        existing = newest_attempt(self._context.store, identity)
+        if existing is not None and existing.run.state == "ended" and self.order.again:
+            existing = None
+        return self._follow_to_end(identity.commit.sha, place=place, record=existing)
 
-    def _see_through(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
+    def _follow_to_end(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
         """To the end of the run, driving it where nobody else does; without a record, a run is yet to be born."""
         while True:
             if record is not None:
-                self._learn(record.run.id, commit)
-                record = RecordStore.of(self._desk.store, record).read() or record
+                self._record_run(record.run.id, commit)
+                record = RecordStore.of(self._context.store, record).read() or record
                 self.order = _as_recorded(self.order, record)
                 if _is_reported(record):
                     return self._close(record)
@@ -183,7 +185,7 @@ class OrderRunner:
                 if self._is_driven(record):
                     self._pause(OTHER_SECONDS)
                     continue
-            place = place or self._place_of(commit)
+            place = place or self._checkout(commit)
             child, code = self._drive(place, commit, is_new=record is None)
             record = self._record_after(child, place, commit)
             if record is None or record.run.state == "ended" or not self._is_driven(record):
@@ -192,15 +194,15 @@ class OrderRunner:
     def _conclude(self, code: int, record: Record | None, child: DriverProcess) -> Order:
         if record is not None and record.run.state == "ended":
             return self._close(record)
-        return after_exit(self.order, code, record=record, said=child.said(), now=self._desk.clock())
+        return after_exit(self.order, code, record=record, last_message=child.last_message(), now=self._context.clock())
 
     def _is_driven(self, record: Record) -> bool:
-        held = lease.read_lease(self._desk.store, record.prefix)
+        held = lease.read_lease(self._context.store, record.prefix)
         return lease.is_held(held, now=time.time())
 
-    def _place_of(self, commit: str) -> Path:
+    def _checkout(self, commit: str) -> Path:
         """Of a commit that was fetched before; a forge that is away is asked only where the clone has lost it."""
-        source, clones = source_of(self._desk, self.order), self._clones
+        source, clones = source_of(self._context, self.order), self._clones
         try:
             return clones.checkout(source.clone, commit)
         except StorageError:
@@ -209,16 +211,16 @@ class OrderRunner:
 
     def _drive(self, place: Path, commit: str, *, is_new: bool) -> tuple[DriverProcess, int]:
         """A driver of our own, until it has ended; its exit code."""
-        arguments = _arguments(self.order, place, commit, site=self._desk.site_file, is_new=is_new)
+        arguments = _arguments(self.order, place, commit, site=self._context.site_file, is_new=is_new)
         command = [*self._shared.program, *arguments]
-        child = DriverProcess.start(self._shared.folder, self.order.id, command, environ=self._desk.environ)
+        child = DriverProcess.start(self._shared.folder, self.order.id, command, environ=self._context.environ)
         log.info("driver_started", order=self.order.id, project=self.order.project, commit=commit)
         try:
             while (code := child.poll()) is None:
-                self._learn(child.run(), commit)
+                self._record_run(child.run(), commit)
                 self._pause(CHILD_SECONDS)
         except RunnerStopped:
-            self._withdrawal.let_go(child)
+            self._withdrawal.release_driver(child)
             raise
         log.info("driver_ended", order=self.order.id, run=child.run(), exit_code=code)
         return child, code
@@ -227,30 +229,30 @@ class OrderRunner:
         """Of the run that the child drove, or of the one that it found driven by another."""
         run = child.run() or self.order.run
         if run is not None:
-            self._learn(run, commit)
-            return find_run(self._desk.store, run)
+            self._record_run(run, commit)
+            return find_run(self._context.store, run)
         try:
-            return newest_attempt(self._desk.store, self._read(place, commit).demand_question())
+            return newest_attempt(self._context.store, self._read(place, commit).require_identity())
         except ConfigError:
             return None
 
-    def _learn(self, run: str | None, commit: str) -> None:
+    def _record_run(self, run: str | None, commit: str) -> None:
         """Write down which run it is, once it is known; a database that is away is told at the next look."""
         if run is None or run == self.order.run:
             return
         learned = replace(self.order, run=run, commit=commit)
         try:
-            if not self._remember(learned):
+            if not self._save(learned):
                 raise RunnerStopped
         except StorageError as error:
             log.warning("order_not_written", order=self.order.id, cause=str(error))
             return
         self.order = learned
-        self._desk.born(self.order.project, commit, run)
+        self._context.run_changed(self.order.project, commit, run)
 
     def _close(self, record: Record) -> Order:
-        self._desk.born(self.order.project, record.commit.sha, record.run.id)
-        self._telling.ended(self.order, record)
+        self._context.run_changed(self.order.project, record.commit.sha, record.run.id)
+        self._notifications.run_ended(self.order, record)
         return after_run(self.order, record)
 
     def _pause(self, seconds: float) -> None:

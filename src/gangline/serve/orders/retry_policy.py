@@ -22,7 +22,7 @@ _BROKE = 1
 """Exit code of a program that has a bug."""
 
 
-def after_exit(order: Order, code: int, *, record: Record | None, said: str, now: float) -> Order:
+def after_exit(order: Order, code: int, *, record: Record | None, last_message: str, now: float) -> Order:
     """The order after its driver ended with `code` and left the run open, or bore none.
 
     Args:
@@ -35,10 +35,10 @@ def after_exit(order: Order, code: int, *, record: Record | None, said: str, now
     if code == CapacityError.exit_code and record is not None and awaits_approval(record):
         return _parked(order, now + UNTIL_WOKEN, f"a fork: waits for gangline approve {record.run.id}")
     if code in _WAITS:
-        return _parked(order, now + _WAITS[code], said or "no room now")
+        return _parked(order, now + _WAITS[code], last_message or "no room now")
     if code in {_BROKE, StorageError.exit_code} or not 0 <= code <= 128:
-        return after_failure(order, said or f"its driver ended with {code}", now=now)
-    return replace(order, state="done", note=said or (f"{error_for(code).__name__} ({code})" if code else ""))
+        return after_failure(order, last_message or f"its driver ended with {code}", now=now)
+    return replace(order, state="done", note=last_message or (f"{error_for(code).__name__} ({code})" if code else ""))
 
 
 def after_run(order: Order, record: Record) -> Order:
@@ -49,13 +49,13 @@ def after_run(order: Order, record: Record) -> Order:
     )  # fmt: skip
 
 
-def after_failure(order: Order, said: str, *, now: float) -> Order:
+def after_failure(order: Order, last_message: str, *, now: float) -> Order:
     """Tried again later; put aside after the last try, where it holds up nobody."""
     tries = order.tries + 1
     if tries >= MOST_TRIES:
-        note = f"failed {tries} times, the last time: {said}"
+        note = f"failed {tries} times, the last time: {last_message}"
         return replace(order, state="quarantined", tries=tries, note=note)
-    return replace(_parked(order, now + RETRY_SECONDS[tries - 1], said), tries=tries)
+    return replace(_parked(order, now + RETRY_SECONDS[tries - 1], last_message), tries=tries)
 
 
 def _parked(order: Order, not_before: float, note: str) -> Order:

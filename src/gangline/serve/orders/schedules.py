@@ -7,13 +7,16 @@ queued once, whichever service looks first; one that was missed for less than an
 import json
 import os
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gangline.errors import ConfigError, storage_errors
+from cronsim import CronSim, CronSimError
+
+from gangline.errors import storage_errors
 from gangline.serve.database.types import Order
-from gangline.serve.orders.cron import Cron
+from gangline.spec.config.grammar import is_cron
 from gangline.spec.config.line import Line
 from gangline.spec.globs import any_matches
 
@@ -46,19 +49,22 @@ class Schedules:
         self._path = path
         self._lock = threading.Lock()
 
-    def note(self, order: Order, line: Line) -> None:
+    def update(self, order: Order, line: Line) -> None:
         """Learn, change or forget the schedule of an order's branch from its line."""
         if order.pull_request is not None or order.trust == "fork" or order.branch is None:
             return
-        wanted = line.trigger.schedule if any_matches(order.branch, line.publish.branches) else None
+        cron = line.trigger.schedule if any_matches(order.branch, line.publish.branches) else None
         with self._lock:
             known = self._read()
             key = f"{order.project} {order.ref}"
-            told = None if wanted is None else _plain(order, wanted)
-            if known.get(key) == told:
+            entry = None if cron is None else {
+                "project": order.project, "forge": order.forge, "repository": order.repository, "ref": order.ref,
+                "branch": order.branch, "cron": cron,
+            }  # fmt: skip
+            if known.get(key) == entry:
                 return
             known.pop(key, None)
-            self._write(known | ({key: told} if told else {}))
+            self._write(known | ({key: entry} if entry else {}))
 
     def forget(self, project: str, ref: str) -> None:
         """The branch is gone."""
@@ -75,7 +81,7 @@ class Schedules:
         """Orders of schedules with a minute in (since, now], each with a name for that minute."""
         found = []
         for each in self.all():
-            minute = _newest(each.cron, after=max(since, now - LATE_SECONDS), until=now)
+            minute = newest_minute(each.cron, after=max(since, now - LATE_SECONDS), until=now)
             if minute is not None:
                 found.append((f"{each.project} {each.ref} {minute:.0f}", each.order()))
         return found
@@ -94,16 +100,16 @@ class Schedules:
             fresh.replace(self._path)
 
 
-def _plain(order: Order, cron: str) -> dict[str, Any]:
-    whole = replace(order)
-    return {
-        "project": whole.project, "forge": whole.forge, "repository": whole.repository, "ref": whole.ref,
-        "branch": whole.branch, "cron": cron,
-    }  # fmt: skip
+def newest_minute(cron: str, *, after: float, until: float) -> float | None:
+    """The last minute in (after, until] that `cron` names; times in seconds since the epoch, minutes in UTC.
 
-
-def _newest(cron: str, *, after: float, until: float) -> float | None:
-    try:
-        return Cron.parse(cron).newest(after=after, until=until)
-    except ConfigError:
+    None where there is no such minute or `cron` is invalid.
+    """
+    if not is_cron(cron):  # cronsim also reads seconds, names and `L`, which a line may not use
         return None
+    following = datetime.fromtimestamp(until // 60 * 60 + 60, UTC)
+    try:
+        found = next(CronSim(cron, following, reverse=True), None)
+    except CronSimError:  # a day that no month has
+        return None
+    return found.timestamp() if found is not None and found.timestamp() > after else None

@@ -53,7 +53,7 @@ class CommitSource:
         """
         clones.fetch(self.url, name=self.clone, refs=refs, credential=self._credential(), **self._server)
 
-    def standing(self, clones: Clones, branch: str | None, commit: str) -> RemoteBranches:
+    def branch_state(self, clones: Clones, branch: str | None, commit: str) -> RemoteBranches:
         """The default branch, which is fetched, beside `branch`, which stands at `commit`. Raises as `fetch`."""
         default = clones.fetch_default_branch(self.url, name=self.clone, credential=self._credential(), **self._server)
         own = {} if branch is None else {branch: commit}
@@ -78,32 +78,32 @@ class CommitSource:
         return clones.heads(self.url, local=True)
 
 
-def source_of(desk: ServiceContext, order: Order) -> CommitSource:
+def source_of(context: ServiceContext, order: Order) -> CommitSource:
     """Where an order's ref is.
 
     Raises:
         ConfigError: The site names it no more.
     """
     if order.forge is None:
-        path = desk.site.serve.repositories.get(order.project)
+        path = context.site.serve.repositories.get(order.project)
         if path is None:
             raise ConfigError(f"serve.repositories names no {order.project} (any more)")
         return _local(order.project, path)
-    table, forge = desk.site.forge.get(order.forge), desk.forges.get(order.forge)
+    table, forge = context.site.forge.get(order.forge), context.forges.get(order.forge)
     if table is None or forge is None:
         raise ConfigError(f"the site names no forge {order.forge} (any more)")
     if order.project not in table.projects.values():
         raise ConfigError(f"forge.{order.forge}.projects names no {order.project} (any more)")
-    return _on_forge(desk, forge, order.project, order.repository)
+    return _on_forge(context, forge, order.project, order.repository)
 
 
-def all_sources(desk: ServiceContext) -> list[CommitSource]:
+def all_sources(context: ServiceContext) -> list[CommitSource]:
     """Every repository that the site builds."""
-    own = [_local(project, path) for project, path in desk.site.serve.repositories.items()]
+    own = [_local(project, path) for project, path in context.site.serve.repositories.items()]
     claimed = [
-        _on_forge(desk, forge, project, repository)
-        for name, forge in desk.forges.items()
-        for repository, project in desk.site.forge[name].projects.items()
+        _on_forge(context, forge, project, repository)
+        for name, forge in context.forges.items()
+        for repository, project in context.site.forge[name].projects.items()
     ]
     return own + claimed
 
@@ -113,16 +113,16 @@ def _local(project: str, path: str) -> CommitSource:
     return CommitSource(project=project, url=whole, clone=_clone_name(project, whole), repository=project)
 
 
-def _on_forge(desk: ServiceContext, forge: Forge, project: str, repository: str) -> CommitSource:
+def _on_forge(context: ServiceContext, forge: Forge, project: str, repository: str) -> CommitSource:
     return CommitSource(
         project=project,
         url=forge.clone_url(repository),
         clone=_clone_name(project, f"{forge.name} {repository.casefold()}"),
         repository=repository,
         forge=forge,
-        token=desk.site.forge[forge.name].token,
-        environ=desk.environ,
-        named_by_site=desk.site.forge[forge.name].url is not None,
+        token=context.site.forge[forge.name].token,
+        environ=context.environ,
+        named_by_site=context.site.forge[forge.name].url is not None,
     )
 
 

@@ -26,21 +26,21 @@ from gangline.serve.orders.sources import CommitSource, all_sources
 SWEEP_SECONDS = 300.0
 SCHEDULE_SECONDS = 20.0
 IDLE_CLONE_SECONDS = 86_400.0
-FORGOTTEN_AT_ONCE = 200
+FORGET_BATCH = 200
 log = structlog.get_logger()
 
 
 class Sweeper:
     """One thread of a service."""
 
-    def __init__(self, desk: ServiceContext, clones: Clones, schedules: Schedules) -> None:
-        self._desk, self._schedules = desk, schedules
+    def __init__(self, context: ServiceContext, clones: Clones, schedules: Schedules) -> None:
+        self._context, self._schedules = context, schedules
         self._stopping = threading.Event()
         self._clones = clones.until(self._stopping.is_set)
-        self._thread = threading.Thread(target=self._sweep_on, name="sweep", daemon=True)
-        self._offered: set[str] = set()
+        self._thread = threading.Thread(target=self._loop, name="sweep", daemon=True)
+        self._enqueued: set[str] = set()
         """Marks of what needs no second look, so that a sweep of a thousand refs writes nothing."""
-        self._scheduled_until = desk.clock() - SCHEDULE_SECONDS
+        self._scheduled_until = context.clock() - SCHEDULE_SECONDS
 
     def start(self) -> None:
         self._thread.start()
@@ -53,30 +53,30 @@ class Sweeper:
     def sweep(self) -> None:
         """One look at everything; trouble with one repository hinders no other."""
         try:
-            sources = all_sources(self._desk)
+            sources = all_sources(self._context)
         except GanglineError as error:
             log.warning("sources_not_read", cause=str(error))
             return
         for source in sources:
             try:
-                self._look(source)
+                self._sweep_source(source)
             except GanglineError as error:
                 log.warning("repository_not_swept", project=source.project, cause=str(error))
-        self._tidy()
+        self._clean_up()
 
-    def keep_schedules(self) -> None:
+    def enqueue_due(self) -> None:
         """Queue what has come due since the last look, each minute of a schedule once."""
-        now = self._desk.clock()
+        now = self._context.clock()
         for name, order in self._schedules.due(since=self._scheduled_until, now=now):
-            self._offer("schedule", name, order)
+            self._enqueue_once("schedule", name, order)
         self._scheduled_until = now
 
-    def _sweep_on(self) -> None:
+    def _loop(self) -> None:
         next_sweep = 0.0
         while not self._stopping.wait(1.0):
             try:
-                if self._desk.clock() - self._scheduled_until >= SCHEDULE_SECONDS:
-                    self.keep_schedules()
+                if self._context.clock() - self._scheduled_until >= SCHEDULE_SECONDS:
+                    self.enqueue_due()
                 if time.monotonic() >= next_sweep:  # a clock that is set back puts no sweep off
                     self.sweep()
                     next_sweep = time.monotonic() + SWEEP_SECONDS
@@ -85,76 +85,76 @@ class Sweeper:
             except Exception:
                 log.exception("sweep_broke")
 
-    def _look(self, source: CommitSource) -> None:
+    def _sweep_source(self, source: CommitSource) -> None:
         heads = source.heads(self._clones)
-        in_hand = self._in_hand(source)
+        refs_with_orders = self._refs_with_orders(source)
         for ref, head in heads:
-            if ref not in in_hand and not self._was_built(source, head.commit):
-                self._offer("sweep", f"{source.url} {ref} {head.commit}", _order(source, ref, head))
-        self._stop_gone(source, {ref for ref, _ in heads})
+            if ref not in refs_with_orders and not self._was_built(source, head.commit):
+                self._enqueue_once("sweep", f"{source.url} {ref} {head.commit}", _order(source, ref, head))
+        self._stop_deleted_refs(source, {ref for ref, _ in heads})
 
-    def _in_hand(self, source: CommitSource) -> set[str]:
+    def _refs_with_orders(self, source: CommitSource) -> set[str]:
         """Refs that somebody looks at or will."""
         states = ["queued", "driving", "parked"]
-        orders = self._desk.database.orders.list(states=states, projects=[source.project], limit=100_000)
+        orders = self._context.database.orders.list(states=states, projects=[source.project], limit=100_000)
         return {each.ref for each in orders if _is_at(each, source)}
 
     def _was_built(self, source: CommitSource, commit: str) -> bool:
-        return bool(self._desk.database.runs.search(RunFilter(project=source.project, commit=commit, limit=1)))
+        return bool(self._context.database.runs.search(RunFilter(project=source.project, commit=commit, limit=1)))
 
-    def _offer(self, kind: str, name: str, order: Order) -> None:
+    def _enqueue_once(self, kind: str, name: str, order: Order) -> None:
         mark = sha256(name.encode()).hexdigest()
-        if mark in self._offered:
+        if mark in self._enqueued:
             return
-        self._offered.add(mark)
-        is_new = self._desk.database.deliveries.take_in(
+        self._enqueued.add(mark)
+        is_new = self._context.database.deliveries.take_in(
             forge=kind,
             delivery=mark,
             body_digest=mark,
             order=order,
-            now=self._desk.clock(),
-            yields=True,
+            now=self._context.clock(),
+            unless_queued=True,
         )
         if is_new:
             log.info("order_offered", cause=kind, project=order.project, ref=order.ref)
 
-    def _stop_gone(self, source: CommitSource, refs: set[str]) -> None:
+    def _stop_deleted_refs(self, source: CommitSource, refs: set[str]) -> None:
         """Of a ref that is gone: its runs, its orders, its schedule."""
-        orders = self._desk.database.orders.list(states=["driving", "parked"], projects=[source.project], limit=1000)
+        orders = self._context.database.orders.list(states=["driving", "parked"], projects=[source.project], limit=1000)
         for ref in {each.ref for each in orders if _is_at(each, source)} - refs:
-            stop_runs(self._desk, source.project, ref, reason=f"{ref} is gone")
+            stop_runs(self._context, source.project, ref, reason=f"{ref} is gone")
         for each in self._schedules.all():
             if each.project == source.project and each.ref not in refs and _is_at(each.order(), source):
                 self._schedules.forget(each.project, each.ref)
 
-    def _tidy(self) -> None:
-        database, now = self._desk.database, self._desk.clock()
-        self._wake_parked()
+    def _clean_up(self) -> None:
+        database, now = self._context.database, self._context.clock()
+        self._unpark_ready()
         database.deliveries.forget(before=now - REMEMBER_SECONDS)
-        self._forget_orders(before=now - self._desk.site.serve.keep_orders_seconds)
-        held = database.orders.list(states=["queued", "driving", "parked"], projects=None, limit=100_000)
-        commits = {each.commit for each in held if each.commit}
-        keep = [place for place in self._desk.home.glob("clones/*/commits/*") if place.name in commits]
-        if not any(each.commit is None and each.state == "driving" for each in held):
+        self._forget_orders(before=now - self._context.site.serve.keep_orders_seconds)
+        open_orders = database.orders.list(states=["queued", "driving", "parked"], projects=None, limit=100_000)
+        commits = {each.commit for each in open_orders if each.commit}
+        keep = [place for place in self._context.home.glob("clones/*/commits/*") if place.name in commits]
+        if not any(each.commit is None and each.state == "driving" for each in open_orders):
             self._clones.release(idle_seconds=IDLE_CLONE_SECONDS, keep=keep)
         driver_process.remove_folders_except(
-            self._desk.home / "orders", {each.id for each in held}, older_than=now - REMEMBER_SECONDS
+            self._context.home / "orders", {each.id for each in open_orders}, older_than=now - REMEMBER_SECONDS
         )
 
     def _forget_orders(self, before: float) -> None:
         """In small transactions, so that no delivery waits for them."""
-        while not self._stopping.is_set() and self._desk.database.orders.forget(before=before, limit=FORGOTTEN_AT_ONCE):
+        while not self._stopping.is_set() and self._context.database.orders.forget(before=before, limit=FORGET_BATCH):
             pass
 
-    def _wake_parked(self) -> None:
+    def _unpark_ready(self) -> None:
         """Orders of forks that were approved, or of runs that ended, by a way that told nobody."""
-        for each in self._desk.database.orders.list(states=["parked"], projects=None, limit=1000):
-            if each.run is not None and each.not_before > self._desk.clock() and self._may_go_on(each.run):
-                self._desk.database.orders.wake(each.run, now=self._desk.clock())
+        for each in self._context.database.orders.list(states=["parked"], projects=None, limit=1000):
+            if each.run is not None and each.not_before > self._context.clock() and self._can_continue(each.run):
+                self._context.database.orders.unpark(each.run, now=self._context.clock())
 
-    def _may_go_on(self, run: str) -> bool:
+    def _can_continue(self, run: str) -> bool:
         try:
-            record = find_run(self._desk.store, run)
+            record = find_run(self._context.store, run)
         except (UsageError, IntegrityError):
             return True  # it was deleted, or cannot be read: whoever takes the order up says so
         is_approved_fork = record.commit.trust == "fork" and not awaits_approval(record)

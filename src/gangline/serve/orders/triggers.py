@@ -50,11 +50,11 @@ def trigger_refusal(order: Order, trigger: TriggerTable, found: TriggerFacts) ->
     return None
 
 
-def newest_attempt(store: ObjectStore, asked: RunIdentity) -> Record | None:
+def newest_attempt(store: ObjectStore, identity: RunIdentity) -> Record | None:
     """The newest attempt at what is asked."""
     newest: Record | None = None
     for attempt in count(1):
-        prefix = run_prefix(asked.project, asked.commit.sha, asked.run_id(attempt))
+        prefix = run_prefix(identity.project, identity.commit.sha, identity.run_id(attempt))
         found = RecordStore(store, prefix).read()
         if found is None:
             break
@@ -78,12 +78,12 @@ def changed_paths(
 
 
 def find_pull_request_order(
-    desk: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead
+    context: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead
 ) -> int | None:
     """Pull request of our own whose order asks for this branch and commit: its run tells more people."""
     if source.forge is None or order.pull_request is not None or order.cause != "push":
         return None
-    waiting = desk.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
+    waiting = context.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
     for each in waiting:
         if each.pull_request is not None and each.branch == head.branch and each.trust == "own":
             pull = source.head(clones, each.ref)
@@ -93,7 +93,13 @@ def find_pull_request_order(
 
 
 def line_to_run(
-    desk: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead, *, read: CommitContent
+    context: ServiceContext,
+    clones: Clones,
+    order: Order,
+    source: CommitSource,
+    head: RefHead,
+    *,
+    content: CommitContent,
 ) -> Line | str:
     """The line of the commit that was read; or why nothing is started.
 
@@ -101,7 +107,7 @@ def line_to_run(
         ConfigError: The line does not hold, or is not what the site calls it.
     """
     _check_branch_name(order)
-    line = read.demand_line()
+    line = content.require_line()
     if line is None:
         return "no line.toml there"
     _check_project(line, order.project)
@@ -110,13 +116,13 @@ def line_to_run(
         return "no line.toml on the branch that it wants to change"
     changed = None
     if rules.trigger.paths != ("**",) and order.cause not in {"api", "schedule"}:
-        runs = desk.database.runs
+        runs = context.database.runs
         changed = changed_paths(source, clones, runs, order, commit=head.commit, branch=order.branch)
     found = TriggerFacts(
         branch=head.target if head.is_fork else order.branch,  # a fork names its branches as it likes
         is_fork=head.is_fork,
         changed=changed,
-        commit_age_seconds=read.age_seconds,
+        commit_age_seconds=content.age_seconds,
     )
     return trigger_refusal(order, rules.trigger, found) or line
 
@@ -130,7 +136,7 @@ def _target_line(clones: Clones, order: Order, source: CommitSource, head: RefHe
     source.fetch(clones, ref)
     plain = replace(order, overrides=(), trust="own", pull_request=None, branch=head.target)
     place = clones.checkout(source.clone, target.commit)
-    return read_commit(place, target.commit, plain, is_over=clones.is_over).demand_line()
+    return read_commit(place, target.commit, plain, is_over=clones.is_over).require_line()
 
 
 def _check_branch_name(order: Order) -> None:

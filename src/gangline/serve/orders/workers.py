@@ -21,7 +21,7 @@ from gangline.sanitize import clean
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order
 from gangline.serve.orders.driver_process import PROGRAM
-from gangline.serve.orders.order_runner import OrderRunner, OrderRunnerContext, RunnerStopped
+from gangline.serve.orders.order_runner import OrderRunner, RunnerContext, RunnerStopped
 from gangline.serve.orders.retry_policy import after_failure
 from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sweep import Sweeper
@@ -30,7 +30,7 @@ LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 IDLE_SECONDS = 1.0
 """Between two looks at an empty queue."""
-AGAIN_SECONDS = 2.0
+RETRY_SECONDS = 2.0
 log = structlog.get_logger()
 
 
@@ -38,13 +38,13 @@ class Workers:
     """The workers of one service."""
 
     def __init__(
-        self, desk: ServiceContext, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM
+        self, context: ServiceContext, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM
     ) -> None:
         """`program` is what drives a run; it takes the arguments of `gangline run`."""
-        self._desk = desk
+        self._context = context
         self._stopping = threading.Event()
-        self._errands = OrderRunnerContext(
-            desk=desk, clones=clones, schedules=schedules, stopping=self._stopping, program=program
+        self._runner_context = RunnerContext(
+            context=context, clones=clones, schedules=schedules, stopping=self._stopping, program=program
         )
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._busy: list[OrderRunner] = []  # two of one order, where it is woken and taken up again while it is parked
@@ -52,9 +52,9 @@ class Workers:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for number in range(self._desk.site.serve.workers):
+        for number in range(self._context.site.serve.workers):
             self._run(self._work, f"worker-{number}")
-        self._run(self._relieve, "relief")
+        self._run(self._work_on_newer, "relief")
         self._run(self._renew, "order-leases")
 
     def close(self, seconds: float = 10.0) -> None:
@@ -79,19 +79,19 @@ class Workers:
             if order is None:
                 self._stopping.wait(IDLE_SECONDS)
             else:
-                self._take(order)
+                self._process(order)
 
-    def _relieve(self) -> None:
+    def _work_on_newer(self) -> None:
         """Where all workers follow long runs, whoever pushed again, deleted or closed is not kept waiting for them."""
         while not self._stopping.wait(IDLE_SECONDS):
-            order = self._claim_relief() if len(self.driving()) >= self._desk.site.serve.workers else None
+            order = self._claim_newer() if len(self.driving()) >= self._context.site.serve.workers else None
             if order is not None:
-                self._take(order, follows=False)
+                self._process(order, follows=False)
 
-    def _claim_relief(self) -> Order | None:
+    def _claim_newer(self) -> Order | None:
         try:
-            return self._desk.database.orders.claim_relief(
-                holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS
+            return self._context.database.orders.claim_newer(
+                holder=self._holder, now=self._context.clock(), lease_seconds=LEASE_SECONDS
             )
         except GanglineError as error:
             log.warning("queue_not_read", cause=str(error))
@@ -99,84 +99,84 @@ class Workers:
 
     def _claim(self) -> Order | None:
         try:
-            return self._desk.database.orders.claim(
-                holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS,
-                most=self._desk.site.limits.active_runs,
+            return self._context.database.orders.claim(
+                holder=self._holder, now=self._context.clock(), lease_seconds=LEASE_SECONDS,
+                max_driving=self._context.site.limits.active_runs,
             )  # fmt: skip
         except GanglineError as error:
             log.warning("queue_not_read", cause=str(error))
             return None
 
-    def _take(self, order: Order, *, follows: bool = True) -> None:
-        errand = OrderRunner(self._errands, order, remember=self._remember, follows=follows)
+    def _process(self, order: Order, *, follows: bool = True) -> None:
+        runner = OrderRunner(self._runner_context, order, save=self._save, follows=follows)
         with self._lock:
-            self._busy.append(errand)
+            self._busy.append(runner)
         try:
-            self._settle(self._outcome(errand), errand)
+            self._settle(self._outcome(runner), runner)
         finally:
             with self._lock:
-                self._busy.remove(errand)
+                self._busy.remove(runner)
 
-    def _outcome(self, errand: OrderRunner) -> Order:
+    def _outcome(self, runner: OrderRunner) -> Order:
         try:
-            return errand.perform()
+            return runner.perform()
         except RunnerStopped:
-            return replace(errand.order, state="queued")
+            return replace(runner.order, state="queued")
         except GanglineError as error:
-            log.warning("order_failed", order=errand.order.id, cause=str(error))
-            return after_failure(errand.order, clean(str(error), limit=400), now=self._desk.clock())
+            log.warning("order_failed", order=runner.order.id, cause=str(error))
+            return after_failure(runner.order, clean(str(error), limit=400), now=self._context.clock())
         except Exception as error:
-            log.exception("order_broke", order=errand.order.id)
-            said = f"a bug in gangline: {type(error).__name__}; the service's log says more"
-            return after_failure(errand.order, said, now=self._desk.clock())
+            log.exception("order_broke", order=runner.order.id)
+            reason = f"a bug in gangline: {type(error).__name__}; the service's log says more"
+            return after_failure(runner.order, reason, now=self._context.clock())
 
-    def _remember(self, order: Order) -> bool:
-        return self._desk.database.orders.settle(order, holder=self._holder)
+    def _save(self, order: Order) -> bool:
+        return self._context.database.orders.settle(order, holder=self._holder)
 
-    def _settle(self, order: Order, errand: OrderRunner) -> None:
+    def _settle(self, order: Order, runner: OrderRunner) -> None:
         """Written however long the database is away; a service that stops meanwhile leaves it to the next one."""
-        while not errand.lost.is_set():
+        while not runner.lost.is_set():
             try:
-                self._remember(order)
-                self._wake_if_approved(order)
+                self._save(order)
+                self._unpark_if_approved(order)
             except GanglineError as error:
                 log.warning("order_not_settled", order=order.id, cause=str(error))
-                if self._stopping.wait(AGAIN_SECONDS):
+                if self._stopping.wait(RETRY_SECONDS):
                     return
             else:
                 log.info("order_settled", order=order.id, state=order.state, run=order.run, note=order.note)
                 return
 
-    def _wake_if_approved(self, order: Order) -> None:
+    def _unpark_if_approved(self, order: Order) -> None:
         """Somebody may have approved between the end of the driver and the order's parking."""
         if order.state == "parked" and order.trust == "fork" and order.run is not None:
             try:
-                record = find_run(self._desk.store, order.run)
+                record = find_run(self._context.store, order.run)
             except (UsageError, IntegrityError):  # gone, or damaged: the order says so when its hour comes
                 return
             if not awaits_approval(record):
-                self._desk.database.orders.wake(order.run, now=self._desk.clock())
+                self._context.database.orders.unpark(order.run, now=self._context.clock())
 
     def _renew(self) -> None:
         while not self._stopping.wait(RENEW_SECONDS):
             with self._lock:
                 busy = list(self._busy)
-            for errand in busy:
-                self._renew_one(errand)
+            for runner in busy:
+                self._renew_one(runner)
 
-    def _renew_one(self, errand: OrderRunner) -> None:
-        number = errand.order.id
+    def _renew_one(self, runner: OrderRunner) -> None:
+        number = runner.order.id
         try:
-            held = self._desk.database.orders.renew(
-                number, holder=self._holder, now=self._desk.clock(), lease_seconds=LEASE_SECONDS
+            renewed = self._context.database.orders.renew(
+                number, holder=self._holder, now=self._context.clock(), lease_seconds=LEASE_SECONDS
             )
         except GanglineError as error:
             log.warning("order_not_renewed", order=number, cause=str(error))
             return
         with self._lock:
-            is_ours = errand in self._busy
-        if not held and is_ours:
-            errand.lost.set()
+            is_ours = runner in self._busy
+        if not renewed and is_ours:
+            runner.lost.set()
 
 
 BUSY_SECONDS = 10.0
@@ -186,13 +186,13 @@ BUSY_SECONDS = 10.0
 class OrderService:
     """Workers and sweep over one home."""
 
-    def __init__(self, desk: ServiceContext, *, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, context: ServiceContext, *, program: Sequence[str] = PROGRAM) -> None:
         """`program` is what drives a run."""
-        most_bytes = int(desk.site.serve.clone_bytes)
-        clones = Clones(clones_home(desk.home), most_bytes=most_bytes, wait_seconds=BUSY_SECONDS)
-        schedules = Schedules(desk.home / "schedules.json")
-        self.workers = Workers(desk, clones, schedules, program=program)
-        self.sweeper = Sweeper(desk, clones, schedules)
+        most_bytes = int(context.site.serve.clone_bytes)
+        clones = Clones(clones_home(context.home), most_bytes=most_bytes, wait_seconds=BUSY_SECONDS)
+        schedules = Schedules(context.home / "schedules.json")
+        self.workers = Workers(context, clones, schedules, program=program)
+        self.sweeper = Sweeper(context, clones, schedules)
 
     def start(self) -> None:
         self.workers.start()
@@ -208,7 +208,7 @@ def clones_home(home: Path) -> Path:
     return home / "clones"
 
 
-def folder_of(home: Path, project: str, commit: str) -> Path | None:
+def run_folder(home: Path, project: str, commit: str) -> Path | None:
     """Where a service with this home drives the commit of a project: the folder whose `.gangline` has its gangs."""
     found = clones_home(home).glob(f"{project}-*/commits/{commit}")
     return next((each for each in found if each.parents[1].name.rpartition("-")[0] == project), None)

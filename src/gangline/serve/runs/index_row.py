@@ -7,9 +7,11 @@ from math import isfinite
 from typing import Any
 
 from gangline.errors import IntegrityError
-from gangline.serve.database.types import RunRow, row_of
+from gangline.report.facts import headline, plan_words, stages_in_order, total_seconds, verdict_reason, verdict_word
+from gangline.serve.database.types import RunRow
 from gangline.spec.codec import from_plain, read_json
 from gangline.spec.record import Record
+from gangline.spec.run_flags import flags_of
 
 _SEEN = {
     "run": ("id", "project", "attempt", "created", "state", "verdict", "reason", "exit_code"),
@@ -86,3 +88,37 @@ def _is_time(text: str) -> bool:
 
 def _some(each: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
     return {name: each[name] for name in fields if name in each}
+
+
+def row_of(record: Record) -> RunRow:
+    """What lists show of a record as it stands."""
+    judged = headline(record)
+    band = judged.metric.base_band if judged else None
+    begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
+    failed = [name for name, info in stages_in_order(record) if info.state == "failed"]
+    waiting = record.gang.waiting if record.gang and record.run.state == "open" else None
+    return RunRow(
+        run=record.run.id,
+        project=record.run.project,
+        commit=record.commit.sha,
+        branch=record.commit.branch,
+        subject=record.commit.subject,
+        pull_request=record.commit.pull_request,
+        trust=record.commit.trust,
+        state=record.run.state,
+        verdict=verdict_word(record),
+        reason=verdict_reason(record),
+        attempt=record.run.attempt,
+        created=record.run.created,
+        plan=plan_words(record),
+        metric=judged.name if judged else None,
+        value=judged.metric.value if judged else None,
+        base=band.center if band else judged.metric.base if judged else None,
+        side=judged.side if judged else "unknown",
+        seconds=total_seconds(record),
+        stage=(failed or begun or ["resolve"])[-1],
+        waiting=waiting.who if waiting else None,
+        exit_code=record.run.exit_code,
+        seq=record.seq,
+        marks=" · ".join(flags_of(record)),
+    )

@@ -17,21 +17,11 @@ from gangline.line.run.lease import read_lease
 from gangline.serve.context.health import StoreHealth
 from gangline.serve.context.quarantine import Quarantine
 from gangline.serve.context.telemetry import Telemetry
-from gangline.serve.database.protocol import OrderQueue, RunIndex
+from gangline.serve.database.protocol import RunIndex
 from gangline.serve.database.types import RunFilter, RunRow
 from gangline.serve.runs.record_reader import RowReader
 from gangline.spec.record import Record, run_prefix
 from gangline.storage.objects.protocol import ObjectStore
-
-MOST_ORDERS = 200
-"""Of the queue, oldest first, that are looked at for one that may start."""
-
-
-def report_queue(telemetry: Telemetry, orders: OrderQueue, *, now: float) -> None:
-    """Orders by state, and since when the oldest may start that has not."""
-    waiting = orders.list(states=("queued",), projects=None, limit=MOST_ORDERS)
-    since = [max(order.created, order.not_before) for order in waiting if order.not_before <= now]
-    telemetry.orders(orders.counts(), max(0.0, now - min(since, default=now)))
 
 
 def is_lease_overdue(store: ObjectStore, record: Record, *, now: float) -> bool:
@@ -50,7 +40,7 @@ FULL_SECONDS = (60.0, 3600.0)
 """Least and most between two full passes."""
 FULL_SHARE = 0.01
 """Of the time may go into them."""
-AGAIN_SECONDS = 15.0
+RETRY_SECONDS = 15.0
 """After a full pass that the store did not let end."""
 BATCH = 200
 FINALS = 50
@@ -71,11 +61,11 @@ class Indexer:
         *,
         health: StoreHealth,
         telemetry: Telemetry | None = None,
-        attend: Callable[[Record], None] = lambda _: None,
+        on_open: Callable[[Record], None] = lambda _: None,
         quarantine: Quarantine | None = None,
     ) -> None:
         self._store, self._index = store, index
-        self._health, self._telemetry, self._attend = health, telemetry, attend
+        self._health, self._telemetry, self._on_open = health, telemetry, on_open
         self.quarantine = Quarantine() if quarantine is None else quarantine
         self._rows = RowReader(store, self.quarantine)
         self._open: dict[str, str] = {}
@@ -88,14 +78,14 @@ class Indexer:
         """Records of the first full pass, once it is over."""
 
     def start(self) -> None:
-        for work in (self._look_often, self._look_at_all):
+        for work in (self._poll_open_runs, self._poll_records):
             threading.Thread(target=work, name=f"index {work.__name__.strip('_')}", daemon=True).start()
 
     def close(self) -> None:
         self._stop.set()
         self._wake.set()
 
-    def look_at(self, project: str, commit: str, run: str) -> None:
+    def refresh(self, project: str, commit: str, run: str) -> None:
         """A run was born, or has ended: look now. From any thread."""
         with self._lock:
             self._urgent.append(run_prefix(project, commit, run))
@@ -111,12 +101,12 @@ class Indexer:
             urgent, self._urgent = self._urgent, []
         found = self._rows.open_runs()
         ended = [prefix for run, prefix in self._open.items() if run not in found]
-        asked = [prefix for prefix in urgent if prefix.rsplit("/", 1)[1] not in found]
-        rows = [self._rows.of_run(prefix, then=self._tell_end) for prefix in dict.fromkeys([*ended, *asked])]
-        rows += [self._rows.of_record(record, then=self._attend) for record in found.values()]
+        reported = [prefix for prefix in urgent if prefix.rsplit("/", 1)[1] not in found]
+        rows = [self._rows.of_run(prefix, on_read=self._report_end) for prefix in dict.fromkeys([*ended, *reported])]
+        rows += [self._rows.of_record(record, on_read=self._on_open) for record in found.values()]
         self._index.put([row for row in rows if row is not None])
         self._open = {run: record.prefix for run, record in found.items()}
-        self._tell_open(found.values())
+        self._report_open(found.values())
 
     def full_pass(self) -> int:
         """Every record that changed since the last full pass, page by page; how many there are.
@@ -127,7 +117,7 @@ class Indexer:
         count = 0
         rows: list[RunRow] = []
         missing = self.quarantine.prefixes("runs/")
-        on_end = self._tell_end if self.built.done() else None
+        on_end = self._report_end if self.built.done() else None
         for entry in self._rows.entries():
             count += 1
             missing.discard(entry.key.rpartition("/")[0])
@@ -156,7 +146,7 @@ class Indexer:
                     record = records.read()
                     self._telemetry.rebuild([record] if record is not None else [])
 
-    def _tell_open(self, found: Iterable[Record]) -> None:
+    def _report_open(self, found: Iterable[Record]) -> None:
         if self._telemetry is None:
             return
         counts: dict[str, int] = {}
@@ -170,23 +160,23 @@ class Indexer:
         self._telemetry.leases_overdue(overdue)
         self._telemetry.records_refused(len(self.quarantine))
 
-    def _tell_end(self, record: Record) -> None:
+    def _report_end(self, record: Record) -> None:
         if self._telemetry is not None and record.run.state == "ended":
             self._telemetry.run_ended(record)
 
-    def _look_often(self) -> None:
+    def _poll_open_runs(self) -> None:
         while not self._stop.is_set():
-            self._guarded(self.open_pass, "index_open")
+            self._run_pass(self.open_pass, "index_open")
             self._wake.wait(OPEN_SECONDS)
             self._wake.clear()
 
-    def _look_at_all(self) -> None:
+    def _poll_records(self) -> None:
         while not self._stop.is_set():
             began = time.monotonic()
-            done = self._guarded(self._full, "index_full")
+            done = self._run_pass(self._full, "index_full")
             took = time.monotonic() - began
             log.debug("index_full", seconds=round(took, 3), whole=done)
-            self._stop.wait(pause_after(took) if done else AGAIN_SECONDS)
+            self._stop.wait(pause_after(took) if done else RETRY_SECONDS)
 
     def _full(self) -> None:
         count = self.full_pass()
@@ -195,19 +185,19 @@ class Indexer:
             self.built.set_result(count)
             log.info("index_built", records=count)
 
-    def _guarded(self, work: Callable[[], None], name: str) -> bool:
+    def _run_pass(self, work: Callable[[], None], name: str) -> bool:
         """Do it; a store that is away, or a bug, is said and tried again: these threads never end by themselves."""
         try:
             work()
         except StorageError as error:
-            if self._health.trouble() is None:
+            if self._health.problem() is None:
                 log.warning("store_away", cause=str(error))
             self._health.failed(error)
             return False
         except Exception:
             log.exception("index_broke", work=name)
             return False
-        if self._health.trouble() is not None:
+        if self._health.problem() is not None:
             log.warning("store_back")
         self._health.answered()
         return True

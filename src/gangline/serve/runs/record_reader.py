@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gangline.errors import IntegrityError, StorageError
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
-from gangline.serve.context.quarantine import Quarantine, refuse_in
-from gangline.serve.database.types import RunRow, row_of
-from gangline.serve.runs.index_row import checked_row, row_from_bytes
+from gangline.serve.context.quarantine import Quarantine, refuse_record
+from gangline.serve.database.types import RunRow
+from gangline.serve.runs.index_row import checked_row, row_from_bytes, row_of
 from gangline.spec import identity
 from gangline.spec.record import Record
 from gangline.storage.objects.protocol import Blob, Entry, ObjectStore, list_all
@@ -56,7 +56,7 @@ class RowReader:
 
         def refuse(key: str, error: IntegrityError) -> None:
             markers.add(key)
-            refuse_in(self.quarantine, self.store, key, error)
+            refuse_record(self.quarantine, self.store, key, error)
 
         found = {record.run.id: record for record in runs.open_runs(self.store, on_refused=refuse)}
         self.quarantine.forget(lambda key: key.startswith("open/") and key not in markers)
@@ -88,21 +88,21 @@ class RowReader:
         self._seen[entry.key] = _Seen(entry.modified, entry.size_bytes, row is not None and row.state == "ended")
         return row
 
-    def of_run(self, prefix: str, *, then: Callable[[Record], None]) -> RunRow | None:
+    def of_run(self, prefix: str, *, on_read: Callable[[Record], None]) -> RunRow | None:
         """Row of the run at `prefix`, whose record is handed to `then`; None where there is none to be read."""
         records = RecordStore(self.store, prefix)
         record: Record | None = None
         with self.refusing(records.key):
             record = records.read()
-        return None if record is None else self.of_record(record, then=then)
+        return None if record is None else self.of_record(record, on_read=on_read)
 
-    def of_record(self, record: Record, *, then: Callable[[Record], None]) -> RunRow | None:
+    def of_record(self, record: Record, *, on_read: Callable[[Record], None]) -> RunRow | None:
         """Row of a record that was read, and handed to `then`."""
         key = f"{record.prefix}/record.json"
         row: RunRow | None = None
         with self.refusing(key):
             row = checked_row(row_of(record))
-            then(record)
+            on_read(record)
             self.quarantine.accept(key)
         return row
 
@@ -114,7 +114,7 @@ class RowReader:
         except StorageError:
             raise
         except Exception as error:  # a bug that one record finds hinders no other
-            refuse_in(self.quarantine, self.store, key, error)
+            refuse_record(self.quarantine, self.store, key, error)
 
 
 def _prefix_of(key: str) -> str | None:

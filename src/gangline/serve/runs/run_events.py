@@ -36,16 +36,16 @@ class GangProgress:
         plan = record.plan
         self._progress = StageProgress(running, plan=plan.name if plan else "", steps=plan.steps if plan else None)
         self._clock = clock
-        self._told = float("-inf")
+        self._published = float("-inf")
         self._lock = threading.Lock()
 
     def see(self, event: GangEvent) -> RunEvent | None:
         """Fold one in; what to show, where it is time for that."""
         with self._lock:
             self._progress.see(event)
-            if event.data.get("event") == "step" and self._clock() - self._told < PROGRESS_SECONDS:
+            if event.data.get("event") == "step" and self._clock() - self._published < PROGRESS_SECONDS:
                 return None
-            self._told = self._clock()
+            self._published = self._clock()
             return RunEvent("progress", _json(progress_fields(self._progress)))
 
     def progress(self) -> StageProgress:
@@ -83,8 +83,8 @@ def record_event(record: Record) -> RunEvent:
 
 def end_event(record: Record) -> RunEvent:
     run = record.run
-    told = {"run": run.id, "verdict": run.verdict, "words": _words(record), "reason": verdict_reason(record)}
-    return RunEvent("end", _json(told))
+    fields = {"run": run.id, "verdict": run.verdict, "words": _words(record), "reason": verdict_reason(record)}
+    return RunEvent("end", _json(fields))
 
 
 def _words(record: Record) -> str:

@@ -22,8 +22,8 @@ log = structlog.get_logger()
 class RunStopper:
     """Ends runs that somebody asked to stop."""
 
-    def __init__(self, desk: ServiceContext) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._turns = threading.BoundedSemaphore(THREADS)
         self._busy: set[str] = set()
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class RunStopper:
         Raises:
             StorageError: The mark could not be written: nothing was begun.
         """
-        marked = RecordStore.of(self._desk.store, record).change(lambda each: states.request_cancel(each, reason))
+        marked = RecordStore.of(self._context.store, record).change(lambda each: states.request_cancel(each, reason))
         if marked.run.state == "open":
             self.finish(marked)
         return marked
@@ -52,7 +52,7 @@ class RunStopper:
         try:
             with self._turns:
                 ended = self._end(record)
-            self._desk.born(record.run.project, record.commit.sha, run)
+            self._context.run_changed(record.run.project, record.commit.sha, run)
             log.info("run_stopped", run=run, verdict=ended.run.verdict)
         except GanglineError as error:
             log.warning("run_not_stopped", run=run, cause=str(error))
@@ -62,8 +62,8 @@ class RunStopper:
 
     def _end(self, record: Record) -> Record:
         reason = record.run.cancel_requested or "cancelled"
-        folder = gangs_folder(self._desk, record)
-        site, environ = self._desk.site, self._desk.environ
+        folder = gangs_folder(self._context, record)
+        site, environ = self._context.site, self._context.environ
         if "kfp" in record.links:
             from gangline.kfp.cancel import cancel_kfp_run
 
@@ -71,8 +71,8 @@ class RunStopper:
         return cancel_run(folder, record.run.id, site=site, environ=environ, reason=reason)
 
 
-def gangs_folder(desk: ServiceContext, record: Record) -> Path:
+def gangs_folder(context: ServiceContext, record: Record) -> Path:
     """The folder whose `.gangline` holds the gangs of a run on this machine."""
-    driven = desk.folder_of(record.run.project, record.commit.sha)
-    own = desk.site.serve.repositories.get(record.run.project)
-    return driven or (Path(own).expanduser() if own else desk.repo)
+    driven = context.run_folder(record.run.project, record.commit.sha)
+    own = context.site.serve.repositories.get(record.run.project)
+    return driven or (Path(own).expanduser() if own else context.repo)

@@ -15,7 +15,7 @@ from gangline.line.gangs.launchers import open_launcher
 from gangline.line.request.targets import site_of
 from gangline.line.run.watch import running_gangs
 from gangline.report.progress import StageProgress
-from gangline.serve.context.quarantine import refuse_in
+from gangline.serve.context.quarantine import refuse_record
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.runs.record_reader import read_record
 from gangline.serve.runs.run_events import GangProgress, RunEvent, end_event, has_ended, record_event
@@ -36,9 +36,9 @@ class Subscriber:
         self._loop = loop
         self._queue: asyncio.Queue[RunEvent] = asyncio.Queue(QUEUED)
 
-    def tell(self, news: RunEvent) -> None:
+    def publish(self, event: RunEvent) -> None:
         """From any thread."""
-        self._loop.call_soon_threadsafe(self._put, news)
+        self._loop.call_soon_threadsafe(self._put, event)
 
     async def next(self, seconds: float) -> RunEvent | None:
         """The next news; None where there was none in that time."""
@@ -47,101 +47,101 @@ class Subscriber:
         except TimeoutError:
             return None
 
-    def _put(self, news: RunEvent) -> None:
+    def _put(self, event: RunEvent) -> None:
         if self._queue.full():
             self._queue.get_nowait()
-        self._queue.put_nowait(news)
+        self._queue.put_nowait(event)
 
 
 class RunWatchers:
     """All watches of a service; a watch ends with its last looker."""
 
-    def __init__(self, desk: ServiceContext) -> None:
-        self._desk = desk
-        self._watches: dict[str, _RunPoller] = {}
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._pollers: dict[str, _RunPoller] = {}
         self._lock = threading.Lock()
 
-    def look(self, record: Record, looker: Subscriber) -> None:
+    def subscribe(self, record: Record, subscriber: Subscriber) -> None:
         """Tell `looker` of a run from now on.
 
         Raises:
             Refused: Too many runs are watched.
         """
         with self._lock:
-            watch = self._watches.get(record.run.id)
-            if watch is None or watch.is_over:
-                if len(self._watches) >= MOST_WATCHES:
+            poller = self._pollers.get(record.run.id)
+            if poller is None or poller.is_over:
+                if len(self._pollers) >= MOST_WATCHES:
                     raise RequestRefused(
                         429, f"{MOST_WATCHES} runs are watched already; again later", {"Retry-After": "30"}
                     )
-                watch = self._watches[record.run.id] = _RunPoller(self._desk, record)
-            watch.join(looker)
+                poller = self._pollers[record.run.id] = _RunPoller(self._context, record)
+            poller.add(subscriber)
 
-    def leave(self, run: str, looker: Subscriber) -> None:
+    def unsubscribe(self, run: str, subscriber: Subscriber) -> None:
         with self._lock:
-            watch = self._watches.get(run)
-            if watch is not None and watch.leave(looker):
-                del self._watches[run]
+            poller = self._pollers.get(run)
+            if poller is not None and poller.unsubscribe(subscriber):
+                del self._pollers[run]
 
     def progress(self, run: str) -> StageProgress | None:
         """Of a run that somebody watches, what is known of its running stage."""
-        watch = self._watches.get(run)
-        return watch.progress() if watch else None
+        poller = self._pollers.get(run)
+        return poller.progress() if poller else None
 
     def close(self) -> None:
         with self._lock:
-            for watch in self._watches.values():
-                watch.stop()
-            self._watches.clear()
+            for poller in self._pollers.values():
+                poller.stop()
+            self._pollers.clear()
 
     def __len__(self) -> int:
-        return len(self._watches)
+        return len(self._pollers)
 
 
 class _RunPoller:
     """The threads of one run: one reads its record, one at a time follows a gang."""
 
-    def __init__(self, desk: ServiceContext, record: Record) -> None:
-        self._desk, self._record = desk, record
-        self._lookers: list[Subscriber] = []
+    def __init__(self, context: ServiceContext, record: Record) -> None:
+        self._context, self._record = context, record
+        self._subscribers: list[Subscriber] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._followed: set[str] = set()
         self._last: RunEvent | None = None
-        self._folded: GangProgress | None = None
+        self._progress_view: GangProgress | None = None
         threading.Thread(target=self._read, name=f"watch {record.run.id}", daemon=True).start()
 
     @property
     def is_over(self) -> bool:
         return self._stop.is_set()
 
-    def join(self, looker: Subscriber) -> None:
+    def add(self, subscriber: Subscriber) -> None:
         with self._lock:
-            self._lookers.append(looker)
+            self._subscribers.append(subscriber)
             if self._last is not None:
-                looker.tell(self._last)
+                subscriber.publish(self._last)
 
-    def leave(self, looker: Subscriber) -> bool:
+    def unsubscribe(self, subscriber: Subscriber) -> bool:
         """True where nobody looks any more; then the watch ends."""
         with self._lock:
-            if looker in self._lookers:
-                self._lookers.remove(looker)
-            if not self._lookers:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+            if not self._subscribers:
                 self._stop.set()
-            return not self._lookers
+            return not self._subscribers
 
     def stop(self) -> None:
         self._stop.set()
 
     def progress(self) -> StageProgress | None:
-        return self._folded.progress() if self._folded else None
+        return self._progress_view.progress() if self._progress_view else None
 
-    def _tell(self, news: RunEvent) -> None:
+    def _publish(self, event: RunEvent) -> None:
         with self._lock:
-            if news.kind == "progress":
-                self._last = news
-            for looker in self._lookers:
-                looker.tell(news)
+            if event.kind == "progress":
+                self._last = event
+            for subscriber in self._subscribers:
+                subscriber.publish(event)
 
     def _read(self) -> None:
         prefix = self._record.prefix
@@ -149,7 +149,7 @@ class _RunPoller:
         self._follow_gang()
         while not self._stop.wait(POLL_SECONDS):
             try:
-                found = read_record(self._desk.store, prefix)
+                found = read_record(self._context.store, prefix)
             except IntegrityError as error:  # shown as it was, until the record can be read again
                 self._refuse(f"{prefix}/record.json", error)
                 continue
@@ -161,16 +161,16 @@ class _RunPoller:
             record = found[1]
             if record.seq != seen:
                 seen, self._record = record.seq, record
-                self._tell(record_event(record))
+                self._publish(record_event(record))
             if has_ended(record):
-                self._tell(end_event(record))
+                self._publish(end_event(record))
                 return self._stop.set()
             self._follow_gang()
         return None
 
     def _refuse(self, key: str, error: IntegrityError) -> None:
         with suppress(StorageError):
-            refuse_in(self._desk.quarantine, self._desk.store, key, error)
+            refuse_record(self._context.quarantine, self._context.store, key, error)
 
     def _follow_gang(self) -> None:
         """Begin to follow the gang of the stage that runs, once."""
@@ -185,19 +185,22 @@ class _RunPoller:
             threading.Thread(target=self._progress, args=(record, running, gang), daemon=True).start()
 
     def _progress(self, record: Record, running: str, gang: str) -> None:
-        desk = self._desk
+        context = self._context
         try:
             launcher = open_launcher(
-                gangs_folder(desk, record), site=site_of(record, desk.site), environ=desk.environ, store=desk.store
+                gangs_folder(context, record),
+                site=site_of(record, context.site),
+                environ=context.environ,
+                store=context.store,
             )
             if launcher.status(gang).state == "absent":
                 self._followed.discard(gang)  # not there yet, or on another machine: the next look tries again
                 return
-            self._folded = GangProgress(running, record)
+            self._progress_view = GangProgress(running, record)
             for event in launcher.follow(gang):
                 if self._stop.is_set() or event.end is not None:
                     return
-                if (news := self._folded.see(event)) is not None:
-                    self._tell(news)
+                if (update := self._progress_view.see(event)) is not None:
+                    self._publish(update)
         except GanglineError as error:
             log.warning("watch_gang", run=record.run.id, cause=str(error))

@@ -21,12 +21,12 @@ STALL_SECONDS = 4.0
 """Between two pieces of a body."""
 MODEST_BYTES = 1 << 20
 """Real deliveries; a sender of many forged ones may send no larger ones."""
-ROOM_BYTES = 32 << 20
-ROOM_EACH_BYTES = 26 << 20
+MEMORY_BYTES = 32 << 20
+MEMORY_EACH_BYTES = 26 << 20
 """Of one address."""
 _CLOSE = {"Connection": "close"}
 """What is left of the body is not listened to."""
-_LATER = {"Retry-After": "5", **_CLOSE}
+_RETRY_LATER = {"Retry-After": "5", **_CLOSE}
 
 
 class BufferedBody:
@@ -35,63 +35,65 @@ class BufferedBody:
     def __init__(self, address: str) -> None:
         self.address = address
         self.size_bytes = 0
-        self.patience: asyncio.Timeout | None = None
+        self.timeout: asyncio.Timeout | None = None
         """While it is being read."""
-        self.gave_way = False
+        self.evicted = False
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Whoever reads it finds that its time is over."""
-        assert self.patience is not None, "only what is being read gives way"
-        self.gave_way = True
-        self.patience.reschedule(asyncio.get_running_loop().time())
-        self.patience = None
+        assert self.timeout is not None, "only what is being read gives way"
+        self.evicted = True
+        self.timeout.reschedule(asyncio.get_running_loop().time())
+        self.timeout = None
 
 
 class BodyMemory:
     """Memory that bodies may take at one time; one event loop alone uses it."""
 
-    def __init__(self, size_bytes: int = ROOM_BYTES, each_bytes: int = ROOM_EACH_BYTES) -> None:
+    def __init__(self, size_bytes: int = MEMORY_BYTES, each_bytes: int = MEMORY_EACH_BYTES) -> None:
         self._size, self._each = size_bytes, each_bytes
-        self._held: set[BufferedBody] = set()
+        self._bodies: set[BufferedBody] = set()
         self._by_address: Counter[str] = Counter()
 
     @property
     def taken_bytes(self) -> int:
         return self._by_address.total()
 
-    def take(self, held: BufferedBody, size_bytes: int) -> None:
+    def take(self, buffered: BufferedBody, size_bytes: int) -> None:
         """Count in the next piece of `held`; whoever took some gives it back.
 
         Raises:
             Refused: There is no room, and nothing larger that could give way.
         """
-        self._held.add(held)
-        held.size_bytes += size_bytes
-        self._by_address[held.address] += size_bytes
-        while self._by_address[held.address] > self._each or self.taken_bytes > self._size:
-            largest = self._largest(held)
-            if largest is held:
-                raise RequestRefused(503, "many large bodies are being read; again in a moment", _LATER)
+        self._bodies.add(buffered)
+        buffered.size_bytes += size_bytes
+        self._by_address[buffered.address] += size_bytes
+        while self._by_address[buffered.address] > self._each or self.taken_bytes > self._size:
+            largest = self._largest(buffered)
+            if largest is buffered:
+                raise RequestRefused(503, "many large bodies are being read; again in a moment", _RETRY_LATER)
             self.give_back(largest)
-            largest.give_way()
+            largest.evict()
 
-    def give_back(self, held: BufferedBody) -> None:
-        self._held.discard(held)
-        self._by_address[held.address] -= held.size_bytes
-        if self._by_address[held.address] <= 0:
-            del self._by_address[held.address]
-        held.size_bytes = 0
+    def give_back(self, buffered: BufferedBody) -> None:
+        self._bodies.discard(buffered)
+        self._by_address[buffered.address] -= buffered.size_bytes
+        if self._by_address[buffered.address] <= 0:
+            del self._by_address[buffered.address]
+        buffered.size_bytes = 0
 
-    def _largest(self, held: BufferedBody) -> BufferedBody:
+    def _largest(self, buffered: BufferedBody) -> BufferedBody:
         """What gives way to `held`, of its own address where that has too much; `held` itself where nothing can."""
-        is_own = self._by_address[held.address] > self._each
-        rivals = [each for each in self._held if each.patience and (not is_own or each.address == held.address)]
-        return max([held, *rivals], key=lambda each: (self._by_address[each.address], each.size_bytes))
+        is_own = self._by_address[buffered.address] > self._each
+        candidates = [
+            each for each in self._bodies if each.timeout and (not is_own or each.address == buffered.address)
+        ]
+        return max([buffered, *candidates], key=lambda each: (self._by_address[each.address], each.size_bytes))
 
 
 @asynccontextmanager
 async def bounded_body(
-    request: Request, room: BodyMemory, *, most: int = MAX_BYTES, seconds: float | None = None
+    request: Request, body_memory: BodyMemory, *, limit: int = MAX_BYTES, seconds: float | None = None
 ) -> AsyncIterator[bytes]:
     """The whole body, however it is sent; its room is given back when the block ends.
 
@@ -100,51 +102,51 @@ async def bounded_body(
     Raises:
         Refused: 413 larger than `most`, 408 not here in time, 400 cut off, 503 no room.
     """
-    _check_length(request.headers.get("content-length"), most)
-    held = BufferedBody(peer_address(request))
+    _check_length(request.headers.get("content-length"), limit)
+    buffered = BufferedBody(peer_address(request))
     try:
-        yield await _read(request, room, held, most, READ_SECONDS if seconds is None else seconds)
+        yield await _read(request, body_memory, buffered, limit, READ_SECONDS if seconds is None else seconds)
     finally:
-        room.give_back(held)
+        body_memory.give_back(buffered)
 
 
-async def _read(request: Request, room: BodyMemory, held: BufferedBody, most: int, seconds: float) -> bytes:
+async def _read(request: Request, body_memory: BodyMemory, buffered: BufferedBody, limit: int, seconds: float) -> bytes:
     clock = asyncio.get_running_loop().time
     ends = clock() + seconds
     size, pieces = 0, list[bytes]()  # in pieces: one block that grows leaves holes of its size
     try:
-        async with asyncio.timeout_at(min(ends, clock() + STALL_SECONDS)) as held.patience:
+        async with asyncio.timeout_at(min(ends, clock() + STALL_SECONDS)) as buffered.timeout:
             while True:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise RequestRefused(400, "the request ended before its body did")
                 piece = message.get("body", b"")
                 size += len(piece)
-                if size > most:
-                    raise _too_large(most)
-                room.take(held, len(piece))
+                if size > limit:
+                    raise _too_large(limit)
+                body_memory.take(buffered, len(piece))
                 pieces.append(piece)
                 if not message.get("more_body"):
                     return b"".join(pieces)
-                if held.patience is not None:
-                    held.patience.reschedule(min(ends, clock() + STALL_SECONDS))
+                if buffered.timeout is not None:
+                    buffered.timeout.reschedule(min(ends, clock() + STALL_SECONDS))
     except TimeoutError:
-        if held.gave_way:
-            raise RequestRefused(503, "this body gave way to others; again in a moment", _LATER) from None
+        if buffered.evicted:
+            raise RequestRefused(503, "this body gave way to others; again in a moment", _RETRY_LATER) from None
         raise RequestRefused(408, f"the body did not arrive within {seconds:.0f} s, or stopped", _CLOSE) from None
     finally:
-        held.patience = None
+        buffered.timeout = None
 
 
-def _check_length(said: str | None, most: int) -> None:
-    if said is None:
+def _check_length(value: str | None, limit: int) -> None:
+    if value is None:
         return
-    if not (said.isascii() and said.isdecimal()):
+    if not (value.isascii() and value.isdecimal()):
         raise RequestRefused(400, "wanted a number of bytes as Content-Length", _CLOSE)
-    if len(said) > 12 or int(said) > most:
-        raise _too_large(most)
+    if len(value) > 12 or int(value) > limit:
+        raise _too_large(limit)
 
 
-def _too_large(most: int) -> RequestRefused:
-    wanted = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
-    return RequestRefused(413, f"wanted at most {wanted}", _CLOSE)
+def _too_large(limit: int) -> RequestRefused:
+    text = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit} bytes"
+    return RequestRefused(413, f"wanted at most {text}", _CLOSE)

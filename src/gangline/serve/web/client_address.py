@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from starlette.requests import Request
 
 Address = IPv4Address | IPv6Address
-MOST_HOPS = 32
+MAX_HOPS = 32
 """Entries of a header that are looked at, from the end."""
 _FORWARDED = re.compile(r'(?:^|[;,\s])for=("[^"]*"|[^;,\s]*)', re.IGNORECASE)
 _WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
@@ -24,7 +24,7 @@ class ClientAddresses:
 
     def is_proxy(self, peer: str) -> bool:
         """Is that one of ours, whose word on where a request comes from counts?"""
-        address = _read(peer)
+        address = _parse(peer)
         return address is not None and self._is_ours(address)
 
     def client(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -41,8 +41,8 @@ class ClientAddresses:
     def _nearest(self, hops: Sequence[str]) -> Address | None:
         """From the end: proxies of ours, then whoever came to the first of them; None where that cannot be read."""
         address = None
-        for hop in reversed(hops[-MOST_HOPS:]):
-            address = _read(hop)
+        for hop in reversed(hops[-MAX_HOPS:]):
+            address = _parse(hop)
             if address is None or not self._is_ours(address):
                 break
         return address
@@ -53,7 +53,7 @@ class ClientAddresses:
 
 def budget_key(client: str) -> str:
     """By what the budgets of a client are counted."""
-    address = _read(client)
+    address = _parse(client)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
     return client if address is None else str(address)
@@ -66,17 +66,17 @@ def peer_address(request: Request) -> str:
 
 def _hops(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[str], list[str]]:
     """What `X-Forwarded-For` and `Forwarded` list, in order."""
-    listed: list[str] = []
-    told: list[str] = []
+    x_forwarded: list[str] = []
+    forwarded: list[str] = []
     for name, value in headers:
         if name == b"x-forwarded-for":
-            listed += [each.strip() for each in value.decode("latin-1").split(",")]
+            x_forwarded += [each.strip() for each in value.decode("latin-1").split(",")]
         elif name == b"forwarded":
-            told += [each.strip('"') for each in _FORWARDED.findall(value.decode("latin-1"))] or [""]
-    return listed, told
+            forwarded += [each.strip('"') for each in _FORWARDED.findall(value.decode("latin-1"))] or [""]
+    return x_forwarded, forwarded
 
 
-def _read(text: str) -> Address | None:
+def _parse(text: str) -> Address | None:
     """An address, with or without a port; one of IPv4 that is written as IPv6 is that of IPv4."""
     match = _WITH_PORT.fullmatch(text)
     try:

@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gangline.serve.web.client_address import ClientAddresses, budget_key
 from gangline.serve.web.responses import RequestRefused, problem
 
-MOST_CONNECTIONS = 1024
+MAX_CONNECTIONS = 1024
 """Of all, where a process may have as many files."""
-MOST_CONNECTIONS_EACH = 512
+MAX_CONNECTIONS_PER_ADDRESS = 512
 """Of one address; a proxy that the site names may have all."""
-SILENT_SECONDS = 2.0
+IDLE_SECONDS = 2.0
 """After which a connection may give way."""
 
 
@@ -36,7 +36,7 @@ class LimitedConnection(Protocol):
         """Has it carried a request to its end?"""
         ...
 
-    def cut(self) -> None: ...
+    def evict(self) -> None: ...
 
 
 class Connections:
@@ -46,11 +46,11 @@ class Connections:
         self,
         addresses: ClientAddresses,
         *,
-        most: int = MOST_CONNECTIONS,
-        most_each: int = MOST_CONNECTIONS_EACH,
+        limit: int = MAX_CONNECTIONS,
+        limit_each: int = MAX_CONNECTIONS_PER_ADDRESS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._addresses, self._most, self._most_each, self._clock = addresses, most, most_each, clock
+        self._addresses, self._limit, self._limit_each, self._clock = addresses, limit, limit_each, clock
         self._open: dict[str, OrderedDict[LimitedConnection, float]] = {}
         """By address: when each was heard of last, the longest silence first."""
 
@@ -60,52 +60,52 @@ class Connections:
     def admit(self, connection: LimitedConnection, peer: str) -> bool:
         """Count a new one in; False where there is no room that could be made."""
         name = budget_key(peer)
-        if len(self._open.get(name, ())) >= self._most_each and not self._addresses.is_proxy(peer):
-            has_room = self._cut_one(name)
+        if len(self._open.get(name, ())) >= self._limit_each and not self._addresses.is_proxy(peer):
+            has_room = self._evict_one(name)
         else:
-            has_room = len(self) < self._most or self._cut_any()
+            has_room = len(self) < self._limit or self._evict_any()
         if has_room:
             self._open.setdefault(name, OrderedDict())[connection] = self._clock()
         return has_room
 
-    def heard(self, connection: LimitedConnection, peer: str) -> None:
+    def touch(self, connection: LimitedConnection, peer: str) -> None:
         """Its client has sent something."""
         mine = self._open.get(budget_key(peer), OrderedDict())
         if connection in mine:
             mine[connection] = self._clock()
             mine.move_to_end(connection)
 
-    def leave(self, connection: LimitedConnection, peer: str) -> None:
+    def remove(self, connection: LimitedConnection, peer: str) -> None:
         name = budget_key(peer)
         self._open.get(name, OrderedDict()).pop(connection, None)
         if not self._open.get(name, True):
             del self._open[name]
 
-    def _cut_any(self) -> bool:
+    def _evict_any(self) -> bool:
         """Of the address that has most, else of the one with most after it."""
-        return any(self._cut_one(name) for name in sorted(self._open, key=lambda each: -len(self._open[each])))
+        return any(self._evict_one(name) for name in sorted(self._open, key=lambda each: -len(self._open[each])))
 
-    def _cut_one(self, name: str) -> bool:
+    def _evict_one(self, name: str) -> bool:
         """Of an address; False where all are being answered, or have just begun."""
-        found = next((each for each in self._silent(name) if not each.was_answered), None)
-        found = found or next(self._silent(name), None)
+        found = next((each for each in self._idle(name) if not each.was_answered), None)
+        found = found or next(self._idle(name), None)
         if found is None:
             return False
-        self.leave(found, name)
-        found.cut()
+        self.remove(found, name)
+        found.evict()
         return True
 
-    def _silent(self, name: str) -> Iterator[LimitedConnection]:
+    def _idle(self, name: str) -> Iterator[LimitedConnection]:
         """Those that wait for their client, the longest silence first."""
-        since = self._clock() - SILENT_SECONDS
-        for each, heard in self._open[name].items():
-            if heard > since:
+        since = self._clock() - IDLE_SECONDS
+        for each, touch in self._open[name].items():
+            if touch > since:
                 return
             if each.is_waiting:
                 yield each
 
 
-MOST_UNANSWERED = 64
+MAX_UNANSWERED = 64
 """Requests of one address behind a proxy whose answer has not begun."""
 
 
@@ -128,18 +128,18 @@ class ProxyLimitMiddleware:
         await self._counted({**scope, "client": (client, 0)}, receive, send, budget_key(client))
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send, name: str) -> None:
-        if self._unanswered[name] >= MOST_UNANSWERED:
-            said = f"{MOST_UNANSWERED} requests of your address are not answered yet; again in a moment"
-            refused = RequestRefused(429, said, {"Retry-After": "1", "Connection": "close"})
+        if self._unanswered[name] >= MAX_UNANSWERED:
+            detail = f"{MAX_UNANSWERED} requests of your address are not answered yet; again in a moment"
+            refused = RequestRefused(429, detail, {"Retry-After": "1", "Connection": "close"})
             await problem(refused, page=False)(scope, receive, send)
             return
-        with ExitStack() as place:
+        with ExitStack() as slot:
             self._unanswered[name] += 1
-            place.callback(self._leave, name)
+            slot.callback(self._leave, name)
 
             async def sending(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    place.close()
+                    slot.close()
                 await send(message)
 
             await self._app(scope, receive, sending)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gangline.serve.web.responses import RequestRefused
 
-MOST_CALLERS = 10_000
+MAX_CALLERS = 10_000
 """Buckets that are remembered; a caller that was forgotten starts with a full one."""
 
 
@@ -24,9 +24,9 @@ class RequestLimits:
     requests_per_second: float = 50.0
     """Of one principal, for long; in between `burst` at once."""
     burst: int = 300
-    guesses_per_second: float = 1.0
+    failed_logins_per_second: float = 1.0
     """Of one address that shows tokens nobody has."""
-    guesses_burst: int = 20
+    failed_logins_burst: int = 20
     streams: int = 256
     """Event streams and followed logs, of everybody."""
     streams_each: int = 16
@@ -61,7 +61,7 @@ class TokenBuckets:
     def _keep(self, name: str, level: float) -> None:
         self._levels[name] = (level, self._clock())
         self._levels.move_to_end(name)
-        if len(self._levels) > MOST_CALLERS:
+        if len(self._levels) > MAX_CALLERS:
             self._levels.popitem(last=False)
 
 
@@ -70,12 +70,12 @@ class ConcurrencyLimit:
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._lines: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
+        self._slots: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
 
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[None]:
         """Wait for a turn; it ends with the block."""
-        semaphore, users = self._lines.setdefault(name, (asyncio.Semaphore(self._at_once), set()))
+        semaphore, users = self._slots.setdefault(name, (asyncio.Semaphore(self._at_once), set()))
         me = object()
         users.add(me)
         try:
@@ -84,23 +84,23 @@ class ConcurrencyLimit:
         finally:
             users.discard(me)
             if not users:
-                self._lines.pop(name, None)
+                self._slots.pop(name, None)
 
 
 class StreamSlots:
     """How many streams are open, by caller and in all."""
 
-    def __init__(self, *, most: int, most_each: int) -> None:
-        self._most, self._most_each = most, most_each
+    def __init__(self, *, limit: int, limit_each: int) -> None:
+        self._limit, self._limit_each = limit, limit_each
         self._open: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def take(self, name: str) -> None:
         """Raises Refused where no slot is left; whoever took one gives it back."""
         with self._lock:
-            if sum(self._open.values()) >= self._most or self._open.get(name, 0) >= self._most_each:
-                said = f"too many streams are open, at most {self._most_each} of one caller; close one"
-                raise RequestRefused(429, said, {"Retry-After": "10"})
+            if sum(self._open.values()) >= self._limit or self._open.get(name, 0) >= self._limit_each:
+                detail = f"too many streams are open, at most {self._limit_each} of one caller; close one"
+                raise RequestRefused(429, detail, {"Retry-After": "10"})
             self._open[name] = self._open.get(name, 0) + 1
 
     def give_back(self, name: str) -> None:

@@ -19,7 +19,7 @@ from gangline.serve.web.responses import RequestRefused
 
 SESSION_SECONDS = 12 * 3600.0
 LINK_SECONDS = 600.0
-MOST_FIELDS = 50
+MAX_FIELDS = 50
 KEY_BYTES = 32
 
 
@@ -41,7 +41,7 @@ class Sessions:
     def begin(self, digest: str) -> str:
         """Set-Cookie header for whoever has shown the token of `digest`."""
         value = f"{digest}.{int(self._clock() + SESSION_SECONDS)}.{secrets.token_hex(4)}"
-        return self._set(f"{value}.{self._mac('session', value)}", int(SESSION_SECONDS))
+        return self._set_cookie(f"{value}.{self._mac('session', value)}", int(SESSION_SECONDS))
 
     def end(self, cookie: str) -> str:
         """Set-Cookie header that forgets the session; whoever kept a copy of the cookie is refused, too."""
@@ -49,7 +49,7 @@ class Sessions:
             now = self._clock()
             alive = {mac: ends for mac, ends in self._ended.items() if ends > now}
             self._ended = alive | {cookie.rpartition(".")[2]: now + SESSION_SECONDS}
-        return self._set("", 0)
+        return self._set_cookie("", 0)
 
     def digest_in(self, cookie: str) -> str | None:
         """Digest of the token behind a cookie of ours that has not ended."""
@@ -63,15 +63,15 @@ class Sessions:
         """What forms of this session carry."""
         return self._mac("form", cookie)
 
-    def demands(self, cookie: str, body: bytes) -> bool:
+    def has_csrf_token(self, cookie: str, body: bytes) -> bool:
         """Does a form's body carry it?"""
-        shown = form_of(body).get("csrf", "")
-        return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), self.csrf(cookie).encode())
+        given = form_of(body).get("csrf", "")
+        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self.csrf(cookie).encode())
 
     def _mac(self, use: str, value: str) -> str:
         return hmac.new(self._key, f"{use}:{value}".encode("utf-8", "surrogatepass"), sha256).hexdigest()
 
-    def _set(self, value: str, seconds: int) -> str:
+    def _set_cookie(self, value: str, seconds: int) -> str:
         tail = "; Secure" if self._secure else ""
         return f"{self.cookie}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{tail}"
 
@@ -101,9 +101,9 @@ class LoginLinks:
 def form_of(body: bytes) -> Mapping[str, str]:
     """Fields of a form as browsers send it; of several of one name the first."""
     try:
-        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise RequestRefused(422, f"wanted a form of at most {MOST_FIELDS} fields") from error
+        raise RequestRefused(422, f"wanted a form of at most {MAX_FIELDS} fields") from error
     return {name: values[0] for name, values in fields.items()}
 
 

@@ -16,9 +16,9 @@ from gangline.serve.web.connection_limits import Connections
 
 HEAD_SECONDS = 10.0
 """From the first byte of a request, or the connection, to the end of its head."""
-TAKE_SECONDS = 30.0
+WRITE_SECONDS = 30.0
 """In which a client takes something of an answer that waits for it."""
-_AT_ONCE = struct.pack("ii", 1, 0)
+_LINGER_ZERO = struct.pack("ii", 1, 0)
 
 
 class TimedHttpProtocol(H11Protocol):
@@ -28,41 +28,41 @@ class TimedHttpProtocol(H11Protocol):
     """Of the server; each has a subclass with its own."""
     was_answered = False
     _head_timer: asyncio.TimerHandle | None = None
-    _take_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if self.budget.admit(self, self._peer):
-            self._await_head()
+            self._start_head_timer()
         else:
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self.budget.heard(self, self._peer)
+        self.budget.touch(self, self._peer)
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._head_came()
+            self._stop_head_timer()
         elif self._head_timer is None:
-            self._await_head()
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.budget.leave(self, self._peer)
-        self._head_came()
-        self._taken()
+        self.budget.remove(self, self._peer)
+        self._stop_head_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._await_taking()
+        self._start_write_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._taken()
+        self._stop_write_timer()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():  # it closes once that is taken
-            self._await_taking()
+            self._start_write_timer()
 
     def on_response_complete(self) -> None:
         self.was_answered = True
@@ -73,7 +73,7 @@ class TimedHttpProtocol(H11Protocol):
         """For its client: no request yet, or one whose body has not ended."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
-    def cut(self) -> None:
+    def evict(self) -> None:
         """It gives way to another; a client that has asked for nothing sees a connection that ends as others do."""
         if self.conn.their_state is h11.IDLE and not self.transport.get_write_buffer_size():
             self.transport.close()
@@ -84,33 +84,33 @@ class TimedHttpProtocol(H11Protocol):
     def _peer(self) -> str:
         return self.client[0] if self.client else ""
 
-    def _await_head(self) -> None:
+    def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
 
-    def _await_taking(self) -> None:
+    def _start_write_timer(self) -> None:
         """Abort when nothing more of what waits is taken in time; a slow client goes on."""
-        self._taken()
+        self._stop_write_timer()
         left = self.transport.get_write_buffer_size()
 
-        def look() -> None:
+        def check() -> None:
             if self.transport.get_write_buffer_size() >= left:
                 self._reset()
             else:
-                self._await_taking()
+                self._start_write_timer()
 
-        self._take_timer = self.loop.call_later(TAKE_SECONDS, look)
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, check)
 
     def _reset(self) -> None:
         """Now, with all that the kernel still holds for it."""
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
         self.transport.abort()
 
-    def _head_came(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _taken(self) -> None:
-        if self._take_timer is not None:
-            self._take_timer.cancel()
-            self._take_timer = None
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
