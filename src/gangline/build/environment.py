@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -22,11 +21,6 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import digest
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.python_environment import paths_from_top
-
-
-def lock_digest(lock: bytes) -> str:
-    """SHA-256 of the bytes of a lock."""
-    return sha256(lock).hexdigest()
 
 
 @cache

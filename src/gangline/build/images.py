@@ -34,7 +34,7 @@ from gangline.units import now
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def image_sbom(recipe: Recipe, *, image: str, created: str) -> bytes:
+def _image_sbom(recipe: Recipe, *, image: str, created: str) -> bytes:
     """CycloneDX of the image by digest, as JSON."""
     packages = locked_packages(recipe.lock, recipe.platform)
     return render_image_sbom(
@@ -100,7 +100,7 @@ def _build_and_sign(
     size = _size(registry, recipe.image.at(made), recipe)
     reference = str(recipe.image.at(made))
     created = now()
-    bill = image_sbom(recipe, image=reference, created=created)
+    bill = _image_sbom(recipe, image=reference, created=created)
     sbom = put_blob(image_store.store, bill)
     claim = ImageProvenance(
         image=reference, key=recipe.key, builder=builder.name, base=str(recipe.base),

@@ -62,7 +62,7 @@ def promote(
         who=who or f"{getpass.getuser()}@{socket.gethostname()}", because=because.strip()[:MAX_BECAUSE], time=now(),
         nonce=secrets.token_hex(8), key_id=key.key_id,
     )  # fmt: skip
-    return _write_alias(store, place, sign_alias(next_alias, key), etag)
+    return _write_alias(store, place, _sign_alias(next_alias, key), etag)
 
 
 def check_conditional_writes(store: ObjectStore) -> str:
@@ -75,7 +75,7 @@ def check_conditional_writes(store: ObjectStore) -> str:
     return "the store supports conditional writes"
 
 
-def sign_alias(alias: Alias, key: SigningKey) -> Alias:
+def _sign_alias(alias: Alias, key: SigningKey) -> Alias:
     """`alias` signed by `key`."""
     return replace(alias, signature=key.sign(replace(alias, signature="").to_json()))
 

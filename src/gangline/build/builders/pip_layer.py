@@ -31,7 +31,7 @@ class PipLayer:
         lock = workspace.folder / "requirements.lock"
         lock.write_bytes(recipe.lock)
         workspace.run(pip_command(str(lock), str(site)))
-        normalize_files(site)
+        _normalize_files(site)
         layout = Layout.create(workspace.folder / "image")
         layer = layout.add_layer(members(site, python), compress=True)
         image = layout.add_image([layer], base=base, settings=settings(base))
@@ -89,7 +89,7 @@ def settings(base: Image) -> Settings:
     return Settings(env=env, user=USER, workdir="/")
 
 
-def normalize_files(site: Path) -> None:
+def _normalize_files(site: Path) -> None:
     """Make what pip laid out the same on every machine: no scripts, which name this machine's Python, open modes."""
     site.mkdir(exist_ok=True)
     if (site / "gangline").exists():

@@ -99,8 +99,8 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
         crowd = max(1.0, ranks / rates.cores) / max(1.0, rates.ranks / rates.cores) if pool.device == "cpu" else 1.0
         return Speeds(
             origin="measured",
-            flops_per_second=product_flops(trace, rates) / crowd,
-            attention_flops_per_second=attention_flops(trace, rates, crowd=crowd),
+            flops_per_second=_product_flops(trace, rates) / crowd,
+            attention_flops_per_second=_attention_flops(trace, rates, crowd=crowd),
             moves=[(each.size_bytes, each.seconds) for each in rates.moves],
             memory_bytes_per_second=rates.memory_bytes_per_second / crowd,
             rates=rates,
@@ -115,7 +115,7 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
     )  # fmt: skip
 
 
-def product_flops(trace: Trace, rates: Rates) -> float:
+def _product_flops(trace: Trace, rates: Rates) -> float:
     """Rate of the model's products, the largest of which were measured: by time, not by kind."""
     work = {(each.rows, each.inner, each.columns): 2 * each.rows * each.inner * each.columns * each.count
             for each in trace.matrices}  # fmt: skip
@@ -126,7 +126,7 @@ def product_flops(trace: Trace, rates: Rates) -> float:
     return sum(flops for flops, _ in known) / seconds
 
 
-def attention_flops(trace: Trace, rates: Rates, *, crowd: float = 1.0) -> float | None:
+def _attention_flops(trace: Trace, rates: Rates, *, crowd: float = 1.0) -> float | None:
     """Rate of the model's fused attention: of sizes that were not measured the mean of the others; None: none was."""
     known = {(each.queries, each.keys, each.width, each.is_causal): each.flops_per_second for each in rates.attention}
     if not known:

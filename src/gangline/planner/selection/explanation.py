@@ -145,11 +145,11 @@ def chosen_reason(
         if is_requested
         else win_reason or _why(shape, setting.fit, profile, moment_bytes, is_only=is_only)
     )
-    more = [memory_savings_words(setting.memory, line_memory), _unknown(setting.fit, profile)]
+    more = [_memory_savings_words(setting.memory, line_memory), _unknown(setting.fit, profile)]
     return "; ".join([reason, *(each for each in more if each)])
 
 
-def memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str:
+def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str:
     """What `memory` gives up for room beyond `given`; empty: nothing."""
     again = {"none": "", "full": "recomputes all blocks", "selective": "recomputes what is cheap"}
     word = memory.activation_checkpointing
@@ -167,7 +167,9 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
     if shape.traits is ONE_RANK:
         return f"one rank of {winner.mesh.world_size}: the others stay idle"
     if own.effort > other.effort:
-        return f"gives up more time for room: {memory_savings_words(own.memory, other.memory) or 'computes more again'}"
+        return (
+            f"gives up more time for room: {_memory_savings_words(own.memory, other.memory) or 'computes more again'}"
+        )
     if shape.num_axes > winner.num_axes:
         return f"{shape.num_axes} axes where {winner.num_axes} does"
     return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)

@@ -96,14 +96,14 @@ def _require_cores(pool: Pool, world: int, key: str) -> None:
 
 def _uneven(line: Line, shares: int, key: str) -> str:
     batch = line.train.global_batch
-    near = " or ".join(str(each) for each in nearest_divisors(batch, shares))
+    near = " or ".join(str(each) for each in _nearest_divisors(batch, shares))
     return (
         f"{key}: wanted {shares} equal shares of global_batch = {batch}, found a remainder of {batch % shares}; "
         f"ranks {near} or global_batch {nearest_multiples(batch, shares)} works"
     )
 
 
-def nearest_divisors(total: int, wanted: int) -> list[int]:
+def _nearest_divisors(total: int, wanted: int) -> list[int]:
     """Largest divisor of `total` up to `wanted`, and the smallest above where there is one."""
     small = [each for each in range(1, math.isqrt(total) + 1) if total % each == 0]
     divisors = sorted({*small, *(total // each for each in small)})
@@ -128,7 +128,7 @@ def micro_batches(line: Line, mesh: Mesh) -> list[int]:
         most = min(max(1, share // (FILLING_PER_STAGE * mesh.pp)) if mesh.pp > 1 else share, MOST_AUTO)
         return [size for size in range(most, 0, -1) if share % size == 0] or [1]
     if share % requested:
-        near = " or ".join(str(size) for size in nearest_divisors(share, requested))
+        near = " or ".join(str(size) for size in _nearest_divisors(share, requested))
         raise ConfigError(
             f"train.mesh.micro_batch: wanted a divisor of a rank's share of {share}, found {requested}; {near} works"
         )

@@ -29,7 +29,7 @@ def curves_of(base: Record, this: Record, bands: Mapping[int, Edges]) -> Compare
     alike = len(steps) == min(len(before), len(after))
     if not alike:
         steps = _wider(sorted(before), sorted(after))
-        before, after = thinned_curve(before, steps), thinned_curve(after, steps)
+        before, after = _thinned_curve(before, steps), _thinned_curve(after, steps)
         known = _thinned_bands(bands, steps)
     if len(steps) < 2:
         return None
@@ -46,7 +46,7 @@ def curves_of(base: Record, this: Record, bands: Mapping[int, Edges]) -> Compare
     )
 
 
-def thinned_curve(values: Mapping[int, float], steps: Sequence[int]) -> dict[int, float]:
+def _thinned_curve(values: Mapping[int, float], steps: Sequence[int]) -> dict[int, float]:
     """Means over other shares of the steps.
 
     Args:
@@ -65,7 +65,7 @@ def _mean(values: Mapping[int, float], start: int, end: int) -> float:
 def _thinned_bands(bands: Mapping[int, Edges], steps: Sequence[int]) -> dict[int, Edges]:
     """Of the base's shares: of wider ones the seeds differ no more than that."""
     covered = [step for step in steps if step <= max(bands, default=0)]
-    low, high = (thinned_curve({step: bands[step][side] for step in sorted(bands)}, covered) for side in (0, 1))
+    low, high = (_thinned_curve({step: bands[step][side] for step in sorted(bands)}, covered) for side in (0, 1))
     return {step: (low[step], high[step]) for step in covered}
 
 

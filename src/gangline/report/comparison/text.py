@@ -21,7 +21,7 @@ def render_comparison(comparison: Comparison, *, width: int = WIDTH) -> str:
         [f"{comparison.outcome}  {clean(comparison.why, room)}", *_labels(comparison, width)],
         [*_table(comparison), *(clean(line, width) for line in alone_lines(comparison))],
         _curve_lines(comparison.curves, width),
-        change_lines(comparison.changes, comparison.files, width=width),
+        _change_lines(comparison.changes, comparison.files, width=width),
         [f"next  {comparison.next_command}"],
     ]
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks if block)
@@ -133,7 +133,7 @@ def curve_words(curves: ComparedCurves) -> str:
     return f"they part at step {curves.apart_from:,}: outside the band of the base from there"
 
 
-def change_lines(changes: Sequence[Change], files: Sequence[FileChange] = (), *, width: int = WIDTH) -> list[str]:
+def _change_lines(changes: Sequence[Change], files: Sequence[FileChange] = (), *, width: int = WIDTH) -> list[str]:
     """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
     said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in changes]
     lines = [clean(line, width - 2) for line in _listed(said)]

@@ -28,7 +28,7 @@ class DataAccess:
 
     def demand_key(self, place: str, key: str) -> None:
         """Raises ConfigError, naming `place` (a key of line.toml), unless `key` may be read."""
-        if key.startswith(self.prefixes) or (self.project is not None and is_of_own_run(key, self.project)):
+        if key.startswith(self.prefixes) or (self.project is not None and _is_of_own_run(key, self.project)):
             return
         works = f"{self.prefixes[0]}NAME works" if self.prefixes else "let the site name a prefix in store.data"
         raise FileError("line.toml", [ConfigProblem(place, WANTED, foreign(key, self.project) or show(key), works)])
@@ -56,7 +56,7 @@ def foreign(key: str, project: str | None) -> str | None:
     return None
 
 
-def is_of_own_run(key: str, project: str) -> bool:
+def _is_of_own_run(key: str, project: str) -> bool:
     """Is this a file of a run of `project` that others than its drivers read?"""
     return _OF_A_RUN.fullmatch(key) is not None and foreign(key, project) is None
 

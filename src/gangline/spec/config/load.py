@@ -74,11 +74,11 @@ def load_site(path: Path | None = None, *, environ: Mapping[str, str]) -> Site:
 
     Without any file the defaults are a complete site.
     """
-    file = find_site(path, environ=environ)
+    file = _find_site(path, environ=environ)
     return Site() if file is None else load_site_text(_read(file), file=str(file))
 
 
-def find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
+def _find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
     """The file that `load_site` reads; one that was named has to be there."""
     named = path or (Path(environ["GANGLINE_SITE"]) if environ.get("GANGLINE_SITE") else None)
     if named is not None:

@@ -67,8 +67,7 @@ def _alone_rules(line: Line) -> Iterator[ConfigProblem]:
         yield ConfigProblem("train.ranks", "1 with project.distributed = false", show(line.train.ranks), works)
 
 
-def project_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
-    """Problems of `[project]`."""
+def _project_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
     if not grammar.SLUG.fullmatch(table.name):
         yield ConfigProblem(
             "project.name", SLUG, show(table.name), "use lower-case letters, digits and dashes, at most 20"
@@ -114,8 +113,7 @@ def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
         )
 
 
-def env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
-    """Problems of `[env]`."""
+def _env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
     if table.lock is not None:
         yield from _inside("env.lock", [table.lock])
     for index, extra in enumerate(table.extras):
@@ -129,8 +127,7 @@ def env_rules(table: EnvTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("env.base", "an image with @sha256:", show(table.base), "name it as IMAGE@sha256:DIGEST")
 
 
-def data_rules(table: DataTable) -> Iterator[ConfigProblem]:
-    """Problems of `[data]`."""
+def _data_rules(table: DataTable) -> Iterator[ConfigProblem]:
     if table.text and table.shards:
         yield ConfigProblem("data.shards", "one of data.text and data.shards", "both", "leave one out")
     for name, entries in (("text", table.text), ("shards", table.shards)):
@@ -151,8 +148,7 @@ def data_rules(table: DataTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("data.holdout", "a share in (0, 0.5]", show(table.holdout), "0.1 keeps the last tenth")
 
 
-def plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
-    """Problems of `[plan]`."""
+def _plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
     bounds = {
         "budget_gpu_hours": table.budget_gpu_hours,
         "budget_money": table.budget_money,
@@ -162,8 +158,7 @@ def plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
         yield from at_least(f"plan.{name}", bound, 0, "leave it out for none")
 
 
-def evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
-    """Problems of `[evaluate]`."""
+def _evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
     for index, metric in enumerate(table.metrics):
         if not grammar.NAME.fullmatch(metric):
             yield ConfigProblem(f"evaluate.metrics[{index}]", "the name of a metric", show(metric), "eval_loss is one")
@@ -171,8 +166,7 @@ def evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:
     yield from at_least("evaluate.every_steps", table.every_steps, 1, "leave it out: only at the end")
 
 
-def gate_rules(table: GateTable) -> Iterator[ConfigProblem]:
-    """Problems of `[gate]`."""
+def _gate_rules(table: GateTable) -> Iterator[ConfigProblem]:
     for index, quality in enumerate(table.quality):
         key = f"gate.quality[{index}].floor_percent"
         yield from at_least(key, quality.floor_percent, 0, "0.1 is the default")
@@ -191,24 +185,21 @@ def _tolerance_rules(key: str, quality: QualityGate) -> Iterator[ConfigProblem]:
         yield ConfigProblem(key, "one of limit and tolerance_percent", "both", "keep one")
 
 
-def prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
-    """Problems of `[prove]`."""
+def _prove_rules(table: ProveTable) -> Iterator[ConfigProblem]:
     works = ("auto", "off", *names(aliases=True))
     if table.plan not in works:
         yield ConfigProblem("prove.plan", one_of(works), show(table.plan))
     yield from at_least("prove.replay_steps", table.replay_steps, 0, "0 replays nothing")
 
 
-def publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
-    """Problems of `[publish]`."""
+def _publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
     if table.model is not None and not grammar.SLUG.fullmatch(table.model):
         yield ConfigProblem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
     yield from _inside("publish.branches", table.branches)
     yield from _inside("publish.files", table.files)
 
 
-def trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
-    """Problems of `[trigger]`."""
+def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
     yield from _inside("trigger.branches", table.branches)
     yield from _inside("trigger.paths", table.paths)
     if table.schedule is not None and not grammar.is_cron(table.schedule):
@@ -217,16 +208,16 @@ def trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
 
 
 TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
-    "project": project_rules,
-    "env": env_rules,
-    "data": data_rules,
+    "project": _project_rules,
+    "env": _env_rules,
+    "data": _data_rules,
     "train": train_rules,
-    "plan": plan_rules,
-    "evaluate": evaluate_rules,
-    "gate": gate_rules,
-    "prove": prove_rules,
-    "publish": publish_rules,
-    "trigger": trigger_rules,
+    "plan": _plan_rules,
+    "evaluate": _evaluate_rules,
+    "gate": _gate_rules,
+    "prove": _prove_rules,
+    "publish": _publish_rules,
+    "trigger": _trigger_rules,
 }
 
 

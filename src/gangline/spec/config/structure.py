@@ -56,7 +56,7 @@ def structure(cls: type[T], plain: Any, *, key: str = "") -> tuple[T | None, lis
         return None, _problems(error, key)
 
 
-def structure_rest(cls: type[T], plain: dict[str, Any], problems: list[ConfigProblem], *, key: str = "") -> T | None:
+def _structure_rest(cls: type[T], plain: dict[str, Any], problems: list[ConfigProblem], *, key: str = "") -> T | None:
     """`cls` without the values that have problems, so that rules can judge the rest; None: too little is left."""
     rest: Any = deepcopy(plain)
     for problem in problems:
@@ -170,7 +170,7 @@ def _problems(error: Exception, key: str) -> list[ConfigProblem]:
     if isinstance(error, Mismatch):
         return [ConfigProblem(key, error.wanted, found(key, error.value))]
     if isinstance(error, ForbiddenExtraKeysError):
-        return [unknown_key(name, error.cl, key) for name in sorted(error.extra_fields)]
+        return [_unknown_key(name, error.cl, key) for name in sorted(error.extra_fields)]
     if isinstance(error, KeyError):
         return [ConfigProblem(key, "a value", "nothing", "this key is required")]
     if not isinstance(error, (ClassValidationError, IterableValidationError)):
@@ -187,7 +187,7 @@ def _place(key: str, note: AttributeValidationNote | IterableValidationNote) -> 
     return f"{key}[{note.index}]" if isinstance(note.index, int) else _join(key, str(note.index))
 
 
-def unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
+def _unknown_key(name: str, cls: type, key: str) -> ConfigProblem:
     """The problem of a key that `cls` does not have, with the key that was probably meant."""
     if _join(key, name) in _REMOVED_KEYS:
         return ConfigProblem(
@@ -221,7 +221,7 @@ def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | Non
         if name in plain or name in _REQUIRED:
             tables[name], found = structure(kind, plain.get(name, {}), key=name)
             problems += found + _judge(name, kind, tables[name], plain.get(name), found)
-    problems += [unknown_key(name, Line, "") for name in sorted(plain.keys() - get_type_hints(Line).keys())]
+    problems += [_unknown_key(name, Line, "") for name in sorted(plain.keys() - get_type_hints(Line).keys())]
     if problems:
         return None, problems
     line = Line(**tables)
@@ -232,7 +232,7 @@ def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]
     """A site, or its problems."""
     site, problems = structure(Site, plain)
     known = {problem.key for problem in problems}
-    judged = site or structure_rest(Site, plain, problems)
+    judged = site or _structure_rest(Site, plain, problems)
     if judged:
         problems += [problem for problem in site_rules(judged) if problem.key not in known]
     return site, problems
@@ -241,7 +241,7 @@ def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]
 def _judge(name: str, kind: type, table: Any, plain: Any, found: list[ConfigProblem]) -> list[ConfigProblem]:
     """What the rules of a table say, also about the rest of one that has values of a wrong type."""
     if found:
-        table = structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
+        table = _structure_rest(kind, plain, found, key=name) if isinstance(plain, dict) else None
     if table is None or name not in TABLE_RULES:
         return []
     known = {problem.key for problem in found}
