@@ -15,9 +15,9 @@ from typing import Literal
 from gangline.launch.kubernetes.client.api import KubernetesApi
 from gangline.launch.kubernetes.objects.labels import HOSTNAME, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
-from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation, write_ledger
 from gangline.launch.kubernetes.placement.pool_state import PoolState, read_pool_state
 from gangline.launch.kubernetes.placement.queued_gangs import QueuedGang, read_time
+from gangline.launch.kubernetes.placement.reservations import PlacementLedger, Reservation, write_ledger
 from gangline.launch.kubernetes.placement.servers import NODES
 from gangline.launch.kubernetes.state.pods import list_pods
 from gangline.launch.kubernetes.state.roots import Root

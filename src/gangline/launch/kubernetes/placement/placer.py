@@ -23,8 +23,8 @@ from gangline.launch.kubernetes.client.api import (
 )
 from gangline.launch.kubernetes.cluster.facts import PLACER_LEASE
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext, PlacementEvent, write_waiting_reason
-from gangline.launch.kubernetes.placement.ledger import read_ledger
 from gangline.launch.kubernetes.placement.queued_gangs import QueuedGangs, UnreadableGang
+from gangline.launch.kubernetes.placement.reservations import read_ledger
 from gangline.launch.kubernetes.placement.scheduling_cycle import run_scheduling_cycle
 from gangline.launch.kubernetes.placement.server_selection import ServerSelector, select_servers
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
-from gangline.launch.kubernetes.placement.ledger import PlacementLedger, Reservation
 from gangline.launch.kubernetes.placement.queued_gangs import read_time
+from gangline.launch.kubernetes.placement.reservations import PlacementLedger, Reservation
 from gangline.launch.kubernetes.placement.resources import Amounts, add, num_fitting, pod_needs, subtract
 from gangline.launch.kubernetes.placement.server_selection import ServerCapacity
 from gangline.launch.kubernetes.placement.servers import NODES, PODS, ServerFacts, refusal, survey_servers

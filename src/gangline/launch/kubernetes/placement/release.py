@@ -12,8 +12,8 @@ from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import HOSTNAME, SERVERS, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, is_bound, open_gates
-from gangline.launch.kubernetes.placement.ledger import Reservation
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED, REFUSED, QueuedGang, Refusal
+from gangline.launch.kubernetes.placement.reservations import Reservation
 from gangline.launch.kubernetes.placement.server_selection import select_replacement
 from gangline.spec.codec import canonical
 

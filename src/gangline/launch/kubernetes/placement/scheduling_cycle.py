@@ -22,9 +22,9 @@ from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, Obje
 from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, SERVERS, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import is_bound
-from gangline.launch.kubernetes.placement.ledger import Reservation
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED, QueuedGang, QueueOrder
 from gangline.launch.kubernetes.placement.release import advance_release
+from gangline.launch.kubernetes.placement.reservations import Reservation
 from gangline.launch.kubernetes.placement.server_selection import NoPlacement, ServerSelector
 from gangline.launch.kubernetes.state.pods import is_living, list_pods, pods_path
 

@@ -5,7 +5,7 @@ from tests.cluster.fake.api import FakeApi
 
 from gangline.errors import CapacityError
 from gangline.launch.kubernetes.client.api import ApiConflict
-from gangline.launch.kubernetes.placement.ledger import (
+from gangline.launch.kubernetes.placement.reservations import (
     PlacementLedger,
     Reservation,
     ledger_path,
