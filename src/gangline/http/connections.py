@@ -127,14 +127,14 @@ class _EndsByDeadline:
 
     def send(self, *arguments: Any) -> int:
         with _shortened(self):
-            return int(super().send(*arguments))  # type: ignore[misc]
+            return int(super().send(*arguments))  # type: ignore[misc]  # as above
 
     def sendall(self, data: Any, *flags: int) -> None:
         """Piece by piece: the socket's timeout is of one piece, where that of `socket.sendall` is of all data."""
         with memoryview(data) as view, view.cast("B") as octets:
             for start in range(0, len(octets), _SEND_BYTES):
                 with _shortened(self):
-                    super().sendall(octets[start : start + _SEND_BYTES], *flags)  # type: ignore[misc]
+                    super().sendall(octets[start : start + _SEND_BYTES], *flags)  # type: ignore[misc]  # as above
 
 
 class _Socket(_EndsByDeadline, socket.socket):
