@@ -13,7 +13,7 @@ ROOMS = (
     "gangline.errors", "gangline.keeper", "gangline.procfs", "gangline.sanitize", "gangline.spec",
     "gangline.storage.folder.durable_files", "gangline.units",
 )  # fmt: skip
-TRANSFER = {"gangline.checkpoint", "gangline.storage", "stamina", "urllib3"}
+TRANSFER = {"gangline.checkpoint", "gangline.http", "gangline.storage", "stamina"}
 """What the processes that talk to the store import besides; they start by module name."""
 FILES = sorted(KEEPER.rglob("*.py"))
 MODULES = [path for path in FILES if KEEPER / "transfer" not in path.parents]
