@@ -1,5 +1,5 @@
-"""Gangline inside the loops of others: `transformers`, `lightning`, `accelerate`, a module and an extra each.
+"""Integrations with the training loops of `transformers`, `lightning` and `accelerate`: a module and an extra each.
 
-A gang's curve, metrics, saves, stops, seed and resume for programs whose loop is a library's; at a desk all of it works
-as a gang of one that saves nothing.
+They connect a library's loop to the gang: loss curve, metrics, saves, stop requests, seed and resume. A program that
+runs on its own is a gang of one rank that saves nothing.
 """

@@ -3,15 +3,15 @@
 with GanglineRun() as run:
     accelerator = Accelerator()
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    run.resume(accelerator)                          # goes on from the newest save: run.step_number
+    run.resume(accelerator)                          # loads the newest save and sets run.step_number
     for batch in endless(loader, skip=run.step_number):
         loss = ...
         accelerator.backward(loss)
         optimizer.step()
-        run.step(accelerator, loss)                  # curve, save where due; leaves if a rank was asked to stop
+        run.step(accelerator, loss)                  # reports the loss, saves when due, ends after a stop request
         if not run.has_more:
             break
-    run.report(eval_loss=...)                        # what gates judge
+    run.report(eval_loss=...)                        # metrics of gates
 """
 
 import shutil
@@ -20,7 +20,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 
-from gangline.integrations.joined import Joined, all_are_here, heard_by_all, mean_over_ranks, restored
+from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored, wait_for_all
 
 STATE = "state"
 """Name of the folder in a save."""
@@ -41,22 +41,23 @@ class GanglineRun(Joined):
 
     @property
     def has_more(self) -> bool:
+        """There are steps left to train."""
         return self.program.has_more
 
     def resume(self, accelerator: Accelerator) -> int:
-        """Load the newest save that verifies into what was prepared; the step to go on from, 0: begin."""
+        """Load the newest save that verifies into the prepared objects; returns its step, 0: there is none."""
         folder = restored(self.program, STATE)
         if folder is not None:
             accelerator.load_state(str(folder))
         return self.step_number
 
     def step(self, accelerator: Accelerator, loss: "torch.Tensor | float", **numbers: float) -> None:
-        """Report the mean loss over ranks of a finished step; save where due; end after a stop request."""
+        """Report the mean loss over ranks of a finished step; save when due; end after a stop request."""
         value = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
         self.program.step(loss=mean_over_ranks(value), **numbers)
         if not self.in_gang:
             return
-        self._leaving = heard_by_all(self.program.stop_asked)
+        self._leaving = any_rank(self.program.stop_asked)
         if self._leaving or self.program.save_due:
             self._save(accelerator)
         if self._leaving:
@@ -69,7 +70,7 @@ class GanglineRun(Joined):
     def _save(self, accelerator: Accelerator) -> None:
         folder = self.program.shared_folder / STATE
         accelerator.save_state(str(folder))
-        all_are_here()
+        wait_for_all()
         self.program.save({STATE: folder})
-        all_are_here()
+        wait_for_all()
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the integrations share: a `Program`, and flags and means over all ranks after a step."""
+"""Base class of the integrations: a `Program`, with flags and means over all ranks."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from gangline.train.api.program import Program
 
 
 class Joined:
-    """One process of a gang; enter it before the library's loop begins, leave it after the last metric."""
+    """One process of a gang; enter it before the library's loop begins, and leave it after the last metric."""
 
     def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
         """The arguments apply when the program runs by itself; in a gang the values of the line do."""
@@ -45,11 +45,12 @@ class Joined:
 
     @property
     def seed(self) -> int:
-        """Of this training; a band trains several."""
+        """Seed of this training; a band runs several trainings."""
         return self.program.seed
 
     @property
     def in_gang(self) -> bool:
+        """The process was started by `gangline run`; otherwise it runs on its own, as one rank."""
         return self.program.in_gang
 
     def _report(self, metrics: Mapping[str, object]) -> None:
@@ -58,34 +59,34 @@ class Joined:
             self.program.report(**numbers)
 
 
-def heard_by_all(flag: bool) -> bool:
-    """Did any rank say so? Collective where torch.distributed runs, called by all ranks after the same step."""
-    return bool(over_ranks(float(flag), op=dist.ReduceOp.MAX))
+def any_rank(flag: bool) -> bool:
+    """True if `flag` is true on any rank. Collective if torch.distributed is initialized."""
+    return bool(_reduce(float(flag), op=dist.ReduceOp.MAX))
 
 
 def mean_over_ranks(value: float) -> float:
-    """Collective as `heard_by_all`."""
+    """Mean of `value` over all ranks; collective as `any_rank`."""
     count = dist.get_world_size() if _is_distributed() else 1
-    return over_ranks(value, op=dist.ReduceOp.SUM) / count
+    return _reduce(value, op=dist.ReduceOp.SUM) / count
 
 
-def over_ranks(value: float, *, op: "dist.ReduceOp.RedOpType") -> float:
-    """`value` of all ranks as one; collective."""
+def _reduce(value: float, *, op: "dist.ReduceOp.RedOpType") -> float:
+    """Reduce `value` over all ranks by `op`; collective as `any_rank`."""
     if not _is_distributed():
         return value
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
-    told = torch.tensor(value, dtype=torch.float64, device=device)
-    dist.all_reduce(told, op=op)
-    return float(told)
+    reduced = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(reduced, op=op)
+    return float(reduced)
 
 
-def all_are_here() -> None:
+def wait_for_all() -> None:
     """Wait for all ranks; collective."""
-    heard_by_all(False)
+    any_rank(False)
 
 
 def restored(program: Program, name: str) -> Path | None:
-    """What the newest save that verifies kept as `name`; None: begin."""
+    """Path of `name` in the newest save that verifies; None: there is no save."""
     folder = program.resume()
     return None if folder is None else folder / name
 

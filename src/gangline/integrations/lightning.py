@@ -3,13 +3,12 @@
     with GanglineCallback() as gang:
         trainer = Trainer(max_steps=gang.steps, callbacks=[gang], **gang.trainer_options())
         trainer.fit(model, data, ckpt_path=gang.resume())
-        trainer.validate(model, held_out)                # what gates judge: what the model logs
+        trainer.validate(model, held_out)                # metrics of gates: those that the model logs
 
-Each step's loss goes to curve and watchdog; a checkpoint is kept when `train.checkpoint.every` says so and before a
-rank that was asked to stop leaves; the next generation goes on from it.
+The loss of each step goes to the loss curve and the watchdog. A checkpoint is saved every `train.checkpoint.every`
+steps and after a stop request; the next generation resumes from it.
 """
 
-import os
 from typing import Any
 
 import torch
@@ -17,7 +16,8 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 
 from gangline.errors import ConfigError
-from gangline.integrations.joined import Joined, heard_by_all, mean_over_ranks, restored
+from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored
+from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.train import heartbeat
 
 CHECKPOINT = "lightning.ckpt"
@@ -27,31 +27,38 @@ CHECKPOINT = "lightning.ckpt"
 class GanglineEnvironment(LightningEnvironment):
     """The processes of a gang, which its keeper started: lightning starts none."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: RankEnvironment) -> None:
         super().__init__()
-        self._global_rank, self._world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self._environment = environment
+        self._global_rank, self._world_size = environment.rank, environment.world_size
 
     @property
     def creates_processes_externally(self) -> bool:
+        """Always: the keeper starts them."""
         return True
 
     @staticmethod
     def detect() -> bool:
-        return "GANGLINE_GANG" in os.environ
+        """A keeper started this process."""
+        return current_rank() is not None
 
     def node_rank(self) -> int:
-        return int(os.environ["NODE_RANK"])
+        """Place of this node among those that take part."""
+        return self._environment.node_rank
 
     def local_rank(self) -> int:
-        return int(os.environ["LOCAL_RANK"])
+        """Place of this rank on its node."""
+        return self._environment.local_rank
 
     def set_world_size(self, size: int) -> None:
+        """Raises `ConfigError` if the trainer was built for another number of ranks."""
         if size != self._world_size:
             works = "Trainer(**gang.trainer_options())"
             raise ConfigError(f"wanted devices x num_nodes = {self._world_size} ranks, found {size}; {works}")
 
     def set_global_rank(self, rank: int) -> None:
-        del rank  # the keeper gave it
+        """No effect: the keeper has set the rank."""
+        del rank
 
     def teardown(self) -> None:
         """The gang's variables stay as the keeper set them."""
@@ -63,20 +70,20 @@ class GanglineCallback(Joined, Callback):
     def trainer_options(self) -> dict[str, Any]:
         """`devices`, `num_nodes`, `strategy` and `plugins` of the gang, empty outside. Calls `seed_everything`."""
         seed_everything(self.seed, workers=True, verbose=False)
-        if not self.in_gang:
+        environment = current_rank() if self.in_gang else None
+        if environment is None:
             return {}
-        if self.program.world_size == 1:  # also under project.distributed = false
+        if environment.world_size == 1:  # also under project.distributed = false
             return {"devices": 1}
-        local = int(os.environ["LOCAL_WORLD_SIZE"])
         return {
-            "devices": local,
-            "num_nodes": self.program.world_size // local,
+            "devices": environment.local_world_size,
+            "num_nodes": environment.world_size // environment.local_world_size,
             "strategy": "ddp",
-            "plugins": [GanglineEnvironment()],
+            "plugins": [GanglineEnvironment(environment)],
         }
 
     def resume(self) -> str | None:
-        """The checkpoint to go on from, for `trainer.fit(ckpt_path=...)`; None: begin."""
+        """The checkpoint to resume from, for `trainer.fit(ckpt_path=...)`; None: there is none."""
         file = restored(self.program, CHECKPOINT)
         return None if file is None else str(file)
 
@@ -88,7 +95,7 @@ class GanglineCallback(Joined, Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Report the mean loss over ranks of a finished step; save where due or after a stop request."""
+        """Report the mean loss over ranks of a finished step; save when due or after a stop request."""
         del pl_module, batch, batch_idx
         if trainer.global_step <= self.program.step_number:  # one batch of several that a step gathers
             return
@@ -97,14 +104,14 @@ class GanglineCallback(Joined, Callback):
         self.program.step(loss=mean_over_ranks(float(torch.as_tensor(loss).detach())))
         if not self.in_gang:
             return
-        self._leaving = heard_by_all(self.program.stop_asked)
+        self._leaving = any_rank(self.program.stop_asked)
         if self._leaving or self.program.save_due:
             self._save(trainer)
         if self._leaving:
             trainer.should_stop = True
 
     def on_validation_batch_end(self, *arguments: Any, **more: Any) -> None:
-        """A validation is no silence."""
+        """Send a heartbeat: a validation counts as progress."""
         del arguments, more
         heartbeat.beat(phase="evaluate")
 
@@ -119,7 +126,7 @@ class GanglineCallback(Joined, Callback):
         self.on_validation_end(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave where a rank was asked to stop: the next start goes on."""
+        """End after a stop request; the next start resumes."""
         del trainer, pl_module
         if self._leaving:
             self.program.leave()

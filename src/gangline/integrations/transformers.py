@@ -4,10 +4,10 @@
         args = TrainingArguments(output_dir="out", max_steps=gang.steps, seed=gang.seed, save_strategy="no")
         trainer = Trainer(model=model, args=args, train_dataset=data, callbacks=[gang])
         trainer.train(resume_from_checkpoint=gang.resume())
-        trainer.evaluate(held_out)                       # what gates judge: eval_loss and your own
+        trainer.evaluate(held_out)                       # metrics of gates: eval_loss and your own
 
-Each step's loss goes to curve and watchdog; a checkpoint folder is kept when `train.checkpoint.every` says so and
-before a rank that was asked to stop leaves; the next generation goes on from it.
+The loss of each step goes to the loss curve and the watchdog. A checkpoint folder is saved every
+`train.checkpoint.every` steps and after a stop request; the next generation resumes from it.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from gangline.integrations.joined import Joined, all_are_here, heard_by_all, restored
+from gangline.integrations.joined import Joined, any_rank, restored, wait_for_all
 from gangline.train import heartbeat
 
 CHECKPOINT = "checkpoint"
@@ -29,18 +29,18 @@ class GanglineCallback(Joined, TrainerCallback):
     """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank."""
 
     def resume(self) -> str | None:
-        """The checkpoint to go on from, for `trainer.train(resume_from_checkpoint=...)`; None: begin."""
+        """The checkpoint to resume from, for `trainer.train(resume_from_checkpoint=...)`; None: there is none."""
         folder = restored(self.program, CHECKPOINT)
         return None if folder is None else str(folder)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Request the log of the step's loss, and a save where due or after a stop request."""
+        """Request the log of the step's loss, and a save when due or after a stop request."""
         del args
         self.program.step_number = state.global_step - 1
         if not self.in_gang:
             return
         control.should_log = True
-        self._leaving = heard_by_all(self.program.stop_asked)
+        self._leaving = any_rank(self.program.stop_asked)
         if self._leaving or state.global_step % self.program.save_every == 0 or state.global_step >= state.max_steps:
             control.should_save = True
         if self._leaving:
@@ -62,13 +62,13 @@ class GanglineCallback(Joined, TrainerCallback):
         """Save the folder that the trainer wrote, once all ranks wrote their parts."""
         del control
         if self.in_gang:
-            all_are_here()
+            wait_for_all()
             self.program.save({CHECKPOINT: Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"})
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """An evaluation is no silence."""
+        """Send a heartbeat: an evaluation counts as progress."""
         del args, state, control
         heartbeat.beat(phase="evaluate")
 

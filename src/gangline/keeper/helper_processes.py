@@ -36,7 +36,9 @@ class HelperHost(Protocol):
         """Stop request to this node."""
         ...
 
-    def event(self, event: str, **values: object) -> None: ...
+    def event(self, event: str, **values: object) -> None:
+        """Write an event to the keeper's journal."""
+        ...
 
 
 class UploaderProcess:

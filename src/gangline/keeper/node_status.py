@@ -25,6 +25,7 @@ class ReadinessPort:
         """Why the port cannot be opened; the training continues without it."""
 
     def set(self, ready: bool) -> None:
+        """Open or close the port; a port that cannot be opened sets `problem`."""
         if ready and self._listener is None and self._port is not None:
             self._listen(self._port)
         elif not ready and self._listener is not None:
@@ -74,6 +75,7 @@ class NodeStatus:
         self._logs_checked = 0.0
 
     def event(self, event: str, **values: object) -> None:
+        """Write an event to the journal."""
         self._journal.event(event, **values)
 
     def update(

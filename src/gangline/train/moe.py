@@ -31,6 +31,7 @@ class Experts(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw both weights uniformly, within one over the square root of their input width."""
         for each in (self.up, self.down):
             nn.init.uniform_(each, -(each.shape[1] ** -0.5), each.shape[1] ** -0.5)
 

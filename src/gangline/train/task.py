@@ -57,11 +57,19 @@ class ParallelHints:
 
 
 class Task(Protocol):
-    def build_model(self, options: dict[str, Any]) -> "nn.Module": ...
+    """The methods that a user's task must have; the module's docstring lists the optional ones."""
 
-    def build_data(self, split: str, options: dict[str, Any]) -> Any: ...
+    def build_model(self, options: dict[str, Any]) -> "nn.Module":
+        """The model; `options` is the table [model] of the line. Called on the meta device, or on any other."""
+        ...
 
-    def loss(self, outputs: Any, batch: Batch) -> Loss: ...
+    def build_data(self, split: str, options: dict[str, Any]) -> Any:
+        """Samples of `split`, "train" or "holdout": `len(data)`, and `data[i]` as a dict of tensors."""
+        ...
+
+    def loss(self, outputs: Any, batch: Batch) -> Loss:
+        """Loss of one batch as a sum and its weight; `outputs` is what the model returned."""
+        ...
 
 
 REQUIRED = ("build_model", "build_data", "loss")
@@ -90,6 +98,7 @@ def load_task(name: str) -> Task:
 
 
 def hints_of(task: Task) -> ParallelHints:
+    """Hints of the task, or the defaults. Raises `ConfigError` if they are of another type."""
     hints = getattr(task, "hints", None) or ParallelHints()
     if not isinstance(hints, ParallelHints):
         raise ConfigError(f"hints of {type(task).__name__}: wanted gangline.train.ParallelHints, found {hints!r}")

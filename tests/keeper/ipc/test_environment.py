@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.keeper.ipc.environment import KeeperEnvironment, RankEnvironment, in_gang
+from gangline.keeper.ipc.environment import KeeperEnvironment, RankEnvironment, current_rank
 
 GANG = {
     "NODE_RANK": "1",
@@ -40,8 +40,14 @@ def test_keeper_knows_where_the_others_meet_and_how_patient_they_are():
 def test_rank_knows_its_place():
     rank = RankEnvironment.read(RANK)
     assert (rank.rank, rank.local_rank, rank.generation, rank.out.as_posix()) == (3, 1, 2, "/h/out")
-    assert in_gang(RANK)
-    assert not in_gang(GANG)
+
+
+@pytest.mark.parametrize(("variables", "is_rank"), [(RANK, True), (GANG, False)])
+def test_process_is_a_rank_if_a_keeper_started_it(variables, is_rank, monkeypatch):
+    monkeypatch.delenv("GANGLINE_GENERATION", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert current_rank() == (RankEnvironment.read(variables) if is_rank else None)
 
 
 @pytest.mark.parametrize("name", [name for name in RANK if name != "NODE_RANK"])

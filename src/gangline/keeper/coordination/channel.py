@@ -29,6 +29,7 @@ class ChannelClosed(Exception):
 
 
 def new_nonce() -> str:
+    """A random number for one handshake, as hex digits."""
     return secrets.token_hex(16)
 
 
@@ -39,6 +40,7 @@ def proof(key: bytes, role: str, *, gang: str, node: int, nonces: tuple[str, str
 
 
 def is_proof(found: object, wanted: str) -> bool:
+    """Compare a received proof, which may be any JSON value, in constant time."""
     return isinstance(found, str) and hmac.compare_digest(found.encode(), wanted.encode())
 
 
@@ -54,6 +56,7 @@ class Channel:
         self._buffer = bytearray(rest)
 
     def fileno(self) -> int:
+        """File descriptor of the socket, for `select` and `epoll`."""
         return self._socket.fileno()
 
     def send(self, message: dict[str, Any]) -> None:

@@ -27,6 +27,8 @@ class _Pending:
 
 
 class ControlListener:
+    """Accepts connections of followers and checks their proofs, many handshakes at a time."""
+
     def __init__(self, host: str, port: int, *, gang: str, num_nodes: int, key: Callable[[], bytes]) -> None:
         """`key` is called for each handshake: the key may be renewed.
 

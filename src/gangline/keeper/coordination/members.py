@@ -27,10 +27,13 @@ class Peer:
 
     @property
     def remains(self) -> bool:
+        """It stays for the next generation: it is present, and its pod is not being stopped."""
         return self.known and not self.stop_asked
 
 
 class Members:
+    """Connected followers by node rank."""
+
     def __init__(self, *, on_lost: Callable[[int, Peer, str], None]) -> None:
         """`on_lost` is called for each lost node with the reason, after its removal."""
         self._peers: dict[int, Peer] = {}
@@ -51,6 +54,7 @@ class Members:
         return self._peers.get(node)
 
     def nodes(self, wanted: Callable[[Peer], bool]) -> list[int]:
+        """Node ranks of the followers for which `wanted` is true."""
         return [node for node, peer in self._peers.items() if wanted(peer)]
 
     def add(self, node: int, channel: Channel) -> None:
@@ -59,6 +63,7 @@ class Members:
         self._epoll.register(channel.fileno(), select.EPOLLIN)
 
     def lose(self, node: int, reason: str) -> None:
+        """Remove a follower, close its channel and call `on_lost`."""
         peer = self._peers.pop(node)
         self._epoll.unregister(peer.channel.fileno())
         del self._nodes[peer.channel.fileno()]
@@ -92,6 +97,7 @@ class Members:
                 yield node, peer, message
 
     def broadcast(self, message: dict[str, Any]) -> None:
+        """Send to all followers; those that do not accept it are lost."""
         for node, peer in list(self._peers.items()):
             try:
                 peer.channel.send(message)

@@ -37,6 +37,7 @@ class NodeReport:
     """Last log lines of the failed rank."""
 
     def to_plain(self) -> dict[str, Any]:
+        """As values of JSON, for a message between keepers."""
         plain: dict[str, Any] = to_plain(self)
         return plain
 

@@ -18,6 +18,7 @@ class GangShape:
 
     @property
     def per_node(self) -> int:
+        """Ranks on each node that takes part."""
         return self.world_size // len(self.nodes)
 
     def place(self, node: int) -> int | None:
@@ -25,6 +26,7 @@ class GangShape:
         return self.nodes.index(node) if node in self.nodes else None
 
     def ranks(self, node: int) -> range:
+        """Ranks of `node`; empty: it is idle."""
         place = self.place(node)
         return range(0) if place is None else range(place * self.per_node, (place + 1) * self.per_node)
 

@@ -3,6 +3,7 @@
 A launcher sets the variables of `KeeperEnvironment`; the keeper adds those of `RankEnvironment` for each rank.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ DEFAULT_LIMITS = WatchdogLimits()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeeperEnvironment(GangEnvironment):
+    """Variables that a launcher sets for the keeper of a node."""
+
     limits: WatchdogLimits
     start_method: StartMethod
     """`fork` from a warm parent, `spawn` fresh interpreters, `auto`: fork where it is safe."""
@@ -101,6 +104,7 @@ class KeeperEnvironment(GangEnvironment):
 
     @property
     def rank_python(self) -> str:
+        """Interpreter that runs the ranks."""
         return self.python or sys.executable
 
     def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
@@ -152,6 +156,8 @@ class KeeperEnvironment(GangEnvironment):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankEnvironment(GangEnvironment):
+    """Variables that the keeper sets for a rank."""
+
     rank: int
     local_rank: int
     generation: int
@@ -178,9 +184,13 @@ class RankEnvironment(GangEnvironment):
         )
 
 
-def in_gang(environ: Mapping[str, str]) -> bool:
-    """A keeper started this process; otherwise it runs on its own."""
-    return "GANGLINE_GENERATION" in environ
+def current_rank() -> RankEnvironment | None:
+    """Environment of this process; None: no keeper started it, it runs on its own.
+
+    Raises:
+        ConfigError: A variable is missing or has a wrong value; it is named.
+    """
+    return RankEnvironment.read(os.environ) if "GANGLINE_GENERATION" in os.environ else None
 
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:

@@ -31,6 +31,7 @@ def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def plan_path(environment: KeeperEnvironment) -> Path:
+    """File of the plan that a pod downloads."""
     return environment.home / "plan.json"
 
 

@@ -24,6 +24,8 @@ NO_STEP = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
+    """Content of a heartbeat file. Times are seconds of the monotonic clock, which all processes of a node share."""
+
     pid: int
     step: int
     """Last finished step; NO_STEP before the first report of a step."""

@@ -21,6 +21,8 @@ REJOIN_FILE = "live.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvictionRequest:
+    """Request to restart the gang without the node of one rank."""
+
     generation: int
     """Whose ranks it numbers."""
     rank: int
@@ -72,6 +74,8 @@ def _read_ranks(path: Path) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejoinMessage:
+    """Message of the keeper to ranks that stay when one is lost: where the next generation meets."""
+
     generation: int
     """It begins when all ranks have met."""
     port: int

@@ -37,6 +37,7 @@ class Journal:
                 self._pod_log.status(status)
 
     def event(self, event: str, **values: Any) -> None:
+        """Append an event with both clocks to the journal and, in a pod, to its log."""
         line = {"event": event, "mono": time.monotonic(), "time": utc_now(), **values}
         self._events.write(json.dumps(line, separators=(",", ":")) + "\n")
         if self._pod_log is not None:
@@ -49,6 +50,7 @@ class Journal:
 
 
 def utc_now() -> str:
+    """Current time in ISO 8601, in UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -60,6 +62,7 @@ def report_startup_error(error: GanglineError, environ: Mapping[str, str]) -> in
 
 
 def end_of_error(error: GanglineError) -> GangEnd:
+    """End of a gang that `error` prevented from starting."""
     return GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error), time=utc_now())
 
 

@@ -19,6 +19,8 @@ from gangline.units import format_bytes
 
 
 class LineTail:
+    """Reads the lines that are appended to a file; the file may be truncated or replaced."""
+
     def __init__(self, path: Path, *, longest: int) -> None:
         """Starts at the current end of `path`; a line of more than `longest` bytes is cut into several."""
         self._path, self._longest = path, longest

@@ -33,6 +33,7 @@ def exit_reason(path: Path, generation: int) -> str:
 
 
 def last_lines(log: Path, count: int = 10) -> list[str]:
+    """Last lines of a log; empty if there is no file."""
     return tail(log, _LOG_BYTES).decode(errors="replace").splitlines()[-count:]
 
 

@@ -30,7 +30,9 @@ class GenerationHost(Protocol):
         """Sleep until an event of the keeper, for at most `seconds`."""
         ...
 
-    def stop_request(self) -> StopRequest | None: ...
+    def stop_request(self) -> StopRequest | None:
+        """Request to end this generation, of this node or of the gang; None: there is none."""
+        ...
 
     def remote_halt(self) -> Halt | None:
         """The generation ended on another node; None: it did not."""
@@ -44,15 +46,23 @@ class GenerationHost(Protocol):
         """Called before any process is ended here."""
         ...
 
-    def own_pids(self) -> Collection[int]: ...
+    def own_pids(self) -> Collection[int]:
+        """Child processes of the keeper that are not ranks."""
+        ...
 
-    def update_status(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None: ...
+    def update_status(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None:
+        """Write the status of the node. `ranks`: pid by rank; `joined`: ranks that finished the rendezvous."""
+        ...
 
-    def event(self, event: str, **values: object) -> None: ...
+    def event(self, event: str, **values: object) -> None:
+        """Write an event to the keeper's journal."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replacements:
+    """Ranks of a new generation that start while the other ranks keep their processes."""
+
     generation: int
     """Its number, for all ranks."""
     starts: tuple[RankStart, ...]
@@ -60,6 +70,8 @@ class Replacements:
 
 @dataclass
 class Generation:
+    """The ranks of this node from their start to their end; `run` supervises them."""
+
     number: int
     starter: Starter
     host: GenerationHost

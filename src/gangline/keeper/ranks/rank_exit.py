@@ -20,6 +20,8 @@ from gangline.errors import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankExit:
+    """How the process of a rank ended."""
+
     rank: int
     code: int
     """As the shell counts: death by signal S is 128 + S."""
@@ -34,6 +36,7 @@ class RankExit:
 
     @property
     def is_secondary(self) -> bool:
+        """The rank ended because it lost a peer; the cause is on another rank."""
         return self.code == LostPeerError.exit_code
 
 

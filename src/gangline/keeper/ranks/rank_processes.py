@@ -27,6 +27,8 @@ _ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankStart:
+    """What a starter needs to start the process of one rank."""
+
     rank: int
     argv: tuple[str, ...]
     """Command of a program; empty: the task runtime."""
@@ -36,6 +38,8 @@ class RankStart:
 
 
 class Starter(Protocol):
+    """Starts the processes of ranks, and collects their exits."""
+
     def start(self, ranks: Sequence[RankStart]) -> dict[int, int]:
         """Start all ranks; returns rank to pid. Raises `TrainingError` on failure, with none left running."""
         ...

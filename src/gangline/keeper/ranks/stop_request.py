@@ -14,6 +14,8 @@ CANCEL_FILE = "cancel.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRequest:
+    """Request to end a generation on purpose."""
+
     exit_code: int
     reason: str
     save: bool
@@ -35,6 +37,7 @@ class StopSignals:
             signal.signal(each, self._on_signal)
 
     def request(self, now: float) -> StopRequest | None:
+        """Request by a signal or by the deadline; `now` in seconds of the monotonic clock. None: there is none."""
         if self._signalled:
             return self._read_request()
         if self._deadline is not None and now > self._deadline:

@@ -17,6 +17,8 @@ WINDOW = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hang:
+    """A rank that makes no progress."""
+
     rank: int
     """The rank that is behind; not always the one that was silent longest."""
     reason: str

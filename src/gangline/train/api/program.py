@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any
 
 from gangline.errors import SIGTERM_CODE, UsageError
-from gangline.keeper.ipc.environment import RankEnvironment, in_gang
+from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
@@ -82,8 +82,9 @@ class Program:
         return self
 
     def __enter__(self) -> "Program":
-        if in_gang(os.environ):
-            self._join(RankEnvironment.read(os.environ))
+        environment = current_rank()
+        if environment is not None:
+            self._join(environment)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -108,6 +109,7 @@ class Program:
 
     @property
     def has_more(self) -> bool:
+        """There are steps left to train."""
         return self.step_number < self.steps
 
     @property

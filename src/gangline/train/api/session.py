@@ -13,7 +13,6 @@ given.
 """
 
 import math
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gangline.errors import SIGTERM_CODE, ConfigError, TrainingError, UsageError
-from gangline.keeper.ipc.environment import RankEnvironment, in_gang
+from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.spec.plan import Job, Plan
 from gangline.train import heartbeat
@@ -58,7 +57,7 @@ class Session:
     def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
         """The arguments apply when the program runs by itself; in a gang the values of the line do."""
         self._clock = PhaseClock("start")
-        self._desk = {"steps": steps, "global_batch": global_batch, "seed": seed}
+        self._defaults = {"steps": steps, "global_batch": global_batch, "seed": seed}
         self._context: RankContext | None = None
         self._wrapped: ParallelModel | None = None
         self._cut: SequenceCut | None = None
@@ -70,9 +69,11 @@ class Session:
 
     def __enter__(self) -> "Session":
         try:
-            self._context = (
-                _join_gang(self._clock) if in_gang(os.environ) else join_single_process(self._clock, **self._desk)
-            )
+            environment = current_rank()
+            if environment is None:
+                self._context = join_single_process(self._clock, **self._defaults)
+            else:
+                self._context = _join_gang(environment, self._clock)
             fetch_data(self.context)
             seed_everything(self._job.seed)  # alike on all ranks, so that all build the same model
         except BaseException as error:
@@ -100,24 +101,29 @@ class Session:
 
     @property
     def context(self) -> RankContext:
+        """Context of this rank. Raises `UsageError` before the `with` block."""
         if self._context is None:
             raise UsageError("a Session is entered first: with Session() as session: ...")
         return self._context
 
     @property
     def plan(self) -> Plan:
+        """Plan of the gang; outside a gang, one made of the arguments."""
         return self.context.plan
 
     @property
     def rank(self) -> int:
+        """Number of this process in the gang, from 0."""
         return self.context.rank
 
     @property
     def world_size(self) -> int:
+        """Number of ranks in the gang."""
         return self.plan.world_size
 
     @property
     def device(self) -> torch.device:
+        """Device of this rank, on which `batches` returns its tensors."""
         return self.context.device
 
     @property
@@ -291,8 +297,7 @@ class Session:
             raise SystemExit(code) from error
 
 
-def _join_gang(clock: PhaseClock) -> RankContext:
-    environment = RankEnvironment.read(os.environ)
+def _join_gang(environment: RankEnvironment, clock: PhaseClock) -> RankContext:
     events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
     try:
         return join(environment, Plan.from_json(environment.plan.read_bytes()), clock, events)

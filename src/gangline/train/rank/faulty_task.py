@@ -41,6 +41,7 @@ class FaultOrder:
     """The last one before the fault."""
 
     def to_json(self) -> str:
+        """Value of GANGLINE_STRIKE."""
         return canonical(self).decode()
 
 
@@ -59,13 +60,16 @@ class FaultyTask:
         return getattr(self._task, name)
 
     def build_model(self, options: dict[str, Any]) -> Any:
+        """The user's model."""
         return self._task.build_model(options)
 
     def build_data(self, split: str, options: dict[str, Any]) -> Any:
+        """The user's data; of `poison`, one sample of the train split becomes not finite."""
         data = self._task.build_data(split, options)
         return _PoisonedData(data, self) if split == "train" and self._order.kind == "poison" else data
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
+        """The user's loss; at the step of the fault this rank runs out of memory, or its loss is NaN."""
         loss = self._task.loss(outputs, batch)
         if not torch.is_grad_enabled():
             return loss

@@ -16,6 +16,7 @@ from gangline.keeper.ipc.signals import die_with_parent
 
 
 def main(arguments: list[str]) -> None:
+    """Serve until the keeper closes the channel. `arguments`: descriptor of the channel, pid of the keeper, options."""
     channel = socket.socket(fileno=int(arguments[0]))
     die_with_parent(int(arguments[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

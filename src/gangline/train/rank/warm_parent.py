@@ -33,6 +33,7 @@ PRELOADED = (
 
 
 def main(arguments: list[str]) -> None:
+    """Serve until the keeper closes the channel. `arguments`: file descriptor of the channel, pid of the keeper."""
     channel = socket.socket(fileno=int(arguments[0]))
     die_with_parent(int(arguments[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

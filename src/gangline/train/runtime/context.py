@@ -40,6 +40,8 @@ class RankState(Protocol):
 
 @dataclass(kw_only=True)
 class RankContext:
+    """Identity and services of the rank that this process is."""
+
     plan: Plan
     rank: int
     device: torch.device
@@ -83,6 +85,7 @@ class RankContext:
 
     @property
     def data_ranks(self) -> int:
+        """Number of ranks that see different samples."""
         return self.plan.mesh.data_parallel
 
     @property
@@ -202,4 +205,5 @@ def _copies(environment: RankEnvironment, plan: Plan) -> NodeCopies | None:
 
 
 def events_path(environment: RankEnvironment) -> Path:
+    """File of the events of this rank, which is uploaded to the store."""
     return environment.out / "ranks" / f"{environment.rank}.jsonl"

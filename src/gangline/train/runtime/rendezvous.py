@@ -33,6 +33,8 @@ BACKENDS: dict[Device, str] = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 @dataclass(frozen=True, slots=True)
 class Groups:
+    """Process groups of all ranks over gloo, apart from the default group: for control messages and for checkpoints."""
+
     control: ProcessGroup
     checkpoint: ProcessGroup
 

@@ -133,6 +133,7 @@ class ProgramAudit:
                      "reads": self._reads, "last": last})  # fmt: skip
 
     def begin(self) -> None:
+        """Report the interpreter, and the program that started it if that is not Python."""
         version = ".".join(map(str, sys.version_info[:3]))
         self._write({"event": "python", "version": version, "prefix": sys.prefix[:1000]})
         self._started(self._look.leader())

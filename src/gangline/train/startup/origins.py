@@ -46,6 +46,7 @@ class FileOrigins:
         self.temporary = _folders([environ.get("TMPDIR") or "/tmp"])  # noqa: S108  # nothing is written there
 
     def origin(self, path: str) -> str:
+        """Origin of an absolute path: code, gangline, environment, standard or elsewhere."""
         for name, folders in (
             ("code", self.code), ("gangline", self.gangline), ("environment", self.packages),
             ("standard", self.standard), ("environment", self.environment),
