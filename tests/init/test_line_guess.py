@@ -109,14 +109,14 @@ def test_the_global_batch_has_the_passes_that_are_accumulated_and_ranks_that_do_
     found = next(key for key in guess.keys if key.name == "global_batch")
     assert found.value == batch
     assert why in found.why
-    assert not any("guessed without" in note for note in guess.notes)
+    assert not any("does not include" in note for note in guess.notes)
 
 
 def test_an_accumulation_that_is_not_written_out_is_told():
     says = "batch_size = 8\naccum_steps = total // batch_size\n"
     guess = of({"train.py": BARE + says + MAIN})
     assert values(guess)["train.global_batch"] == 16
-    assert "global_batch was guessed without accum_steps: train.py does not write its value out" in guess.notes
+    assert "global_batch does not include accum_steps: its value in train.py is not a number" in guess.notes
 
 
 def test_steps_are_read_from_arguments_and_names():
@@ -199,7 +199,7 @@ def test_nothing_that_trains_is_refused_with_what_works():
     with pytest.raises(ConfigError, match=r"none among 1 Python file; jupyter nbconvert --to script a\.ipynb"):
         of({"hello.py": "print('hello')\n", "a.ipynb": "{}"})
     with pytest.raises(
-        ConfigError, match=r"none among 1 Python file; gangline init --script hello\.py names a tracked"
+        ConfigError, match=r"none among 1 Python file; gangline init --script hello\.py chooses any tracked"
     ):
         of({"hello.py": "print('hello')\n"})
     with pytest.raises(ConfigError, match=r"none among 0 Python files; gangline init --script train\.py"):

@@ -8,7 +8,8 @@ from itertools import groupby
 from pathlib import PurePosixPath
 
 from gangline.errors import ConfigError, UsageError
-from gangline.init.script_analysis import SCRIPT_KINDS, Script, ScriptOption, read_script
+from gangline.init.script_analysis import read_script
+from gangline.init.training_script import SCRIPT_KINDS, Script, ScriptOption
 from gangline.spec.config.line import PublishTable
 from gangline.spec.config.lock import check_lock
 
@@ -26,28 +27,29 @@ _OUTPUT = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GuessedKey:
-    """One key of the line."""
+    """A key of the proposed line."""
 
     table: str
     name: str
     value: object
     why: str
-    """Where it comes from; a `?` first: it is not known, and the value stands in."""
+    """Origin of the value; starts with `?` if the value is only a placeholder."""
 
     @property
     def is_known(self) -> bool:
+        """Whether the value comes from the repository and is not a placeholder."""
         return not self.why.startswith("?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineGuess:
-    """The line of a repository, as far as its files tell."""
+    """The line proposed for a repository."""
 
     script: Script
     others: tuple[Script, ...]
     keys: tuple[GuessedKey, ...]
     notes: tuple[str, ...]
-    """What else its owner should know before the first run."""
+    """Advice for the owner before the first run."""
 
 
 def guess_line(
@@ -59,18 +61,19 @@ def guess_line(
     branch: str | None = None,
     leaves_out: Callable[[str], bool] = lambda _path: False,
 ) -> LineGuess:
-    """The line for `files`, path to content, of a repository in a folder called `folder`.
+    """The line for `files` (path -> content) of a repository in `folder`.
 
     Args:
         files: Tracked files that matter: Python, locks.
         folder: Its name becomes the project's.
-        script: The one to train, where it is known; None: the likeliest.
-        has_gpu: This machine has one.
-        branch: The repository's default branch, as far as it is known.
-        leaves_out: Does git ignore this path of a file or folder, so that no commit has it?
+        script: Path of the script to train; None chooses the likeliest.
+        has_gpu: Whether this machine has a GPU.
+        branch: The repository's default branch, if known.
+        leaves_out: Whether git ignores a path, so that no commit has it.
 
     Raises:
-        ConfigError: Nothing here looks like a training, or `script` is none of the files, or no Python.
+        ConfigError: No file looks like a training, or `script` is not Python.
+        UsageError: `script` is not among the files.
     """
     chosen, others = _choose(files, script)
     keys = [
@@ -97,11 +100,11 @@ def _choose(files: Mapping[str, bytes], wanted: str | None) -> tuple[Script, tup
     likely = sorted((each for each in found if wanted or _score(each) > 0), key=lambda each: (-_score(each), each.path))
     if not likely:
         notebooks = sorted(path for path in files if path.endswith(".ipynb"))
-        works = f"gangline init --script {paths[0] if paths else 'train.py'} names a tracked file, whatever is in it"
+        advice = f"gangline init --script {paths[0] if paths else 'train.py'} chooses any tracked file"
         if notebooks:
-            works = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
+            advice = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
         among = "1 Python file" if len(paths) == 1 else f"{len(paths)} Python files"
-        raise ConfigError(f"wanted a script that trains, found none among {among}; {works}")
+        raise ConfigError(f"wanted a script that trains, found none among {among}; {advice}")
     return likely[0], tuple(likely[1:4])
 
 
@@ -111,7 +114,7 @@ def _is_left_out(path: str) -> bool:
 
 
 def _score(script: Script) -> int:
-    """How much it looks like the training that is meant; 0 and less: not at all."""
+    """How likely the script is the training; 0 or less if it is not."""
     stem = PurePosixPath(script.path).stem.lower()
     framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4}.get(script.kind, 8)
     name = next((6 - place for place, word in enumerate(_LIKELY) if word in stem), 0)
@@ -136,7 +139,7 @@ def _command(script: Script) -> Iterable[GuessedKey]:
     line = f", line {script.line}" if script.line else ""
     why = f"{SCRIPT_KINDS[script.kind][0]}{line}"
     if unknown := [each.name for each in script.required if _placeholder(each) == "?"]:
-        why = f"? a value for {', '.join(unknown)}: {script.path} does not start without"
+        why = f"? a value for {', '.join(unknown)}: {script.path} needs one"
     elif required:
         why += f"; it wants {', '.join(each.name for each in script.required)}"
     saves = [script.save_flag] if script.save_flag and any(_globs(script)) else []
@@ -145,7 +148,7 @@ def _command(script: Script) -> Iterable[GuessedKey]:
 
 
 def _path(files: Mapping[str, bytes], script: Script) -> Iterable[GuessedKey]:
-    """Of a `src` layout whose package the script imports by name."""
+    """`project.path` for a `src` layout whose package the script imports."""
     found = {
         path.split("/")[1].removesuffix(".py") for path in files if path.startswith("src/") and path.endswith(".py")
     }
@@ -154,7 +157,7 @@ def _path(files: Mapping[str, bytes], script: Script) -> Iterable[GuessedKey]:
 
 
 def _written(script: Script) -> Iterable[GuessedKey]:
-    """Where it leaves numbers and files, as far as their names are written out."""
+    """`project.metrics` and `project.outputs`, by the paths that the script writes."""
     if metrics := _metrics_file(script):
         yield GuessedKey(table="project", name="metrics", value=metrics, why="it writes that")
     if globs := _globs(script):
@@ -175,10 +178,10 @@ def _known_options(option: ScriptOption) -> list[str]:
 
 
 def _placeholder(option: ScriptOption) -> str:
-    """Of an option that has no default: short, so that the first run is."""
+    """Value for a required option; small, so that the first run is short. `?` if unknown."""
     for words, value in ((("epoch",), "2"), (("step", "iter"), "100"), (("save", "every", "interval"), "1"),
                          (("batch",), "32"), (("seed",), "{seed}")):  # fmt: skip
-        if any(word in option.word for word in words):
+        if any(word in option.key for word in words):
             return value
     return "?"
 
@@ -200,9 +203,9 @@ def _numbers(script: Script) -> Iterable[GuessedKey]:
     if steps:
         yield GuessedKey(table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.path}")
     else:
-        told = f"it counts {epochs[0]} epochs" if epochs else "it does not say"
+        known = f"it counts {epochs[0]} epochs" if epochs else "not in the script"
         yield GuessedKey(
-            table="train", name="steps", value=100, why=f"? {told}; for progress, the program ends by itself"
+            table="train", name="steps", value=100, why=f"? {known}; for progress, the program ends by itself"
         )
     if batch:
         yield _global_batch(script, *batch)
@@ -213,7 +216,7 @@ def _numbers(script: Script) -> Iterable[GuessedKey]:
 
 
 def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
-    """Samples of one pass, times the passes of an update and the ranks, where the script does not share them out."""
+    """Samples of a pass, times the passes of an update, times the ranks unless the script divides by them."""
     passes, other = script.number("accumulates") or (1, "")
     has_ranks = SCRIPT_KINDS[script.kind][1]
     shared = {each.lstrip("-").replace("-", "_").lower() for each in (name, other)} & script.shared
@@ -226,7 +229,7 @@ def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
 
 def _single_process(script: Script) -> Iterable[GuessedKey]:
     if not SCRIPT_KINDS[script.kind][1]:
-        why = f"{script.path} shares no work between processes that it did not start"
+        why = f"{script.path} does not divide work among ranks"
         yield GuessedKey(table="project", name="distributed", value=False, why=why)
 
 
@@ -240,9 +243,9 @@ def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterabl
         yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
     accumulation = script.accumulation
     if accumulation and not script.number("accumulates") and script.number("batch"):
-        yield f"global_batch was guessed without {accumulation}: {script.path} does not write its value out"
+        yield f"global_batch does not include {accumulation}: its value in {script.path} is not a number"
     if script.seed_option is None and script.kind != "gangline":
-        yield "no --seed among its options: read GANGLINE_SEED, or every seed of a band trains alike"
+        yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
     if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):
         yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
     if not list(_lock(files)):
@@ -250,7 +253,7 @@ def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterabl
 
 
 def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:
-    """On data that no commit has: the first path of each folder."""
+    """Note on files that git ignores; one path of each folder."""
     found: list[str] = []
     for path in script.reads[:_MOST_READS]:
         if not any(path.startswith(f"{each}/") for each in found) and leaves_out(path):
@@ -258,16 +261,17 @@ def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]
     if found:
         more = f" and {len(found) - 2} more" if len(found) > 2 else ""
         yield (
-            f"git ignores {', '.join(found[:2])}{more}, which {script.path} opens: no run has such files. Works: "
+            f"git ignores {', '.join(found[:2])}{more}, which {script.path} opens: no run has such files. Use "
             "git add --force; an absolute path (in a home or /tmp: sandbox.read of site.toml); a script that makes them"
         )
 
 
 _WIDEST = 48
-"""A comment stands beside a key of at most so many letters, else above it."""
+"""A comment follows a key of at most so many characters; a longer key has it above."""
 
 
 def line_text(guess: LineGuess) -> str:
+    """The proposal as the text of a line.toml, with the reason of each value as a comment."""
     blocks = []
     for table, keys in groupby(guess.keys, key=lambda each: each.table):
         blocks.append("\n".join([f"[{table}]", *(_key(each) for each in keys)]))

@@ -1,126 +1,35 @@
-"""Analysis of a Python training script by its syntax tree: kind, options, batch, steps; nothing is imported or run."""
+"""Analysis of a training script by its syntax tree: kind, options, numbers, files; nothing is imported or run."""
 
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-SCRIPT_KINDS = {
-    "gangline": ("its own calls of gangline.train", True),
-    "accelerate": ("Accelerator(", True),
-    "transformers": ("a Trainer of transformers", True),
-    "lightning": ("a Trainer of lightning", False),
-    "torchrun": ("torch.distributed, as torchrun starts it", True),
-    "spawns": ("processes that it starts itself", False),
-    "jax": ("jax", False),
-    "xgboost": ("xgboost", False),
-    "sklearn": ("sklearn", False),
-    "torch": ("torch, one process", False),
-    "plain": ("no framework that is known here", False),
-}
-"""Kind to what is seen of it, and whether each of several ranks does a share of the work."""
+from gangline.init.training_script import Script, ScriptOption
 
 _PLAIN = {"xgboost": "xgboost", "lightgbm": "sklearn", "sklearn": "sklearn", "jax": "jax", "flax": "jax"}
 _TRAINS = frozenset({"backward", "fit", "train", "step", "grad", "value_and_grad"})
 _DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-_STEPS = ("max_steps", "steps", "num_steps", "total_steps", "train_steps", "max_iters", "iterations", "num_iterations")
-_EPOCHS = ("epochs", "num_epochs", "total_epochs", "max_epochs", "num_train_epochs", "n_epochs", "n_estimators")
-_BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "global_batch", "bs")
-_SEED = ("seed", "random_seed", "random_state")
-_ACCUMULATES = ("gradient_accumulation_steps", "grad_accumulation_steps", "accumulation_steps", "grad_accum_steps",
-                "accum_steps", "accumulate_steps", "gradient_accumulation", "grad_accum", "accum_iter",
-                "accumulate_grad_batches")  # fmt: skip
 _RANKS = re.compile(
     r"world_?size|num_(processes|gpus|devices|replicas|ranks)|n_?(proc|gpu)|device_count", re.IGNORECASE
 )
-"""Names of how many ranks there are."""
+"""Names that mean the number of ranks."""
 _WRITERS = frozenset({"save", "savez", "save_pretrained", "save_model", "save_checkpoint", "dump", "to_csv", "savefig"})
 _READERS = frozenset({"open", "memmap", "load", "loadtxt", "genfromtxt", "fromfile", "read_csv", "read_parquet",
                       "read_json", "read_table", "read_text", "read_bytes", "load_from_disk", "ImageFolder",
                       "File"})  # fmt: skip
+_FOLDERS = ("output_dir", "save_dir", "default_root_dir")
 _DATA = re.compile(r"data|corpus|train_file", re.IGNORECASE)
-"""Names of variables and options that are a path of data."""
-_SAVES = ("save", "save_model", "save_checkpoint", "save_checkpoints")
-"""Options without which some scripts save nothing."""
-_LONGEST = 200
-"""Of a path, in characters."""
+"""Names of variables and options that hold a path of data."""
+_MOST_PATH = 200
+"""Characters of a path."""
 _ROUNDS = 3
-"""Of following names to names: `out_dir = "out"`, `path = join(out_dir, "a")`, `file = join(path, "b")`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScriptOption:
-    """One argument of the script's command line."""
-
-    name: str
-    """As it is written: `--seed`, or `epochs` where it has no dashes."""
-    default: Any
-    required: bool
-    is_flag: bool = False
-    """It takes no value, and is off unless it is given."""
-
-    @property
-    def word(self) -> str:
-        return self.name.lstrip("-").replace("-", "_").lower()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Script:
-    """A Python file that may be a training."""
-
-    path: str
-    kind: str
-    line: int
-    """Where its kind shows; 0: nowhere."""
-    has_main: bool
-    only_defines: bool
-    """Started alone it would do nothing."""
-    trains: bool
-    relative: bool
-    """It imports from its own package by dots: it is started as a module."""
-    imports: frozenset[str]
-    options: tuple[ScriptOption, ...]
-    numbers: dict[str, int | None]
-    """Names that are given whole numbers, as `max_steps = 100`; None: a value that is not written out."""
-    shared: frozenset[str]
-    """Names of numbers that it divides by its ranks."""
-    texts: tuple[str, ...]
-    """What it hands to calls that write."""
-    reads: tuple[str, ...]
-    """Relative paths that it opens, or that are called data, and that it does not write itself."""
-    needs_nccl: bool
-
-    def number(self, what: str) -> tuple[int, str] | None:
-        """Its `steps`, `epochs`, `batch` or `accumulates`, and where that stands; None: not said."""
-        names = {"steps": _STEPS, "epochs": _EPOCHS, "batch": _BATCH, "accumulates": _ACCUMULATES}[what]
-        for option in self.options:
-            if option.word in names and type(option.default) is int and option.default > 0:
-                return option.default, option.name
-        return next(((value, name) for name in names if (value := self.numbers.get(name)) and value > 0), None)
-
-    @property
-    def accumulation(self) -> str | None:
-        """What its gradient accumulation is called, as an option or a name; None: it names none."""
-        options = (each.name for each in self.options if each.word in _ACCUMULATES)
-        return next(options, None) or next((name for name in _ACCUMULATES if name in self.numbers), None)
-
-    @property
-    def seed_option(self) -> str | None:
-        return next((each.name for each in self.options if each.word in _SEED and each.name.startswith("--")), None)
-
-    @property
-    def save_flag(self) -> str | None:
-        return next((each.name for each in self.options if each.is_flag and each.word in _SAVES), None)
-
-    @property
-    def required(self) -> tuple[ScriptOption, ...]:
-        return tuple(each for each in self.options if each.required)
+"""Rounds of substituting names: `out_dir = "out"`, `path = join(out_dir, "a")`, `file = join(path, "b")`."""
 
 
 def read_script(path: str, data: bytes) -> Script | None:
-    """What the file at `path` says; None: it is no Python of this version."""
+    """The script in the file at `path`; None if this version of Python cannot parse it."""
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -129,8 +38,8 @@ def read_script(path: str, data: bytes) -> Script | None:
     imports = frozenset(_imported(nodes))
     kind, line = _kind(nodes, imports)
     options = tuple(_options(nodes))
-    words = _words(nodes, options)
-    written = tuple(_written(nodes, words))
+    known = _known_texts(nodes, options)
+    written = tuple(_written(nodes, known))
     return Script(
         path=path, kind=kind, line=line, imports=imports,
         has_main=any(isinstance(each, ast.If) and _is_main(each.test) for each in tree.body),
@@ -138,8 +47,8 @@ def read_script(path: str, data: bytes) -> Script | None:
         trains=any(isinstance(each, ast.Call) and _called(each) in _TRAINS for each in nodes),
         relative=any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in nodes),
         options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=written,
-        reads=tuple(sorted(set(_read(nodes, words, options)) - set(written))),
-        needs_nccl=_needs_nccl(nodes, words),
+        reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
+        needs_nccl=_needs_nccl(nodes, known),
     )  # fmt: skip
 
 
@@ -157,8 +66,8 @@ def _kind(nodes: list[ast.AST], imports: frozenset[str]) -> tuple[str, int]:
     for kind, is_it, line in shown:
         if is_it:
             return kind, line
-    known = next((kind for name, kind in _PLAIN.items() if name in imports), None)
-    return known or ("torch" if "torch" in imports else "plain"), 0
+    library = next((kind for name, kind in _PLAIN.items() if name in imports), None)
+    return library or ("torch" if "torch" in imports else "plain"), 0
 
 
 def _imported(nodes: list[ast.AST]) -> Iterator[str]:
@@ -170,8 +79,8 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _called(call: ast.Call) -> str:
-    """Last word of what is called."""
-    return _last_word(call.func)
+    """Last name of the called expression."""
+    return _last_name(call.func)
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -184,7 +93,7 @@ def _is_main(test: ast.expr) -> bool:
 
 
 def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
-    """Arguments of argparse, click and their like."""
+    """Arguments of argparse, click and similar libraries."""
     for each in nodes:
         if not isinstance(each, ast.Call) or _called(each) not in ("add_argument", "option", "argument"):
             continue
@@ -192,11 +101,11 @@ def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
         if not names:
             continue
         name = max(names, key=len)
-        told = {word.arg: _constant(word.value) for word in each.keywords}
-        optional = name.startswith("-") or told.get("nargs") in ("?", "*")
-        is_flag = told.get("action") == "store_true" or told.get("is_flag") is True
-        required = told.get("required") is True or not optional
-        yield ScriptOption(name=name, default=told.get("default"), required=required, is_flag=is_flag)
+        settings = {keyword.arg: _constant(keyword.value) for keyword in each.keywords}
+        optional = name.startswith("-") or settings.get("nargs") in ("?", "*")
+        is_flag = settings.get("action") == "store_true" or settings.get("is_flag") is True
+        required = settings.get("required") is True or not optional
+        yield ScriptOption(name=name, default=settings.get("default"), required=required, is_flag=is_flag)
 
 
 def _constant(node: ast.expr) -> Any:
@@ -207,7 +116,7 @@ def _constant(node: ast.expr) -> Any:
 
 
 def _numbers(nodes: list[ast.AST]) -> dict[str, int | None]:
-    """`max_steps = 100` and `TrainingArguments(max_steps=100)`; of several the first that is written out counts."""
+    """`max_steps = 100` and `TrainingArguments(max_steps=100)`; the first literal of a name counts."""
     found: dict[str, int | None] = {}
     for name, node in _assigned(nodes):
         if found.get(name.lower()) is None:
@@ -216,7 +125,7 @@ def _numbers(nodes: list[ast.AST]) -> dict[str, int | None]:
 
 
 def _whole(node: ast.expr) -> int | None:
-    """A whole number that is written out, as `64` or `5 * 8`."""
+    """Value of a literal such as `64` or `5 * 8`."""
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
@@ -226,7 +135,7 @@ def _whole(node: ast.expr) -> int | None:
 
 
 def _shared(nodes: list[ast.AST]) -> Iterator[str]:
-    """Names of `steps //= world_size` and `batch_size / num_gpus`."""
+    """Names that are divided by the number of ranks: `steps //= world_size`, `batch_size / num_gpus`."""
     for each in nodes:
         match each:
             case ast.AugAssign(op=ast.FloorDiv() | ast.Div(), target=whole, value=by):
@@ -235,46 +144,46 @@ def _shared(nodes: list[ast.AST]) -> Iterator[str]:
                 pass
             case _:
                 continue
-        if (name := _last_word(whole)) and any(map(_counts_ranks, ast.walk(by))):
+        if (name := _last_name(whole)) and any(map(_counts_ranks, ast.walk(by))):
             yield name.lower()
 
 
 def _counts_ranks(node: ast.AST) -> bool:
-    """Is it a name such as `world_size`, or a text such as the key of `os.environ["WORLD_SIZE"]`?"""
-    text = node.value if isinstance(node, ast.Constant) else _last_word(node)
+    """Whether it is a name such as `world_size`, or a text such as the key of `os.environ["WORLD_SIZE"]`."""
+    text = node.value if isinstance(node, ast.Constant) else _last_name(node)
     return isinstance(text, str) and bool(_RANKS.search(text))
 
 
-def _last_word(node: ast.AST) -> str:
+def _last_name(node: ast.AST) -> str:
     """Name of a variable or attribute; empty: it is none."""
     return str(getattr(node, "attr", None) or getattr(node, "id", ""))
 
 
-def _words(nodes: list[ast.AST], options: Iterable[ScriptOption]) -> dict[str, str]:
-    """Names that stand for one text wherever they are used, such as `out_dir = "out"` and defaults of options."""
+def _known_texts(nodes: list[ast.AST], options: Iterable[ScriptOption]) -> dict[str, str]:
+    """Names that have one text wherever they are used, such as `out_dir = "out"` and defaults of options."""
     values: dict[str, list[ast.expr]] = {}
-    given = [*_assigned(nodes), *_defaults(nodes), *((each.word, ast.Constant(each.default)) for each in options)]
-    for name, node in given:
-        if _last_word(node) != name and not (isinstance(node, ast.Constant) and node.value is None):
+    assigned = [*_assigned(nodes), *_defaults(nodes), *((each.key, ast.Constant(each.default)) for each in options)]
+    for name, node in assigned:
+        if _last_name(node) != name and not (isinstance(node, ast.Constant) and node.value is None):
             values.setdefault(name, []).append(node)
-    words: dict[str, str] = {}
+    known: dict[str, str] = {}
     for _ in range(_ROUNDS):
-        texts = {name: {_text_of(node, words) for node in several} for name, several in values.items()}
-        words = {
-            name: text for name, (text, *more) in texts.items() if not more and text != "*" and len(text) < _LONGEST
+        texts = {name: {_text_of(node, known) for node in expressions} for name, expressions in values.items()}
+        known = {
+            name: text for name, (text, *more) in texts.items() if not more and text != "*" and len(text) < _MOST_PATH
         }
-    return words
+    return known
 
 
 def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """Names, of variables, attributes and keywords in calls, with what is assigned to them."""
+    """Names of variables, attributes and keyword arguments, with the assigned expression."""
     for each in nodes:
         if isinstance(each, ast.Assign):
-            yield from ((name, each.value) for target in each.targets if (name := _last_word(target)))
-        elif isinstance(each, ast.AnnAssign) and each.value is not None and (name := _last_word(each.target)):
+            yield from ((name, each.value) for target in each.targets if (name := _last_name(target)))
+        elif isinstance(each, ast.AnnAssign) and each.value is not None and (name := _last_name(each.target)):
             yield name, each.value
         elif isinstance(each, ast.Call):
-            yield from ((word.arg, word.value) for word in each.keywords if word.arg)
+            yield from ((keyword.arg, keyword.value) for keyword in each.keywords if keyword.arg)
 
 
 def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
@@ -288,68 +197,68 @@ def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
             yield from ((arg.arg, node) for arg, node in zip(each.kwonlyargs, each.kw_defaults, strict=True) if node)
 
 
-def _written(nodes: list[ast.AST], words: Mapping[str, str]) -> Iterator[str]:
-    """Names of files and folders that it hands to what writes."""
+def _written(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
+    """Paths in calls that write."""
     for each in nodes:
         if not isinstance(each, ast.Call):
             continue
         if _called(each) in _WRITERS or _opens_to_write(each):
-            texts = [_path_text(arg, words) for arg in each.args]
-            yield from (text for text in texts if PurePosixPath(text).suffix and len(text) < _LONGEST)
-        for word in each.keywords:
-            if word.arg in ("output_dir", "save_dir", "default_root_dir") and isinstance(_constant(word.value), str):
-                yield f"{_constant(word.value)}/"
+            texts = [_path_text(arg, known) for arg in each.args]
+            yield from (text for text in texts if PurePosixPath(text).suffix and len(text) < _MOST_PATH)
+        for keyword in each.keywords:
+            if keyword.arg in _FOLDERS and isinstance(folder := _constant(keyword.value), str):
+                yield f"{folder}/"
 
 
 def _opens_to_write(call: ast.Call) -> bool:
-    modes = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
+    modes = [*call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
     return _called(call) == "open" and any(str(_constant(mode))[:1] in ("w", "a", "x") for mode in modes)
 
 
-def _read(nodes: list[ast.AST], words: Mapping[str, str], options: Iterable[ScriptOption]) -> Iterator[str]:
-    """Names of files and folders that it hands to what reads, and those of variables called data."""
+def _read(nodes: list[ast.AST], known: Mapping[str, str], options: Iterable[ScriptOption]) -> Iterator[str]:
+    """Paths in calls that read, and those in variables and options named as data."""
     for each in nodes:
         if isinstance(each, ast.Call) and each.args and _called(each) in _READERS and not _opens_to_write(each):
-            yield from _inner_path(_path_text(each.args[0], words))
-    texts = ((each.word, each.default) for each in options if isinstance(each.default, str))
-    for name, text in (*words.items(), *texts):
+            yield from _inner_path(_path_text(each.args[0], known))
+    texts = ((each.key, each.default) for each in options if isinstance(each.default, str))
+    for name, text in (*known.items(), *texts):
         if _DATA.search(name) and ("/" in text or PurePosixPath(text).suffix):
             yield from _inner_path(str(PurePosixPath(text)))
 
 
 def _inner_path(text: str) -> Iterator[str]:
     path = PurePosixPath(text)
-    is_named = path.name.strip("*") and "\n" not in text and len(text) < _LONGEST
+    is_named = path.name.strip("*") and "\n" not in text and len(text) < _MOST_PATH
     if is_named and not path.is_absolute() and ".." not in path.parts and "://" not in text:
         yield text
 
 
-def _path_text(node: ast.expr, words: Mapping[str, str]) -> str:
-    """A path as far as it is written out, with `*` for what may be anything, `**` for a folder that may."""
-    text = _text_of(node, words)
+def _path_text(node: ast.expr, known: Mapping[str, str]) -> str:
+    """A path with `*` for unknown parts, `**` for an unknown folder."""
+    text = _text_of(node, known)
     folder, slash, name = text.rpartition("/")
     return f"**/{name}" if slash and "*" in folder else str(PurePosixPath(text))
 
 
-def _text_of(node: ast.expr, words: Mapping[str, str]) -> str:
+def _text_of(node: ast.expr, known: Mapping[str, str]) -> str:
     try:
-        return _text(node, words)
+        return _text(node, known)
     except RecursionError:  # a sum of a thousand texts
         return "*"
 
 
-def _text(node: ast.expr, words: Mapping[str, str]) -> str:
+def _text(node: ast.expr, known: Mapping[str, str]) -> str:
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return words.get(name, "*")
+            return known.get(name, "*")
     between, parts = _parts(node)
-    return between.join(_text(part, words) for part in parts) or "*"
+    return between.join(_text(part, known) for part in parts) or "*"
 
 
 def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
-    """What a text is put together from, and what comes between; no parts: it may be anything."""
+    """Separator and parts of a text; no parts if it is unknown."""
     match node:
         case ast.FormattedValue(value=inner):
             return "", [inner]
@@ -364,12 +273,12 @@ def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
     return "", []
 
 
-def _needs_nccl(nodes: list[ast.AST], words: Mapping[str, str]) -> bool:
-    """Its process group has no backend but NCCL."""
+def _needs_nccl(nodes: list[ast.AST], known: Mapping[str, str]) -> bool:
+    """Whether its process group has only the backend NCCL."""
     backends = [
-        _text_of(value, words)
+        _text_of(value, known)
         for each in nodes
         if isinstance(each, ast.Call) and _called(each) == "init_process_group"
-        for value in [*each.args[:1], *(word.value for word in each.keywords if word.arg == "backend")]
+        for value in [*each.args[:1], *(keyword.value for keyword in each.keywords if keyword.arg == "backend")]
     ]
     return backends == ["nccl"]

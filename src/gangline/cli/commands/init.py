@@ -15,7 +15,7 @@ from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.git.repository import Repository
 from gangline.init.line_guess import LineGuess, guess_line, line_text
-from gangline.init.script_analysis import SCRIPT_KINDS
+from gangline.init.training_script import SCRIPT_KINDS
 from gangline.spec.config.load import load_line
 
 LINE = "line.toml"
