@@ -164,6 +164,18 @@ def test_another_server_at_that_address_is_said_so(erring, stub):
         erring.check()
 
 
+@pytest.mark.parametrize("listed", ["/experiments", "/runs"])
+def test_a_page_is_no_empty_list(erring, stub, listed):
+    """A login proxy answers 200 with HTML: what exists behind it must not be created again."""
+    place = {"version": PipelineVersion(pipeline_id="p", id="v"), "config": "{}", "root": None}
+    place["experiment"] = erring.experiment("cheap/main")
+    started(erring, place)
+    stub.fault("GET", listed, "html")
+    with pytest.raises(ConfigError, match=r"wanted JSON of a pipelines server"):
+        erring.experiment("cheap/main") if listed == "/experiments" else started(erring, place)
+    assert (len(stub.rows["experiments"]), len(stub.rows["runs"])) == (1, 1)
+
+
 def test_a_server_that_is_away_is_waited_for_in_vain_until_the_deadline():
     client = KfpClient(KfpHttp("http://127.0.0.1:9", lambda: None, deadline_seconds=0.3))
     with pytest.raises(StorageError, match="is the server up"):
