@@ -1,5 +1,6 @@
 """What the plan stage knows of a model and of this machine, found out in the same way."""
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -44,9 +45,17 @@ def rates(shapes: Shapes, line: Any, profile: Any):
     from gangline.spec.config.site import Site
 
     with tempfile.TemporaryDirectory() as folder:
-        seen = device_rates(line, Site(), inventory(shapes), profile, cache=Path(folder), say=lambda _: None)
+        seen = device_rates(
+            line,
+            Site(),
+            inventory(shapes),
+            profile,
+            cache=Path(folder),
+            visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            notify=lambda _: None,
+        )
     if seen.rates is None:
-        raise SystemExit(seen.trouble)
+        raise SystemExit(seen.problem)
     return seen.rates
 
 

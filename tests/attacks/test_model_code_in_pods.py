@@ -159,7 +159,7 @@ def test_hostile_task_finds_no_secret(cluster, desk, home, trust, tmp_path):
     plan = make_plan(line(), choice, run="demo-1", run_prefix="runs/demo", data=DataSource())
     plan, (runner, _) = replace(plan, program=ProgramSpec(task="model:Tiny")), runner_for(desk, trust)
     weighed = run_memory_check(
-        model, choice, plan, site=SITE, inventory=inventory, always=True, say=print, runner=runner
+        model, choice, plan, site=SITE, inventory=inventory, always=True, notify=print, runner=runner
     )
     assert weighed.choice.forecast.memory_origin == "memory run", weighed.notes
     demand_nothing_found(canaries, runner.said)

@@ -104,7 +104,7 @@ def test_look_at_the_model_and_its_memory_run(repo, canaries, trust):
     choice = choose_plan(line(), SITE, inventory, ModelProfile(parameters=64 * 64))
     plan = make_plan(line(), choice, run="demo-1", run_prefix="runs/demo", data=DataSource())
     plan, runner = replace(plan, program=ProgramSpec(task="model:Tiny")), runner_of(repo)
-    run_memory_check(model, choice, plan, site=SITE, inventory=inventory, always=True, say=print, runner=runner)
+    run_memory_check(model, choice, plan, site=SITE, inventory=inventory, always=True, notify=print, runner=runner)
     demand_nothing_found(canaries, runner.said, "import", "build", "loss")
 
 

@@ -105,10 +105,12 @@ def test_a_training_that_somebody_cancelled_is_begun_anew(past):
     left = desk.run(commit=shas[0], overrides=numbers, until="plan")
     cancel_run(desk.repo, left.run.id, **desk.where, reason="in the way")
     search = begin(desk, shas, metric="loss@5")
-    witness = RepositoryMeasurer(desk=search.desk, wanted=MetricAtStep(metric="loss", at=5, since=search.state.created))
-    assert witness.train(shas[0], [1]) == ""
+    measurer = RepositoryMeasurer(
+        workspace=search.workspace, wanted=MetricAtStep(metric="loss", at=5, since=search.state.created)
+    )
+    assert measurer.train(shas[0], [1]) == ""
     assert sorted(each.run.attempt for each in desk.records()) == [1, 2]
-    assert set(witness.known(shas[0]).values) == {1}
+    assert set(measurer.recorded(shas[0]).values) == {1}
 
 
 def test_ends_in_the_wrong_order_or_beside_each_other_are_refused(past):

@@ -1,4 +1,4 @@
-"""Whole searches over made-up histories, by a witness that trains in no time."""
+"""Whole searches over made-up histories, by a measurer that trains in no time."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ class Made:
     def draw(self, sha):
         return self.means[sha] + self.dice.gauss(0, 1) * self.noise
 
-    def known(self, sha):
+    def recorded(self, sha):
         runs = tuple(f"run-{sha}-{seed}" for seed in self.values[sha])
         return CommitValues(values=dict(self.values[sha]), runs=runs, seconds=1.0 * self.trained.count(sha))
 
@@ -52,10 +52,10 @@ def start(means, **changes):
 
 
 def seek(means, bounds=None, state=None, **made):
-    witness = Made(history(means), **made)
+    measurer = Made(history(means), **made)
     kept = []
-    seeker = Bisector(state or start(means), witness, bounds or BisectLimits(), keep=kept.append)
-    return seeker.run(), witness, kept
+    seeker = Bisector(state or start(means), measurer, bounds or BisectLimits(), on_state=kept.append)
+    return seeker.run(), measurer, kept
 
 
 def step(length, first_bad, good=2.0, bad=3.0):
@@ -63,10 +63,10 @@ def step(length, first_bad, good=2.0, bad=3.0):
 
 
 def test_the_first_bad_commit_of_twelve_is_found_with_few_trainings():
-    ended, witness, _ = seek(step(12, 7), noise=0.02)
+    ended, measurer, _ = seek(step(12, 7), noise=0.02)
     assert (ended.ending, ended.first_bad) == ("found", "c0000007")
-    assert len(witness.trained) <= 6 + 2 * 4
-    assert ended.spent_seconds == len(witness.trained)
+    assert len(measurer.trained) <= 6 + 2 * 4
+    assert ended.spent_seconds == len(measurer.trained)
 
 
 @pytest.mark.parametrize("bound", [0.2, 0.05, 0.01])
@@ -83,18 +83,18 @@ def test_of_a_hundred_noisy_histories_no_more_go_wrong_than_the_bound_allows(bou
 
 def test_what_records_tell_is_free():
     means = step(12, 7)
-    ended, witness, _ = seek(means, noise=0.02, known=history(means))
+    ended, measurer, _ = seek(means, noise=0.02, known=history(means))
     assert ended.first_bad == "c0000007"
-    assert witness.trained == []
+    assert measurer.trained == []
     assert {each.origin for each in ended.suspects} == {"records"}
 
 
 def test_commits_that_train_alike_are_asked_once():
     means = step(9, 6)
     keys = {sha: ("a" if number < 6 else "b") for number, sha in enumerate(history(means))}
-    ended, witness, _ = seek(means, noise=0.02, keys=keys)
+    ended, measurer, _ = seek(means, noise=0.02, keys=keys)
     assert ended.first_bad == "c0000006"
-    assert set(witness.trained) == {"c0000000", "c0000008"}
+    assert set(measurer.trained) == {"c0000000", "c0000008"}
     assert "same as c0000000" in {each.origin for each in ended.suspects}
 
 
@@ -108,18 +108,18 @@ def test_what_does_not_build_is_passed_over_and_named_where_it_hides_the_answer(
 
 
 def test_ends_that_do_alike_are_told_and_cost_no_search():
-    ended, witness, _ = seek([2.0] * 8, noise=0.1)
+    ended, measurer, _ = seek([2.0] * 8, noise=0.1)
     assert ended.ending == "same"
-    assert set(witness.trained) == {"c0000000", "c0000007"}
-    exact, witness, _ = seek([2.0] * 8)
-    assert (exact.ending, len(witness.trained)) == ("same", 6)
+    assert set(measurer.trained) == {"c0000000", "c0000007"}
+    exact, measurer, _ = seek([2.0] * 8)
+    assert (exact.ending, len(measurer.trained)) == ("same", 6)
 
 
 def test_a_bad_end_that_is_better_ends_the_search_at_once():
-    ended, witness, _ = seek([3.0, 3.0, 3.0, 2.0], noise=0.02)
+    ended, measurer, _ = seek([3.0, 3.0, 3.0, 2.0], noise=0.02)
     assert ended.ending == "unfit"
-    assert ended.notes == ("loss is better at the bad end, and lower is better",)
-    assert len(witness.trained) == 6
+    assert ended.notes == ("loss is better at the bad end, but lower values are better",)
+    assert len(measurer.trained) == 6
 
 
 def test_an_end_that_cannot_be_measured_is_named():
@@ -137,14 +137,14 @@ def test_a_budget_spent_before_the_ends_are_told_apart_says_so_until_a_larger_on
 
 def test_the_budget_ends_it_and_a_larger_one_goes_on():
     means = step(12, 7)
-    ended, witness, _ = seek(means, BisectLimits(budget_seconds=8, training_seconds=1), noise=0.02)
+    ended, measurer, _ = seek(means, BisectLimits(budget_seconds=8, training_seconds=1), noise=0.02)
     assert ended.ending == "budget"
     assert 0 < ended.spent_seconds <= 8
-    witness_values = witness.values
+    measured_values = measurer.values
     again = Made(history(means), noise=0.02)
-    again.values = witness_values
-    again.trained = list(witness.trained)
-    more = Bisector(ended, again, BisectLimits(budget_seconds=30), keep=lambda _: None).run()
+    again.values = measured_values
+    again.trained = list(measurer.trained)
+    more = Bisector(ended, again, BisectLimits(budget_seconds=30), on_state=lambda _: None).run()
     assert (more.ending, more.first_bad) == ("found", "c0000007")
 
 
@@ -152,13 +152,13 @@ def test_killed_anywhere_it_goes_on_without_asking_twice():
     means = step(12, 5)
     whole, once, kept = seek(means, noise=0.02)
     for state in kept:
-        witness = Made(history(means), noise=0.02)
-        witness.values = {sha: dict(once.values[sha]) for sha in once.values}
+        measurer = Made(history(means), noise=0.02)
+        measurer.values = {sha: dict(once.values[sha]) for sha in once.values}
         done = {each.sha: each for each in state.suspects}
-        witness.values = {sha: {int(n): v for n, v in done[sha].values.items()} for sha in done}
-        ended = Bisector(state, witness, BisectLimits(), keep=lambda _: None).run()
+        measurer.values = {sha: {int(n): v for n, v in done[sha].values.items()} for sha in done}
+        ended = Bisector(state, measurer, BisectLimits(), on_state=lambda _: None).run()
         assert ended.first_bad == whole.first_bad
-        assert not any(sha in witness.trained and done[sha].side in {"good", "bad"} for sha in list(done)[1:-1])
+        assert not any(sha in measurer.trained and done[sha].side in {"good", "bad"} for sha in list(done)[1:-1])
 
 
 def test_a_history_that_turned_before_is_answered_for_its_last_turn_and_told():
@@ -171,7 +171,7 @@ def test_a_history_that_turned_before_is_answered_for_its_last_turn_and_told():
 def test_a_commit_between_both_ends_is_named():
     ended, *_ = seek([2.0, 2.0, 2.4, 2.4, 3.0, 3.0, 3.0], noise=0.001)
     assert ended.ending == "found"
-    assert "neither like the good end nor like the bad one" in ended.notes[-1]
+    assert "similar to neither end" in ended.notes[-1]
 
 
 def test_a_training_that_diverges_is_bad():
@@ -184,6 +184,6 @@ def test_a_training_that_diverges_is_bad():
 def test_an_ended_search_is_not_asked_again():
     means = step(6, 2)
     ended, *_ = seek(means, noise=0.01)
-    witness = Made(history(means))
-    assert Bisector(ended, witness, BisectLimits(), keep=lambda _: None).run() == replace(ended)
-    assert witness.trained == []
+    measurer = Made(history(means))
+    assert Bisector(ended, measurer, BisectLimits(), on_state=lambda _: None).run() == replace(ended)
+    assert measurer.trained == []

@@ -15,14 +15,14 @@ from gangline.spec.record import Gate
 HERE = CodeIsolation(engine="bubblewrap", text="bubblewrap", gaps="")
 
 
-def preview_of(*, profile=SMALL, rates=None, history=(), troubles=(), sandbox=HERE, **train):
+def preview_of(*, profile=SMALL, rates=None, history=(), problems=(), sandbox=HERE, **train):
     asked = line(**train)
     choice = choose_plan(asked, SITE, cpu(2), profile, history, rates=rates)
     return SimpleNamespace(
         run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
-        question=SimpleNamespace(line=asked), environment="lock.txt: 1 package, cached",
+        request=SimpleNamespace(line=asked), environment="lock.txt: 1 package, cached",
         budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
-        band=0.07, troubles=troubles, sandbox=sandbox,
+        band=0.07, problems=problems, sandbox=sandbox,
     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_why_shows_every_term_with_its_origin():
 
 
 def test_what_a_forecast_had_to_do_without_is_said():
-    assert "note      earlier runs were not read: no route" in page(troubles=("earlier runs were not read: no route",))
+    assert "note      earlier runs were not read: no route" in page(problems=("earlier runs were not read: no route",))
     assert "no step time: rates were not measured" in page(profile=TRACED, why=True)
 
 

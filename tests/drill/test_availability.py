@@ -26,9 +26,9 @@ def test_steps_go_on_while_a_save_waits_and_is_durable_when_the_store_is_back():
 
 def test_a_failed_save_is_told_with_its_reason_and_the_next_one_is_the_recovery():
     ranks = (*STEPS, word("save_failed", 4, 4.2, reason="no space is left"), word("saved", 8, 9.5))
-    felt = availability(DrillHistory(ranks=ranks), AWAY)
-    assert (felt.failed, round(felt.failed_seconds, 6), felt.said) == (1, 0.7, "no space is left")
-    assert (felt.durable_step, felt.durable_seconds) == (8, 2.0)
+    effect = availability(DrillHistory(ranks=ranks), AWAY)
+    assert (effect.failed, round(effect.failed_seconds, 6), effect.said) == (1, 0.7, "no space is left")
+    assert (effect.durable_step, effect.durable_seconds) == (8, 2.0)
 
 
 def test_a_save_from_before_the_strike_is_no_recovery_and_a_slow_store_recovers_while_it_is_slow():

@@ -11,7 +11,7 @@ from tests.report.records import passed
 
 from gangline.drill.availability import Availability
 from gangline.drill.catalogue import DRILLS, choose_drill
-from gangline.drill.evaluate import DrillObservations, InvariantResult, charge, evaluate, not_struck, with_drill
+from gangline.drill.evaluate import DrillObservations, InvariantResult, charge, evaluate, not_injected, with_drill
 from gangline.drill.history import Aftermath, Injection, aftermath
 from gangline.drill.run import EXIT_CODES
 from gangline.drill.sample_counts import SampleCounts
@@ -24,8 +24,8 @@ KIND = DRILLS["kill-rank"]
 FREEZE = DRILLS["freeze-rank"]
 STOP = Injection(rank=1, step=4, generation=0, mono=4.5, seconds=5.0)
 IGNORED = (
-    "the program ignores stop requests: rank 1 was asked to leave and trained on to step 9; one that sees stop_asked "
-    "saves and leaves"
+    "the program ignores stop requests: rank 1 got SIGTERM and trained on to step 9; a program that reads "
+    "stop_asked saves and leaves"
 )
 
 
@@ -64,9 +64,9 @@ def test_a_recovery_beyond_its_target_held_late(kind, done, times, reason):
             {"lost_steps": 4, "checkpoint_step": 0, "durable": 0, "saves": False},
             2,
             (),
-            "the program saves nothing, so it began again: lost 4 steps, promised at most 2",
+            "the program saves nothing, so it started from the beginning: lost 4 steps, promised at most 2",
         ),
-        (KIND, KILL, {"recover_seconds": None}, 2, (), "no new step came"),
+        (KIND, KILL, {"recover_seconds": None}, 2, (), "no further step was finished"),
         (KIND, KILL, {"detect_seconds": None}, 2, (), "no keeper noticed"),
         (KIND, KILL, {"breaks": ("step 3 followed step 1",)}, 2, (), "step 3 followed step 1"),
         (KIND, KILL, {}, 2, (InvariantResult(name="I4", state="broken", text="process 7"),), "I4: process 7"),
@@ -79,7 +79,7 @@ def test_a_recovery_beyond_its_target_held_late(kind, done, times, reason):
             (),
             "found after 16.5 s, promised within 16.0 s",
         ),
-        (DRILLS["hang-rank"], KILL, {"detected": "rank 0 hangs"}, 2, (), "rank 1 hung, said was: rank 0 hangs"),
+        (DRILLS["hang-rank"], KILL, {"detected": "rank 0 hangs"}, 2, (), "rank 1 hung, detected was: rank 0 hangs"),
         (DRILLS["kill-twice"], KILL, {"charged": 3}, 2, (), "two kills cost 3 restarts of the budget"),
         (
             DRILLS["stop"],
@@ -96,9 +96,9 @@ def test_a_recovery_beyond_its_target_held_late(kind, done, times, reason):
             {"lost_steps": 1, "charged": 0},
             2,
             (),
-            "lost 1 steps, promised none: all save before they leave; went on with 2 ranks, 3 were asked for",
+            "lost 1 steps, promised none: all ranks save before they leave; continued with 2 ranks, 3 were requested",
         ),
-        (DRILLS["slow-rank"], STOP, {"detect_seconds": None, "restarts": 0}, 2, (), "nobody named rank 1 as slow"),
+        (DRILLS["slow-rank"], STOP, {"detect_seconds": None, "restarts": 0}, 2, (), "rank 1 was not reported as slow"),
     ],
 )
 def test_a_broken_promise_is_named(kind, done, change, interval, invariants, reason):
@@ -115,13 +115,13 @@ BAD = "step 5 is not finite: stop"
 @pytest.mark.parametrize(
     ("name", "done", "change", "reason"),
     [
-        ("poison", POISON, {}, "nobody saw a step that was not finite; promised exit 31, not finite; it went on"),
+        ("poison", POISON, {}, "no step was reported as not finite; promised exit 31, not finite; it continued"),
         ("poison", POISON, {"answer": "stop", "detected": BAD, "exit_code": 30},
          "promised exit 31, not finite; it ended with 30"),
         ("poison", POISON, {"answer": "stop", "detected": BAD, "exit_code": 31, "bad_saves": (5,)},
-         "step 5 was saved, and came after the fault"),
+         "step 5 was saved after the fault"),
         ("poison", POISON, {"answer": "stop", "detected": "step 9 is not finite: stop", "exit_code": 31},
-         "step 5 was poisoned, said was: step 9 is not finite: stop"),
+         "step 5 was poisoned, detected was: step 9 is not finite: stop"),
         ("poison", replace(POISON, ends=None), {"answer": "skip", "detected": BAD, "charged": 1},
          "a bad batch cost 1 restarts of the budget"),
         ("oom", OOM, {"exit_code": 30}, "promised exit 32, out of memory; it ended with 30"),
@@ -151,33 +151,35 @@ FULL = replace(FELT, failed=1, failed_seconds=0.4, said="507 XMinioStorageFull: 
     ("name", "change", "restarts", "reason"),
     [
         ("kill-store", {}, 1, "an outage of the store cost 1 restarts"),
-        ("kill-store", {"steps": 0}, 0, "no step was finished while it lasted"),
-        ("kill-store", {"durable_step": None}, 0, "nothing was saved once it was over"),
-        ("slow-store", {"step_during": 0.9}, 0, "steps took 0.90 s while it lasted, before 0.50 s"),
+        ("kill-store", {"steps": 0}, 0, "no step was finished during the outage"),
+        ("kill-store", {"durable_step": None}, 0, "nothing was saved after the outage"),
+        ("slow-store", {"step_during": 0.9}, 0, "steps took 0.90 s during the outage, before 0.50 s"),
         ("fill-disk", {"failed": 0}, 0, "no save was reported as failed"),
-        ("fill-disk", {"said": "who knows"}, 0, "the alarm does not say that there is no room: who knows"),
+        ("fill-disk", {"said": "who knows"}, 0, "the reason of the failure is not a full disk: who knows"),
         ("fill-disk", {"gave_up": True}, 0, "the ranks gave up before train.checkpoint.max_unsaved_seconds"),
     ],
 )
 def test_a_store_in_trouble_may_cost_no_step_and_no_save_for_good(name, change, restarts, reason):
-    felt = replace(FULL if name == "fill-disk" else FELT, **change)
-    drill = evaluate(DRILLS[name], AWAY, Aftermath(restarts=restarts), DrillObservations(felt=felt), interval=2, seed=1)
+    effect = replace(FULL if name == "fill-disk" else FELT, **change)
+    drill = evaluate(
+        DRILLS[name], AWAY, Aftermath(restarts=restarts), DrillObservations(effect=effect), interval=2, seed=1
+    )
     assert (drill.result, drill.reason) == ("broken", reason)
 
 
 @pytest.mark.parametrize("name", ["kill-store", "slow-store", "fill-disk"])
 def test_a_store_in_trouble_that_cost_nothing_held(name):
-    felt = FULL if name == "fill-disk" else FELT
-    drill = evaluate(DRILLS[name], AWAY, Aftermath(), DrillObservations(felt=felt), interval=2, seed=1)
+    effect = FULL if name == "fill-disk" else FELT
+    drill = evaluate(DRILLS[name], AWAY, Aftermath(), DrillObservations(effect=effect), interval=2, seed=1)
     assert (drill.result, drill.recover_seconds) == ("held", 1.0)
     assert drill.detect_seconds == (0.4 if name == "fill-disk" else 0.3)
 
 
 def test_a_disk_that_stays_full_too_long_ends_ranks_with_40_and_only_then():
     long = replace(AWAY, seconds=90.0)
-    gave_up = DrillObservations(felt=replace(FULL, gave_up=True))
+    gave_up = DrillObservations(effect=replace(FULL, gave_up=True))
     assert evaluate(DRILLS["fill-disk"], long, Aftermath(restarts=1), gave_up, interval=2, seed=1).result == "held"
-    went_on = evaluate(DRILLS["fill-disk"], long, Aftermath(), DrillObservations(felt=FULL), interval=2, seed=1)
+    went_on = evaluate(DRILLS["fill-disk"], long, Aftermath(), DrillObservations(effect=FULL), interval=2, seed=1)
     assert "without exit 40" in went_on.reason
 
 
@@ -191,7 +193,7 @@ def test_a_lost_sample_or_a_half_checkpoint_breaks_any_drill():
         KIND,
         KILL,
         after,
-        DrillObservations(standing=("the checkpoint of step 4 is listed, but half",)),
+        DrillObservations(bad_checkpoints=("the checkpoint of step 4 is listed, but half",)),
         interval=2,
         seed=1,
     )
@@ -221,7 +223,7 @@ def test_a_slow_rank_loses_no_time_that_could_be_told():
 
 def test_a_drill_stands_in_the_record_once_and_replaces_its_mark():
     record = passed()
-    mark = not_struck(KIND, "under way", seed=7)
+    mark = not_injected(KIND, "under way", seed=7)
     marked = with_drill(record, mark)
     assert with_drill(marked, mark) is marked
     drill = evaluate(KIND, KILL, aftermath(KILLED, KILL), DrillObservations(), interval=2, seed=7)
@@ -255,7 +257,7 @@ def test_charging_a_drill_keeps_the_sum_and_never_owes(rows, seconds):
     ("name", "site", "said"),
     [
         ("drop-api", Site(), "needs a launcher behind"),
-        ("no-such", Site(), "here works: kill-rank, kill-twice"),
+        ("no-such", Site(), "available: kill-rank, kill-twice"),
         ("kill-rank", Site(launch=LaunchTable(target="kubernetes")), "these ranks are on kubernetes"),
         ("kill-rank", Site(store=StoreTable(url="s3://b/p", endpoint="http://h")), r'drill\.allow = \["kill-rank"\]'),
     ],

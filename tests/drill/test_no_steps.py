@@ -21,7 +21,7 @@ def test_a_program_that_told_no_step_in_an_earlier_run_of_the_commit_is_refused_
     record = desk.run()
     assert record.run.verdict == "passed"
     assert DRILL not in next_steps(record)
-    with pytest.raises(ConfigError, match=f"told of none in run {record.run.id} of this commit") as refused:
+    with pytest.raises(ConfigError, match=f"reported none in run {record.run.id} of this commit") as refused:
         rehearse(desk)
     assert refused.value.exit_code == 10
     assert [each.run.id for each in desk.records()] == [record.run.id]

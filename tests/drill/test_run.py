@@ -115,7 +115,7 @@ def test_a_poisoned_batch_is_answered_as_the_line_says(repo, answer, left_out, e
     assert report.drill.seen == f"step 26 is not finite: {answer}"
     assert record.run.exit_code == exit_code
     samples = next(line for line in report.lines if line.startswith("samples"))
-    assert ("8 left out on purpose" in samples) == bool(left_out), samples
+    assert ("8 skipped on purpose" in samples) == bool(left_out), samples
     assert record.gang.restarts == 0
 
 
@@ -153,11 +153,11 @@ def test_an_outage_without_a_save_in_it_strikes_nothing(repo):
 
 def test_a_drill_that_changes_its_gang_takes_no_run_that_trains_and_no_command(repo):
     for name in ("poison", "oom", "lose-node", "kill-store", "slow-store", "fill-disk"):
-        with pytest.raises(ConfigError, match="changes a gang before that starts"):
+        with pytest.raises(ConfigError, match="changes a gang before its start"):
             rehearse(repo, name, run="tiny-00000000-aaaaaa")
     change(repo, ('task = "model:ByteGPT"', 'command = ["python", "model.py"]'))
     for name in ("poison", "oom"):
-        with pytest.raises(ConfigError, match="owns its loop"):
+        with pytest.raises(ConfigError, match="has a loop and batches of its own"):
             rehearse(repo, name)
     assert not (repo / ".gangline" / "gangs").exists()
 

@@ -11,7 +11,7 @@ BROKEN = Drill(
     name="poison",
     row="T9",
     result="broken",
-    reason="step 5 was saved, and came after the fault",
+    reason="step 5 was saved after the fault",
     lost_samples=2,
     repeated_samples=1,
 )

@@ -66,7 +66,7 @@ def test_a_forge_that_stops_in_mid_run_costs_an_event_and_nothing_else(place, pu
         place.gitea.start()
     assert record.run.verdict == "passed"
     told = events_of(pushed.record(record.run.id))
-    assert any("the pull request was not told: forge ours" in text for text in told)
+    assert any("the comment on the pull request failed: forge ours" in text for text in told)
     assert any("cannot be reached" in text for text in told)
     assert len(told) == len(set(told)) <= 4
 

@@ -91,7 +91,7 @@ def test_a_run_that_ended_is_answered_without_a_pipeline(desk):
 
 
 def test_a_part_of_the_line_is_wired_whole_or_ends_with_the_build(desk):
-    with pytest.raises(UsageError, match="--until build works"):
+    with pytest.raises(UsageError, match="use --until build"):
         kfp_run(desk, until="train")
     assert kfp_run(desk, until="build").run.state == "open"
     assert desk.seen.stages == ["resolve", "build"]
@@ -221,19 +221,19 @@ def test_what_a_task_tells_is_passed_on_once_and_never_by_half(tmp_path):
 
     observer = Remembers()
     listens = TaskEventReader(tmp_path, observer, [])
-    listens.pass_on()
+    listens.forward()
     tells = TaskEventWriter(tmp_path)
     tells.stage_started("plan")
     with (tmp_path / FILE).open("a") as file:
         file.write('{"event": "stage_started", "stage": "sub')
-    listens.pass_on()
-    listens.pass_on()
+    listens.forward()
+    listens.forward()
     assert observer.said == ["plan"]
     with (tmp_path / FILE).open("a") as file:
         file.write('mit"}\n')
     tells.stage_ended("submit", StageInfo(state="done"))
     tells.failed("train", IntegrityError("other gang"))
-    listens.pass_on()
+    listens.forward()
     assert observer.said == ["plan", "submit", ("submit", "done")]
     assert [(type(each), str(each)) for each in listens.failures] == [(IntegrityError, "other gang")]
 

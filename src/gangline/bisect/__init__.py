@@ -1,1 +1,1 @@
-"""Bisection: which commit made a metric worse, found with measurements that are noisy, costly and incomplete."""
+"""Bisection: finds the commit that made a metric worse, by measurements that are noisy, costly and incomplete."""

@@ -29,21 +29,24 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now
 
 
-def bisect_id(project: str, *question: object) -> str:
-    """The same question has the same id."""
-    word = b32encode(sha256(canonical([project, *question])).digest()).decode().lower()[:6]
-    return f"{project}-bisect-{word}"
+def bisect_id(project: str, *fields: object) -> str:
+    """Id of a bisection; equal for equal requests."""
+    letters = b32encode(sha256(canonical([project, *fields])).digest()).decode().lower()[:6]
+    return f"{project}-bisect-{letters}"
 
 
 def state_key(project: str, name: str) -> str:
+    """Key of the state of the bisection `name`."""
     return f"bisects/{project}/{name}/state.json"
 
 
 def store_state(store: ObjectStore, state: BisectState) -> None:
+    """Write the state under its key."""
     store.put(state_key(state.project, state.id), state.to_json())
 
 
 def load_state(store: ObjectStore, project: str, name: str) -> BisectState | None:
+    """The stored state; None if the bisection was never started."""
     blob = store.get(state_key(project, name))
     return None if blob is None else BisectState.from_json(blob.data)
 
@@ -55,7 +58,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectRequest:
-    """What somebody wants to know, in their words."""
+    """A request as given on the command line."""
 
     metric: str
     """`eval_loss`, or `loss@500` at a step."""
@@ -70,35 +73,36 @@ class BisectRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectForecast:
-    """What a search may cost, before it begins."""
+    """Expected cost of a search."""
 
     trainings: int
-    """That it probably needs: values that the ends lack, and one for each step of the search."""
+    """Expected number: missing values of the ends, and one for each step of the search."""
     hours: float | None
-    """Held by ranks, as the budget counts them; None: nothing was measured yet."""
+    """Rank-hours, like the budget; None if nothing was measured yet."""
 
 
 @dataclass(kw_only=True)
 class Bisection:
-    """A search as it stands, ready to go on."""
+    """A search, new or resumed."""
 
-    desk: RunWorkspace
+    workspace: RunWorkspace
     state: BisectState
-    bounds: BisectLimits
+    limits: BisectLimits
     target: str | None = None
 
     @property
     def forecast(self) -> BisectForecast:
+        """Expected cost of the remaining search."""
         ends = (self.state.suspects[0], self.state.suspects[-1])
         missing = sum(max(0, self.state.seeds - len(each.values)) for each in ends)
         trainings = missing + steps_left(self.state.sides)
-        seconds = seconds_each(self.state, self.bounds)
+        seconds = seconds_each(self.state, self.limits)
         return BisectForecast(trainings=trainings, hours=None if seconds is None else seconds * trainings / 3600)
 
     def run(self, *, tell: OnState) -> BisectState:
-        """To its ending; `tell` hears of every new state.
+        """Search to the end; `tell` is called with every new state.
 
-        Where a short training cannot tell the ends apart, a whole one is tried.
+        If a short training does not separate the ends, a whole one is tried.
         """
         state = self._run(self.state, tell)
         if state.ending in {"same", "unfit"} and state.at < state.steps and state.asked_at is None:
@@ -108,58 +112,60 @@ class Bisection:
         return state
 
     def _run(self, state: BisectState, tell: OnState) -> BisectState:
-        witness = RepositoryMeasurer(desk=self.desk, wanted=_metric_at_step(state), target=self.target)
+        measurer = RepositoryMeasurer(workspace=self.workspace, wanted=_metric_at_step(state), target=self.target)
 
         def changed(new: BisectState) -> None:
-            store_state(self.desk.store, new)
+            store_state(self.workspace.store, new)
             tell(new)
 
-        return Bisector(state, witness, self.bounds, keep=changed).run()
+        return Bisector(state, measurer, self.limits, on_state=changed).run()
 
 
-def prepare(desk: RunWorkspace, asked: BisectRequest) -> Bisection:
-    """The search as far as it got before, or a new one.
+def prepare(workspace: RunWorkspace, request: BisectRequest) -> Bisection:
+    """The stored search of an equal request, or a new one.
 
     Raises:
-        UsageError: No such commit, ends in the wrong order, a metric or a step that no run of them can have.
-        ConfigError: A line of one of the ends that does not hold.
+        UsageError: No such commit, ends in the wrong order, or a metric or step that their runs cannot have.
+        ConfigError: The line of an end is invalid.
     """
-    repository = Repository.at(desk.repo)
-    good, bad = (_commit(desk, repository, name) for name in (asked.good, asked.bad))
+    repository = Repository.at(workspace.repo)
+    good, bad = (_commit(workspace, repository, name) for name in (request.good, request.bad))
     history = read_history(repository, good, bad)
-    ends = [resolve_request(desk.repo, commit=sha, overrides=(), strategy=None) for sha in (good, bad)]
-    metric, at = _split(asked.metric)
+    ends = [resolve_request(workspace.repo, commit=sha, overrides=(), strategy=None) for sha in (good, bad)]
+    metric, at = _split(request.metric)
     project = ends[0].line.project.name
-    name = bisect_id(project, metric, at, good, bad, asked.seeds, asked.error)
-    records = [_whole_run(desk, sha) for sha in (good, bad)]
+    name = bisect_id(project, metric, at, good, bad, request.seeds, request.error)
+    records = [_whole_run(workspace, sha) for sha in (good, bad)]
     _require_metric(metric, records)
-    state = load_state(desk.store, project, name)
-    if state is None or state.ending == "unfit":  # what was wrong with an end may be mended
+    state = load_state(workspace.store, project, name)
+    if state is None or state.ending == "unfit":  # the end may be measurable by now
         steps = min(each.line.train.steps for each in ends)
         state = BisectState(
-            id=name, project=project, metric=metric, at=_step(desk, records, metric, at, steps), steps=steps,
-            better=_better(ends, records, metric), seeds=asked.seeds, error=asked.error, created=now(),
+            id=name, project=project, metric=metric, at=_step(workspace, records, metric, at, steps), steps=steps,
+            better=_better(ends, records, metric), seeds=request.seeds, error=request.error, created=now(),
             suspects=history, asked_at=at,
         )  # fmt: skip
         if at is None:
-            state = replace(state, at=cheapest_step(sorted({state.at, steps}), partial(_trainings, desk, state)))
+            state = replace(state, at=cheapest_step(sorted({state.at, steps}), partial(_trainings, workspace, state)))
     plan = next((record.plan for record in records if record and record.plan), None)
     if plan is not None:
         state = replace(state, resource="gpu" if plan.device == "cuda" else "cpu")
-    bounds = BisectLimits(
+    limits = BisectLimits(
         first_seed=ends[0].line.train.seed,
-        budget_seconds=None if asked.budget_hours is None else asked.budget_hours * 3600,
+        budget_seconds=None if request.budget_hours is None else request.budget_hours * 3600,
         training_seconds=_seconds(records, state.at),
     )
-    return Bisection(desk=desk, state=_with_recorded_values(desk, state), bounds=bounds, target=asked.target)
+    return Bisection(
+        workspace=workspace, state=_with_recorded_values(workspace, state), limits=limits, target=request.target
+    )
 
 
-def _with_recorded_values(desk: RunWorkspace, state: BisectState) -> BisectState:
-    """With what records know of both ends, for the forecast."""
-    witness = RepositoryMeasurer(desk=desk, wanted=_metric_at_step(state))
+def _with_recorded_values(workspace: RunWorkspace, state: BisectState) -> BisectState:
+    """The state with recorded values of both ends, for the forecast."""
+    measurer = RepositoryMeasurer(workspace=workspace, wanted=_metric_at_step(state))
     suspects = list(state.suspects)
     for place in (0, len(suspects) - 1):
-        answer = witness.known(suspects[place].sha)
+        answer = measurer.recorded(suspects[place].sha)
         values: dict[str, float | str] = {
             str(seed): value for seed, value in answer.values.items() if math.isfinite(value)
         }
@@ -167,10 +173,10 @@ def _with_recorded_values(desk: RunWorkspace, state: BisectState) -> BisectState
     return state if state.ending else replace(state, suspects=tuple(suspects))
 
 
-def _trainings(desk: RunWorkspace, state: BisectState, at: int) -> int:
-    """How many a search at this step probably needs, beside what records know there."""
-    witness = RepositoryMeasurer(desk=desk, wanted=_metric_at_step(replace(state, at=at)))
-    known = [len(witness.known(each.sha).values) for each in state.suspects]
+def _trainings(workspace: RunWorkspace, state: BisectState, at: int) -> int:
+    """Expected number of trainings of a search at this step, besides recorded values."""
+    measurer = RepositoryMeasurer(workspace=workspace, wanted=_metric_at_step(replace(state, at=at)))
+    known = [len(measurer.recorded(each.sha).values) for each in state.suspects]
     ends = sum(max(0, state.seeds - count) for count in (known[0], known[-1]))
     return ends + math.ceil(math.log2(1 + known[1:-1].count(0)))
 
@@ -180,20 +186,20 @@ def _metric_at_step(state: BisectState) -> MetricAtStep:
 
 
 def _without_values(state: BisectState) -> BisectState:
-    """The same question with nothing known."""
+    """The state without any values."""
     suspects = tuple(
         replace(each, values={}, origin="", runs=(), reason="", doubt=None, odd=False) for each in state.suspects
     )
     return replace(state, suspects=suspects, ending=None, first_bad=None)
 
 
-def _commit(desk: RunWorkspace, repository: Repository, name: str) -> str:
-    """A commit as git names it, else the commit of a run."""
+def _commit(workspace: RunWorkspace, repository: Repository, name: str) -> str:
+    """SHA of a commit by its name in git, else by the name of a run."""
     try:
         return repository.commit(name)
     except UsageError as no_commit:
         try:
-            return look_up_run(desk.store, desk.repo, name).commit.sha
+            return look_up_run(workspace.store, workspace.repo, name).commit.sha
         except UsageError:
             raise no_commit from None
 
@@ -201,21 +207,21 @@ def _commit(desk: RunWorkspace, repository: Repository, name: str) -> str:
 def _split(text: str) -> tuple[str, int | None]:
     metric, sign, step = text.partition("@")
     if not metric or (sign and not (step.isdigit() and int(step) > 0)):
-        raise UsageError(f"wanted METRIC or METRIC@STEP, found {text!r}; loss@500 and eval_loss work")
+        raise UsageError(f"wanted METRIC or METRIC@STEP, found {text!r}; such as loss@500 or eval_loss")
     return metric, int(step) if sign else None
 
 
-def _step(desk: RunWorkspace, records: list[Record | None], metric: str, at: int | None, steps: int) -> int:
-    """Where to measure: as asked, at a place of the course for the metric that is one; else where courses part."""
+def _step(workspace: RunWorkspace, records: list[Record | None], metric: str, at: int | None, steps: int) -> int:
+    """Step to measure: as requested, for the loss at a point of the curve; else where the curves separate."""
     if at is None:
-        return step_to_measure(desk.store, records[0], records[1], steps=steps)
+        return step_to_measure(workspace.store, records[0], records[1], steps=steps)
     if at > steps:
         raise UsageError(f"{metric}@{at}: trainings have {steps} steps (train.steps); name a step up to that")
     return next_curve_step(at, steps) if metric == LOSS else at
 
 
 def _require_metric(metric: str, records: list[Record | None]) -> None:
-    """A run that got to its end without the metric will not have it next time, either."""
+    """Raise UsageError if a complete run of an end does not have the metric."""
     for record in records:
         ended = record is not None and record.run.verdict in {"passed", "refused"}
         if record and ended and metric not in {*record.metrics, record.curve.metric, LOSS}:
@@ -223,25 +229,25 @@ def _require_metric(metric: str, records: list[Record | None]) -> None:
             raise UsageError(f"wanted a metric of {record.run.id}, found {metric!r}; it has {has}")
 
 
-def _whole_run(desk: RunWorkspace, sha: str) -> Record | None:
-    """The newest run of a commit that trained to its end."""
+def _whole_run(workspace: RunWorkspace, sha: str) -> Record | None:
+    """The newest run of a commit, if it has a plan and a curve."""
     try:
-        record = look_up_run(desk.store, desk.repo, sha)
+        record = look_up_run(workspace.store, workspace.repo, sha)
     except UsageError:
         return None
     return record if record.plan is not None and record.curve.points else None
 
 
 def _better(ends: list[RunRequest], records: list[Record | None], metric: str) -> Better | None:
-    """As a gate or a record says; losses are better when lower; else unknown."""
+    """Direction of the metric by a gate or record; lower for losses; None if unknown."""
     gates = [gate.better for each in ends for gate in each.line.gate.quality if gate.metric == metric]
-    told = [record.metrics[metric].better for record in records if record and metric in record.metrics]
-    known = next((each for each in (*gates, *told) if each), None)
+    recorded = [record.metrics[metric].better for record in records if record and metric in record.metrics]
+    known = next((each for each in (*gates, *recorded) if each), None)
     return known or ("lower" if metric == LOSS or metric.endswith("_loss") else None)
 
 
 def _seconds(records: list[Record | None], at: int) -> float | None:
-    """Held by the ranks of one training up to `at`, starting and stopping included: what is cut are steps."""
+    """Rank-seconds of one training up to step `at`, with start and stop."""
     each = [seconds for record in records if record and (seconds := _rank_seconds(record, at)) is not None]
     return sum(each) / len(each) if each else None
 

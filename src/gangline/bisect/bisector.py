@@ -14,61 +14,68 @@ from gangline.bisect.recorded_values import CommitValues
 from gangline.spec.bisect import BisectCommit, BisectState, Ending
 
 MAX_SEEDS = 4
-"""Times the seeds at first: a commit that is not clear by then is passed over."""
+"""Limit of seeds per commit, as a multiple of the requested ones; a commit still unclear is skipped."""
 
 
 _OPEN_ENDS = "whether the bad end is worse at all is not clear yet"
 
 
 class CommitMeasurer(Protocol):
-    """Who answers for commits of a history."""
+    """Gives the values of commits of a history."""
 
-    def known(self, sha: str) -> CommitValues:
-        """What is there already."""
+    def recorded(self, sha: str) -> CommitValues:
+        """Recorded values."""
         ...
 
     def key(self, sha: str) -> str:
-        """Equal for commits that train alike; empty: not known."""
+        """Equal for commits with equal trainings; empty if not known."""
         ...
 
     def train(self, sha: str, seeds: Sequence[int]) -> str:
-        """Train the commit with each of `seeds`; why it cannot be, else empty. Then `known` has the values."""
+        """Train the commit with each of `seeds`, so that `recorded` has the values; returns the problem, or empty."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectLimits:
+    """Budget of a search, and the first seed of its trainings."""
+
     first_seed: int = 1
     budget_seconds: float | None = None
-    """Of ranks, for all trainings."""
+    """Rank-seconds of all trainings."""
     training_seconds: float | None = None
-    """Forecast of one training, until one was measured."""
+    """Forecast of one training, used until one was measured."""
 
 
-def seconds_each(state: BisectState, bounds: BisectLimits) -> float | None:
-    """Of one training: measured where the search had some, else the forecast."""
+def seconds_each(state: BisectState, limits: BisectLimits) -> float | None:
+    """Rank-seconds of one training: measured by this search, else the forecast."""
     trained = [each for each in state.suspects if each.seconds and each.values]
     count = sum(len(each.values) for each in trained)
-    return sum(each.seconds for each in trained) / count if count else bounds.training_seconds
+    return sum(each.seconds for each in trained) / count if count else limits.training_seconds
 
 
 class BudgetSpentError(Exception):
-    """The next training would pass the budget."""
+    """The next training would exceed the budget."""
 
 
 class Bisector:
-    """One search over one state."""
+    """A search over one state."""
 
     def __init__(
-        self, state: BisectState, witness: CommitMeasurer, bounds: BisectLimits, *, keep: Callable[[BisectState], None]
+        self,
+        state: BisectState,
+        measurer: CommitMeasurer,
+        limits: BisectLimits,
+        *,
+        on_state: Callable[[BisectState], None],
     ) -> None:
         """`keep` is called with every new state."""
         self.state = state
-        self._witness, self._bounds, self._keep = witness, bounds, keep
+        self._measurer, self._limits, self._on_state = measurer, limits, on_state
         self._error = state.error / max_decisions(len(state.suspects))
 
     def run(self) -> BisectState:
-        """To its ending; the state that was kept last."""
+        """Search to the end; returns the last state."""
         if self.state.ending in {None, "budget"}:
             self._change(ending=None)
             try:
@@ -79,7 +86,7 @@ class Bisector:
 
     def _seek(self) -> Ending:
         for place in range(len(self.state.suspects)):
-            self._look(place)
+            self._read_records(place)
         try:
             ending = self._settle_ends()
         except BudgetSpentError:
@@ -96,11 +103,11 @@ class Bisector:
     # -- the ends
 
     def _settle_ends(self) -> Ending | None:
-        """None: both ends have their values, and the bad one is worse; else how the search ends."""
+        """None if both ends have values and the bad one is worse; else the ending of the search."""
         last = len(self.state.suspects) - 1
         for count in range(self.state.seeds, MAX_SEEDS * self.state.seeds + 1):
             for place in (0, last):
-                self._ask(place, count)
+                self._measure(place, count)
                 if problem := self.state.suspects[place].reason:
                     self._note(f"the {'good' if place == 0 else 'bad'} end cannot be measured: {problem}")
                     return "unfit"
@@ -108,7 +115,7 @@ class Bisector:
             if ends.are_apart(better=better, error=error):
                 return None
             if ends.are_swapped(better=better, error=error):
-                self._note(f"{self.state.metric} is better at the bad end, and {better} is better")
+                self._note(f"{self.state.metric} is better at the bad end, but {better} values are better")
                 return "unfit"
             if ends.repeat:
                 break
@@ -128,20 +135,20 @@ class Bisector:
                 self._judge(place)
 
     def _settle(self, place: int) -> None:
-        """Ask for more until its side is clear, or it is passed over."""
-        self._look_at_twins(place)
+        """Measure a commit until its side is clear, or skip it."""
+        self._copy_from_equal_commit(place)
         for count in range(1, MAX_SEEDS * self.state.seeds + 1):
             if self._judge(place):
                 return
-            self._ask(place, count)
+            self._measure(place, count)
             suspect = self.state.suspects[place]
             if suspect.reason:
-                self._put(place, replace(suspect, side="skipped"))
+                self._replace(place, replace(suspect, side="skipped"))
                 return
         if not self._judge(place):
             suspect = self.state.suspects[place]
             reason = f"not clear after {len(suspect.values)} seeds"
-            self._put(place, replace(suspect, side="skipped", reason=reason))
+            self._replace(place, replace(suspect, side="skipped", reason=reason))
 
     def _judge(self, place: int) -> bool:
         suspect = self.state.suspects[place]
@@ -154,55 +161,55 @@ class Bisector:
         judged = replace(self._ends(), others=others).judge(values)
         clear = judged.doubt <= self._error
         side = judged.side if clear else suspect.side
-        self._put(place, replace(suspect, side=side, doubt=judged.doubt, odd=judged.odd and clear))
+        self._replace(place, replace(suspect, side=side, doubt=judged.doubt, odd=judged.odd and clear))
         return clear
 
-    def _ask(self, place: int, count: int) -> None:
-        """At least `count` values of a commit: those that are there, then trainings, those that fit one gang as one."""
+    def _measure(self, place: int, count: int) -> None:
+        """Get at least `count` values of a commit: recorded ones, then by training the missing seeds."""
         suspect = self.state.suspects[place]
-        first = self._bounds.first_seed
+        first = self._limits.first_seed
         missing = [seed for seed in range(first, first + count) if str(seed) not in suspect.values]
         if len(suspect.values) >= count or not missing:
             return
         self._require_budget(len(missing))
-        problem = self._witness.train(suspect.sha, missing)
-        self._look(place, trained=True)
+        problem = self._measurer.train(suspect.sha, missing)
+        self._read_records(place, trained=True)
         suspect = self.state.suspects[place]
         if problem or len(suspect.values) < count:
-            gave = problem or f"it gave {len(suspect.values)} of {count} values of {self.state.metric}"
-            self._put(place, replace(suspect, reason=suspect.reason or gave))
+            problem_text = problem or f"it has {len(suspect.values)} of {count} values of {self.state.metric}"
+            self._replace(place, replace(suspect, reason=suspect.reason or problem_text))
 
-    def _look(self, place: int, *, trained: bool = False) -> None:
-        """Take over what is known of a commit."""
+    def _read_records(self, place: int, *, trained: bool = False) -> None:
+        """Update a commit with its recorded values."""
         suspect = self.state.suspects[place]
-        answer = self._witness.known(suspect.sha)
-        values = {str(seed): _json_number(value) for seed, value in answer.values.items()}
-        seconds = max(suspect.seconds, answer.seconds)
+        recorded = self._measurer.recorded(suspect.sha)
+        values = {str(seed): _json_number(value) for seed, value in recorded.values.items()}
+        seconds = max(suspect.seconds, recorded.seconds)
         origin = "trained" if trained or seconds else suspect.origin or ("records" if values else "")
         found = replace(
-            suspect, values=suspect.values | values, runs=answer.runs or suspect.runs, seconds=seconds,
-            origin=origin if values or suspect.values else "", reason=suspect.reason or answer.problem,
+            suspect, values=suspect.values | values, runs=recorded.runs or suspect.runs, seconds=seconds,
+            origin=origin if values or suspect.values else "", reason=suspect.reason or recorded.problem,
         )  # fmt: skip
         if found != suspect:
-            self._put(place, found)
+            self._replace(place, found)
 
-    def _look_at_twins(self, place: int) -> None:
-        """A commit that trains alike has the same values."""
+    def _copy_from_equal_commit(self, place: int) -> None:
+        """Copy the values of a commit whose training is equal."""
         suspect = self.state.suspects[place]
-        key = "" if suspect.values or suspect.reason else self._witness.key(suspect.sha)
+        key = "" if suspect.values or suspect.reason else self._measurer.key(suspect.sha)
         if not key:
             return
         for other in self.state.suspects:
-            if other.values and other.sha != suspect.sha and self._witness.key(other.sha) == key:
+            if other.values and other.sha != suspect.sha and self._measurer.key(other.sha) == key:
                 origin = f"same as {other.sha[:8]}"
-                self._put(place, replace(suspect, values=other.values, runs=other.runs, origin=origin))
+                self._replace(place, replace(suspect, values=other.values, runs=other.runs, origin=origin))
                 return
 
-    # -- money and memory
+    # -- budget and state
 
     def _require_budget(self, trainings: int) -> None:
-        limit = self._bounds.budget_seconds
-        each = seconds_each(self.state, self._bounds)
+        limit = self._limits.budget_seconds
+        each = seconds_each(self.state, self._limits)
         if limit is not None and self.state.spent_seconds + (each or 0.0) * trainings > limit:
             raise BudgetSpentError
 
@@ -210,36 +217,34 @@ class Bisector:
         sides = self.state.sides
         left = candidates(sides)
         found = self.state.suspects[left[0]].sha if ending == "found" else None
-        self._change(ending=ending, first_bad=found, notes=(*self.state.notes, *self._unexpected(ending)))
+        self._change(ending=ending, first_bad=found, notes=(*self.state.notes, *self._findings(ending)))
 
-    def _unexpected(self, ending: Ending) -> list[str]:
-        """What is not as a bisection hopes."""
+    def _findings(self, ending: Ending) -> list[str]:
+        """Notes on values that do not fit a single regression."""
         if ending in {"same", "unfit"}:
             return []
         suspects = self.state.suspects
         notes = [
-            f"{suspects[place].sha[:8]} was worse, too, and it got better after it: the history turns more than once"
+            f"{suspects[place].sha[:8]} was worse, too, and later commits better: there is more than one change"
             for place in transient_regressions(self.state.sides)
         ]
         odd = [each.sha[:8] for each in suspects if each.odd]
         if odd:
-            notes.append(
-                f"{', '.join(odd)}: neither like the good end nor like the bad one; more than one change counts"
-            )
+            notes.append(f"{', '.join(odd)}: similar to neither end; there is more than one change")
         return [note for note in notes if note not in self.state.notes]
 
     def _note(self, text: str) -> None:
         if text not in self.state.notes:
             self._change(notes=(*self.state.notes, text))
 
-    def _put(self, place: int, suspect: BisectCommit) -> None:
+    def _replace(self, place: int, suspect: BisectCommit) -> None:
         suspects = list(self.state.suspects)
         suspects[place] = suspect
         self._change(suspects=tuple(suspects))
 
     def _change(self, **fields: object) -> None:
         self.state = replace(self.state, **fields)  # type: ignore[arg-type]  # names are those of BisectState
-        self._keep(self.state)
+        self._on_state(self.state)
 
 
 def _json_number(value: float) -> float | str:

@@ -1,4 +1,4 @@
-"""Decisions of a bisection: on which side a commit lies, by few noisy values, and which commit is next. Pure."""
+"""Decisions of a bisection: the side of a commit, from few noisy values, and the next commit. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from gangline.spec.bisect import Side, interval
 from gangline.spec.measurements import Better
 
 _TINY = 1e-12
-"""Of the gap between the ends, squared: values that repeat to the last bit have no spread at all."""
+"""Least variance, relative to the squared gap of the ends, because repeated values have none."""
 _ODD = 0.001
-"""Chance at which values so far off both ends would occur."""
+"""Probability below which values are called unlike an end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class _Judgement:
     side: Literal["good", "bad"]
     doubt: float
-    """Chance that it is the other one."""
+    """Probability of the other side."""
     odd: bool
-    """It does neither as one end nor as the other."""
+    """The values are unlike both ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndValues:
-    """Values of the good and the bad end; `others` are groups of one commit each, for the spread alone."""
+    """Values of both ends; `others` are values of other commits, used only for the spread."""
 
     good: tuple[float, ...]
     bad: tuple[float, ...]
@@ -40,11 +40,11 @@ class EndValues:
 
     @property
     def repeat(self) -> bool:
-        """More values of the ends would say nothing new: they repeat to the last bit, and are equal."""
+        """All values of both ends are bitwise equal, so more of them give no information."""
         return len(self.good) > 1 and len({*self.good, *self.bad}) == 1
 
     def are_apart(self, *, better: Better | None, error: float) -> bool:
-        """Is the bad end worse than the good one, but for a chance of `error`? Any difference is, without `better`."""
+        """Whether the bad end is worse, with error probability `error`; without `better`, whether it differs."""
         if not all(map(math.isfinite, self.bad)):
             return True
         gap = fmean(self.bad) - fmean(self.good)
@@ -58,16 +58,16 @@ class EndValues:
         return abs(gap) > reach * math.sqrt(1 / len(self.good) + 1 / len(self.bad))
 
     def are_swapped(self, *, better: Better | None, error: float) -> bool:
-        """Is the bad end the better one, but for a chance of `error`?"""
+        """Whether the bad end is better, with error probability `error`."""
         return better is not None and EndValues(self.bad, self.good, self.others).are_apart(better=better, error=error)
 
-    def judge(self, values: Sequence[float]) -> Judgement:
-        """The likelier side of a commit with these values, at least one."""
+    def judge(self, values: Sequence[float]) -> _Judgement:
+        """The more probable side of a commit with these values, at least one."""
         if not all(map(math.isfinite, values)):
-            return Judgement("bad", 0.0, odd=False)
+            return _Judgement("bad", 0.0, odd=False)
         odds = self._log_odds_good(tuple(values))
         doubt = 1 / (1 + math.exp(min(abs(odds), 700.0)))
-        return Judgement("good" if odds > 0 else "bad", doubt, odd=self._is_odd(values))
+        return _Judgement("good" if odds > 0 else "bad", doubt, odd=self._is_odd(values))
 
     def _log_odds_good(self, values: tuple[float, ...]) -> float:
         if not all(map(math.isfinite, self.bad)):
@@ -81,7 +81,7 @@ class EndValues:
         return 0.5 * sizes + 0.5 * degrees * (math.log(as_bad) - math.log(as_good))
 
     def _is_odd(self, values: Sequence[float]) -> bool:
-        """Far from both centres, by the spread within groups; a bad end that is no number is never near."""
+        """Whether the values are far from both means, by the spread within groups."""
         if not all(map(math.isfinite, self.bad)) or len(values) < 2:
             return False
         groups = [*self._sides, tuple(values)]
@@ -106,7 +106,7 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def next_index(sides: Sequence[Side]) -> int | None:
-    """The open commit nearest to the middle of the interval, the older of two; None: there is none left to ask."""
+    """Index of the open commit nearest to the middle of the interval, the older of two; None if none is left."""
     found = interval(sides)
     inside = [place for place in range(found.good + 1, found.bad) if sides[place] == "unknown"]
     middle = (found.good + found.bad) / 2
@@ -114,23 +114,23 @@ def next_index(sides: Sequence[Side]) -> int | None:
 
 
 def candidates(sides: Sequence[Side]) -> tuple[int, ...]:
-    """Places that may be the first bad one: exactly one once nothing inside was skipped."""
+    """Indices that may be the first bad commit; exactly one in the end, unless commits were skipped."""
     found = interval(sides)
     return tuple(range(found.good + 1, found.bad + 1))
 
 
 def steps_left(sides: Sequence[Side]) -> int:
-    """How many more commits have to be asked, where none has to be skipped."""
+    """Number of commits that remain to be measured if none is skipped."""
     found = interval(sides)
     inside = sum(sides[place] == "unknown" for place in range(found.good + 1, found.bad))
     return ceil(log2(inside + 1)) if inside else 0
 
 
 def max_decisions(num_commits: int) -> int:
-    """How many sides a search over so many commits decides at most, both ends left out."""
+    """Largest number of decisions of a search over so many commits, without the ends."""
     return max(1, ceil(log2(max(1, num_commits - 1))))
 
 
 def transient_regressions(sides: Sequence[Side]) -> tuple[int, ...]:
-    """Places before the interval that are bad: it got worse there, and better again."""
+    """Indices of bad commits before the interval, after which the metric was good again."""
     return tuple(place for place in range(interval(sides).good) if sides[place] == "bad")

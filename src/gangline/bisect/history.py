@@ -8,15 +8,15 @@ from gangline.spec.bisect import BisectCommit, BisectState
 
 
 def read_history(repository: Repository, good: str, bad: str) -> tuple[BisectCommit, ...]:
-    """Both ends and what lies between them, oldest first, nothing judged but the ends.
+    """Both ends and the commits between them, oldest first; only the ends have a side.
 
     Args:
-        repository: Whose commits.
-        good: Full name of the good end.
-        bad: Full name of the bad end.
+        repository: Repository of the commits.
+        good: Full SHA of the good end.
+        bad: Full SHA of the bad end.
 
     Raises:
-        UsageError: They are one commit, or `good` does not come before `bad`; where their ways part is named.
+        UsageError: They are one commit, or `good` is no ancestor of `bad`; the message names their merge base.
     """
     if good == bad:
         raise UsageError(f"--good and --bad are one commit, {good[:8]}; name two")
@@ -34,16 +34,16 @@ def read_history(repository: Repository, good: str, bad: str) -> tuple[BisectCom
 def _not_before(repository: Repository, good: str, bad: str) -> str:
     if repository.is_ancestor(bad, good):
         return f"wanted --good before --bad, found {good[:8]} after {bad[:8]}; swap them"
-    met = repository.merge_base(good, bad)
-    works = f"their histories part at {met[:8]}: is that one good? --good {met[:8]}" if met else "they share no commit"
-    return f"wanted a --good that {bad[:8]} comes from, found {good[:8]} beside it; {works}"
+    base = repository.merge_base(good, bad)
+    advice = f"their merge base is {base[:8]}: is that one good? --good {base[:8]}" if base else "they share no commit"
+    return f"wanted a --good that {bad[:8]} comes from, found {good[:8]} on another branch; {advice}"
 
 
 PATCH_BYTES = 200_000
 
 
 def read_culprit(repository: Repository, state: BisectState) -> Culprit | None:
-    """None while there is no one commit."""
+    """Changes of the commit that was found; None if the search has not found one."""
     if state.first_bad is None:
         return None
     place = [each.sha for each in state.suspects].index(state.first_bad)
@@ -59,7 +59,7 @@ def read_culprit(repository: Repository, state: BisectState) -> Culprit | None:
 
 
 def _merge_command(repository: Repository, state: BisectState) -> str | None:
-    """A merge is bad as a whole; its own commits lie between where they left the line and their tip."""
+    """Command that searches inside the merge that was found; None if it is not a merge."""
     assert state.first_bad is not None, state.id
     parents = repository.parents(state.first_bad)
     if len(parents) < 2:

@@ -1,4 +1,4 @@
-"""Values of a metric in records, by commit and seed, and the step at which two commits can be told apart."""
+"""Values of a metric in records, by commit and seed, and the step that separates two commits."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,39 +16,39 @@ _ANY = ("evaluate.", "gate.", "prove.", "publish.", "trigger.", "plan.")
 _ANY_KEYS = frozenset({"train.seed", "train.stop_at"})
 _DIVERGED = NonFiniteError.exit_code
 _BROKEN = frozenset({ConfigError.exit_code, BuildError.exit_code, TrainingError.exit_code, 32, 33, 34})
-"""Ends that say that a commit cannot be asked: its line, its environment or its program is wrong."""
+"""Exit codes of commits that cannot be measured, because line, environment or program are wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitValues:
-    """What is known of one commit."""
+    """Recorded values of a commit."""
 
     values: dict[int, float] = field(default_factory=dict)
-    """By seed; a training that diverged is infinite."""
+    """By seed; infinite for a training that diverged."""
     runs: tuple[str, ...] = ()
     seconds: float = 0.0
-    """Held by runs that were made for this search."""
+    """Rank-seconds of runs for this search."""
     problem: str = ""
     """Why there are no values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricAtStep:
-    """Which number of a record counts."""
+    """The number to read from a record."""
 
     metric: str
     at: int
     since: str
-    """Runs that were made to be measured, from this moment on, are this search's own."""
+    """Measuring runs created from this time on belong to this search."""
 
 
 def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: MetricAtStep) -> CommitValues:
-    """Everything that the records of one commit say.
+    """Values from the records of one commit.
 
     Args:
-        records: Of one commit.
-        line: The effective line of that commit; runs that were asked otherwise do not count.
-        wanted: The number.
+        records: Records of one commit.
+        line: Its effective line; runs with other keys do not count.
+        wanted: The number to read.
     """
     values: dict[int, float] = {}
     runs: list[str] = []
@@ -69,7 +69,7 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
 
 
 def values_of(record: Record, metric: str, at: int) -> dict[int, float]:
-    """The metric at the step by seed: of the course, or measured where the training ended just there."""
+    """The metric at the step by seed: from the curve, or measured if the training ended there."""
     if record.run.exit_code == _DIVERGED:
         return dict.fromkeys(record.inputs.seeds, math.inf) if _end_step(record) <= at else {}
     if metric == record.curve.metric and record.curve.points:
@@ -82,7 +82,7 @@ def values_of(record: Record, metric: str, at: int) -> dict[int, float]:
 
 
 def next_curve_step(at: int, steps: int, places: int = 64) -> int:
-    """The first step from `at` on where a point of the course lies: only there do courses of any length agree."""
+    """The first step from `at` on with a point of the curve, which curves of any length have."""
     count = min(places, steps)
     place = -(-at * count // steps)
     return max(1, place) * steps // count
@@ -97,7 +97,7 @@ def _curve_values(record: Record, at: int) -> dict[int, float]:
 
 
 def _is_comparable(record: Record, line: Mapping[str, Any]) -> bool:
-    """Undisturbed, of the commit as it stands, asked as its line asks."""
+    """Whether it is a run of the unchanged commit with the keys of its line, and without a drill."""
     if record.commit.patch or record.commit.trust != "own" or was_drilled(record):
         return False
     given = record.inputs.values
@@ -121,7 +121,7 @@ MARGIN = 1.1
 
 
 def step_to_measure(store: ObjectStore, good: Record | None, bad: Record | None, *, steps: int) -> int:
-    """A place of the course; the last step where one has no course, no band, or they part nowhere."""
+    """A step of the curve shortly after the curves separate; the last step if they do not, or lack points."""
     if good is None or bad is None:
         return steps
     curves = curves_of(good, bad, read_differences(store, None, good, bad).bands)
@@ -131,10 +131,10 @@ def step_to_measure(store: ObjectStore, good: Record | None, bad: Record | None,
 
 
 def cheapest_step(steps: Sequence[int], trainings: Callable[[int], int]) -> int:
-    """The step whose missing trainings have the fewest steps together, the shorter one of equals.
+    """The step whose missing trainings have the fewest steps in total; the smaller of equals.
 
     Args:
-        steps: Where one may measure.
-        trainings: How many are missing at a step: what records know there costs nothing.
+        steps: Steps to choose from.
+        trainings: Number of trainings that are missing at a step.
     """
     return min(steps, key=lambda step: (step * trainings(step), step))

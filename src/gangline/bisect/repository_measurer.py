@@ -1,7 +1,7 @@
-"""Measurements of commits: from records where they exist, else from a training run that is cut short.
+"""Measurements of commits: from records if they exist, else by a shortened training.
 
-Such a run is the commit's own line with another end: so many steps of the same schedule, a seed, no gates, no second
-plan. It has an id of its own, is no base, is never published, and reports to no forge.
+Such a run has the commit's own line with fewer steps of the same schedule, a seed, no quality gates and no second plan.
+It has an id of its own, is never a base, is not published, and does not report to a forge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,85 +27,86 @@ _TRAIN_ALIKE = frozenset({"train.seed", "train.stop_at"})
 
 @dataclass(kw_only=True)
 class RepositoryMeasurer:
-    """Answers for one repository: from records where they say it, else by training."""
+    """Measures commits of one repository: from records if they have the value, else by training."""
 
-    desk: RunWorkspace
+    workspace: RunWorkspace
     wanted: MetricAtStep
     target: str | None = None
-    """Where ranks run, instead of the site's."""
-    _questions: dict[str, RunRequest | str] = field(default_factory=dict)
+    """Replaces the target of the site."""
+    _requests: dict[str, RunRequest | str] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)
 
-    def known(self, sha: str) -> CommitValues:
-        asked = self._question(sha)
-        if isinstance(asked, str):
-            return CommitValues(problem=asked)
-        records = list_runs(self.desk.store, project=asked.line.project.name, commit=sha)
-        return read_values(records, effective(asked.line), self.wanted)
+    def recorded(self, sha: str) -> CommitValues:
+        request = self._request(sha)
+        if isinstance(request, str):
+            return CommitValues(problem=request)
+        records = list_runs(self.workspace.store, project=request.line.project.name, commit=sha)
+        return read_values(records, effective(request.line), self.wanted)
 
     def key(self, sha: str) -> str:
-        """Over code, data and what of the line decides the weights, without building anything."""
+        """Digest of code, data and the keys of the line that decide the weights; builds nothing."""
         if sha not in self._keys:
-            asked = self._question(sha)
-            self._keys[sha] = "" if isinstance(asked, str) else _train_key(asked)
+            request = self._request(sha)
+            self._keys[sha] = "" if isinstance(request, str) else _train_key(request)
         return self._keys[sha]
 
     def train(self, sha: str, seeds: Sequence[int]) -> str:
-        """Raises what leaves a run open: no room, a store that is away, Ctrl-C."""
-        asked = self._question(sha)
-        if isinstance(asked, str):
-            return asked
+        """As the protocol; raises errors that leave a run open: no capacity, store unavailable, Ctrl-C."""
+        request = self._request(sha)
+        if isinstance(request, str):
+            return request
         problem = ""
-        shares = asked.line.project.task is not None
+        shares = request.line.project.task is not None
         for first, count in _consecutive(seeds) if shares else ((seed, 1) for seed in seeds):
             problem = problem or self._train(sha, first, count)
         return problem
 
     def _train(self, sha: str, seed: int, count: int) -> str:
-        """Seeds that follow each other share a gang; a program of the user trains one at a time."""
+        """Train `count` seeds from `seed` on in one gang; a program trains one at a time."""
         numbers = {"train.stop_at": self.wanted.at, "train.seed": seed, "evaluate.seeds": count}
-        given = tuple(f"{key}={value}" for key, value in numbers.items())
+        overrides = tuple(f"{key}={value}" for key, value in numbers.items())
+        workspace = self.workspace
         try:
             run_line(
-                self.desk.repo, site=replace(self.desk.site, forge={}), environ=self.desk.environ, commit=sha,
-                overrides=(*given, "gate.quality=[]", 'prove.plan="off"'), again=self._was_cancelled(sha, numbers),
-                target=self.target, observer=self.desk.observer,
+                workspace.repo, site=replace(workspace.site, forge={}), environ=workspace.environ, commit=sha,
+                overrides=(*overrides, "gate.quality=[]", 'prove.plan="off"'), again=self._was_cancelled(sha, numbers),
+                target=self.target, observer=workspace.observer,
             )  # fmt: skip
         except NonFiniteError:
-            return ""  # it diverged: its record says so, and that is an answer
+            return ""  # it diverged, which the record says
         except GangUnreachable:
-            raise  # the gang goes on; nothing is wrong with the commit
+            raise  # the gang is still running; the commit is not the cause
         except (ConfigError, BuildError, TrainingError) as error:
             return str(error).splitlines()[0]
         return ""
 
     def _was_cancelled(self, sha: str, numbers: Mapping[str, int]) -> bool:
-        """Somebody stopped this very training before: asked again it begins anew."""
+        """Whether an equal training was cancelled before, so that it needs another attempt."""
         project = self._project(sha)
         records = [
             record
-            for record in list_runs(self.desk.store, project=project, commit=sha)
+            for record in list_runs(self.workspace.store, project=project, commit=sha)
             if all(record.inputs.values.get(key) == value for key, value in numbers.items())
         ]
         newest = max(records, key=lambda record: record.run.attempt, default=None)
         return newest is not None and newest.run.verdict in {"cancelled", "superseded"}
 
     def _project(self, sha: str) -> str | None:
-        asked = self._question(sha)
-        return None if isinstance(asked, str) else asked.line.project.name
+        request = self._request(sha)
+        return None if isinstance(request, str) else request.line.project.name
 
-    def _question(self, sha: str) -> RunRequest | str:
-        """What the commit asks as it stands; or why it asks nothing."""
-        if sha not in self._questions:
+    def _request(self, sha: str) -> RunRequest | str:
+        """Request of the unchanged commit, or the reason why it has none."""
+        if sha not in self._requests:
             try:
-                self._questions[sha] = resolve_request(self.desk.repo, commit=sha, overrides=(), strategy=None)
+                self._requests[sha] = resolve_request(self.workspace.repo, commit=sha, overrides=(), strategy=None)
             except ConfigError as error:
-                self._questions[sha] = str(error).splitlines()[0]
-        return self._questions[sha]
+                self._requests[sha] = str(error).splitlines()[0]
+        return self._requests[sha]
 
 
 def _consecutive(seeds: Sequence[int]) -> list[tuple[int, int]]:
-    """(first, how many) of each run of numbers that follow each other."""
+    """(first, count) of each group of consecutive numbers."""
     rows: list[tuple[int, int]] = []
     for seed in sorted(seeds):
         if rows and sum(rows[-1]) == seed:
@@ -115,17 +116,17 @@ def _consecutive(seeds: Sequence[int]) -> list[tuple[int, int]]:
     return rows
 
 
-def _train_key(asked: RunRequest) -> str:
-    line, repository = asked.line, asked.repository
+def _train_key(request: RunRequest) -> str:
+    line, repository = request.line, request.repository
     try:
-        code = code_layer.pack(repository, asked.tree, line.project, commit=asked.commit).data
+        code = code_layer.pack(repository, request.tree, line.project, commit=request.commit).data
     except ConfigError:
         return ""
-    lock = repository.file(asked.tree, line.env.lock) if line.env.lock else b""
+    lock = repository.file(request.tree, line.env.lock) if line.env.lock else b""
     globs = [pattern.removeprefix("repo:") for pattern in line.data.text if pattern.startswith("repo:")]
     data = [
         (entry.path, entry.blob)
-        for entry in repository.entries(asked.tree)
+        for entry in repository.entries(request.tree)
         if any(matches(entry.path, glob) for glob in globs)
     ]
     flat: dict[str, Any] = effective(line)

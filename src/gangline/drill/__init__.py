@@ -3,11 +3,11 @@
     run.drill(name, *, repo, site, environ, run=None, rank=None, step=None, seconds=None, seed=1, tell=print)
         -> DrillReport
             `name` is one of `catalogue.DRILLS`; without `run` a fresh run of HEAD is started and driven to its end;
-            `tell` gets each line when it is known. Raises ConfigError (10) where the drill is refused.
+            `tell` gets each line once it is known. Raises ConfigError (10) if the drill is refused.
     run.drill_all(*, repo, site, environ, seed=1, tell=print) -> DrillReports
-            all of them, each in a fresh run, with a table at the end; a drill that is refused is listed as skipped
+            all drills, each in a fresh run, with a table at the end; a refused drill is listed as skipped
     DrillReport: `.drill` (spec.record.Drill, already in the record), `.run`, `.lines`, `.replay`, `.exit_code`:
-            0 held, 60 broken, 10 not struck
+            0 held, 60 broken, 10 not injected
     catalogue.DRILLS: name -> DrillKind(name, row, text, target, seconds, stalls)
 
 `fault_actions` applies the faults, `promises` lists what each drill promises, `history` reads what was recorded.

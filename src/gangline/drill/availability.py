@@ -10,49 +10,51 @@ from gangline.errors import StorageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Availability:
+    """Effect of an outage of the store on a gang; seconds and steps of rank 0."""
+
     steps: int = 0
-    """Finished while the fault lasted."""
+    """Steps finished during the fault."""
     usual_step: float | None = None
-    """Median seconds before it."""
+    """Median seconds of a step before it."""
     step_during: float | None = None
-    """Median seconds while it lasted."""
+    """Median seconds of a step during it."""
     met_step: int | None = None
-    """First step whose save fell into it; None: no save was due."""
+    """First step with a save during it; None if no save was due."""
     met_seconds: float | None = None
     failed: int = 0
     """Saves that the ranks reported as failed."""
     failed_seconds: float | None = None
-    """From the strike to the first."""
+    """From the injection to the first failure."""
     said: str = ""
-    """Why that one failed."""
+    """Reason of the first failure."""
     durable_step: int | None = None
-    """Of the first save that was durable once the fault was over (a slow store: once it began)."""
+    """Step of the first durable save after the fault ended (of a slow store: after it began)."""
     durable_seconds: float | None = None
-    """From then."""
+    """Seconds from then on."""
     gave_up: bool = False
-    """A rank left with 40 because nothing could be saved for too long."""
+    """A rank exited with 40, because no save succeeded for too long."""
     ended: bool = False
-    """The gang has."""
+    """The gang has ended."""
 
 
-def availability(history: DrillHistory, strike: Injection, *, slow: bool = False) -> Availability:
-    """Of the outage that `strike` began."""
-    over = strike.mono + (strike.seconds or 0.0)
-    during = history.steps(after=strike.mono, before=over)
-    met = next((e for e in during if strike.saves_at(e["step"])), None)
-    failed = _of_rank_0(history, "save_failed", after=strike.mono)
-    saved = _of_rank_0(history, "saved", after=strike.mono if slow else over)
+def availability(history: DrillHistory, injection: Injection, *, slow: bool = False) -> Availability:
+    """The effect of the outage `injection`; `slow` if the store only slowed down."""
+    over = injection.mono + (injection.seconds or 0.0)
+    during = history.steps(after=injection.mono, before=over)
+    met = next((e for e in during if injection.saves_at(e["step"])), None)
+    failed = _of_rank_0(history, "save_failed", after=injection.mono)
+    saved = _of_rank_0(history, "saved", after=injection.mono if slow else over)
     durable = next((e for e in saved if met is not None and e["step"] >= met["step"]), None)
-    since = strike.mono if slow else over
-    codes = (e["code"] for e in history.keepers if e["event"] == "rank_exited" and e["mono"] > strike.mono)
+    since = injection.mono if slow else over
+    codes = (e["code"] for e in history.keepers if e["event"] == "rank_exited" and e["mono"] > injection.mono)
     return Availability(
         steps=len(during),
-        usual_step=_median_seconds(history.steps(before=strike.mono), strike.generation),
-        step_during=_median_seconds(during, strike.generation),
+        usual_step=_median_seconds(history.steps(before=injection.mono), injection.generation),
+        step_during=_median_seconds(during, injection.generation),
         met_step=met["step"] if met else None,
-        met_seconds=met["mono"] - strike.mono if met else None,
+        met_seconds=met["mono"] - injection.mono if met else None,
         failed=len(failed),
-        failed_seconds=failed[0]["mono"] - strike.mono if failed else None,
+        failed_seconds=failed[0]["mono"] - injection.mono if failed else None,
         said=str(failed[0].get("reason", "")) if failed else "",
         durable_step=durable["step"] if durable else None,
         durable_seconds=durable["mono"] - since if durable else None,
@@ -61,11 +63,11 @@ def availability(history: DrillHistory, strike: Injection, *, slow: bool = False
     )
 
 
-def describe_felt(felt: Availability) -> str:
-    """One sentence: what went on, what failed, what was durable then."""
-    failed = f", {felt.failed} save{'s' if felt.failed != 1 else ''} failed" if felt.failed else ""
-    durable = f", then step {felt.durable_step} was durable" if felt.durable_step is not None else ""
-    return f"{felt.steps} steps meanwhile{failed}{durable}"
+def describe_effect(effect: Availability) -> str:
+    """One sentence: steps during the fault, failed saves, the first durable save."""
+    failed = f", {effect.failed} save{'s' if effect.failed != 1 else ''} failed" if effect.failed else ""
+    durable = f", then step {effect.durable_step} was durable" if effect.durable_step is not None else ""
+    return f"{effect.steps} steps meanwhile{failed}{durable}"
 
 
 def _of_rank_0(history: DrillHistory, name: str, *, after: float) -> list[Event]:

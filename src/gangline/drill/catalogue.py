@@ -7,28 +7,30 @@ from gangline.errors import ConfigError
 from gangline.spec.config.site import Site
 
 ALL = "all"
-"""Every drill that works here, one after the other."""
+"""Name of all drills, one after the other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillKind:
+    """A drill: its fault, and the target for detection and recovery."""
+
     name: str
     row: str
-    """Of the goal sheet."""
+    """Row of the list of faults in `docs/reference/protections.md`."""
     text: str
-    """What happens."""
+    """Description of the fault."""
     target: str
-    """What detection and recovery should take."""
+    """Target for detection and recovery."""
     recover_seconds: float | None = None
-    """Of the target; None: it bounds something else, which is a promise."""
+    """Limit for recovery; None if the target is about something else, which `promises` checks."""
     past_detection: bool = False
-    """Those seconds begin when the fault is found, not when it strikes."""
+    """The limit counts from the detection, not from the injection."""
     seconds: float | None = None
-    """How long it lasts, where nobody says otherwise; None: it is over at once, or lasts until somebody acts."""
+    """Default duration; None: the fault is momentary, or lasts until it is handled."""
     stalls: bool = True
-    """Nobody steps meanwhile: the time until the next step is lost."""
-    rig: Literal["", "task", "nodes", "store"] = ""
-    """What it changes of a gang before that starts: then it takes a run of its own."""
+    """No rank steps during the fault, so the time until the next step is lost."""
+    setup: Literal["", "task", "nodes", "store"] = ""
+    """What it changes in a gang before the start, which takes a run of its own."""
 
 
 DRILLS: dict[str, DrillKind] = {
@@ -39,7 +41,7 @@ DRILLS: dict[str, DrillKind] = {
             target="target <= 15 s", recover_seconds=15.0,
         ),
         DrillKind(
-            name="kill-twice", row="T2", text="SIGKILL to a rank, and again while the gang starts anew",
+            name="kill-twice", row="T2", text="SIGKILL to a rank, and again while the gang restarts",
             target="target <= 30 s, at most two charges", recover_seconds=30.0,
         ),
         DrillKind(
@@ -47,7 +49,7 @@ DRILLS: dict[str, DrillKind] = {
             target="target <= 10 s past the watchdog", recover_seconds=10.0, past_detection=True, seconds=5.0,
         ),
         DrillKind(
-            name="hang-rank", row="T4", text="a rank stands still for good, its process alive; the watchdog ends it",
+            name="hang-rank", row="T4", text="a rank hangs with its process alive; the watchdog ends it",
             target="target: found in 2 x its step + 10 s",
         ),
         DrillKind(
@@ -55,36 +57,36 @@ DRILLS: dict[str, DrillKind] = {
             target="target: named in 60 s", seconds=30.0, stalls=False,
         ),
         DrillKind(
-            name="stop", row="K4", text="SIGTERM to a rank; all save together and leave, the gang goes on from there",
+            name="stop", row="K4", text="SIGTERM to a rank; all save together and leave, the gang resumes from there",
             target="target: no step lost, nothing charged",
         ),
         DrillKind(
-            name="resize", row="T7", text="another number of ranks, of those the plan is ready for",
+            name="resize", row="T7", text="another number of ranks, one that the plan is ready for",
             target="target: no sample lost or taken twice, nothing charged",
         ),
         DrillKind(
             name="poison", row="T9", text="a batch is not finite; the gang stops, skips or goes back as its line says",
-            target="target: judged in that step, nothing of it saved", stalls=False, rig="task",
+            target="target: judged in that step, nothing of it saved", stalls=False, setup="task",
         ),
         DrillKind(
-            name="oom", row="T8", text="a rank gets no more memory; the gang ends of just that, no blind retry",
-            target="target: class 32, no restart charged", stalls=False, rig="task",
+            name="oom", row="T8", text="a rank gets no more memory; the gang ends for this reason, without retry",
+            target="target: class 32, no restart charged", stalls=False, setup="task",
         ),
         DrillKind(
-            name="lose-node", row="T11", text="a virtual node goes with its keeper, ranks and memory, and is replaced",
-            target="target <= 1 interval, one charge", rig="nodes",
+            name="lose-node", row="T11", text="a virtual node is lost with keeper, ranks and memory, and replaced",
+            target="target <= 1 interval, one charge", setup="nodes",
         ),
         DrillKind(
-            name="kill-store", row="S6", text="nobody answers where the store was, then 503, then it is back",
-            target="target: saves catch up by themselves", seconds=15.0, stalls=False, rig="store",
+            name="kill-store", row="S6", text="the store refuses connections, then answers 503, then is back",
+            target="target: saves catch up by themselves", seconds=15.0, stalls=False, setup="store",
         ),
         DrillKind(
             name="slow-store", row="S8", text="every request to the store takes a quarter of a second longer",
-            target="target: saves end, steps as fast as before", seconds=15.0, stalls=False, rig="store",
+            target="target: saves end, steps as fast as before", seconds=15.0, stalls=False, setup="store",
         ),
         DrillKind(
-            name="fill-disk", row="S5", text="no byte more goes into the run's checkpoints, then there is room",
-            target="target: alarm, durable again once there is room", seconds=10.0, stalls=False, rig="store",
+            name="fill-disk", row="S5", text="writes of checkpoints fail as on a full disk, then there is room",
+            target="target: alarm, durable again once there is room", seconds=10.0, stalls=False, setup="store",
         ),
     )
 }  # fmt: skip
@@ -92,16 +94,16 @@ _NEEDS = {"drop-api": "a launcher behind the fault proxy"}
 
 
 def choose_drill(name: str, site: Site) -> DrillKind:
-    """The drill called `name`, where this site allows it.
+    """The drill called `name`, if this site allows it.
 
     Raises:
         ConfigError: No such drill, not one that runs here, or the site does not allow it.
     """
     works = ", ".join([*DRILLS, ALL])
     if name in _NEEDS:
-        raise ConfigError(f"drill {name} is refused: it needs {_NEEDS[name]}, this run has none; here works: {works}")
+        raise ConfigError(f"drill {name} is refused: it needs {_NEEDS[name]}, this run has none; available: {works}")
     if name not in DRILLS:
-        raise ConfigError(f"there is no drill {name!r}; here works: {works}")
+        raise ConfigError(f"there is no drill {name!r}; available: {works}")
     require_local_target(name, site.launch.target)
     if name not in site.drill.allow and not site.store.url.startswith("file:"):
         raise ConfigError(
@@ -111,9 +113,9 @@ def choose_drill(name: str, site: Site) -> DrillKind:
 
 
 def require_local_target(name: str, target: str) -> None:
-    """Raises ConfigError where ranks that run at `target` are out of a drill's reach."""
+    """Raises ConfigError if ranks at `target` cannot be reached by a drill."""
     if target != "local":
         raise ConfigError(
-            f"drill {name} is refused: it strikes processes of this machine, these ranks are on {target}; a site with "
+            f"drill {name} is refused: it signals processes of this machine, these ranks are on {target}; a site with "
             'launch.target = "local" works, and on a cluster kubectl drain of a server of the run loses a node'
         )

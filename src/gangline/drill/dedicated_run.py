@@ -1,4 +1,4 @@
-"""A run made for one drill: started, struck from a thread, driven to its end; Ctrl-C stops it as any other run."""
+"""A run for one drill: driven to its end here while a thread injects the fault; Ctrl-C stops it like any run."""
 
 import secrets
 from collections.abc import Callable
@@ -21,129 +21,136 @@ from gangline.spec.record import Record, StageInfo
 from gangline.storage.objects.protocol import ObjectStore
 
 
-def drill_in_dedicated_run(desk: DrillContext, wish: DrillRequest) -> tuple[Record, Drill]:
-    """Start a run for this drill alone, strike it from a thread, and drive it to its end here: Ctrl-C stops it."""
-    begun: Future[Record | None] = Future()
-    observer = _StartObserver(begun, desk.tell)
-    with open_setup(wish, desk.store) as rig, ThreadPoolExecutor(1, thread_name_prefix="drill") as pool:
-        struck = pool.submit(_inject_when_started, desk, wish, begun, rig)
+def drill_in_dedicated_run(context: DrillContext, request: DrillRequest) -> tuple[Record, Drill]:
+    """Start a run for this drill, inject the fault from a thread, and drive the run to its end."""
+    started: Future[Record | None] = Future()
+    observer = _StartObserver(started, context.tell)
+    with open_setup(request, context.store) as setup, ThreadPoolExecutor(1, thread_name_prefix="drill") as pool:
+        pending = pool.submit(_inject_when_started, context, request, started, setup)
         ended: GanglineError | None = None
         try:
             run_line(
-                desk.repo, site=desk.site, environ=desk.environ, overrides=_overrides(desk, wish), again=True,
-                observer=observer, open_launcher=launcher_opener(rig),
+                context.repo, site=context.site, environ=context.environ, again=True,
+                overrides=_overrides(context, request),
+                observer=observer, open_launcher=launcher_opener(setup),
             )  # fmt: skip
         except GanglineError as error:
             ended = error
         finally:
             observer.over()
-        done = struck.result()
-    if done is None:
-        raise ended or UsageError("the run was done before anything could be struck; run the drill again")
-    settled = record_result(desk, wish, runs.find_run(desk.store, observer.run), done)
+        outcome = pending.result()
+    if outcome is None:
+        raise ended or UsageError("the run ended before the fault could be injected; run the drill again")
+    result = record_result(context, request, runs.find_run(context.store, observer.run), outcome)
     if isinstance(ended, CancelledError):
         raise ended
     if ended is not None:
-        desk.tell(f"run      {ended}")
-    return settled
+        context.tell(f"run      {ended}")
+    return result
 
 
-def _overrides(desk: DrillContext, wish: DrillRequest) -> tuple[str, ...]:
-    """A run of the same program and plan with nothing but the training in it.
+def _overrides(context: DrillContext, request: DrillRequest) -> tuple[str, ...]:
+    """Overrides for a run of the same program and plan with only the training in it.
 
-    Its longest time without a save differs by less than a second from the line's: another plan, so no earlier run's
-    training can be taken for it, and nothing that training depends on.
+    Its longest time without a save differs by less than a second from the line's: that makes another plan, so that no
+    earlier training is reused, and does not change the training.
     """
-    question = resolve_request(desk.repo, commit=None, overrides=(), strategy=None)
-    line = question.line
+    run_request = resolve_request(context.repo, commit=None, overrides=(), strategy=None)
+    line = run_request.line
     train = line.train
-    _require_support(wish, line)
-    _require_step_reports(wish, question)
-    _require_reported_steps(wish, question, desk.store)
-    if wish.step is not None and wish.step >= train.steps:
-        raise UsageError(f"--step {wish.step}: the run has {train.steps} steps; strike between 1 and {train.steps - 1}")
+    _require_target(request, line)
+    _require_step_reports(request, run_request)
+    _require_reported_steps(request, run_request, context.store)
+    if request.step is not None and request.step >= train.steps:
+        raise UsageError(
+            f"--step {request.step}: the run has {train.steps} steps; inject between 1 and {train.steps - 1}"
+        )
     unsaved = train.checkpoint.max_unsaved_seconds + secrets.randbelow(999_999) / 1_000_000
     alone = f"train.checkpoint.max_unsaved_seconds={unsaved:.6f}"
     return ("evaluate.seeds=1", 'prove.plan="off"', "prove.replay_steps=0", alone)
 
 
-def _require_support(wish: DrillRequest, line: Line) -> None:
-    """Refuse what this line has nothing to strike for, before a run is made of it."""
-    if wish.kind.rig == "task" and line.project.task is None:
+def _require_target(request: DrillRequest, line: Line) -> None:
+    """Refuse a drill that this line cannot have, before a run is made."""
+    if request.kind.setup == "task" and line.project.task is None:
         raise ConfigError(
-            f"drill {wish.kind.name} is refused: project.command owns its loop and its batches; "
-            "a line with project.task can be struck from within"
+            f"drill {request.kind.name} is refused: project.command has a loop and batches of its own; "
+            "use a line with project.task"
         )
-    if wish.kind.name == "resize" and not isinstance(line.train.ranks, tuple):
+    if request.kind.name == "resize" and not isinstance(line.train.ranks, tuple):
         raise ConfigError(
             "drill resize is refused: the line trains on one number of ranks; "
             "train.ranks = [1, 3] in line.toml makes it elastic"
         )
-    if wish.kind.rig == "nodes" and line.train.ranks == 1:
-        raise ConfigError("drill lose-node is refused: one rank is no two nodes; train.ranks = 2 in line.toml works")
+    if request.kind.setup == "nodes" and line.train.ranks == 1:
+        raise ConfigError(
+            "drill lose-node is refused: one rank does not make two nodes; set train.ranks = 2 in line.toml"
+        )
 
 
-def _require_step_reports(wish: DrillRequest, question: RunRequest) -> None:
-    """Refuse a program of which nothing says that it tells its steps: they are told through gangline alone."""
-    command = question.line.project.command
+def _require_step_reports(request: DrillRequest, run_request: RunRequest) -> None:
+    """Refuse a command without a file that names gangline, because only gangline reports steps."""
+    command = run_request.line.project.command
     if command is None or any("gangline" in each for each in command):
         return
-    if not question.repository.mentions(question.tree, "gangline", besides=("line.toml", "*.md", ".gitignore")):
+    if not run_request.repository.mentions(run_request.tree, "gangline", besides=("line.toml", "*.md", ".gitignore")):
         raise ConfigError(
-            f"drill {wish.kind.name} is refused: it strikes at a step, which gangline.train.Program or Session tells, "
+            f"drill {request.kind.name} is refused: it needs steps, which gangline.train.Program or Session reports, "
             "and no file of the commit names gangline; use one of them, or project.task. Where an installed package "
             "tells them, a comment that names gangline will do"
         )
 
 
-def _require_reported_steps(wish: DrillRequest, question: RunRequest, store: ObjectStore) -> None:
-    """Refuse a program that told of no step when this commit was trained before: it would train whole, unstruck."""
-    project, command = question.line.project, list(question.line.project.command or ())
-    for record in runs.list_runs(store, project=project.name, commit=question.commit):
-        same = record.commit.tree == question.tree and record.inputs.values.get("project.command") == command
+def _require_reported_steps(request: DrillRequest, run_request: RunRequest, store: ObjectStore) -> None:
+    """Refuse a program that reported no steps in an earlier run of this commit: it would never be reached."""
+    project, command = run_request.line.project, list(run_request.line.project.command or ())
+    for record in runs.list_runs(store, project=project.name, commit=run_request.commit):
+        same = record.commit.tree == run_request.tree and record.inputs.values.get("project.command") == command
         if same and reported_no_steps(record):
             raise ConfigError(
-                f"drill {wish.kind.name} is refused: it strikes at a step, and the program told of none in run "
-                f"{record.run.id} of this commit; gangline.train.Program or Session tells them, or use project.task"
+                f"drill {request.kind.name} is refused: it injects at a step, and the program reported none in run "
+                f"{record.run.id} of this commit; report them by gangline.train.Program or Session, or use project.task"
             )
 
 
 def _inject_when_started(
-    desk: DrillContext, wish: DrillRequest, begun: "Future[Record | None]", rig: DrillSetup
+    context: DrillContext, request: DrillRequest, started: "Future[Record | None]", setup: DrillSetup
 ) -> DrillOutcome | None:
-    """In a thread: strike once the run trains; a run that cannot be struck is stopped, it was made for that alone."""
-    record = begun.result()
+    """In a thread: inject once the run trains; if that is refused, stop the run, which was made only for this."""
+    record = started.result()
     if record is None:
         return None
     try:
-        return execute_drill(desk, wish, record, rig)
+        return execute_drill(context, request, record, setup)
     except GanglineError:
-        cancel_run(desk.repo, record.run.id, site=desk.site, environ=desk.environ, reason="the drill was refused")
+        cancel_run(
+            context.repo, record.run.id, site=context.site, environ=context.environ, reason="the drill was refused"
+        )
         raise
 
 
 class _StartObserver(SilentObserver):
-    """Tells the striking thread of the run once its gang starts, and the person what happens until then."""
+    """Hands the run to the injecting thread once its gang starts, and reports what happens until then."""
 
-    def __init__(self, begun: "Future[Record | None]", tell: Callable[[str], None]) -> None:
-        self._begun = begun
-        self._tell = tell
+    def __init__(self, started: "Future[Record | None]", tell: Callable[[str], None]) -> None:
+        self._started = started
+        self._report_recovery = tell
         self._record: Record | None = None
         self.run = ""
 
     def run_started(self, record: Record) -> None:
         self._record, self.run = record, record.run.id
-        self._tell(f"run      {record.run.id}, a fresh one for this drill")
+        self._report_recovery(f"run      {record.run.id}, a fresh one for this drill")
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
         if name in {"plan", "train"}:
-            self._tell(f"{name:<9}{info.message}")
+            self._report_recovery(f"{name:<9}{info.message}")
 
-    def progress(self, stage: str, event: GangEvent) -> None:  # noqa: ARG002  # the protocol's name for it
-        if stage == "train" and not self._begun.done():
-            self._begun.set_result(self._record)
+    def progress(self, stage: str, event: GangEvent) -> None:  # noqa: ARG002  # the name in the protocol
+        if stage == "train" and not self._started.done():
+            self._started.set_result(self._record)
 
     def over(self) -> None:
-        """The run has ended, perhaps before it trained."""
-        if not self._begun.done():
-            self._begun.set_result(None)
+        """Release the injecting thread: the run has ended, perhaps before it trained."""
+        if not self._started.done():
+            self._started.set_result(None)

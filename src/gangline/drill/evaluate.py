@@ -1,11 +1,11 @@
-"""Result of a drill from what followed the fault: held, held late, broken with the promise, or not struck. Pure."""
+"""Result of a drill from what followed the fault: held, held late, broken with the promise, or not injected. Pure."""
 
 from dataclasses import dataclass, replace
 
-from gangline.drill.availability import Availability, describe_felt
+from gangline.drill.availability import Availability, describe_effect
 from gangline.drill.catalogue import DrillKind
 from gangline.drill.history import Aftermath, Injection
-from gangline.drill.promises import PROMISES, nothing_more, store_promises
+from gangline.drill.promises import PROMISES, no_promises, store_promises
 from gangline.drill.sample_counts import SampleCounts
 from gangline.spec.measurements import Drill, Ledger
 from gangline.spec.record import Record
@@ -15,86 +15,88 @@ _LOST_TO = ("restart", "redone", "stalled", "resume", "rendezvous", "build", "st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InvariantResult:
-    """One invariant: did it hold, as far as can be seen from here?"""
+    """An invariant, and whether it holds as far as a drill can see."""
 
     name: str
     state: str
-    """held, broken, pending, or `-` where nothing of its kind is here."""
+    """held, broken, pending, or `-` if it does not apply."""
     text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillObservations:
-    """What was found beside the aftermath, once all was over."""
+    """Findings besides the aftermath, after the end."""
 
     invariants: tuple[InvariantResult, ...] = ()
     samples: SampleCounts = SampleCounts()
-    felt: Availability | None = None
-    """Of a store that was struck."""
-    standing: tuple[str, ...] = ()
-    """What stood in the store and should not have."""
+    effect: Availability | None = None
+    """Effect of an outage of the store; None for other drills."""
+    bad_checkpoints: tuple[str, ...] = ()
+    """Invalid checkpoints in the store, as sentences."""
 
 
 def evaluate(
-    kind: DrillKind, strike: Injection, after: Aftermath, seen: DrillObservations, *, interval: int, seed: int
+    kind: DrillKind, injection: Injection, after: Aftermath, seen: DrillObservations, *, interval: int, seed: int
 ) -> Drill:
-    """The drill as it goes into the record.
+    """Judge a drill; the result is for the record.
 
     Args:
-        kind: What was promised.
-        strike: What was done.
-        after: What followed.
-        seen: What else was found, at the end.
+        kind: The drill, with its target.
+        injection: The fault.
+        after: What followed it.
+        seen: Findings after the end.
         interval: Steps between checkpoints.
         seed: Of the drill.
     """
-    broken = _broken(kind, strike, after, interval) + _broken_otherwise(kind, strike, after, seen)
-    detect, recover = _times(kind, after, seen.felt)
+    broken = _broken(kind, injection, after, interval) + _broken_otherwise(kind, injection, after, seen)
+    detect, recover = _times(kind, after, seen.effect)
     late = _late(kind, detect, recover)
     return Drill(
         name=kind.name,
         row=kind.row,
         result="broken" if broken else "held_late" if late else "held",
         reason="; ".join(broken) or late,
-        seen=after.detected if seen.felt is None else describe_felt(seen.felt),
+        seen=after.detected if seen.effect is None else describe_effect(seen.effect),
         detect_seconds=_rounded(detect),
         recover_seconds=_rounded(recover),
         lost_steps=after.lost_steps,
         lost_seconds=_rounded(after.lost_seconds) if kind.stalls else None,
         lost_samples=seen.samples.lost if seen.samples.counted else None,
         repeated_samples=seen.samples.twice if seen.samples.counted else None,
-        arguments=arguments(strike, seed),
+        arguments=arguments(injection, seed),
     )
 
 
-def _times(kind: DrillKind, after: Aftermath, felt: Availability | None) -> tuple[float | None, float | None]:
-    """Detection and recovery: of a store, until a save met it and until one was durable again."""
-    if felt is not None:
-        detect = felt.failed_seconds if kind.name == "fill-disk" else felt.met_seconds
-        return detect, felt.durable_seconds
+def _times(kind: DrillKind, after: Aftermath, effect: Availability | None) -> tuple[float | None, float | None]:
+    """Seconds until detection and recovery; of a store, until a save met the fault and until one was durable."""
+    if effect is not None:
+        detect = effect.failed_seconds if kind.name == "fill-disk" else effect.met_seconds
+        return detect, effect.durable_seconds
     goes_on = kind.stalls or after.answer in ("skip", "rollback")
     return after.detect_seconds, after.recover_seconds if goes_on else None
 
 
 def _late(kind: DrillKind, detect: float | None, recover: float | None) -> str:
-    """That it took longer than its target to recover; empty: it did not, or a pause ended before anybody noticed."""
+    """Sentence on a recovery slower than its target; empty if it was in time, or was not detected."""
     if kind.recover_seconds is None or recover is None or (kind.past_detection and detect is None):
         return ""
     took = recover - (detect or 0.0) if kind.past_detection else recover
     return f"recovered in {took:.1f} s, {kind.target}" if took > kind.recover_seconds else ""
 
 
-def not_struck(kind: DrillKind, reason: str, *, seed: int) -> Drill:
+def not_injected(kind: DrillKind, reason: str, *, seed: int) -> Drill:
+    """Result of a drill whose fault was not injected."""
     return Drill(name=kind.name, row=kind.row, result="not_struck", reason=reason, arguments={"seed": seed})
 
 
-def arguments(strike: Injection, seed: int) -> dict[str, float]:
-    found: dict[str, float] = {"rank": strike.rank, "step": strike.step, "seed": seed}
-    return found | ({} if strike.seconds is None else {"seconds": strike.seconds})
+def arguments(injection: Injection, seed: int) -> dict[str, float]:
+    """Options of `gangline drill` that inject the same fault again."""
+    found: dict[str, float] = {"rank": injection.rank, "step": injection.step, "seed": seed}
+    return found | ({} if injection.seconds is None else {"seconds": injection.seconds})
 
 
 def with_drill(record: Record, drill: Drill) -> Record:
-    """The record with `drill`, once; the time it cost is charged to the drill instead of the gang's bad luck."""
+    """The record with `drill`, once; its lost time moves from the causes of failures to `drill` in the ledger."""
     if drill in record.drills:
         return record
     same = [each for each in record.drills if (each.name, each.arguments) != (drill.name, drill.arguments)]
@@ -105,7 +107,7 @@ def with_drill(record: Record, drill: Drill) -> Record:
 
 
 def charge(ledger: Ledger, seconds: float) -> Ledger:
-    """Move up to `seconds` from the causes that a fault runs up to `drill`; the sum stays."""
+    """Move up to `seconds` from the causes of a failure to `drill`; the sum stays equal."""
     left, rows = seconds, dict(ledger.seconds)
     for cause in _LOST_TO:
         taken = min(left, rows.get(cause, 0.0))
@@ -116,36 +118,36 @@ def charge(ledger: Ledger, seconds: float) -> Ledger:
     return replace(ledger, seconds=rows)
 
 
-def _broken(kind: DrillKind, strike: Injection, after: Aftermath, interval: int) -> list[str]:
+def _broken(kind: DrillKind, injection: Injection, after: Aftermath, interval: int) -> list[str]:
     found = list(after.breaks)
     if kind.name == "stop" and after.went_on_to is not None:
         found.append(
-            f"the program ignores stop requests: rank {strike.rank} was asked to leave and trained on to step "
-            f"{after.went_on_to}; one that sees stop_asked saves and leaves"
+            f"the program ignores stop requests: rank {injection.rank} got SIGTERM and trained on to step "
+            f"{after.went_on_to}; a program that reads stop_asked saves and leaves"
         )
     elif after.recover_seconds is None and kind.stalls:
-        found.append("no new step came")
+        found.append("no further step was finished")
     if after.lost_steps is not None and after.lost_steps > interval and not was_saving(after, interval):
-        why = "" if after.saves else "the program saves nothing, so it began again: "
-        found.append(f"{why}lost {after.lost_steps} steps, promised at most {interval}")
+        cause = "" if after.saves else "the program saves nothing, so it started from the beginning: "
+        found.append(f"{cause}lost {after.lost_steps} steps, promised at most {interval}")
     if kind.name in {"kill-rank", "kill-twice"} and after.detect_seconds is None:
         found.append("no keeper noticed")
-    return found + list(PROMISES.get(kind.name, nothing_more)(strike, after))
+    return found + list(PROMISES.get(kind.name, no_promises)(injection, after))
 
 
-def _broken_otherwise(kind: DrillKind, strike: Injection, after: Aftermath, seen: DrillObservations) -> list[str]:
+def _broken_otherwise(kind: DrillKind, injection: Injection, after: Aftermath, seen: DrillObservations) -> list[str]:
     found = [f"{each.name}: {each.text}" for each in seen.invariants if each.state == "broken"]
     samples = seen.samples
     if samples.lost or samples.twice:
         what = "samples" if samples.counted else "samples (by the number of steps)"
         found.append(f"{samples.lost} {what} were left out, {samples.twice} count twice")
-    if seen.felt is not None:
-        found += store_promises(kind.name, strike, after, seen.felt)
-    return found + list(seen.standing)
+    if seen.effect is not None:
+        found += store_promises(kind.name, injection, after, seen.effect)
+    return found + list(seen.bad_checkpoints)
 
 
 def was_saving(after: Aftermath, interval: int) -> bool:
-    """Was a save under way at the strike? It is as good as durable only once it ends, so an interval more is lost."""
+    """Whether a save was running at the injection, which was not durable yet: one more interval may be lost."""
     due = after.reached // interval * interval
     return due > after.durable and after.saves and not after.saves_failed
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.drill.catalogue import require_local_target
-from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_struck, was_saving, with_drill
+from gangline.drill.evaluate import DrillObservations, InvariantResult, evaluate, not_injected, was_saving, with_drill
 from gangline.drill.history import Aftermath, DrillHistory, Injection, aftermath
 from gangline.drill.inject import NotInjectedError, availability_of, describe_injection, inject_fault, watch_recovery
 from gangline.drill.invariants import invariants
@@ -31,12 +31,12 @@ from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrillContext:
-    """One call's surroundings."""
+    """What a drill works with: repository, site, store, and `tell`, which gets each line."""
 
     repo: Path
     site: Site
@@ -47,51 +47,54 @@ class DrillContext:
 
 @dataclass(frozen=True, kw_only=True)
 class DrillOutcome:
-    """A strike and what followed; or why nothing was struck."""
+    """An injection and what followed, or the reason why there was none."""
 
     home: Path = Path()
-    """Of the gang that was struck."""
-    aim: DrillTarget | None = None
-    strike: Injection | None = None
+    """Folder of the gang."""
+    target: DrillTarget | None = None
+    injection: Injection | None = None
     after: Aftermath | None = None
-    why_not: str = ""
+    reason: str = ""
     interval: int = 0
     batch: int = 0
-    """Samples of a step."""
-    standing: tuple[str, ...] = ()
-    """Checkpoints that were listed while it lasted, and not whole."""
+    """Samples per step."""
+    bad_checkpoints: tuple[str, ...] = ()
+    """Checkpoints that were listed during the fault although incomplete, as sentences."""
 
 
-def execute_drill(desk: DrillContext, wish: DrillRequest, record: Record, rig: DrillSetup) -> DrillOutcome:
-    """Mark the run as drilled, strike, watch."""
-    record = runs.find_run(desk.store, record.run.id)
+def execute_drill(context: DrillContext, request: DrillRequest, record: Record, setup: DrillSetup) -> DrillOutcome:
+    """Mark the run as drilled, inject the fault, watch the recovery."""
+    record = runs.find_run(context.store, record.run.id)
     if record.plan is None or record.gang is None:
         raise ConfigError(f"run {record.run.id} has no gang yet; try again once it trains")
-    require_local_target(wish.kind.name, record.run.target)
-    plan = Plan.from_json(get_blob(desk.store, record.plan.key))
-    aim = wish.aim(plan)
-    home = launchers.gangs_root(desk.repo) / record.gang.name
-    mark = not_struck(wish.kind, UNDER_WAY, seed=wish.seed)
-    RecordStore.of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(lambda each: with_drill(each, mark))
+    require_local_target(request.kind.name, record.run.target)
+    plan = Plan.from_json(get_blob(context.store, record.plan.key))
+    target = request.choose_target(plan)
+    home = launchers.gangs_root(context.repo) / record.gang.name
+    mark = not_injected(request.kind, UNDER_WAY, seed=request.seed)
+    RecordStore.of(context.store, record, Sealer.of(context.site, context.environ)).change(
+        lambda each: with_drill(each, mark)
+    )
     try:
-        struck = inject_fault(home, aim, rig=rig, plan=plan)
+        injection = inject_fault(home, target, setup=setup, plan=plan)
     except NotInjectedError as error:
-        return DrillOutcome(why_not=str(error))
-    desk.tell(f"{describe_injection(aim, struck):<56} row {wish.kind.row}")
-    looks = _CheckpointWatch(desk, record) if wish.kind.rig == "store" else None
-    after = watch_recovery(home, aim, struck, desk.tell, look=looks)
+        return DrillOutcome(reason=str(error))
+    context.tell(f"{describe_injection(target, injection):<56} row {request.kind.row}")
+    watch = _CheckpointWatch(context, record) if request.kind.setup == "store" else None
+    after = watch_recovery(home, target, injection, context.tell, look=watch)
     return DrillOutcome(
-        home=home, aim=aim, strike=struck, after=after, interval=plan.checkpoint.every, batch=plan.global_batch,
-        standing=looks.found if looks else (),
+        home=home, target=target, injection=injection, after=after, interval=plan.checkpoint.every,
+        batch=plan.global_batch,
+        bad_checkpoints=watch.found if watch else (),
     )  # fmt: skip
 
 
 class _CheckpointWatch:
-    """Looks at what is listed while a store is in trouble, once a second."""
+    """Checks the listed checkpoints once a second during an outage of the store."""
 
-    def __init__(self, desk: DrillContext, record: Record) -> None:
-        self._store, self._prefix = desk.store, f"{record.gang_prefix}/checkpoints"
-        self._key = _checkpoint_key(desk, record)
+    def __init__(self, context: DrillContext, record: Record) -> None:
+        self._store, self._prefix = context.store, f"{record.gang_prefix}/checkpoints"
+        self._key = _checkpoint_key(context, record)
         self._next = 0.0
         self.found: tuple[str, ...] = ()
 
@@ -100,64 +103,71 @@ class _CheckpointWatch:
             self.found = tuple(
                 dict.fromkeys((*self.found, *incomplete_checkpoints(self._store, self._prefix, self._key)))
             )
-            self._next = time.monotonic() + LOOK_SECONDS
+            self._next = time.monotonic() + CHECK_SECONDS
 
 
-def record_result(desk: DrillContext, wish: DrillRequest, record: Record, done: DrillOutcome) -> tuple[Record, Drill]:
-    """Check the invariants and what stands in the store, judge, and put the result in the place of the mark."""
-    if done.strike is None:
-        found = not_struck(wish.kind, done.why_not, seed=wish.seed)
+def record_result(
+    context: DrillContext, request: DrillRequest, record: Record, outcome: DrillOutcome
+) -> tuple[Record, Drill]:
+    """Check invariants and store, judge, and replace the mark in the record by the result."""
+    if outcome.injection is None:
+        found = not_injected(request.kind, outcome.reason, seed=request.seed)
     else:
-        found = _evaluate(desk, wish, record, done)
-    record = RecordStore.of(desk.store, record, Sealer.of(desk.site, desk.environ)).change(
-        lambda each: with_drill(_unmarked(each, wish), found)
+        found = _evaluate(context, request, record, outcome)
+    record = RecordStore.of(context.store, record, Sealer.of(context.site, context.environ)).change(
+        lambda each: with_drill(_without_mark(each, request), found)
     )
     return record, found
 
 
-def _evaluate(desk: DrillContext, wish: DrillRequest, record: Record, done: DrillOutcome) -> Drill:
-    """By what stands in the files now: a run of the drill's own has ended, and tells of its whole training."""
-    assert done.aim is not None, "what struck was aimed"
-    assert done.strike is not None, "it struck"
-    history, struck = DrillHistory.read(GangFolder(done.home).inside), done.strike
-    after = aftermath(history, struck)
-    felt = availability_of(done.aim, history, struck)
-    if felt is not None and felt.met_step is None:
-        why = f"no save was due in the {done.aim.seconds:g} s that it lasted; --seconds with more, or another --step"
-        return not_struck(wish.kind, why, seed=wish.seed)
-    samples = with_redone_steps(count_samples(history, batch=done.batch), steps=after.lost_steps or 0, batch=done.batch)
-    held = _check(desk, record)
-    if wish.kind.stalls or struck.ends is not None:
-        _report_loss(desk.tell, record, after, done.interval)
-    desk.tell(describe_samples(samples))
-    desk.tell("check    " + "  ".join(f"{each.name} {each.state}" for each in held))
-    standing = (
-        *done.standing,
-        *invalid_checkpoints(desk.store, f"{record.gang_prefix}/checkpoints", _checkpoint_key(desk, record)),
+def _evaluate(context: DrillContext, request: DrillRequest, record: Record, outcome: DrillOutcome) -> Drill:
+    """Judge by the gang's files as they are now; a dedicated run has ended, so they are complete."""
+    assert outcome.target is not None, "an injection has a target"
+    assert outcome.injection is not None, "there was an injection"
+    history, injection = DrillHistory.read(GangFolder(outcome.home).inside), outcome.injection
+    after = aftermath(history, injection)
+    effect = availability_of(outcome.target, history, injection)
+    if effect is not None and effect.met_step is None:
+        seconds = f"{outcome.target.seconds:g} s"
+        reason = f"no save was due in the {seconds} of the fault; use a longer --seconds, or another --step"
+        return not_injected(request.kind, reason, seed=request.seed)
+    samples = with_redone_steps(
+        count_samples(history, batch=outcome.batch), steps=after.lost_steps or 0, batch=outcome.batch
     )
-    seen = DrillObservations(invariants=held, samples=samples, felt=felt, standing=tuple(dict.fromkeys(standing)))
-    return evaluate(wish.kind, struck, after, seen, interval=done.interval, seed=wish.seed)
+    held = _check(context, record)
+    if request.kind.stalls or injection.ends is not None:
+        _report_loss(context.tell, record, after, outcome.interval)
+    context.tell(describe_samples(samples))
+    context.tell("check    " + "  ".join(f"{each.name} {each.state}" for each in held))
+    bad_checkpoints = (
+        *outcome.bad_checkpoints,
+        *invalid_checkpoints(context.store, f"{record.gang_prefix}/checkpoints", _checkpoint_key(context, record)),
+    )
+    seen = DrillObservations(
+        invariants=held, samples=samples, effect=effect, bad_checkpoints=tuple(dict.fromkeys(bad_checkpoints))
+    )
+    return evaluate(request.kind, injection, after, seen, interval=outcome.interval, seed=request.seed)
 
 
-def _checkpoint_key(desk: DrillContext, record: Record) -> bytes:
-    return signing_key(desk.site, desk.environ).checkpoint_key(checkpoint_owner(record))
+def _checkpoint_key(context: DrillContext, record: Record) -> bytes:
+    return signing_key(context.site, context.environ).checkpoint_key(checkpoint_owner(record))
 
 
-def _unmarked(record: Record, wish: DrillRequest) -> Record:
-    """Without the mark that the drill was under way."""
-    mark = not_struck(wish.kind, UNDER_WAY, seed=wish.seed)
+def _without_mark(record: Record, request: DrillRequest) -> Record:
+    """The record without the mark of a running drill."""
+    mark = not_injected(request.kind, UNDER_WAY, seed=request.seed)
     return replace(record, drills=tuple(each for each in record.drills if each != mark))
 
 
-def _check(desk: DrillContext, record: Record) -> tuple[InvariantResult, ...]:
+def _check(context: DrillContext, record: Record) -> tuple[InvariantResult, ...]:
     assert record.gang is not None, record.run.id
-    secrets = [_checkpoint_key(desk, record)]
-    credentials = site_paths.store_credentials(desk.site, desk.environ)
+    secrets = [_checkpoint_key(context, record)]
+    credentials = site_paths.store_credentials(context.site, context.environ)
     secrets += [part.encode() for part in (credentials or "").split(":")[1:]]
     return invariants(
-        record, home=GangFolder(launchers.gangs_root(desk.repo) / record.gang.name).inside, store=desk.store,
+        record, home=GangFolder(launchers.gangs_root(context.repo) / record.gang.name).inside, store=context.store,
         model=str(record.inputs.values.get("publish.model") or record.run.project),
-        keys=trusted_keys(desk.site, desk.environ), secrets=secrets, now=time.time(),
+        keys=trusted_keys(context.site, context.environ), secrets=secrets, now=time.time(),
     )  # fmt: skip
 
 
@@ -172,11 +182,9 @@ def _report_loss(tell: Callable[[str], None], record: Record, after: Aftermath, 
 
 
 def describe_samples(samples: SampleCounts) -> str:
-    """What became of the samples: every one counts once, whatever was done again."""
-    said = f"samples  {samples.lost} lost, {samples.twice} taken twice"
-    said += f", {samples.again} done again" if samples.again else ""
-    said += f", {samples.left_out} left out on purpose" if samples.left_out else ""
-    said += f", {samples.unknown} unknown: the rank that took them died before it reported" if samples.unknown else ""
-    return (
-        said if samples.counted else f"{said}    (steps x train.global_batch: a program of its own reports no samples)"
-    )
+    """Sentence on the samples; each counts once, however often its step was repeated."""
+    text = f"samples  {samples.lost} lost, {samples.twice} taken twice"
+    text += f", {samples.again} done again" if samples.again else ""
+    text += f", {samples.left_out} skipped on purpose" if samples.left_out else ""
+    text += f", {samples.unknown} unknown: their rank died before it reported them" if samples.unknown else ""
+    return text if samples.counted else f"{text}    (steps x train.global_batch: a program reports no samples)"

@@ -11,79 +11,79 @@ from gangline.launch.local.folder import GangFolder
 from gangline.units import format_seconds
 
 HANG_SECONDS = 900.0
-"""A rank that hangs is thawed then, should no watchdog have ended it."""
+"""A hanging rank continues after this time, if no watchdog has ended it."""
 SLOW_SHARE = 0.5
-"""Of its time that a slow rank stands still."""
+"""Share of its time for which a slow rank is stopped."""
 AGAIN_SECONDS = 60.0
-"""For the ranks of the next generation to be there, so that the second blow meets them."""
+"""Time limit for the ranks of the next generation to start, before the second kill."""
 RESIZE_FILE = "resize.json"
-"""What the keeper looks for in its folder; layout in `train.resize`, which rooms above do not import."""
+"""Request that the keeper reads in its folder; format in `keeper.ipc`."""
 
 
-def apply_fault(home: Path, aim: DrillTarget) -> None:
-    """Strike. Raises UsageError where there is nothing to strike."""
-    _ACTIONS[aim.kind.name](home, aim)
+def apply_fault(home: Path, target: DrillTarget) -> None:
+    """Apply the fault; raises UsageError if its target is gone."""
+    _ACTIONS[target.kind.name](home, target)
 
 
-def describe_fault(aim: DrillTarget) -> str:
-    """What is done to whom."""
-    lasting = format_seconds(aim.seconds) if aim.seconds is not None else ""
-    words = {
-        "kill-rank": f"SIGKILL to rank {aim.rank}",
-        "kill-twice": f"SIGKILL to rank {aim.rank}, and again in the restart",
-        "freeze-rank": f"stopped for {lasting}: rank {aim.rank}",
-        "hang-rank": f"rank {aim.rank} stands still",
-        "slow-rank": f"rank {aim.rank} at half speed for {lasting}",
-        "stop": f"SIGTERM to rank {aim.rank}",
-        "poison": f"a batch of rank {aim.rank} is not finite",
-        "oom": f"rank {aim.rank} gets no more memory",
-        "lose-node": f"the node of rank {aim.rank} is gone, another starts",
-        "kill-store": f"the store is away for {lasting}",
-        "slow-store": f"the store is slow for {lasting}",
-        "fill-disk": f"no room for checkpoints for {lasting}",
-        "resize": f"from now on with {aim.ranks} {'rank' if aim.ranks == 1 else 'ranks'}, asked for",
+def describe_fault(target: DrillTarget) -> str:
+    """Phrase on the fault and its target."""
+    duration = format_seconds(target.seconds) if target.seconds is not None else ""
+    sentences = {
+        "kill-rank": f"SIGKILL to rank {target.rank}",
+        "kill-twice": f"SIGKILL to rank {target.rank}, and again in the restart",
+        "freeze-rank": f"stopped for {duration}: rank {target.rank}",
+        "hang-rank": f"rank {target.rank} hangs",
+        "slow-rank": f"rank {target.rank} at half speed for {duration}",
+        "stop": f"SIGTERM to rank {target.rank}",
+        "poison": f"a batch of rank {target.rank} is not finite",
+        "oom": f"rank {target.rank} gets no more memory",
+        "lose-node": f"the node of rank {target.rank} is gone, a new one starts",
+        "kill-store": f"the store is unavailable for {duration}",
+        "slow-store": f"the store is slow for {duration}",
+        "fill-disk": f"no room for checkpoints for {duration}",
+        "resize": f"resize to {target.ranks} {'rank' if target.ranks == 1 else 'ranks'} requested",
     }
-    return words[aim.kind.name]
+    return sentences[target.kind.name]
 
 
-def _kill(home: Path, aim: DrillTarget) -> None:
-    kill_rank(home, aim.rank)
+def _kill(home: Path, target: DrillTarget) -> None:
+    kill_rank(home, target.rank)
 
 
-def _kill_twice(home: Path, aim: DrillTarget) -> None:
+def _kill_twice(home: Path, target: DrillTarget) -> None:
     folder = GangFolder(home)
     before = folder.keeper(0)
-    kill_rank(home, aim.rank)
-    patience = time.monotonic() + AGAIN_SECONDS
-    while time.monotonic() < patience:
+    kill_rank(home, target.rank)
+    deadline = time.monotonic() + AGAIN_SECONDS
+    while time.monotonic() < deadline:
         now = folder.keeper(0)
-        if now and before and now.generation > before.generation and str(aim.rank) in now.ranks:
-            kill_rank(home, aim.rank)
+        if now and before and now.generation > before.generation and str(target.rank) in now.ranks:
+            kill_rank(home, target.rank)
             return
         time.sleep(0.01)
-    raise UsageError(f"rank {aim.rank} did not come back within {AGAIN_SECONDS:g} s of the first kill")
+    raise UsageError(f"rank {target.rank} did not come back within {AGAIN_SECONDS:g} s of the first kill")
 
 
-def _freeze(home: Path, aim: DrillTarget) -> None:
-    assert aim.seconds is not None, "a stop that passes has an end"
-    freeze_rank(home, aim.rank, aim.seconds)
+def _freeze(home: Path, target: DrillTarget) -> None:
+    assert target.seconds is not None, "a freeze has a duration"
+    freeze_rank(home, target.rank, target.seconds)
 
 
-def _hang(home: Path, aim: DrillTarget) -> None:
-    freeze_rank(home, aim.rank, HANG_SECONDS)
+def _hang(home: Path, target: DrillTarget) -> None:
+    freeze_rank(home, target.rank, HANG_SECONDS)
 
 
-def _slow(home: Path, aim: DrillTarget) -> None:
-    assert aim.seconds is not None, "it gets its time back at some time"
-    slow_rank(home, aim.rank, aim.seconds, share=SLOW_SHARE)
+def _slow(home: Path, target: DrillTarget) -> None:
+    assert target.seconds is not None, "a slow rank has a duration"
+    slow_rank(home, target.rank, target.seconds, share=SLOW_SHARE)
 
 
-def _stop(home: Path, aim: DrillTarget) -> None:
-    stop_rank(home, aim.rank)
+def _stop(home: Path, target: DrillTarget) -> None:
+    stop_rank(home, target.rank)
 
 
-def _resize(home: Path, aim: DrillTarget) -> None:
-    GangFolder(home).write_inside(RESIZE_FILE, {"ranks": aim.ranks})
+def _resize(home: Path, target: DrillTarget) -> None:
+    GangFolder(home).write_inside(RESIZE_FILE, {"ranks": target.ranks})
 
 
 _ACTIONS: dict[str, Callable[[Path, DrillTarget], None]] = {

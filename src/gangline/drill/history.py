@@ -1,4 +1,4 @@
-"""Events of ranks and keepers around a fault, and what follows from them. Pure except for reading the gang's files."""
+"""Events of ranks and keepers around a fault, and the aftermath they show."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,20 +16,20 @@ _SAVES = ("saved", "save_failed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillHistory:
-    """Events of one gang so far, in order of their time."""
+    """Events of a gang so far, in order of time."""
 
     ranks: tuple[Event, ...] = ()
     keepers: tuple[Event, ...] = ()
 
     @staticmethod
     def read(home: Path) -> "DrillHistory":
-        """From what a gang wrote below `home`; a line torn by a dying process is left out."""
+        """Read the files of a gang below `home`, without lines that a dying process left incomplete."""
         ranks = [event for path in sorted((home / "out" / "ranks").glob("*.jsonl")) for event in _events(home, path)]
         keepers = [event for path in sorted(home.glob("keeper-*.jsonl")) for event in _events(home, path)]
         return DrillHistory(ranks=_ordered(ranks), keepers=_ordered(keepers))
 
     def steps(self, *, after: float = float("-inf"), before: float = float("inf")) -> list[Event]:
-        """Steps that rank 0 finished in that time."""
+        """Steps that rank 0 finished between two times of the monotonic clock."""
         return [e for e in self.ranks if e["event"] == "step" and e["rank"] == 0 and after < e["mono"] <= before]
 
 
@@ -43,124 +43,130 @@ class Injection:
     generation: int
     mono: float
     seconds: float | None = None
-    """How long a lasting fault lasts."""
+    """Duration of the fault; None if momentary."""
     ranks: int = 0
-    """World size that it asked for; 0: none."""
+    """World size that was requested; 0 if none."""
     stays: bool = False
-    """No new generation is to follow: this one goes on, or the gang ends."""
+    """No new generation is expected: this one continues, or the gang ends."""
     ends: int | None = None
-    """Exit code that the gang is to end with; None: the training goes on."""
+    """Exit code that is expected of the gang; None: the training continues."""
     every: int = 0
-    """Steps between checkpoints; 0: unknown."""
+    """Steps between checkpoints; 0 if unknown."""
     steps: int = 0
-    """Of the whole training; 0: unknown."""
+    """Steps of the training; 0 if unknown."""
     patience: float = float("inf")
-    """Seconds that saves may go on failing before the ranks give up."""
+    """Seconds for which saves may fail before the ranks give up."""
 
     def saves_at(self, step: int) -> bool:
-        """Is a checkpoint due after `step`?"""
+        """Whether a checkpoint is due after `step`."""
         return bool(self.every) and (step % self.every == 0 or step == self.steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aftermath:
-    """What the events say happened after a strike; None: not yet, or never."""
+    """What happened after an injection, by the events; None: not yet, or never."""
 
     detect_seconds: float | None = None
     detected: str = ""
-    """Sentence of who noticed what."""
+    """Sentence on the detection."""
     recover_seconds: float | None = None
     new_step: int | None = None
-    """First step that was finished after the strike: in a new generation, where one was started."""
+    """First step finished after the injection; of the new generation, if there is one."""
     checkpoint_step: int | None = None
-    """Where the new generation resumed; 0: from the beginning."""
+    """Step that the new generation resumed from; 0: the beginning."""
     lost_steps: int | None = None
     went_on_to: int | None = None
-    """Last step after the strike, where a generation that was to end went on as if nothing had been asked."""
+    """Last step of a generation that ignored the request to stop; None otherwise."""
     lost_seconds: float | None = None
-    """Until the training was past the step it had reached."""
+    """Seconds until the training was past the last step before the injection."""
     reached: int = 0
-    """Last step before the strike."""
+    """Last step before the injection."""
     durable: int = 0
-    """Step of the newest checkpoint that was durable then."""
+    """Step of the newest durable checkpoint at the injection."""
     saves_failed: bool = False
-    """The last word on saves before the strike was a failure."""
+    """The last save before the injection failed."""
     saves: bool = True
-    """The program saved, or tried to, at any time."""
+    """The program saved at any time, or tried to."""
     restarts: int = 0
     charged: int = 0
-    """Of these, how many the restart budget paid for."""
+    """Restarts charged on the restart budget."""
     usual_step: float | None = None
-    """Median seconds of a step before the strike."""
+    """Median seconds of a step before the injection."""
     source: str = ""
-    """Where the new generation opened its checkpoint: `copy` in the memory of nodes, or `store`."""
+    """Source of the new generation's checkpoint: `copy` in the memory of nodes, or `store`."""
     exit_code: int | None = None
-    """That the gang ended with."""
+    """Exit code of the gang, if it has ended."""
     answer: str = ""
-    """What became of the step that was not finite."""
+    """Response to the step that was not finite: stop, skip or rollback."""
     bad_saves: tuple[int, ...] = ()
-    """Steps saved that a gang which was to end there must not have saved."""
+    """Saved steps that should not exist, because the gang was expected to end before."""
     world_size: int | None = None
     breaks: tuple[str, ...] = field(default=())
-    """Sentences on promises that these events break."""
+    """Broken promises, as sentences."""
 
 
-def aftermath(history: DrillHistory, strike: Injection) -> Aftermath:
-    """Measure what followed `strike`.
+def aftermath(history: DrillHistory, injection: Injection) -> Aftermath:
+    """Measure what followed `injection`.
 
-    A killed gang comes back in a new generation. A stopped one may do so or go on: then the first step counts that was
-    finished once the stop was over.
+    A killed gang returns in a new generation. A frozen one may do so or continue: then the first step counts that was
+    finished after the freeze.
     """
-    noticed = _detection(history, strike)
-    generations = [e for e in history.keepers if e["event"] == "generation_started" and e["mono"] > strike.mono]
-    restarts = [e for e in history.keepers if e["event"] == "restart" and e["mono"] > strike.mono]
+    detected = _detection(history, injection)
+    generations = [e for e in history.keepers if e["event"] == "generation_started" and e["mono"] > injection.mono]
+    restarts = [e for e in history.keepers if e["event"] == "restart" and e["mono"] > injection.mono]
     charged = sum(bool(e.get("charged")) for e in restarts)
-    reached = max([strike.step, *(e["step"] for e in history.steps(before=strike.mono))])
-    anew = bool(generations) or (strike.seconds is None and not strike.stays)
-    back = _resumed_events(history, strike)
-    new = [e for e in history.steps(after=strike.mono) if not anew or e["generation"] > strike.generation]
-    over = strike.mono + (0.0 if anew else strike.seconds or 0.0)
-    past = next((e for e in new if e["step"] > reached and e["mono"] > over), None)
-    goes_back = anew or bool(back)
-    first = new[0] if goes_back and new else past
-    resumed = int(back[0]["step"]) if back else 0 if anew else reached
-    durable, saves_failed = _saved(history, strike)
-    ended = next((e["exit_code"] for e in history.keepers if e["event"] == "ended" and e["mono"] > strike.mono), None)
-    if strike.ends is not None:
-        first, past, resumed = None, None, _last_saved(history)
+    reached = max([injection.step, *(e["step"] for e in history.steps(before=injection.mono))])
+    restarts_gang = bool(generations) or (injection.seconds is None and not injection.stays)
+    back = _resumed_events(history, injection)
+    new = [
+        e for e in history.steps(after=injection.mono) if not restarts_gang or e["generation"] > injection.generation
+    ]
+    over = injection.mono + (0.0 if restarts_gang else injection.seconds or 0.0)
+    progress = next((e for e in new if e["step"] > reached and e["mono"] > over), None)
+    goes_back = restarts_gang or bool(back)
+    first = new[0] if goes_back and new else progress
+    resumed = int(back[0]["step"]) if back else 0 if restarts_gang else reached
+    durable, saves_failed = _saved(history, injection)
+    ended = next(
+        (e["exit_code"] for e in history.keepers if e["event"] == "ended" and e["mono"] > injection.mono), None
+    )
+    if injection.ends is not None:
+        first, progress, resumed = None, None, _last_saved(history)
     return Aftermath(
-        detect_seconds=noticed["mono"] - strike.mono if noticed else None,
-        detected=_sentence(noticed, charged) if noticed else "",
-        recover_seconds=first["mono"] - strike.mono if first else None,
+        detect_seconds=detected["mono"] - injection.mono if detected else None,
+        detected=_sentence(detected, charged) if detected else "",
+        recover_seconds=first["mono"] - injection.mono if first else None,
         new_step=first["step"] if first else None,
         checkpoint_step=resumed if goes_back and first else None,
-        lost_steps=max(0, reached - resumed) if first or (strike.ends is not None and ended is not None) else None,
-        lost_seconds=past["mono"] - strike.mono if past else None,
-        went_on_to=_first_new_step(history, strike, reached) if anew and not generations and not restarts else None,
+        lost_steps=max(0, reached - resumed) if first or (injection.ends is not None and ended is not None) else None,
+        lost_seconds=progress["mono"] - injection.mono if progress else None,
+        went_on_to=_first_new_step(history, injection, reached)
+        if restarts_gang and not generations and not restarts
+        else None,
         reached=reached,
         durable=durable,
         saves_failed=saves_failed,
         saves=any(e["event"] in _SAVES for e in history.ranks),
         restarts=len(restarts),
         charged=charged,
-        usual_step=_usual_step(history, strike),
+        usual_step=_usual_step(history, injection),
         source=str(back[0].get("source", "")) if back else "",
         exit_code=ended,
-        answer=_answer(history, strike),
-        bad_saves=_bad_saves(history, strike),
+        answer=_answer(history, injection),
+        bad_saves=_bad_saves(history, injection),
         world_size=generations[-1].get("world_size") if generations else None,
         breaks=tuple(steps_backwards(history)),
     )
 
 
-def _first_new_step(history: DrillHistory, strike: Injection, reached: int) -> int | None:
-    same = (e["step"] for e in history.steps(after=strike.mono) if e["generation"] == strike.generation)
+def _first_new_step(history: DrillHistory, injection: Injection, reached: int) -> int | None:
+    same = (e["step"] for e in history.steps(after=injection.mono) if e["generation"] == injection.generation)
     last = max(same, default=reached)
     return last if last > reached else None
 
 
 def steps_backwards(history: DrillHistory) -> list[str]:
-    """Breaks of the promise that no generation starts below the last durable checkpoint (I5)."""
+    """Sentences on generations that started before the last durable checkpoint, which breaks invariant I5."""
     found, generation, last = [], None, 0
     saves = [event for event in history.ranks if event["rank"] == 0 and event["event"] == "saved"]
     for event in history.ranks:
@@ -180,41 +186,43 @@ def steps_backwards(history: DrillHistory) -> list[str]:
     return found
 
 
-def _usual_step(history: DrillHistory, strike: Injection) -> float | None:
-    times = [e["mono"] for e in history.steps(before=strike.mono) if e["generation"] == strike.generation]
+def _usual_step(history: DrillHistory, injection: Injection) -> float | None:
+    times = [e["mono"] for e in history.steps(before=injection.mono) if e["generation"] == injection.generation]
     return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else None
 
 
-def _saved(history: DrillHistory, strike: Injection) -> tuple[int, bool]:
-    """Step of the newest durable checkpoint before the strike, and whether the last word on saves was a failure."""
-    saves = [e for e in history.ranks if e["event"] in _SAVES and e["mono"] <= strike.mono]
+def _saved(history: DrillHistory, injection: Injection) -> tuple[int, bool]:
+    """Step of the newest durable checkpoint before the injection, and whether the last save failed."""
+    saves = [e for e in history.ranks if e["event"] in _SAVES and e["mono"] <= injection.mono]
     durable = max((e["step"] for e in saves if e["event"] == "saved"), default=0)
     return durable, bool(saves) and saves[-1]["event"] == "save_failed"
 
 
-def _detection(history: DrillHistory, strike: Injection) -> Event | None:
-    """First word on it: the watchdog's, the exit of the rank that was struck, its name as a slow one, a new size."""
-    after = [event for event in history.keepers if event["mono"] > strike.mono]
-    slow = [e for e in history.ranks if e["event"] == SLOW and e["slow"] == strike.rank and e["mono"] > strike.mono]
+def _detection(history: DrillHistory, injection: Injection) -> Event | None:
+    """First event that shows it: of the watchdog, the exit of the rank, its report as slow, a new size."""
+    after = [event for event in history.keepers if event["mono"] > injection.mono]
+    slow = [
+        e for e in history.ranks if e["event"] == SLOW and e["slow"] == injection.rank and e["mono"] > injection.mono
+    ]
     seen = [e for e in after if e["event"] in ("watchdog", "resized")]
-    seen += [e for e in after if e["event"] == "rank_exited" and e["rank"] == strike.rank and e["code"]]
+    seen += [e for e in after if e["event"] == "rank_exited" and e["rank"] == injection.rank and e["code"]]
     seen += [e for e in after if e["event"] == "node_lost"]
-    seen += [e for e in history.ranks if e["event"] == "non_finite" and e["mono"] > strike.mono]
+    seen += [e for e in history.ranks if e["event"] == "non_finite" and e["mono"] > injection.mono]
     return min(slow + seen, key=lambda event: float(event["mono"]), default=None)
 
 
-def _sentence(noticed: Event, restarts: int) -> str:
-    """Who noticed what; with what it was charged, unless the same generation lives through it."""
-    name, charged = noticed["event"], f", {restarts} restart{'s' if restarts != 1 else ''} charged"
-    said = {
+def _sentence(detected: Event, restarts: int) -> str:
+    """Sentence on a detection, with the restarts charged unless the generation continues."""
+    name, charged = detected["event"], f", {restarts} restart{'s' if restarts != 1 else ''} charged"
+    sentence = {
         SLOW: lambda e: f"rank {e['slow']} is slow: {e['ratio']:.2f} x the others, in {e['phase']}",
         "non_finite": lambda e: f"step {e['step']} is not finite: {e['answer']}",
         "node_lost": lambda e: f"node {e['node']} is lost: {e['reason']}",
         "resized": lambda e: str(e["reason"]),
         "watchdog": lambda e: f"watchdog: {e['reason']}",
         "rank_exited": _exit_sentence,
-    }[name](noticed)
-    return said if name in {SLOW, "non_finite"} else said + charged
+    }[name](detected)
+    return sentence if name in {SLOW, "non_finite"} else sentence + charged
 
 
 def _exit_sentence(exited: Event) -> str:
@@ -223,24 +231,24 @@ def _exit_sentence(exited: Event) -> str:
     return f"rank {exited['rank']} ended with {exited['code']}"
 
 
-def _resumed_events(history: DrillHistory, strike: Injection) -> list[Event]:
-    """Of checkpoints that were opened after the strike, by a new generation or by a rollback."""
-    return [e for e in history.ranks if e["event"] == "resumed" and e["rank"] == 0 and e["mono"] > strike.mono]
+def _resumed_events(history: DrillHistory, injection: Injection) -> list[Event]:
+    """Checkpoints opened after the injection, by a new generation or a rollback."""
+    return [e for e in history.ranks if e["event"] == "resumed" and e["rank"] == 0 and e["mono"] > injection.mono]
 
 
 def _last_saved(history: DrillHistory) -> int:
     return max((e["step"] for e in history.ranks if e["event"] == "saved"), default=0)
 
 
-def _answer(history: DrillHistory, strike: Injection) -> str:
-    found = (e["answer"] for e in history.ranks if e["event"] == "non_finite" and e["mono"] > strike.mono)
+def _answer(history: DrillHistory, injection: Injection) -> str:
+    found = (e["answer"] for e in history.ranks if e["event"] == "non_finite" and e["mono"] > injection.mono)
     return str(next(found, ""))
 
 
-def _bad_saves(history: DrillHistory, strike: Injection) -> tuple[int, ...]:
-    if strike.ends is None:
+def _bad_saves(history: DrillHistory, injection: Injection) -> tuple[int, ...]:
+    if injection.ends is None:
         return ()
-    return tuple(sorted({e["step"] for e in history.ranks if e["event"] == "saved" and e["step"] > strike.step}))
+    return tuple(sorted({e["step"] for e in history.ranks if e["event"] == "saved" and e["step"] > injection.step}))
 
 
 def _events(home: Path, path: Path) -> list[Event]:

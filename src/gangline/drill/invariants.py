@@ -27,15 +27,15 @@ def invariants(
     secrets: Iterable[bytes],
     now: float,
 ) -> tuple[InvariantResult, ...]:
-    """I1 to I6 of a drilled run; I3 is about hooks, of which a desk has none.
+    """Check I1 to I6 of a drilled run; I3 is about git hooks, which a drill does not see.
 
     Args:
-        record: As it stands now.
-        home: Folder that the gang wrote in.
+        record: The current record.
+        home: Folder of the gang.
         store: Of the run.
-        model: Name that the line publishes under.
-        keys: Trusted ones by id.
-        secrets: Values that must stand nowhere.
+        model: Name of the published model.
+        keys: Trusted keys by id.
+        secrets: Values that must not appear in record or files.
         now: Seconds since the epoch.
     """
     return (
@@ -75,9 +75,9 @@ def _promoted_whole(store: ObjectStore, model: str, keys: Mapping[str, PublicKey
 
 
 def _released(record: Record, home: Path, store: ObjectStore, now: float) -> InvariantResult:
-    """Nothing runs, nobody drives and no upload is open once the run has ended."""
+    """After its end a run has no processes, no driver and no open uploads."""
     if record.run.state != "ended":
-        return InvariantResult(name="I4", state="pending", text="the run goes on")
+        return InvariantResult(name="I4", state="pending", text="the run is still open")
     left = [f"process {pid}" for pid in procfs.with_variable("GANGLINE_HOME", str(home))]
     left += [f"upload of {each.key}" for each in store.open_uploads(f"{record.prefix}/")]
     if lease.is_held(lease.read_lease(store, record.prefix), now=now):
@@ -93,14 +93,14 @@ def _never_back(home: Path) -> None:
 def _no_secret(home: Path, record: Record, secrets: Iterable[bytes]) -> None:
     wanted = [each for value in secrets for each in spellings(value)]
     if any(each in record.to_json() for each in wanted):
-        raise IntegrityError("a secret stands in the record")
+        raise IntegrityError("a secret is in the record")
     for path in _written(home):
         if _holds(path, wanted):
-            raise IntegrityError(f"a secret stands in {path.relative_to(home)}")
+            raise IntegrityError(f"a secret is in {path.relative_to(home)}")
 
 
 def spellings(value: bytes) -> Iterator[bytes]:
-    """`value` as it might be written: raw, hex, base64; too short ones say nothing."""
+    """Encodings of `value` to search for: raw, hex, base64; none of a value under 8 bytes."""
     import base64
 
     if len(value) >= 8:
@@ -108,7 +108,7 @@ def spellings(value: bytes) -> Iterator[bytes]:
 
 
 def _written(home: Path) -> Iterator[Path]:
-    """What ranks, keepers and launcher left behind, but for the folder that is meant to hold secrets."""
+    """Files of ranks, keepers and launcher, without the folder for secrets."""
     for path in sorted(home.rglob("*")):
         inside = path.relative_to(home).parts
         if path.is_file() and not path.is_symlink() and inside[0] not in {"secrets", "code", "data", "tmp", "home"}:
@@ -116,7 +116,7 @@ def _written(home: Path) -> Iterator[Path]:
 
 
 def _holds(path: Path, wanted: list[bytes]) -> bool:
-    """Is one of `wanted` in the file? It is read in pieces that overlap by the longest of them."""
+    """Whether one of `wanted` is in the file, read in pieces that overlap by the longest value."""
     overlap = max(map(len, wanted), default=1) - 1
     tail = b""
     with path.open("rb") as file:

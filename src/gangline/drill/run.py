@@ -26,16 +26,19 @@ EXIT_CODES: dict[Literal["held", "held_late", "broken", "not_struck"], int] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillReport:
+    """Result of one drill."""
+
     run: str
     drill: Drill
-    """As it stands in the record."""
+    """As recorded."""
     lines: tuple[str, ...]
-    """What was told."""
+    """Lines that `tell` got."""
     replay: str
-    """The command that does the same again."""
+    """Command that repeats the drill."""
 
     @property
     def exit_code(self) -> int:
+        """0 held, 60 broken, 10 not injected."""
         return EXIT_CODES[self.drill.result]
 
 
@@ -52,51 +55,51 @@ def drill(
     seed: int = 1,
     tell: Callable[[str], None] = print,
 ) -> DrillReport:
-    """Rehearse `name`, tell each line when it is known, and write the result into the run's record.
+    """Run the drill `name`, report each line once it is known, and write the result into the run's record.
 
     Args:
         name: One of `catalogue.DRILLS`.
         repo: Folder of the line.
         site: Must allow the drill.
         environ: For secret references.
-        run: One that trains on this machine now; None: a fresh one of HEAD, driven to its end.
-        rank: Whom it strikes.
-        step: When: after this step.
-        seconds: How long a lasting fault lasts.
-        seed: Chooses what is left open.
+        run: A run that trains on this machine now; None: a fresh one of HEAD, driven to its end.
+        rank: Target of the fault.
+        step: The fault is injected after this step.
+        seconds: Duration of a lasting fault.
+        seed: Chooses what is None.
         tell: Gets every line.
 
     Raises:
         ConfigError: The drill is refused.
         UsageError: No such run, rank or step.
-        GanglineError: What kept a fresh run from training.
+        GanglineError: The fresh run failed before it trained.
     """
     lines: list[str] = []
 
-    def say(line: str) -> None:
+    def report_line(line: str) -> None:
         lines.append(line)
         tell(line)
 
-    wish = DrillRequest(kind=choose_drill(name, site), rank=rank, step=step, seconds=seconds, seed=seed)
-    desk = DrillContext(
-        repo=repo, site=site, environ=environ, store=site_paths.open_site_store(repo, site, environ), tell=say
+    request = DrillRequest(kind=choose_drill(name, site), rank=rank, step=step, seconds=seconds, seed=seed)
+    context = DrillContext(
+        repo=repo, site=site, environ=environ, store=site_paths.open_site_store(repo, site, environ), tell=report_line
     )
-    record, found = drill_in_dedicated_run(desk, wish) if run is None else _drill_in_run(desk, wish, run)
-    again = _replay(found, wish, run)
-    say(_result_line(found, again))
+    record, found = drill_in_dedicated_run(context, request) if run is None else _drill_in_run(context, request, run)
+    again = _replay(found, request, run)
+    report_line(_result_line(found, again))
     return DrillReport(run=record.run.id, drill=found, lines=tuple(lines), replay=again)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillReports:
-    """What `drill_all` did."""
+    """Results of `drill_all`."""
 
     reports: tuple[DrillReport, ...]
     skipped: tuple[SkippedDrill, ...]
 
     @property
     def exit_code(self) -> int:
-        """60 where one broke, else 10 where one did not strike; what cannot run here says so and costs nothing."""
+        """60 if a drill broke, else 10 if one was not injected; skipped drills do not count."""
         return max(report.exit_code for report in self.reports)
 
 
@@ -109,13 +112,13 @@ def drill_all(
     tell: Callable[[str], None] = print,
     width: int = 120,
 ) -> DrillReports:
-    """Rehearse everything, each in a fresh run of HEAD: a line when one begins, one when it ends, a table at last.
+    """Run all drills, each in a fresh run of HEAD, with a line at begin and end of each, and a table.
 
-    What cannot run here is skipped with its reason. All that was said of a drill is told where it did not hold.
+    Drills that cannot run here are skipped with their reason. All lines of a drill are shown if it did not hold.
 
     Raises:
-        ConfigError: All of it is refused.
-        GanglineError: What kept a fresh run from training; the table so far is told.
+        ConfigError: All drills are refused.
+        GanglineError: A fresh run failed before it trained; the table so far is shown.
     """
     reports: list[DrillReport] = []
     found: list[DrillRow] = []
@@ -152,26 +155,24 @@ def _report_outcome(found: DrillRow, lines: Sequence[str], tell: Callable[[str],
             tell(f"       {line}")
 
 
-def _drill_in_run(desk: DrillContext, wish: DrillRequest, run: str) -> tuple[Record, Drill]:
-    """Strike a run that somebody drives."""
-    if wish.kind.rig:
-        raise ConfigError(
-            f"drill {wish.kind.name} is refused: it changes a gang before that starts; without --run it makes its own"
-        )
-    record = runs.find_run(desk.store, run)
+def _drill_in_run(context: DrillContext, request: DrillRequest, run: str) -> tuple[Record, Drill]:
+    """Inject the fault into a run that another process drives."""
+    if request.kind.setup:
+        raise ConfigError(f"drill {request.kind.name} is refused: it changes a gang before its start; omit --run")
+    record = runs.find_run(context.store, run)
     if record.run.state == "ended" or record.gang is None:
-        raise ConfigError(f"run {record.run.id} does not train now; without --run the drill starts one of its own")
-    done = execute_drill(desk, wish, record, NoSetup())
-    return record_result(desk, wish, runs.find_run(desk.store, record.run.id), done)
+        raise ConfigError(f"run {record.run.id} is not training; without --run the drill starts a run of its own")
+    outcome = execute_drill(context, request, record, NoSetup())
+    return record_result(context, request, runs.find_run(context.store, record.run.id), outcome)
 
 
-def _replay(found: Drill, wish: DrillRequest, run: str | None) -> str:
+def _replay(found: Drill, request: DrillRequest, run: str | None) -> str:
     words = [f"gangline drill {found.name}"]
     words += [f"--run {run}"] if run else []
     words += [f"--{key} {value}" for key, value in found.arguments.items() if key in {"rank", "step", "seconds"}]
-    return " ".join([*words, f"--seed {wish.seed}"])
+    return " ".join([*words, f"--seed {request.seed}"])
 
 
 def _result_line(found: Drill, again: str) -> str:
-    said = f"{verdict_text(found)} {found.reason}".rstrip()
-    return f"result   {said}    replay: {again}"
+    text = f"{verdict_text(found)} {found.reason}".rstrip()
+    return f"result   {text}    replay: {again}"

@@ -38,13 +38,13 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 
 REFUSED_SHARE = 0.7
-"""Of the time that a killed store is away nobody listens; then it answers 503, as a server does that starts."""
+"""Share of the outage in which connections are refused; then the store answers 503, like a starting server."""
 SLOW_SECONDS = 0.25
 """Added to every request to a slow store."""
 
 
 class StoreOutage:
-    """At most one; ends at its time, or with `end`."""
+    """An outage of the store behind a proxy, in a thread; at most one, ended by time or by `end`."""
 
     def __init__(self, gateway: S3Gateway, proxy: FaultProxy) -> None:
         self._gateway, self._proxy = gateway, proxy
@@ -52,7 +52,7 @@ class StoreOutage:
         self._thread: threading.Thread | None = None
 
     def begin(self, name: str, *, seconds: float, below: str) -> float:
-        """Strike by the drill's `name`, for `seconds`, keys `below` where only those are struck; when that was."""
+        """Start the outage of drill `name`, of `fill-disk` only for keys `below`; returns its monotonic time."""
         mono = time.monotonic()
         run = {"kill-store": self._kill, "slow-store": self._slow, "fill-disk": self._fill}[name]
         self._thread = threading.Thread(target=run, args=(seconds, below), name=name, daemon=True)
@@ -60,7 +60,7 @@ class StoreOutage:
         return mono
 
     def end(self) -> None:
-        """Nothing stands before the store any more."""
+        """End the outage and wait for its thread."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -87,30 +87,32 @@ class StoreOutage:
 
 
 INJECTED_FILE = "struck.json"
-"""What a rank writes that is struck from within; layout in `train.struck`, which rooms above do not import."""
+"""Written by the rank that injects a fault into itself; format in `train.faulty_task`, which is not imported here."""
 NODES = 2
 _WITHIN_SECONDS = 300.0
-"""For a step to come to the point where it is struck from within."""
+"""Time limit for the rank to reach that step."""
 
 
 class DrillSetup(Protocol):
+    """Change of a gang before its start, and the injection of the fault."""
+
     @property
     def secrets(self) -> Mapping[str, bytes]:
-        """Values behind names in the podset that win over the site's."""
+        """Values of secrets in the podset, which win over the site's."""
         ...
 
     def change(self, podset: PodSet, store: ObjectStore) -> PodSet:
-        """The gang of the run's own training as it is to start; equal for equal podsets. Raises ConfigError."""
+        """The podset of the training, changed; equal for equal podsets. Raises ConfigError."""
         ...
 
-    def strike(self, home: Path, aim: DrillTarget) -> float:
-        """Strike; when that was, on the monotonic clock. Raises UsageError where there is nothing to strike."""
+    def inject(self, home: Path, target: DrillTarget) -> float:
+        """Inject the fault; returns its time on the monotonic clock. Raises UsageError if the target is gone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoSetup:
-    """Changes nothing and strikes what runs."""
+    """Changes nothing; signals the running processes."""
 
     secrets: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -118,9 +120,9 @@ class NoSetup:
         del store
         return podset
 
-    def strike(self, home: Path, aim: DrillTarget) -> float:
+    def inject(self, home: Path, target: DrillTarget) -> float:
         mono = time.monotonic()
-        apply_fault(home, aim)
+        apply_fault(home, target)
         return mono
 
 
@@ -128,28 +130,28 @@ class NoSetup:
 class FaultInRank:
     """Gives the gang's first attempt a task with one fault in it."""
 
-    wish: DrillRequest
+    request: DrillRequest
     secrets: Mapping[str, bytes] = field(default_factory=dict)
 
     def change(self, podset: PodSet, store: ObjectStore) -> PodSet:
         if podset.name != podset.run:
             return podset
-        aim = self.wish.aim(Plan.from_json(get_blob(store, podset.plan)))
-        order = {"kind": aim.kind.name, "rank": aim.rank, "step": aim.step}
-        return replace(podset, env=podset.env | {"GANGLINE_STRIKE": canonical(order).decode()})
+        target = self.request.choose_target(Plan.from_json(get_blob(store, podset.plan)))
+        fault = {"kind": target.kind.name, "rank": target.rank, "step": target.step}
+        return replace(podset, env=podset.env | {"GANGLINE_STRIKE": canonical(fault).decode()})
 
-    def strike(self, home: Path, aim: DrillTarget) -> float:
-        patience, folder = time.monotonic() + _WITHIN_SECONDS, GangFolder(home)
-        while (told := folder.read_inside(folder.inside / INJECTED_FILE)) is None:
-            if folder.end(0) is not None or time.monotonic() > patience:
-                raise UsageError(f"rank {aim.rank} did not come to step {aim.step + 1}")
+    def inject(self, home: Path, target: DrillTarget) -> float:
+        deadline, folder = time.monotonic() + _WITHIN_SECONDS, GangFolder(home)
+        while (data := folder.read_inside(folder.inside / INJECTED_FILE)) is None:
+            if folder.end(0) is not None or time.monotonic() > deadline:
+                raise UsageError(f"rank {target.rank} did not reach step {target.step + 1}")
             time.sleep(0.02)
-        return float(json.loads(told)["mono"])
+        return float(json.loads(data)["mono"])
 
 
 @dataclass(frozen=True, slots=True)
 class TwoNodes:
-    """Starts the gang as two virtual nodes, and takes one of them away."""
+    """Starts the gang as two virtual nodes, and removes one of them."""
 
     secrets: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -159,22 +161,22 @@ class TwoNodes:
             return podset
         if podset.procs_per_node % NODES:
             raise ConfigError(
-                f"drill lose-node is refused: {podset.procs_per_node} ranks are no two equal nodes; "
-                "train.ranks = 2 in line.toml works"
+                f"drill lose-node is refused: {podset.procs_per_node} ranks do not make two equal nodes; "
+                "set train.ranks = 2 in line.toml"
             )
         per_node = podset.procs_per_node // NODES
         gpus = podset.resources.gpus // NODES
         return replace(podset, num_nodes=NODES, procs_per_node=per_node, resources=replace(podset.resources, gpus=gpus))
 
-    def strike(self, home: Path, aim: DrillTarget) -> float:
+    def inject(self, home: Path, target: DrillTarget) -> float:
         mono = time.monotonic()
-        lose_node(home, aim.rank // GangFolder(home).podset().procs_per_node)
+        lose_node(home, target.rank // GangFolder(home).podset().procs_per_node)
         return mono
 
 
 @dataclass(frozen=True, slots=True)
 class ProxiedStore:
-    """Lets the gang reach the run's store by way of a server that the drill can take away."""
+    """Gives the gang a store behind a proxy that the drill controls."""
 
     gateway: S3Gateway
     proxy: FaultProxy
@@ -189,29 +191,29 @@ class ProxiedStore:
         names = dict.fromkeys((*podset.secrets, launchers.STORE_CREDENTIALS))
         return replace(podset, store=S3Gateway.url(self.proxy.port), secrets=tuple(names))
 
-    def strike(self, home: Path, aim: DrillTarget) -> float:
+    def inject(self, home: Path, target: DrillTarget) -> float:
         podset = GangFolder(home).podset()
-        assert aim.seconds is not None, "a store comes back"
+        assert target.seconds is not None, "an outage has a duration"
         below = f"{gang_prefix(run_prefix(podset.project, podset.commit, podset.run))}/checkpoints/"
-        return self.outage.begin(aim.kind.name, seconds=aim.seconds, below=below)
+        return self.outage.begin(target.kind.name, seconds=target.seconds, below=below)
 
 
 @contextmanager
-def open_setup(wish: DrillRequest, store: ObjectStore) -> Iterator[DrillSetup]:
-    """The rig of a drill in a run of its own; what it started ends with the block.
+def open_setup(request: DrillRequest, store: ObjectStore) -> Iterator[DrillSetup]:
+    """The setup of a drill in a dedicated run; ends what it started at the end of the block.
 
     Raises:
-        ConfigError: This installation lacks what it needs.
+        ConfigError: A package that it needs is not installed.
     """
-    if wish.kind.rig in ("task", "nodes", ""):
+    if request.kind.setup in ("task", "nodes", ""):
         makers: dict[str, Callable[[], DrillSetup]] = {
-            "task": lambda: FaultInRank(wish),
+            "task": lambda: FaultInRank(request),
             "nodes": TwoNodes,
             "": NoSetup,
         }
-        yield makers[wish.kind.rig]()
+        yield makers[request.kind.setup]()
         return
-    with S3Gateway(store) as gateway, FaultProxy("127.0.0.1", gateway.port, seed=wish.seed) as proxy:
+    with S3Gateway(store) as gateway, FaultProxy("127.0.0.1", gateway.port, seed=request.seed) as proxy:
         _check_s3(gateway, proxy)
         outage = StoreOutage(gateway, proxy)
         try:
@@ -220,38 +222,38 @@ def open_setup(wish: DrillRequest, store: ObjectStore) -> Iterator[DrillSetup]:
             outage.end()
 
 
-def launcher_opener(rig: DrillSetup) -> OpenLauncher:
-    """Opens the launcher of this machine with `rig` at its door; arguments of `launchers.open_launcher`."""
+def launcher_opener(setup: DrillSetup) -> OpenLauncher:
+    """A function like `launchers.open_launcher` for this machine, whose launcher applies `setup` to gangs."""
 
-    def open_rigged(
+    def open_with_setup(
         repo: Path, *, site: Site, environ: Mapping[str, str], store: ObjectStore, rights: Rights | None = None,
         **_: object,
     ) -> LocalLauncher:  # fmt: skip
         read = launchers.secret_reader(store, site, environ, rights)
 
         def secrets(name: str) -> bytes:
-            return rig.secrets[name] if name in rig.secrets else read(name)
+            return setup.secrets[name] if name in setup.secrets else read(name)
 
         return _SetupLauncher(
-            rig, launchers.gangs_root(repo), store, secrets=secrets, targets=site_paths.targets(repo, site),
+            setup, launchers.gangs_root(repo), store, secrets=secrets, targets=site_paths.targets(repo, site),
             sandbox=launchers.gang_sandbox(repo, rights, site=site, environ=environ),
         )  # fmt: skip
 
-    return open_rigged
+    return open_with_setup
 
 
 class _SetupLauncher(LocalLauncher):
     def __init__(
-        self, rig: DrillSetup, root: Path, store: ObjectStore, *, secrets: Callable[[str], bytes], targets: Path,
+        self, setup: DrillSetup, root: Path, store: ObjectStore, *, secrets: Callable[[str], bytes], targets: Path,
         sandbox: Sandbox | None,
     ) -> None:  # fmt: skip
         super().__init__(root, store=store, secrets=secrets, targets=targets, sandbox=sandbox)
-        self._rig, self._all = rig, store
+        self._rig, self._all = setup, store
 
     def submit(self, podset: PodSet) -> Gang:
         return super().submit(self._rig.change(podset, self._all) if podset.role == "train" else podset)
 
 
 def _check_s3(gateway: S3Gateway, proxy: FaultProxy) -> None:
-    """Ranks will speak S3. Raises ConfigError where they cannot."""
+    """Raises ConfigError if the S3 client, which ranks need, is not installed."""
     open_store(S3Gateway.url(proxy.port), credentials=gateway.credentials).list("", limit=1)

@@ -1,4 +1,4 @@
-"""Checks of the store of a drilled run: only whole, signed checkpoints, and finite where that was at risk."""
+"""Checks of a drilled run's store: listed checkpoints are complete and signed, and their numbers finite."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -14,23 +14,23 @@ _EXPONENTS: dict[str, tuple[Literal["Q", "I", "H"], int]] = {
     "BF16": ("H", 0xFF << 7),
     "F16": ("H", 0x1F << 10),
 }
-"""Of a word in this machine's order, by dtype: its code, and the bits that are all set where a number is not finite."""
+"""dtype -> code of a word in this machine's byte order, and the bits that are all set if a number is not finite."""
 
 
 def incomplete_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
-    """Checkpoints below `prefix` that are listed, but not signed and complete; as sentences."""
-    return [said for found in list_checkpoints(store, prefix) if (said := _opening_fails(store, found, key))]
+    """Checkpoints below `prefix` that are listed, but not complete and signed; as sentences."""
+    return [problem for found in list_checkpoints(store, prefix) if (problem := _opening_problem(store, found, key))]
 
 
 def invalid_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
-    """As `half_listed`, and every byte is read: its digest fits, and no floating number is infinite or none at all."""
+    """As `incomplete_checkpoints`, and reads every byte: digests must match and all numbers be finite."""
     broken = incomplete_checkpoints(store, prefix, key)
     if broken:
         return broken
-    return [said for found in list_checkpoints(store, prefix) if (said := _reading_fails(store, found, key))]
+    return [problem for found in list_checkpoints(store, prefix) if (problem := _reading_problem(store, found, key))]
 
 
-def _opening_fails(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
+def _opening_problem(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
     try:
         CheckpointFolder.open(store, found.prefix, key)
     except RefusedCheckpoint as refused:
@@ -38,7 +38,7 @@ def _opening_fails(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> s
     return ""
 
 
-def _reading_fails(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
+def _reading_problem(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> str:
     try:
         bad = next(_not_finite(CheckpointFolder.open(store, found.prefix, key)), "")
     except RefusedCheckpoint as refused:
@@ -46,9 +46,9 @@ def _reading_fails(store: ObjectStore, found: ListedCheckpoint, key: bytes) -> s
     return f"the checkpoint of step {found.step} holds {bad}, which is not finite" if bad else ""
 
 
-def _unless_deleted(store: ObjectStore, found: ListedCheckpoint, said: str) -> str:
-    """Retention takes the manifest first: what went meanwhile was not half."""
-    return said if store.head(found.manifest_key) is not None else ""
+def _unless_deleted(store: ObjectStore, found: ListedCheckpoint, problem: str) -> str:
+    """`problem`, unless retention has deleted the checkpoint meanwhile, which it starts with the manifest."""
+    return problem if store.head(found.manifest_key) is not None else ""
 
 
 def _not_finite(folder: CheckpointFolder) -> Iterator[str]:

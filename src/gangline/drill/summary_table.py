@@ -9,7 +9,7 @@ from gangline.spec.measurements import Drill
 
 _HEAD = ("drill", "row", "promised", "seen", "detect", "recover", "verdict")
 _FIXED = (11, 3, 0, 0, 7, 7, 10)
-"""Columns of the narrow ones; the two texts share what is left."""
+"""Widths of the columns; the two of width 0 share the rest."""
 _LEAST = 22
 _VERDICTS = ("HELD", "HELD LATE", "BROKEN", "NOT STRUCK", "SKIPPED")
 
@@ -21,14 +21,14 @@ class SkippedDrill:
     name: str
     row: str
     skipped: str
-    """Why not."""
+    """The reason."""
 
 
 DrillRow = Drill | SkippedDrill
 
 
 def drill_table(found: Sequence[DrillRow], *, width: int) -> list[str]:
-    """Lines of at most `width` columns, at least 96; long texts go on below themselves."""
+    """Lines of at most `width` columns, at least 96; long texts are wrapped."""
     text = max(_LEAST, (width - sum(_FIXED) - 2 * (len(_FIXED) - 1)) // 2)
     widths = [each or text for each in _FIXED]
     lines = _row(_HEAD, widths)
@@ -39,10 +39,12 @@ def drill_table(found: Sequence[DrillRow], *, width: int) -> list[str]:
 
 
 def verdict_text(found: DrillRow) -> str:
+    """HELD, HELD LATE, BROKEN, NOT STRUCK or SKIPPED."""
     return "SKIPPED" if isinstance(found, SkippedDrill) else found.result.replace("_", " ").upper()
 
 
 def describe_seconds(value: float | None) -> str:
+    """`1.2 s`, or `-` for None."""
     return "-" if value is None else f"{value:.1f} s"
 
 
@@ -55,7 +57,7 @@ def _cells(found: DrillRow) -> tuple[str, ...]:
 
 
 def _observation(drill: Drill) -> str:
-    """The broken promise, or what was noticed and what it cost."""
+    """The broken promise, or the detection with its cost."""
     if drill.reason:
         return drill.reason
     lost = [f"{drill.lost_steps} steps lost"] if drill.lost_steps else []
@@ -75,12 +77,11 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _totals(found: Sequence[DrillRow]) -> str:
-    words = [verdict_text(each) for each in found]
-    counts = [f"{words.count(word)} {word.lower()}" for word in _VERDICTS]
+    verdicts = [verdict_text(each) for each in found]
+    counts = [f"{verdicts.count(word)} {word.lower()}" for word in _VERDICTS]
     drills = [each for each in found if isinstance(each, Drill)]
     lost = sum(each.lost_samples or 0 for each in drills)
     twice = sum(each.repeated_samples or 0 for each in drills)
-    told = sum(each.lost_samples is not None for each in drills)
-    return (
-        f"{', '.join(counts)}; samples lost {lost}, taken twice {twice}, counted in {told} of {len(drills)} trainings"
-    )
+    counted = sum(each.lost_samples is not None for each in drills)
+    samples = f"samples lost {lost}, taken twice {twice}, counted in {counted} of {len(drills)} trainings"
+    return f"{', '.join(counts)}; {samples}"

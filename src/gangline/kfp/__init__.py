@@ -1,7 +1,7 @@
-"""Kubeflow Pipelines as the driver of a run: its stages from plan to report are components that call them one by one.
+"""Kubeflow Pipelines as the driver of a run: each stage from plan to report is a component that calls it.
 
-The only room that imports `kfp`, and only in child processes or inside functions: it is heavy, and a process holds
-one configuration of its local runner.
+Only this room imports `kfp`, in child processes or inside functions, because the import is slow and a process has
+one configuration of the local runner.
 
     driver.drive(repo, *, driving, site, environ, ...) -> Record         as line.run.run_line
     compiler.compile_line(root, image, ...) -> bytes                     equal bytes for equal sources

@@ -1,7 +1,7 @@
 """Cancellation of a run on a pipelines server: mark the record, stop the pipeline, then the gangs, twice.
 
-A task that is retried while the pipeline stops finds the mark in the record and starts nothing; what it had started
-just before is stopped by the second pass.
+A task that is retried while the pipeline stops finds the mark in the record and starts nothing; gangs that it started
+just before are stopped by the second pass.
 """
 
 import time
@@ -36,7 +36,7 @@ def cancel_kfp_run(
     save: bool = True,
     observer: Observer | None = None,
 ) -> Record:
-    """As `line.cancel.cancel_run`, the driver above first; for a run without a pipeline it is the same.
+    """Stop the pipeline of `run`, then the run as `line.run.cancel.cancel_run`; without a pipeline only the latter.
 
     Raises:
         UsageError: There is no such run.
@@ -52,7 +52,7 @@ def cancel_kfp_run(
         return stop()
     RecordStore.of(store, record).change(lambda each: states.request_cancel(each, reason))
     client, id_ = open_client(site, environ), run_id_of_url(url)
-    if client.run(id_).run != record.run.id:  # a link is a word of the record, and not every writer's word is true
+    if client.run(id_).run != record.run.id:  # links are not sealed: it may name another pipeline
         return stop()
     client.terminate(id_)
     stop()
@@ -60,13 +60,13 @@ def cancel_kfp_run(
     return stop()
 
 
-def _await_end(client: KfpClient, id_: str, tell: Observer) -> None:
+def _await_end(client: KfpClient, id_: str, observer: Observer) -> None:
     deadline = time.monotonic() + END_SECONDS
-    while not (stands := client.run(id_)).is_final:
+    while not (current := client.run(id_)).is_final:
         if time.monotonic() > deadline:
             raise CapacityError(
-                f"pipeline run {id_} was asked to stop and is {stands.state} after {END_SECONDS:.0f} s; nothing of its"
-                " gangs is left; gangline cancel looks again"
+                f"pipeline run {id_} was stopped and is still {current.state} after {END_SECONDS:.0f} s; its gangs have"
+                " ended; gangline cancel checks again"
             )
-        tell.note(f"waiting for pipeline run {id_} to end, it is {stands.state}")
+        observer.note(f"waiting for pipeline run {id_} to end, now {current.state}")
         time.sleep(POLL_SECONDS)

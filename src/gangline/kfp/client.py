@@ -1,7 +1,7 @@
 """Client of a pipelines server, by names: experiment, version, run; each is looked up before it is created.
 
-The server has no idempotency key, so an answer that was lost is settled by a look-up. Names may exist twice: the
-oldest counts. The state is parsed with care: a server leaves some states out.
+The server has no idempotency key, so a look-up decides after a lost response. Names may exist twice: the oldest
+counts. A server leaves some states out.
 """
 
 import json
@@ -24,53 +24,60 @@ CONTENT_LETTERS = 12
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A component, or one of the tasks (`train-driver`, `executor`) that it consists of."""
+    """A failed component, or one of its tasks (`train-driver`, `executor`)."""
 
     name: str
     node: str = ""
-    """By which its log is asked for; empty where the server does not say."""
+    """Name of its node, for its log; empty if the server does not report it."""
     children: tuple[str, ...] = ()
-    """Nodes that it consists of."""
+    """Nodes of its parts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineRun:
+    """A pipeline run as the server reports it."""
+
     id: str
     name: str
     state: State
     run: str
-    """The `run` it was given as a parameter."""
+    """Value of its parameter `run`."""
     failed: tuple["FailedTask", ...] = ()
-    """As far as the server names them."""
+    """Failed tasks, if the server reports them."""
 
     @property
     def is_final(self) -> bool:
+        """Whether it has ended."""
         return self.state in FINAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineVersion:
+    """Ids of a version of a pipeline."""
+
     pipeline_id: str
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class KfpClient:
+    """Finds and creates objects of a pipelines server by name."""
+
     wire: KfpHttp
 
     def check(self) -> None:
-        """Raises StorageError where nobody answers, ConfigError where it is no pipelines server."""
+        """Raises StorageError without a response, ConfigError if it is not a pipelines server."""
         self.wire.get("/healthz")
 
     def experiment(self, name: str) -> str:
-        """Id of the experiment `name`, made where there is none."""
+        """Id of the experiment `name`, created if missing."""
         found = self._find_or_make("/experiments", "experiments", name, {"display_name": name})
         return str(found["experiment_id"])
 
     def version(self, pipeline: str, name: str, file: bytes, *, tags: Mapping[str, str]) -> PipelineVersion:
-        """Version `name` of `pipeline` with the content `file`, uploaded where there is none.
+        """Version `name` of `pipeline` with the content `file`, uploaded if missing.
 
-        Where the name stands for other content (another image, say), the version's name ends in the content's digest.
+        If the name has other content (another image, for example), the digest of the content is added to it.
         """
         made = self._find_or_make("/pipelines", "pipelines", pipeline, {"display_name": pipeline})
         pipeline_id = str(made["pipeline_id"])
@@ -82,17 +89,17 @@ class KfpClient:
         return PipelineVersion(pipeline_id=pipeline_id, id=str(found["pipeline_version_id"]))
 
     def _version(self, pipeline_id: str, name: str, file: bytes, tags: Mapping[str, str]) -> dict[str, Any]:
-        def ask() -> dict[str, Any]:
-            standing = self._oldest(f"/pipelines/{pipeline_id}/versions", "pipeline_versions", name)
+        def attempt() -> dict[str, Any]:
+            existing = self._oldest(f"/pipelines/{pipeline_id}/versions", "pipeline_versions", name)
             query = _upload(name, pipeline_id, tags)
-            return standing or self.wire.request("POST", "/pipelines/upload_version", query=query, file=file)
+            return existing or self.wire.request("POST", "/pipelines/upload_version", query=query, file=file)
 
-        return self.wire.with_retries(ask)
+        return self.wire.with_retries(attempt)
 
     def start(
         self, name: str, *, experiment: str, version: PipelineVersion, run: str, config: str, root: str | None
     ) -> str:
-        """Id of the pipeline run that takes `run` through: the one at work, else a new one."""
+        """Id of the pipeline run for `run`: a running one, else a new one."""
         reference = {"pipeline_id": version.pipeline_id, "pipeline_version_id": version.id}
         settings: dict[str, Any] = {"parameters": {"run": run, "config": config}}
         if root is not None:
@@ -104,38 +111,38 @@ class KfpClient:
             "runtime_config": settings,
         }
 
-        def ask() -> dict[str, Any]:
-            standing = self.at_work(name, experiment=experiment, run=run)
-            return {"run_id": standing.id} if standing else self.wire.request("POST", "/runs", body=body)
+        def attempt() -> dict[str, Any]:
+            existing = self.at_work(name, experiment=experiment, run=run)
+            return {"run_id": existing.id} if existing else self.wire.request("POST", "/runs", body=body)
 
-        return str(self.wire.with_retries(ask)["run_id"])
+        return str(self.wire.with_retries(attempt)["run_id"])
 
     def at_work(self, name: str, *, experiment: str, run: str) -> PipelineRun | None:
-        """The oldest pipeline run of that name that takes `run` through and has not ended."""
+        """The oldest pipeline run of that name for `run` that has not ended; None if there is none."""
         rows = self._list("/runs", "runs", {"experiment_id": experiment}, name)
         alive = [each for each in map(_run, sorted(rows, key=_age)) if each.run == run and not each.is_final]
         return alive[0] if alive else None
 
     def run(self, id_: str) -> PipelineRun:
-        """As it stands."""
+        """Current state of a pipeline run."""
         return _run(self.wire.get(f"/runs/{id_}"))
 
     def log(self, id_: str, node: str) -> str:
-        """What a task wrote, as far as the server still has it."""
+        """Log of a task; empty if the server does not have it any more."""
         try:
             return self.wire.text(f"/apis/v1alpha1/runs/{id_}/nodes/{node}/log")
         except NoAnswer:
             return ""
 
     def terminate(self, id_: str) -> None:
-        """Ask a pipeline run to stop; one that has ended stays as it is. It ends some 20 s later."""
+        """Stop a pipeline run, which ends some 20 s later; harmless for one that has ended."""
 
-        def ask() -> dict[str, Any]:
+        def attempt() -> dict[str, Any]:
             if _run(self.wire.request("GET", f"/runs/{id_}")).state in {*FINAL, "CANCELING"}:
                 return {}
             return self.wire.request("POST", f"/runs/{id_}:terminate")
 
-        self.wire.with_retries(ask)
+        self.wire.with_retries(attempt)
 
     def _find_or_make(self, path: str, field: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self.wire.with_retries(
@@ -146,15 +153,15 @@ class KfpClient:
         return min(self._list(path, field, {}, name), key=_age, default=None)
 
     def _list(self, path: str, field: str, query: Mapping[str, str], name: str) -> Iterator[dict[str, Any]]:
-        """Rows of that display name; the server's filter is asked and its answer checked."""
-        wanted = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
-        asked = {**query, "page_size": str(PAGE_SIZE), "filter": json.dumps(wanted)}
+        """Rows of that display name, filtered by the server and checked here."""
+        name_filter = {"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]}
+        query_ = {**query, "page_size": str(PAGE_SIZE), "filter": json.dumps(name_filter)}
         while True:
-            page = self.wire.request("GET", path, query=asked)
+            page = self.wire.request("GET", path, query=query_)
             yield from (row for row in page.get(field) or () if row.get("display_name") == name)
             if not page.get("next_page_token"):
                 return
-            asked["page_token"] = page["next_page_token"]
+            query_["page_token"] = page["next_page_token"]
 
 
 def _upload(name: str, pipeline_id: str, tags: Mapping[str, str]) -> dict[str, str]:

@@ -23,10 +23,10 @@ PIPELINE = "train_line"
 
 
 def find_root(repo: Path | None = None) -> Path:
-    """Definitions for the line of `repo`.
+    """Definitions root for the line of `repo`.
 
     Raises:
-        ConfigError: This installation has none.
+        ConfigError: There is none.
     """
     candidates = (*([repo] if repo else []), _PACKAGE.parents[1], _PACKAGE / "definitions")
     root = next((each for each in candidates if is_root(each)), None)
@@ -37,6 +37,7 @@ def find_root(repo: Path | None = None) -> Path:
 
 
 def is_root(folder: Path) -> bool:
+    """Whether a folder holds the definitions of a pipeline."""
     return (folder / "pipelines" / f"{PIPELINE}.py").is_file() and (folder / "components").is_dir()
 
 
@@ -55,18 +56,16 @@ def compile_line(
 
     Args:
         root: Definitions root, from `find_root`.
-        image: Of every task, with `@sha256:`.
-        run_seconds: After which a server stops the pipeline.
+        image: Image of every task, with `@sha256:`.
+        run_seconds: Time limit of the pipeline on a server.
         secrets: Kubernetes secrets that tasks mount.
-        environ: Of the user; the child sees little of it.
+        environ: Of the user; the child gets part of it.
 
     Raises:
-        ConfigError: The image has no digest, or the definitions do not compile; their own words are shown.
+        ConfigError: The image has no digest, or the definitions do not compile; with the last line of their log.
     """
     if not _DIGEST.fullmatch(image):
-        raise ConfigError(
-            f"wanted an image by digest, NAME@sha256:<64 hex digits>, found {image!r}; push it, then name it"
-        )
+        raise ConfigError(f"wanted an image by digest, NAME@sha256:<64 hex digits>, found {image!r}; push it first")
     with tempfile.TemporaryDirectory(prefix="gangline-kfp-") as name:
         folder = Path(name)
         request = WorkerRequest(
@@ -82,22 +81,22 @@ def compile_line(
 
 
 def compile_run(repo: Path, record: Record, *, site: Site, environ: Mapping[str, str] | None = None) -> bytes:
-    """The very file that a server is given for `record`.
+    """The pipeline file that a server gets for `record`.
 
     Raises:
-        ConfigError: There is no image for its tasks; or as `compile_line`.
+        ConfigError: There is no image for its tasks, or as `compile_line`.
     """
     image = site.kfp.image or record.inputs.image
     if image is None:
         raise ConfigError(
             f"kfp.image: wanted an image for the tasks of {record.run.id}, found none in site.toml and none built;"
-            " name one with @sha256:"
+            " set one with @sha256:"
         )
     mounted = secret_names(site_for_tasks(site))
     return compile_line(find_root(repo), image, run_seconds=site.limits.run_seconds, secrets=mounted, environ=environ)
 
 
 def last_log_line(log: Path) -> str:
-    """What a child said last, for a message."""
+    """Last line of a log, for a message."""
     lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "it said nothing"
+    return lines[-1].strip()[:300] if lines else "its log is empty"

@@ -10,13 +10,13 @@ from gangline.spec.record import Record
 
 
 class OutputArtifact(Protocol):
-    """An output that kfp hands to a component; its kinds differ by what they can log."""
+    """An output of a component; kfp gives each kind other methods."""
 
     path: str
 
 
 def run_numbers(record: Record) -> dict[str, float]:
-    """What of a run can be compared with another one, by names that stay."""
+    """Numbers of a run to compare with other runs, by stable names."""
     found = {name: metric.value for name, metric in record.metrics.items()} | _judged_on(record)
     if record.ledger is not None:
         found["allocated_seconds"] = record.ledger.allocated_seconds
@@ -39,7 +39,7 @@ def _judged_on(record: Record) -> dict[str, float]:
 
 
 def write_outputs(record: Record, base: Record | None, outputs: Mapping[str, Any]) -> None:
-    """Fill the outputs that a component declares: `metrics`, `page`, `verdict`, each where it is asked for."""
+    """Fill the outputs that a component declares: `metrics`, `page`, `verdict`, those that it has."""
     for name, artifact in outputs.items():
         _WRITERS[name](record, base, artifact)
 

@@ -1,4 +1,4 @@
-"""A whole run whose stages Kubeflow Pipelines calls: resolved and built here, then handed to a runner or a server."""
+"""Run driven by Kubeflow Pipelines: resolved and built here, then given to the local runner or a server."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +24,11 @@ from gangline.storage import site_paths
 
 Driving = Literal["kfp-local", "kfp"]
 LOCAL_STAGES = ("resolve", "build")
-"""Stages that come before compiling: they make the image."""
+"""Stages before the pipeline is compiled, which needs the image."""
 
 
 class _Where(TypedDict):
-    """What every part of the run is driven with."""
+    """Arguments that every part of the run gets."""
 
     site: Site
     environ: Mapping[str, str]
@@ -43,38 +43,40 @@ def drive(
     environ: Mapping[str, str],
     ranks_at: Literal["local", "kubernetes"] | None = None,
     observer: Observer | None = None,
-    **asked: Unpack[RunArguments],
+    **arguments: Unpack[RunArguments],
 ) -> Record:
-    """As `run_line`, with the stages from plan on called by a pipeline; the record tells the same story.
+    """As `run_line`, with the stages from plan on called by a pipeline; the record is the same.
 
     Args:
         repo: Folder of line.toml, in a git repository.
-        driving: By kfp's local runner, in processes of this machine, or by the server of `kfp.endpoint`.
+        driving: kfp's local runner, in processes of this machine, or the server of `kfp.endpoint`.
         site: Where it runs.
         environ: For secret references and the user's configuration folder.
-        ranks_at: Where gangs run; None: as the run began, or as the site says.
-        observer: Told of everything.
-        asked: As `run_line`; but `start` is resolve or none and `until` resolve, build or none, as a pipeline is wired
-            whole, and `origin` is no fork, as tasks of a pipeline hold secrets.
+        ranks_at: Where gangs run; None: as recorded, or as the site says.
+        observer: Gets all events of the run.
+        arguments: As `run_line`; but `start` is resolve or None and `until` resolve, build or None, because a pipeline
+            has all stages, and `origin` is not a fork, because tasks have secrets.
 
     Raises:
-        UsageError: A part of a pipeline was asked for.
+        UsageError: Only a part of the pipeline is wanted.
         GanglineError: As `run_line`.
     """
-    until = asked.get("until")
-    _require_whole_line(asked.get("start"), until)
-    if (origin := asked.get("origin")) is not None and origin.trust == "fork":
-        raise UsageError("a pipeline's tasks hold secrets, so no fork's commit runs in them; --driver here does")
+    until = arguments.get("until")
+    _require_whole_line(arguments.get("start"), until)
+    if (origin := arguments.get("origin")) is not None and origin.trust == "fork":
+        raise UsageError("a pipeline's tasks hold secrets, so it cannot run a fork's commit; use --driver here")
     once = OnceObserver(observer or SilentObserver())
     where: _Where = {"site": site, "environ": environ, "observer": once}
     try:
-        record = _build(repo, {**asked, "until": until or LOCAL_STAGES[-1]}, where, driving=driving, target=ranks_at)
+        record = _build(
+            repo, {**arguments, "until": until or LOCAL_STAGES[-1]}, where, driving=driving, target=ranks_at
+        )
         if until is None and record.run.state == "open":
             record = _run_pipeline(Repository.at(repo).root, record, driving=driving, **where)
     except GanglineError:
         if once.record is None or once.record.run.state == "open":
             raise
-        whole: RunArguments = {**asked, "again": False, "start": None, "until": None}
+        whole: RunArguments = {**arguments, "again": False, "start": None, "until": None}
         run_line(repo, **whole, target=ranks_at, **where)
         raise
     finally:
@@ -82,19 +84,19 @@ def drive(
     return raise_for_verdict(record)
 
 
-def _build(repo: Path, asked: RunArguments, where: _Where, *, driving: Driving, target: str | None) -> Record:
-    """The run with its image; one whose pipeline is at work on a server right now is taken as it stands."""
+def _build(repo: Path, arguments: RunArguments, where: _Where, *, driving: Driving, target: str | None) -> Record:
+    """The run with its image; a run whose pipeline is running on a server is returned as it is."""
     try:
-        return run_line(repo, **asked, target=target, **where)
+        return run_line(repo, **arguments, target=target, **where)
     except HeldError:
         site, environ = where["site"], where["environ"]
         store = site_paths.open_site_store(Repository.at(repo).root, site, environ)
-        question = resolve_request(
-            repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=asked.get("strategy"),
-            origin=asked.get("origin"),
+        request = resolve_request(
+            repo, commit=arguments.get("commit"), overrides=arguments.get("overrides", ()),
+            strategy=arguments.get("strategy"), origin=arguments.get("origin"),
         )  # fmt: skip
         sealer = Sealer.of(site, environ)
-        record = find_or_create_run(store, question, again=False, target="kubernetes", sealer=sealer).record
+        record = find_or_create_run(store, request, again=False, target="kubernetes", sealer=sealer).record
         if driving != "kfp" or "kfp" not in record.links:
             raise
         where["observer"].run_started(record)
@@ -104,11 +106,11 @@ def _build(repo: Path, asked: RunArguments, where: _Where, *, driving: Driving, 
 def _run_pipeline(
     repo: Path, record: Record, *, driving: Driving, site: Site, environ: Mapping[str, str], observer: "OnceObserver"
 ) -> Record:
-    """The run after its pipeline ended; where the pipeline's last step did not come to draw the report, it is drawn."""
-    observer.goes_on()
+    """The run after its pipeline ended; draws the report if the pipeline did not."""
+    observer.reopen()
     store = site_paths.open_site_store(repo, site, environ)
-    hand = run_locally if driving == "kfp-local" else run_on_server
-    record = hand(repo, record, site=site, environ=environ, store=store, observer=observer)
+    run_pipeline = run_locally if driving == "kfp-local" else run_on_server
+    record = run_pipeline(repo, record, site=site, environ=environ, store=store, observer=observer)
     if stage(record, "report").state not in FINAL:
         record = run_stage(repo, "report", record.run.id, site=site, environ=environ, observer=observer, kind="kfp")
     observer.run_ended(record)
@@ -118,13 +120,13 @@ def _run_pipeline(
 def _require_whole_line(start: str | None, until: str | None) -> None:
     if start not in (None, "resolve") or until not in (None, *LOCAL_STAGES):
         raise UsageError(
-            f"wanted the whole line, found --from {start} --until {until}: a pipeline is wired whole;"
-            f" --until build works, and so does gangline run --from or --until without a pipeline"
+            f"wanted the whole line, found --from {start} --until {until}: a pipeline has all stages;"
+            " use --until build, or gangline run --from and --until without a pipeline"
         )
 
 
 class OnceObserver(SilentObserver):
-    """Of the parts that a run is driven in, one beginning and one end are told."""
+    """Forwards one start and one end of a run that is driven in several parts."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -139,12 +141,12 @@ class OnceObserver(SilentObserver):
     def run_ended(self, record: Record) -> None:
         self.record, self._ended = record, True
 
-    def goes_on(self) -> None:
-        """What ended was a part."""
+    def reopen(self) -> None:
+        """Forget the end of a part, because another one follows."""
         self._ended = False
 
     def end(self) -> None:
-        """The last word, where some part came to its end."""
+        """Forward the end, if a part has ended."""
         if self.record is not None and self._ended:
             self._observer.run_ended(self.record)
 

@@ -24,19 +24,19 @@ from gangline.storage.objects.protocol import ObjectStore
 
 POLL_SECONDS = 0.05
 LOCAL_IMAGE = "python:3.11-slim"
-"""Tasks are processes here; the runner only asks that the name speaks of Python."""
+"""Tasks are processes here; the runner only requires `python` in the name."""
 
 
 def run_locally(
     repo: Path, record: Record, *, site: Site, environ: Mapping[str, str], store: ObjectStore, observer: Observer
 ) -> Record:
-    """Take a built run from plan to report; the record as it stands then.
+    """Take a built run from plan to report; returns its record.
 
     Raises:
-        GanglineError: What left the run open: no room, a store that is away, another driver.
-        TrainingError: The runner ended without a word of a task; the end of its log is shown.
+        GanglineError: The error that left the run open: no capacity, store unavailable, another driver.
+        TrainingError: The runner ended without an error of a task; with the end of its log.
         Interrupted: Ctrl-C; a gang of this machine was stopped with a checkpoint.
-        KeyboardInterrupt: Ctrl-C; a gang elsewhere goes on.
+        KeyboardInterrupt: Ctrl-C; a gang on a cluster keeps running.
     """
     with tempfile.TemporaryDirectory(prefix="gangline-kfp-") as name:
         folder = Path(name)
@@ -45,25 +45,25 @@ def run_locally(
             action="run", root=str(find_root(repo)), image=LOCAL_IMAGE, run_seconds=int(site.limits.run_seconds),
             retries=0, folder=name, run=record.run.id, config=config.to_text(),
         )  # fmt: skip
-        listens = TaskEventReader(folder, observer, [])
+        events = TaskEventReader(folder, observer, [])
         log = log_file(repo, record.run.id)
         with worker_process(request, environ=environ, secrets=secret_variables(site), log=log) as process:
-            interrupted = _follow_worker(process, listens)
-        listens.pass_on()
-    stands = runs.find_run(store, record.run.id)
-    if interrupted and stands.run.state == "open":
-        raise interruption(stands)
-    _require_end(stands, listens.failures, log)
-    return stands
+            interrupted = _follow_worker(process, events)
+        events.forward()
+    current = runs.find_run(store, record.run.id)
+    if interrupted and current.run.state == "open":
+        raise interruption(current)
+    _require_end(current, events.failures, log)
+    return current
 
 
-def _follow_worker(process: "subprocess.Popen[bytes]", listens: TaskEventReader) -> bool:
-    """Pass on what tasks tell until the runner has ended; True where Ctrl-C came, which tasks obey as a driver does."""
+def _follow_worker(process: "subprocess.Popen[bytes]", events: TaskEventReader) -> bool:
+    """Forward events of tasks until the runner has ended; True after Ctrl-C, which tasks handle like a driver."""
     interrupted = False
     while True:
         try:
             while process.poll() is None:
-                listens.pass_on()
+                events.forward()
                 _pause(process)
         except KeyboardInterrupt:
             if interrupted:
@@ -75,14 +75,14 @@ def _follow_worker(process: "subprocess.Popen[bytes]", listens: TaskEventReader)
 
 
 def interruption(record: Record) -> BaseException:
-    """What Ctrl-C comes to, as under the driver of this process."""
+    """Exception for Ctrl-C, as a driver in this process raises it."""
     if record.run.target == "local":
-        return Interrupted(f"stopped by Ctrl-C; gangline run goes on with {record.run.id} where it stands")
+        return Interrupted(f"stopped by Ctrl-C; gangline run resumes {record.run.id}")
     return KeyboardInterrupt()
 
 
 def log_file(repo: Path, run: str) -> Path:
-    """What runner and tasks of `run` wrote, over all its tries."""
+    """Log file of runner and tasks of `run`, for all attempts."""
     folder = site_paths.home(repo) / "kfp"
     with storage_errors(folder):
         folder.mkdir(exist_ok=True)
@@ -95,11 +95,9 @@ def _pause(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _require_end(record: Record, failures: list[GanglineError], log: Path) -> None:
-    """A run that is open was left so by a task that said why: the first one, as later ones only miss its work."""
+    """Raise the first error of a task for a run that is still open; later errors follow from it."""
     if record.run.state == "ended":
         return
     if failures:
         raise failures[0]
-    raise TrainingError(
-        f"the local runner ended before {record.run.id} did: {last_log_line(log)}; all of it is in {log}"
-    )
+    raise TrainingError(f"the local runner ended before {record.run.id} did: {last_log_line(log)}; full log: {log}")

@@ -1,4 +1,4 @@
-"""Names that lead from a commit to its pipeline and back, made from the record alone."""
+"""Names of experiments, versions and runs on a pipelines server, made from the record."""
 
 import re
 
@@ -10,7 +10,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._/-]+")
 
 
 def run_name(record: Record) -> str:
-    """`9f31c2a0-main-a1`; the attempt is that of the run."""
+    """Such as `9f31c2a0-main-a1`, with the attempt of the run."""
     return _cut(f"{record.commit.sha[:8]}-{_branch(record)}-a{record.run.attempt}")
 
 
@@ -20,7 +20,7 @@ def experiment_name(record: Record) -> str:
 
 
 def version_name(record: Record) -> str:
-    """`<commit>-<line 8>`: the same sources, the same pipeline file."""
+    """`<commit>-<line 8>`, equal for equal pipeline files."""
     return f"{record.commit.sha}-{record.inputs.line[:8]}"
 
 
@@ -30,7 +30,7 @@ def run_url(site: Site, id_: str) -> str:
 
 
 def run_id_of_url(url: str) -> str:
-    """The id that `link` put into `url`."""
+    """Id of the pipeline run in a `run_url`."""
     return url.rsplit("/", 1)[-1]
 
 
@@ -39,7 +39,7 @@ def _ui(site: Site) -> str:
 
 
 def _branch(record: Record) -> str:
-    """Somebody's words: only what is plain in every name."""
+    """Branch with only characters that every name allows."""
     return _PLAIN.sub("-", record.commit.branch or "detached")
 
 

@@ -9,14 +9,14 @@ namespace of their own.
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gangline.errors import GanglineError
-from gangline.kfp import component_outputs as shown
+from gangline.kfp import component_outputs
 from gangline.kfp.task_config import TaskConfig, mounted_secrets
 from gangline.kfp.task_events import TaskEventWriter
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
@@ -32,7 +32,7 @@ from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
 
 POD_NAME, POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
-"""What the pipelines server tells a task about its pod; a task of the local runner has none."""
+"""Variables that a pipelines server sets in a task's pod; the local runner does not."""
 OWNING = "Workflow"
 
 
@@ -41,8 +41,8 @@ def find_workflow(api: KubernetesApi, environ: Mapping[str, str], *, here: str |
 
     Args:
         api: Of the namespace of the gangs.
-        environ: Of a task.
-        here: Namespace of its pod; None: not known.
+        environ: Environment of the task.
+        here: Namespace of its pod; None if not known.
     """
     pod = _own_pod(api, environ) if here in (None, api.namespace) else None
     if pod is None or pod["metadata"]["uid"] != environ.get(POD_UID, pod["metadata"]["uid"]):
@@ -52,7 +52,7 @@ def find_workflow(api: KubernetesApi, environ: Mapping[str, str], *, here: str |
 
 
 def _own_pod(api: KubernetesApi, environ: Mapping[str, str]) -> Object | None:
-    """None, too, where its account may not read it: gangs without an owner end by `cancel`, deadline and sweep."""
+    """The pod of this process; None also if its account may not read it, so that gangs have no owner."""
     name = environ.get(POD_NAME)
     try:
         return api.get(f"/api/v1/namespaces/{api.namespace}/pods/{name}") if name else None
@@ -61,63 +61,70 @@ def _own_pod(api: KubernetesApi, environ: Mapping[str, str]) -> Object | None:
 
 
 def _as_object(reference: Object) -> Object:
-    """A pod says all of its owner that a reference needs, so nobody needs rights to read Workflows."""
+    """Object made of an owner reference, which needs no right to read Workflows."""
     named = {"name": reference["name"], "uid": reference["uid"]}
     return {"apiVersion": reference["apiVersion"], "kind": reference["kind"], "metadata": named}
 
 
 USERS_TMPDIR = "GANGLINE_TMPDIR"
-"""What TMPDIR is outside the local runner's own temporary folder: gangs outlive that folder."""
+"""The user's TMPDIR, because gangs outlive the temporary folder of the local runner."""
 
 
 class StageOutputs(NamedTuple):
-    """Outputs of a component, beside the artifacts."""
+    """Outputs of a component besides artifacts."""
 
     run: str
     taken: bool
-    """The stage was taken over from another run, or skipped."""
+    """The stage was reused from another run, or skipped."""
 
 
 def run_stage(name: str, *, run: str, config: str, outputs: Mapping[str, Any] | None = None) -> StageOutputs:
-    """Run stage `name` of `run`, or answer what it ended with; the process ends with the code of a failure.
+    """Run stage `name` of `run`, or return its result; a failure ends the process with its exit code.
 
     Args:
-        name: From plan to report.
-        run: Whole run id.
+        name: A stage from plan to report.
+        run: Full run id.
         config: Text of a TaskConfig.
         outputs: Artifacts of the component, by `metrics`, `page`, `verdict`.
     """
     task = TaskConfig.from_text(config)
-    _restore_tmpdir()
-    tells = TaskEventWriter(Path(task.told)) if task.told else None
+    environ = os.environ
+    _restore_tmpdir(environ)
+    writer = TaskEventWriter(Path(task.told)) if task.told else None
     try:
-        return _run(name, run, task, tells, outputs or {})
+        return _run(name, run, task, writer, outputs or {}, environ=environ)
     except GanglineError as error:
-        if tells is not None:
-            tells.failed(name, error)
+        if writer is not None:
+            writer.failed(name, error)
         print(visible(f"error: {error}"), file=sys.stderr)  # noqa: T201  # a pod's log is the component's screen
         raise SystemExit(error.exit_code) from error
 
 
 def _run(
-    name: str, run: str, task: TaskConfig, tells: TaskEventWriter | None, outputs: Mapping[str, Any]
+    name: str,
+    run: str,
+    task: TaskConfig,
+    writer: TaskEventWriter | None,
+    outputs: Mapping[str, Any],
+    *,
+    environ: Mapping[str, str],
 ) -> StageOutputs:
-    site, environ = mounted_secrets(task.site, os.environ)
+    site, environ = mounted_secrets(task.site, environ)
     with _repository(task, site, environ) as repo:
         record = line_run_stage.run_stage(
-            repo, name, run, site=site, environ=environ, observer=tells or SilentObserver(),
+            repo, name, run, site=site, environ=environ, observer=writer or SilentObserver(),
             max_seconds=task.patience_seconds, kind="kfp", url=task.url,
             find_owner=partial(find_workflow, environ=environ, here=own_namespace()),
         )  # fmt: skip
         if outputs:
             store = site_paths.open_site_store(repo, site, environ)
-            shown.write_outputs(record, _base(record, store), outputs)
+            component_outputs.write_outputs(record, _base(record, store), outputs)
     return StageOutputs(run=record.run.id, taken=stage(record, name).state in {"taken", "skipped"})
 
 
 @contextmanager
 def _repository(task: TaskConfig, site: Site, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Folder of the line: the one on this machine, or the commits that came through the store, for this task alone."""
+    """Folder of the line: that of this machine, or a temporary one with the history from the store."""
     if task.repo is not None:
         yield Path(task.repo)
         return
@@ -139,9 +146,9 @@ def _base(record: Record, store: ObjectStore) -> Record | None:
     return RecordStore(store, run_prefix(record.run.project, wanted.commit, wanted.run)).read()
 
 
-def _restore_tmpdir() -> None:
-    """Give the process its user's TMPDIR back, for whatever it starts that lives on."""
-    users = os.environ.pop(USERS_TMPDIR, None)
-    if users is not None:
-        os.environ["TMPDIR"] = users
+def _restore_tmpdir(environ: MutableMapping[str, str]) -> None:
+    """Restore the user's TMPDIR, for processes that outlive this one."""
+    user_tmpdir = environ.pop(USERS_TMPDIR, None)
+    if user_tmpdir is not None:
+        environ["TMPDIR"] = user_tmpdir
         tempfile.tempdir = None

@@ -1,7 +1,7 @@
 """A run on a pipelines server: compiled, stored, uploaded, started or found, awaited; why a pipeline ended early.
 
-The record says how the run ended; the server is asked whether its pipeline still runs. Called again, everything is
-found by name.
+The record has the result of the run, the server only the state of its pipeline. A second call finds everything by
+name.
 """
 
 import time
@@ -34,15 +34,15 @@ _MOST_LETTERS = 300
 
 
 def early_end_reason(client: KfpClient, record: Record, ended: PipelineRun) -> str:
-    """One clause: the first stage that has not ended, and the end of its task's log."""
+    """Clause with the first stage that has not ended, and the error in its task's log."""
     name = next((each for each in STAGES[2:] if stage(record, each).state not in FINAL), STAGES[-1])
     logs = (client.log(ended.id, node) for node in _failed_nodes(ended.failed, name)[:MAX_LOGS])
-    said = next(filter(None, map(_error_line, logs)), "")
-    return f"stage {name} did not end" + (f": {said}" if said else ", and the server has no log of its task")
+    error = next(filter(None, map(_error_line, logs)), "")
+    return f"stage {name} did not end" + (f": {error}" if error else ", and the server has no log of the task")
 
 
 def _failed_nodes(failed: tuple[FailedTask, ...], name: str) -> list[str]:
-    """Failed tasks, those that stage `name` consists of first."""
+    """Nodes of failed tasks, those of stage `name` first."""
     within = {child for task in failed if task.name == name for child in (task.node, *task.children)}
     while more := set(_children(failed, within)) - within:
         within |= more
@@ -55,7 +55,7 @@ def _children(failed: tuple[FailedTask, ...], within: set[str]) -> Iterable[str]
 
 
 def _error_line(log: str) -> str:
-    """The error that a stage ended with, else the last line."""
+    """The error of a stage in its log, else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(_ERROR)]
     return clean((errors or lines or [""])[-1].removeprefix(_ERROR), limit=_MOST_LETTERS)
@@ -65,7 +65,7 @@ POLL_SECONDS = 2.0
 
 
 def open_client(site: Site, environ: Mapping[str, str]) -> KfpClient:
-    """Raises ConfigError where the site names no server."""
+    """A client of the site's server; raises ConfigError if there is none."""
     if site.kfp.endpoint is None:
         raise ConfigError(
             "kfp.endpoint: wanted the URL of a pipelines server, found none; set it in site.toml, or use --target"
@@ -80,13 +80,13 @@ def open_client(site: Site, environ: Mapping[str, str]) -> KfpClient:
 def run_on_server(
     repo: Path, record: Record, *, site: Site, environ: Mapping[str, str], store: ObjectStore, observer: Observer
 ) -> Record:
-    """Take a built run from plan to report; the record as it stands then.
+    """Take a built run from plan to report; returns its record.
 
     Raises:
-        ConfigError: No server, image or store that tasks reach, or the server refused.
-        StorageError: The server does not answer; the same command goes on.
-        CancelledError: Somebody stopped the pipeline run.
-        TrainingError: The pipeline ended and left the run open.
+        ConfigError: No server or image, no store that tasks can reach, or the server refused.
+        StorageError: The server does not respond; the same command resumes the run.
+        CancelledError: The pipeline run was stopped.
+        TrainingError: The pipeline ended, and the run is still open.
     """
     client = open_client(site, environ)
     client.check()
@@ -104,20 +104,20 @@ def run_on_server(
 
 
 def _adopted_run(client: KfpClient, record: Record) -> str | None:
-    """The pipeline run that the record links to, where it is at work."""
+    """The pipeline run that the record links to, if it is running."""
     if "kfp" not in record.links:
         return None
     try:
-        stands = client.run(run_id_of_url(record.links["kfp"]))
+        current = client.run(run_id_of_url(record.links["kfp"]))
     except UsageError:
         return None
-    return None if stands.is_final else stands.id
+    return None if current.is_final else current.id
 
 
 def _start(
     client: KfpClient, repo: Path, records: RecordStore, record: Record, *, site: Site, environ: Mapping[str, str]
 ) -> str | None:
-    """Id of the pipeline run, started or found by name; None where the run has ended meanwhile."""
+    """Id of the pipeline run, started or found by name; None if the run has ended meanwhile."""
     _require_cluster_store(site)
     file = compile_run(repo, record, site=site, environ=environ)
     version = client.version(record.run.project, version_name(record), file, tags={"commit": record.commit.sha})
@@ -134,12 +134,12 @@ def _start(
     id_ = client.start(
         run_name(record), experiment=experiment, version=version, run=record.run.id, config=config.to_text(), root=None
     )
-    _remember(records, run_url(site, id_), file)
+    _record_pipeline(records, run_url(site, id_), file)
     return id_
 
 
-def _remember(records: RecordStore, url: str, file: bytes) -> None:
-    """The record leads to the pipeline run and keeps its file."""
+def _record_pipeline(records: RecordStore, url: str, file: bytes) -> None:
+    """Record the link to the pipeline run, and its file."""
     key = put_blob(records.store, file)
     artifact = Artifact(
         kind="pipeline", key=key, media_type="application/yaml", size_bytes=len(file), sha256=key.rsplit("/", 1)[1]
@@ -155,40 +155,40 @@ def _remember(records: RecordStore, url: str, file: bytes) -> None:
 def _require_cluster_store(site: Site) -> None:
     if not site.store.url.startswith("s3:"):
         raise ConfigError(
-            f"store.url: wanted a store that pipeline tasks reach, s3://bucket/prefix, found {site.store.url};"
-            " a folder serves this machine, with --target kfp-local"
+            f"store.url: wanted a store that pipeline tasks can reach, s3://bucket/prefix, found {site.store.url};"
+            " with a folder, use --target kfp-local"
         )
 
 
 def _wait(client: KfpClient, id_: str, records: RecordStore, observer: Observer) -> PipelineRun:
-    """Tell stages as the record learns of them, until the pipeline run has ended."""
-    told: set[str] = set()
+    """Report stages as they are recorded, until the pipeline run has ended."""
+    reported: set[str] = set()
     while True:
-        stands = client.run(id_)
-        _report_progress(records.read(), told, observer)
-        if stands.is_final:
-            return stands
+        current = client.run(id_)
+        _report_progress(records.read(), reported, observer)
+        if current.is_final:
+            return current
         time.sleep(POLL_SECONDS)
 
 
-def _report_progress(record: Record | None, told: set[str], observer: Observer) -> None:
-    """What stages did since the last look."""
+def _report_progress(record: Record | None, reported: set[str], observer: Observer) -> None:
+    """Report the stages that started or ended since the last call."""
     for name in STAGES[2:] if record else ():
         assert record is not None
         info = stage(record, name)
-        if info.started and f"{name} started" not in told:
-            told.add(f"{name} started")
+        if info.started and f"{name} started" not in reported:
+            reported.add(f"{name} started")
             observer.stage_started(name)
-        if info.started and info.state in FINAL and f"{name} ended" not in told:
-            told.add(f"{name} ended")
+        if info.started and info.state in FINAL and f"{name} ended" not in reported:
+            reported.add(f"{name} ended")
             observer.stage_ended(name, info)
 
 
 def _require_end(client: KfpClient, record: Record, ended: PipelineRun) -> None:
     url = record.links.get("kfp", ended.id)
     if record.run.cancel_requested or ended.state == "CANCELED":
-        raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run goes on: {url}")
+        raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run resumes it: {url}")
     raise TrainingError(
         f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state} and "
-        f"the run is open: see {url}, then gangline run goes on"
+        f"the run is open: see {url}, then resume it with gangline run"
     )

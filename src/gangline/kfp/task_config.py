@@ -1,9 +1,8 @@
 """Configuration of pipeline tasks: one JSON string beside the run id, and secrets mounted as files of the pod.
 
-Numbers inside lists and dictionaries become floats between tasks, and quotes end conditions: a string of JSON passes.
-It holds references to secrets and never a secret. Only a pod that mounts `secret:k8s:NAME/KEY` can read it; a task
-mounts the secrets below `MOUNT`, and its stages find the value as any other. No value becomes a variable of the
-process.
+A string, because kfp turns integers in lists and dictionaries into floats, and quotes break conditions. It holds
+references to secrets and no values. Tasks mount the secrets of `secret:k8s:NAME/KEY` below `MOUNT`; their values do
+not become variables of the process.
 """
 
 import re
@@ -16,34 +15,35 @@ from gangline.spec.codec import canonical, from_json
 from gangline.spec.config.site import ServeTable, Site
 
 LEASE_WAIT_SECONDS = 150.0
-"""A task that is retried elsewhere waits until the lease of the lost one (90 s) has ended."""
+"""A retried task waits until the lease of the lost one (90 s) has expired."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskConfig:
-    """What a component needs to know beside its run."""
+    """Configuration of a component besides the run id."""
 
     schema: int = 1
     site: Site
     repo: str | None = None
-    """Folder of the line on this machine; None: the task unpacks `history`."""
+    """Folder of the line on this machine; None: the task restores `history`."""
     history: str | None = None
-    """Key of the commits that a task without a repository looks back at."""
+    """Key of the commits for a task without a repository."""
     folder: str = "."
-    """Where line.toml lies inside `history`."""
+    """Folder of line.toml in `history`."""
     told: str | None = None
-    """Folder where tasks tell the local driver what happens."""
+    """Folder of the event file for the local driver; None on a server."""
     url: str | None = None
     """Page of the pipeline run, for the record."""
     patience_seconds: float = LEASE_WAIT_SECONDS
     """Longest wait for another driver of the run."""
 
     def to_text(self) -> str:
+        """The configuration as canonical JSON."""
         return canonical(self).decode()
 
     @staticmethod
     def from_text(text: str) -> "TaskConfig":
-        """Raises IntegrityError, naming the field."""
+        """Parse `to_text`; raises IntegrityError with the name of an invalid field."""
         return from_json(TaskConfig, text)
 
 
@@ -52,14 +52,14 @@ _REFERENCE = re.compile(r"secret:k8s:([a-z0-9][a-z0-9.-]*)/([A-Za-z0-9._-]+)")
 
 
 def secret_names(site: Site) -> tuple[str, ...]:
-    """Kubernetes secrets that `site` refers to: what a task's pod has to mount."""
+    """Kubernetes secrets that `site` refers to, which the pods of tasks mount."""
     return tuple(sorted({name for name, _ in _REFERENCE.findall(canonical(site).decode())}))
 
 
 def mounted_secrets(
     site: Site, environ: Mapping[str, str], *, mount: Path | None = None
 ) -> tuple[Site, Mapping[str, str]]:
-    """The site with readable references, and the environment in which they are found.
+    """The site with readable references, and the environment that has their values.
 
     Raises:
         ConfigError: A secret is not mounted.
@@ -79,28 +79,28 @@ def _read(mount: Path, name: str, key: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"secret:k8s:{name}/{key}: wanted the secret mounted at {mount / name}, found {error};"
-            f" the pipeline has to be compiled with this site, and the namespace to hold the secret {name}"
+            f" compile the pipeline with this site, and create the secret {name} in the namespace"
         ) from error
 
 
 def site_for_tasks(site: Site) -> Site:
-    """The site as tasks on a cluster see it: the store by its address there, their own secret, nobody's tokens."""
-    mine = f"secret:k8s:{site.kfp.secret}"
+    """The site for tasks on a cluster: with the store's address there, the secret of the tasks, and no tokens."""
+    own_secret = f"secret:k8s:{site.kfp.secret}"
     store = replace(
         site.store,
         endpoint=site.store.cluster_endpoint or site.store.endpoint,
-        credentials=_on_cluster(site.store.credentials, f"{mine}/store-credentials")
+        credentials=_on_cluster(site.store.credentials, f"{own_secret}/store-credentials")
         if site.store.credentials
         else None,
     )
-    sign = replace(site.sign, key=_on_cluster(site.sign.key, f"{mine}/sign-key"))
+    sign = replace(site.sign, key=_on_cluster(site.sign.key, f"{own_secret}/sign-key"))
     return replace(site, store=store, sign=sign, forge={}, serve=ServeTable(), kfp=replace(site.kfp, token=None))
 
 
-def _on_cluster(reference: str | None, mine: str) -> str:
-    return reference if reference and _REFERENCE.fullmatch(reference) else mine
+def _on_cluster(reference: str | None, own_secret: str) -> str:
+    return reference if reference and _REFERENCE.fullmatch(reference) else own_secret
 
 
 def secret_variables(site: Site) -> frozenset[str]:
-    """Variables that the references of `site` name: a task's process needs these and no other of the user's."""
+    """Variables that `site` refers to, which are all that a task needs of the user's secrets."""
     return frozenset(re.findall(r'"secret:env:([A-Za-z_][A-Za-z0-9_]*)"', canonical(site).decode()))

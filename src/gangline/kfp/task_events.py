@@ -1,6 +1,6 @@
-"""Events that tasks of the local runner pass to their driver: one line of JSON each, in a file that both know.
+"""Events from tasks of the local runner to their driver, one line of JSON each in a file.
 
-The runner's own output changes between releases, so nothing is parsed from it.
+The output of the runner is not parsed, because it changes between releases.
 """
 
 import json
@@ -20,7 +20,7 @@ FILE = "events.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class TaskEventWriter(SilentObserver):
-    """An observer that writes; run_started and run_ended are the driver's own words."""
+    """An observer that writes events to the file; the driver itself reports start and end of the run."""
 
     folder: Path
 
@@ -37,7 +37,7 @@ class TaskEventWriter(SilentObserver):
         self._write("note", text=text)
 
     def failed(self, stage: str, error: GanglineError) -> None:
-        """`stage` did not end well; its record may be open."""
+        """Report the error of a stage, whose run may still be open."""
         self._write("failed", stage=stage, exit=error.exit_code, text=str(error))
 
     def _write(self, event: str, **fields: Any) -> None:
@@ -48,19 +48,20 @@ class TaskEventWriter(SilentObserver):
 
 @dataclass(slots=True)
 class TaskEventReader:
-    """Passes on, in order and once each, the events that lie in `folder` by now."""
+    """Reads the file in `folder` and forwards each event once, in order."""
 
     folder: Path
     observer: Observer
     failures: list[GanglineError]
     _read: int = 0
 
-    def pass_on(self) -> None:
+    def forward(self) -> None:
+        """Forward the events since the last call; errors go to `failures`."""
         for line in self._lines():
-            self._tell(json.loads(line))
+            self._forward(json.loads(line))
 
     def _lines(self) -> Iterator[bytes]:
-        """Whole lines alone: the last one may still be written."""
+        """New complete lines; the last one may still be written."""
         path = self.folder / FILE
         if not path.exists():
             return
@@ -72,15 +73,15 @@ class TaskEventReader:
                 self._read += len(line)
                 yield line
 
-    def _tell(self, said: dict[str, Any]) -> None:
-        match said["event"]:
+    def _forward(self, event: dict[str, Any]) -> None:
+        match event["event"]:
             case "stage_started":
-                self.observer.stage_started(said["stage"])
+                self.observer.stage_started(event["stage"])
             case "progress":
-                self.observer.progress(said["stage"], from_plain(GangEvent, said["gang"]))
+                self.observer.progress(event["stage"], from_plain(GangEvent, event["gang"]))
             case "stage_ended":
-                self.observer.stage_ended(said["stage"], from_plain(StageInfo, said["info"]))
+                self.observer.stage_ended(event["stage"], from_plain(StageInfo, event["info"]))
             case "note":
-                self.observer.note(said["text"])
+                self.observer.note(event["text"])
             case "failed":
-                self.failures.append(error_for(said["exit"])(said["text"]))
+                self.failures.append(error_for(event["exit"])(event["text"]))

@@ -1,7 +1,7 @@
-"""Git for tasks without a repository: the commits that a task looks back at, and tags of versions that it published.
+"""Git for tasks without a repository: the commits before a run, and tags of versions that tasks published.
 
-The commits are a shallow clone without files, as a blob: stages after the build ask only which commits came before.
-Tags are made by the caller of the pipeline, which has the repository.
+The commits are a shallow clone without files, stored as a blob, because stages after the build only need ancestors.
+The caller of the pipeline, which has the repository, creates the tags.
 """
 
 import subprocess
@@ -30,13 +30,13 @@ _LEFT_OUT = ("hooks/", "logs/", "FETCH_HEAD", "description")
 def store_history(
     repository: Repository, commit: str, store: ObjectStore, *, highest: tuple[str, int] | None = None
 ) -> str:
-    """Key of `commit` and as many ancestors as a base is looked for in.
+    """Store `commit` with the ancestors among which a base is searched; returns the key.
 
     Args:
-        repository: Holds them.
-        commit: The newest.
-        store: Gets them.
-        highest: Model and the highest version of it that a tag has taken: a task numbers its version above.
+        repository: Repository of the commit.
+        commit: The newest commit.
+        store: Where to store them.
+        highest: Model and its highest tagged version, above which a task numbers its version.
 
     Raises:
         StorageError: git cannot read the repository.
@@ -54,7 +54,7 @@ def store_history(
 
 
 def restore_history(store: ObjectStore, key: str, folder: Path) -> None:
-    """A repository at `folder` that knows the commits and nothing else."""
+    """Make a repository at `folder` with only these commits."""
     fetch_layer(store, key, folder / ".git")
 
 
@@ -74,16 +74,16 @@ def _git_output(folder: Path, *arguments: str) -> str:
 
 
 def highest_tag(repo: Path, record: Record) -> tuple[str, int]:
-    """Model that `record` would publish, and the highest version that a tag has taken: 0 where there is none.
+    """Model that `record` would publish, and its highest tagged version; 0 if there is none.
 
-    The remote is asked where the line pushes tags to it.
+    Includes tags of the remote if the line pushes tags.
     """
     model = str(record.inputs.values.get("publish.model") or record.run.project)
     return model, max(git_tags.taken_numbers(repo, model, _origin(repo, record)), default=0)
 
 
 def tag_version(repo: Path, record: Record, store: ObjectStore, observer: Observer) -> None:
-    """Tag the version that a task published; what keeps it from its tag is noted and changes nothing else."""
+    """Tag the version that a task published; a failure is only noted."""
     made = stage(record, "publish").outputs
     version = read_version(store, str(made["model"]), int(made["version"])) if "version" in made else None
     if version is None:
@@ -96,7 +96,7 @@ def tag_version(repo: Path, record: Record, store: ObjectStore, observer: Observ
             observer.note(git_tags.announcement(origin))
         refused = git_tags.push_tag(origin, tag) if origin else None
     except StorageError as error:
-        refused = f"the tag of {name} could not be made, promote waits for it: {error}"
+        refused = f"the tag of {name} could not be created, which promote needs: {error}"
     except IntegrityError as error:
         refused = (
             f"{name} is in the store and cannot be promoted, since the tag {tag_name(version.model, version.version)}"

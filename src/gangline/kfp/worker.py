@@ -1,7 +1,7 @@
 """Worker process that imports definitions and kfp: compiles a pipeline, or runs it with kfp's local runner.
 
 `python -m gangline.kfp.worker` reads one request from its standard input and writes its result to a file. The input
-stays open: when it ends, the parent is gone, and the worker kills its process group.
+stays open; at its end the parent has died, and the worker kills its process group.
 """
 
 import importlib
@@ -18,6 +18,8 @@ from gangline.spec.codec import canonical, from_json
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerRequest:
+    """What the worker does; one line of JSON."""
+
     action: Literal["compile", "run"]
     root: str
     """Definitions root: the folder that holds `pipelines/` and `components/`."""
@@ -26,17 +28,19 @@ class WorkerRequest:
     run_seconds: int
     secrets: tuple[str, ...] = ()
     retries: int = 2
-    """Of a task; a process of this machine is not lost as a pod is, and its runner would sleep between two tries."""
+    """Retries of a task; 0 for the local runner, whose processes are not lost like pods."""
     folder: str
-    """Own folder, for the outputs of tasks and for the pipeline file."""
+    """Folder for outputs of tasks and the pipeline file."""
     run: str = ""
     config: str = ""
 
     def to_line(self) -> bytes:
+        """The request as the line that the worker reads."""
         return canonical(self) + b"\n"
 
 
 def main() -> None:
+    """Read the request from standard input and do it."""
     request = from_json(WorkerRequest, sys.stdin.buffer.readline())
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     pipeline = _define(request)
@@ -47,7 +51,7 @@ def main() -> None:
 
 
 def _define(request: WorkerRequest) -> Any:
-    """The pipeline of the definitions root; nothing of that name elsewhere on the path is taken for it."""
+    """Import the pipeline of the definitions root, which comes first on the path."""
     sys.path.insert(0, request.root)
     module = importlib.import_module(f"pipelines.{request.pipeline}")
     return module.define(
@@ -62,10 +66,10 @@ def _compile(pipeline: Any, folder: Path) -> None:
 
 
 def _run(pipeline: Any, request: WorkerRequest) -> None:
-    """Raises RuntimeError where a task failed; what failed has told its own reason."""
+    """Raises RuntimeError if a task failed, which has reported its error itself."""
     from kfp import local  # type: ignore[import-untyped]  # kfp publishes no types
 
-    signal.signal(signal.SIGINT, lambda *_: None)  # tasks obey it, and the runner sees how they end
+    signal.signal(signal.SIGINT, lambda *_: None)  # tasks handle it, and the runner waits for them
     runner = local.SubprocessRunner(use_venv=False)
     local.init(runner, pipeline_root=str(Path(request.folder) / "outputs"), raise_on_error=True)
     pipeline(run=request.run, config=request.config)

@@ -26,13 +26,13 @@ _LET_THROUGH = re.compile(
 def worker_process(
     request: WorkerRequest, *, environ: Mapping[str, str], secrets: frozenset[str] = frozenset(), log: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The child at work on `request`; when the block ends, however it ends, its process group is gone.
+    """The worker with `request`; at the end of the block its process group is killed.
 
     Args:
-        request: What it does.
-        environ: The user's; what tasks need of it is let through.
-        secrets: Names of variables that the site's references name.
-        log: Takes what child and tasks write.
+        request: What to do.
+        environ: Of the user; tasks get the variables they need.
+        secrets: Names of variables that the site refers to.
+        log: File for the output of worker and tasks.
     """
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -50,7 +50,7 @@ def worker_process(
 
 
 def worker_environment(environ: Mapping[str, str], secrets: frozenset[str], folder: Path) -> dict[str, str]:
-    """What child and tasks see: what a gang of this machine sees, ways to clusters and secrets, nothing else."""
+    """Environment of worker and tasks: that of a gang of this machine, access to clusters, and secrets."""
     own = {name: value for name, value in environ.items() if name in secrets or _LET_THROUGH.fullmatch(name)}
     inherited = passed_on()
     return (
@@ -59,14 +59,14 @@ def worker_environment(environ: Mapping[str, str], secrets: frozenset[str], fold
         | {
             USERS_TMPDIR: inherited.get("TMPDIR", tempfile.gettempdir()),
             "TMPDIR": str(folder),
-            "PYTHONDONTWRITEBYTECODE": "1",  # definitions may lie in somebody's repository
+            "PYTHONDONTWRITEBYTECODE": "1",  # definitions may be in a repository of the user
             "PYTHONSAFEPATH": "1",
         }
     )
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:
-    """TERM to the whole group, KILL to what is left of it; harmless for one that has ended."""
+    """Send SIGTERM to the process group, later SIGKILL; harmless if it has ended."""
     _signal(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + TERM_SECONDS
     while time.monotonic() < deadline and _signal(process.pid, 0):
@@ -79,7 +79,7 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Whether there was anybody to hear it."""
+    """Whether the group exists."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -97,7 +97,7 @@ def test_a_program_that_appends_no_row_measured_nothing(desk):
 
 def test_a_metric_that_is_nan_is_refused_by_the_gate_that_asks_for_it(desk):
     commit(desk, SCRIPT.format(loss="NaN"), tables=GATE)
-    with pytest.raises(GateError, match=r"eval.loss is nan, no finite number"):
+    with pytest.raises(GateError, match=r"eval.loss is nan, which is not finite"):
         desk.run()
 
 

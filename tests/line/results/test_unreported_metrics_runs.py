@@ -37,7 +37,7 @@ def test_a_gate_on_a_metric_that_no_one_reports_refuses_the_run(desk):
 
 def test_a_metric_that_is_no_finite_number_is_refused_as_what_it_is(desk):
     commit(desk, program(wild={"accuracy": "nan"}), GATE.format(metric="accuracy"))
-    with pytest.raises(GateError, match="quality:accuracy: accuracy is nan, no finite number"):
+    with pytest.raises(GateError, match="quality:accuracy: accuracy is nan, which is not finite"):
         desk.run()
     commit(desk, program(wild={"accuracy": "many"}), GATE.format(metric="accuracy"))
     with pytest.raises(IntegrityError, match="wanted nan, inf or -inf as numbers that are not finite, found 'many'"):

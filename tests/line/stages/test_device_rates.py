@@ -15,14 +15,16 @@ from gangline.storage import site_paths
 
 
 def ask(tmp_path, *, inventory=None, profile=TRACED, said=None, **train):
-    say = [].append if said is None else said.append
-    return device_rates.device_rates(line(**train), SITE, inventory or cpu(2), profile, cache=tmp_path, say=say)
+    notify = [].append if said is None else said.append
+    return device_rates.device_rates(
+        line(**train), SITE, inventory or cpu(2), profile, cache=tmp_path, visible_devices=None, notify=notify
+    )
 
 
 def test_they_are_measured_once_and_kept(tmp_path, monkeypatch):
     said = []
     found = ask(tmp_path, said=said).rates
-    assert said == ["measuring what this machine does"]
+    assert said == ["measuring the rates of this machine"]
     assert (found.device, found.precision, found.ranks, found.backend) == ("cpu", "fp32", 2, "gloo")
     assert found.device_name
     (product,) = found.products
@@ -86,10 +88,10 @@ def test_what_could_not_be_measured_is_said_and_the_plan_is_made(tmp_path, monke
         monkeypatch.setattr(device_rates, "_measure", lambda _: b"no json")
     made = make_choice(
         line(), SITE, cpu(2), ModelInspection(cpu(2), TRACED),
-        MeasuredHistory(trouble="earlier runs were not read: away"),
-        cache=cache, say=lambda _: None,
+        MeasuredHistory(problem="earlier runs were not read: away"),
+        cache=cache, visible_devices=None, notify=lambda _: None,
     )  # fmt: skip
     assert made.choice.name == "ddp-2"
     assert made.choice.forecast.step_seconds is None
-    assert made.troubles[0].startswith("rates of this machine were not measured: ")
-    assert made.troubles[1] == "earlier runs were not read: away"
+    assert made.problems[0].startswith("rates of this machine were not measured: ")
+    assert made.problems[1] == "earlier runs were not read: away"

@@ -47,7 +47,10 @@ def test_a_band_is_never_narrower_than_the_floor():
 def test_a_base_on_other_data_is_no_comparison():
     of = with_metric(value=2.40, base=2.37, base_band=BAND)
     found = verdicts(GateTable(quality=(LOWER,)), of, base_data="other")["quality:eval_loss"]
-    assert found == ("unknown", "the base was measured on other data: no comparison; a limit judges without a base")
+    assert found == (
+        "unknown",
+        "the base was measured on other data and is not comparable; a limit judges without a base",
+    )
     strict = GateTable(quality=(LOWER,), require_base=True)
     assert verdicts(strict, of, base_data="other")["quality:eval_loss"][0] == "no"
     limited = GateTable(quality=(replace(LOWER, limit=2.5),))
@@ -75,7 +78,7 @@ def test_what_learns_a_band_is_named_and_what_needs_none_for_programs():
     of = with_metric(value=9.9, base=2.37)
     trained = replace(of, inputs=replace(of.inputs, values={"project.task": "model:Demo"}))
     assert "evaluate.seeds = 3" in quality(LOWER, trained)[1]
-    assert "where the program reads its seed" in quality(LOWER, of)[1]
+    assert "if the program reads its seed" in quality(LOWER, of)[1]
     assert "tolerance_percent or limit judges" in quality(LOWER, of)[1]
     assert "GANGLINE_SEED" not in quality(LOWER, trained)[1]
 
@@ -84,7 +87,7 @@ def test_a_band_whose_seeds_gave_equal_values_says_so_and_refuses_beyond_its_flo
     of = with_metric(value=2.0, base=2.0, base_band=Band(center=2.0, half=0.002, n=3, origin="base", equal=True))
     verdict, reason = quality(LOWER, of)
     assert verdict == "yes"
-    assert "as where a program does not use its seed: the band is its floor only" in reason
+    assert "as if the program did not use its seed: the band is only its floor" in reason
     assert quality(LOWER, replace(of, metrics={"eval_loss": replace(of.metrics["eval_loss"], value=2.1)}))[0] == "no"
 
 

@@ -70,7 +70,7 @@ def test_runs_of_this_commit_and_those_before_it_come_newest_first(tmp_path):
     )
     found = read_measured_history(store, repository, project="cheap", commit=shas[2], run=f"cheap-{shas[2][:8]}-000004")
     assert [each.step_seconds for each in found.runs] == [0.2, 0.3, 0.1]
-    assert found.trouble == ""
+    assert found.problem == ""
     earlier = read_measured_history(store, repository, project="cheap", commit=shas[0], run="none")
     assert [each.step_seconds for each in earlier.runs] == [0.1]
 
@@ -117,4 +117,4 @@ def test_a_store_that_is_away_is_said_and_nothing_more(tmp_path):
     store.away = True
     found = read_measured_history(store, repository, project="cheap", commit=shas[0], run="none")
     assert found.runs == ()
-    assert found.trouble == "earlier runs were not read: no route to the store"
+    assert found.problem == "earlier runs were not read: no route to the store"

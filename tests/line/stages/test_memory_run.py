@@ -43,7 +43,7 @@ def asked(tmp_path):
         plan = replace(plan, program=ProgramSpec(task="model:Tiny"))
         runner = local_runner(tmp_path / "repo", site=Site(), environ={"HOME": str(tmp_path)})
         return {
-            "model": model, "choice": choice, "plan": plan, "site": SITE, "inventory": inventory, "say": print,
+            "model": model, "choice": choice, "plan": plan, "site": SITE, "inventory": inventory, "notify": print,
             "runner": runner,
         }  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_what_a_model_says_of_itself_never_stops_a_plan(asked, line):
     given = asked() | {"runner": Says(b"\n".join([line] * 5))}
     weighed = run_memory_check(**given, always=True)
     assert weighed.choice == given["choice"]
-    assert all("not known: wanted an answer of the child process, found" in note for note in weighed.notes)
+    assert all("not known: wanted a result of the child process, found" in note for note in weighed.notes)
 
 
 def test_the_variables_of_the_line_are_there_but_no_secret(asked):
@@ -108,7 +108,7 @@ def test_unasked_it_follows_only_what_is_tight(asked, monkeypatch):
     from gangline.line.stages import memory_run
 
     monkeypatch.setattr(
-        memory_run, "_follow", lambda model, plans, *_: [memory_run.MemoryAnswer(peak_bytes=10**9)] * len(plans)
+        memory_run, "_trace", lambda model, plans, *_: [memory_run._Peak(peak_bytes=10**9)] * len(plans)
     )
     assert run_memory_check(**asked(), always=False).notes == ()
     given = asked()

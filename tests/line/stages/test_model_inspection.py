@@ -99,7 +99,7 @@ def test_an_answer_that_is_no_json_is_refused(tmp_path):
 def test_what_a_model_says_of_itself_is_refused_where_it_is_no_inspection_and_not_kept(tmp_path, answer):
     model = model_of(repositories.make_repository(tmp_path / "repo"))
     for _ in range(2):
-        with pytest.raises(ConfigError, match="wanted what the inspection of a model tells, found"):
+        with pytest.raises(ConfigError, match="wanted the inspection of a model, found"):
             model_inspection.inspect_model(model, home=tmp_path, runner=Answers(answer))
     assert not list(tmp_path.glob("cache/*"))
 

@@ -107,7 +107,7 @@ def test_a_fork_has_what_an_own_commit_with_the_same_lock_had_installed(asked):
 def test_without_a_builder_pods_have_the_base_as_it_is_and_its_choice_is_signed(asked):
     found = environment_of(asked(registry=RegistryTable(base=BASE), lock=None))
     assert found.image.reference == BASE
-    assert found.source == f"image python@{'b' * 12} as it is"
+    assert found.source == f"image python@{'b' * 12}, unchanged"
     assert [each.kind for each in found.artifacts] == ["image-provenance"]
     unread = environment_of(asked(registry=RegistryTable(base=BASE)))
     assert "lock.txt is not installed" in unread.source

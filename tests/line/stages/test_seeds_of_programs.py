@@ -127,11 +127,11 @@ def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor
     said = "seeds 1 2 3 gave equal values: the program does not use its seed; the band is its floor only"
     assert said in events(record, "seeds")
     assert record.metrics["error"].band.equal
-    assert "its seeds gave equal values, as where a program does not use its seed" in judged(record).reason
+    assert "its seeds gave equal values, as if the program did not use its seed" in judged(record).reason
     commit(desk, reads(1.0005, noise=0))
     assert judged(desk.run()).verdict == "yes"
     commit(desk, reads(1.14, noise=0))
-    with pytest.raises(GateError, match=r"outside the base band .* a program does not use its seed"):
+    with pytest.raises(GateError, match=r"outside the base band .* the program did not use its seed"):
         desk.run()
 
 

@@ -47,7 +47,7 @@ def test_words_follow_the_ending():
     )
     assert "a larger --budget continues" in render_bisection(state("budget"))
     assert "--seeds 4" in render_bisection(state("same"))
-    swapped = replace(state("unfit"), notes=("eval_loss is better at the bad end, and lower is better",))
+    swapped = replace(state("unfit"), notes=("eval_loss is better at the bad end, but lower values are better",))
     assert render_bisection(swapped).startswith("NO SEARCH  eval_loss is better at the bad end")
     assert "next  gangline diff 00000000 00000011" in render_bisection(swapped)
     assert "**no search**" in render_markdown_bisection(swapped)

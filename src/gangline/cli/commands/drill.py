@@ -19,17 +19,17 @@ def command(
     run: Annotated[
         str | None, typer.Option("--run", help="A run that trains now.", show_default="one of its own")
     ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Whom it strikes.")] = None,
-    step: Annotated[int | None, typer.Option("--step", min=1, help="When it strikes.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="How long it lasts.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="For what is left to chance; the same seed strikes alike.")] = 1,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Target of the fault.")] = None,
+    step: Annotated[int | None, typer.Option("--step", min=1, help="The step after which it is injected.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="Duration of the fault.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses rank and step; the same seed chooses alike.")] = 1,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Inject a fault, measure detection and recovery, check that nothing was lost.
 
-    Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or did not strike.
+    Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or not injected.
     """
     desk = open_workspace(repo, site)
     tell = _look_away if json else say

@@ -60,7 +60,7 @@ def command(
             overrides=overrides,
             strategy=strategy,
             memory_run=memory_run,
-            say=tell,
+            notify=tell,
         )
     if json:
         print_json(_document(found))
@@ -95,7 +95,7 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
     if found.sandbox.engine == "pod":
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
-    lines += [f"note      {trouble}" for trouble in found.troubles]
+    lines += [f"note      {trouble}" for trouble in found.problems]
     if why:
         lines += [line for each in choice.candidates[:_TOLD] for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
@@ -110,7 +110,7 @@ def _programs(found: Preview, width: int | None) -> str:
         *([f"          {_forecast(choice.forecast, found.band)}"] if choice.forecast.step_seconds is not None else []),
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
-        *(f"note      {trouble}" for trouble in found.troubles),
+        *(f"note      {trouble}" for trouble in found.problems),
     ]
     return "\n".join([f"{found.run} · {_have(found)}", "", *(part for line in lines for part in _wrapped(line, width))])
 
@@ -176,7 +176,7 @@ def _have(found: Preview) -> str:
 def _document(found: Preview) -> dict[str, object]:
     return {
         "run": found.run,
-        "commit": found.question.commit,
+        "commit": found.request.commit,
         "choice": found.choice,
         "inventory": found.inventory,
         "profile": found.profile,

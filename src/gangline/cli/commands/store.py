@@ -37,7 +37,7 @@ def root() -> None:
 def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """Check conditional writes, lists and reads on the store itself; exit 40 where it fails.
 
-    Says, too, what credential the store lends to the gangs of one run.
+    Also shows which credential the store issues for the gangs of a single run.
     """
     desk = open_workspace(repo, site)
     found = probe(desk.store)

@@ -47,6 +47,7 @@ class CodeOwner:
 
     @classmethod
     def of(cls, record: Record) -> "CodeOwner":
+        """The owner for code that runs on behalf of a run."""
         return cls(
             run=record.run.id, project=record.run.project, commit=record.commit.sha, trust=record.commit.trust,
             image=record.inputs.image,

@@ -74,21 +74,25 @@ class RunContext:
 
     @property
     def home(self) -> Path:
+        """The folder `.gangline` of the repository."""
         return site_paths.home(self.repo)
 
     @property
     def sealer(self) -> Sealer:
+        """Seals and verifies records with the site's keys."""
         assert self.records.sealer is not None, "a driver has the site's keys"
         return self.records.sealer
 
     @cached_property
     def repository(self) -> "Repository":
+        """The git repository that `repo` is in."""
         from gangline.git.repository import Repository
 
         return Repository.at(self.repo)
 
     @cached_property
     def earlier_runs(self) -> "EarlierRuns":
+        """Runs of this commit and its ancestors, read on first use."""
         from gangline.line.record.earlier_runs import find_earlier_runs
 
         run = self.record.run

@@ -11,11 +11,15 @@ from gangline.spec.record import Record, StageInfo
 
 
 class Observer(Protocol):
+    """Gets what happens to a run; the default implementation is `SilentObserver`."""
+
     def run_started(self, record: Record) -> None:
         """The record as created or found; its stages may be done already."""
         ...
 
-    def stage_started(self, name: str) -> None: ...
+    def stage_started(self, name: str) -> None:
+        """A stage starts, for the first time or under another driver."""
+        ...
 
     def progress(self, stage: str, event: GangEvent) -> None:
         """State, reason for waiting, rank event or restart of the gang of `stage`."""
@@ -29,7 +33,9 @@ class Observer(Protocol):
         """One sentence that belongs to no stage."""
         ...
 
-    def run_ended(self, record: Record) -> None: ...
+    def run_ended(self, record: Record) -> None:
+        """Last call, with the record as it is then; the run may still be open."""
+        ...
 
 
 class SilentObserver:

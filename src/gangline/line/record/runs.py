@@ -23,6 +23,7 @@ OnRefused = Callable[[str, IntegrityError], object]
 
 
 def log_refused(key: str, error: IntegrityError) -> None:
+    """Log a record that is not valid; the default of `list_runs`."""
     import structlog  # imported late: with rich and asyncio it is a third of what a pipeline task imports
 
     structlog.get_logger().warning("record_refused", key=key, cause=str(error))
@@ -60,10 +61,12 @@ def find_run(store: ObjectStore, run: str) -> Record:
 
 
 def mark_open(store: ObjectStore, record: Record) -> None:
+    """Write the marker of an open run, by which `open_runs` finds it."""
     store.put(f"open/{record.run.project}/{record.run.id}", record.commit.sha.encode())
 
 
 def unmark_open(store: ObjectStore, record: Record) -> None:
+    """Delete the marker of a run that has ended."""
     store.delete(f"open/{record.run.project}/{record.run.id}")
 
 

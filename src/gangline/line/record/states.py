@@ -113,6 +113,7 @@ def request_cancel(record: Record, reason: str) -> Record:
 
 
 def cancel_verdict(record: Record) -> Verdict:
+    """Verdict of a cancelled run: superseded if a newer commit requested it."""
     return "superseded" if (record.run.cancel_requested or "").startswith(SUPERSEDED) else "cancelled"
 
 

@@ -40,6 +40,7 @@ class RecordStore:
 
     @staticmethod
     def of(store: ObjectStore, record: Record, sealer: Sealer | None = None) -> "RecordStore":
+        """The store of an existing record; without `sealer` it cannot change sealed fields."""
         return RecordStore(store, run_prefix(record.run.project, record.commit.sha, record.run.id), sealer)
 
     @property

@@ -38,6 +38,7 @@ class Rights:
 
 
 def rights_of(record: Record) -> Rights:
+    """Rights of a run's gangs, by the trust in its commit."""
     is_fork = record.commit.trust == "fork"
     return Rights(
         writes=record.gang_prefix,
@@ -67,6 +68,7 @@ def data_access(record: Record, site: Site) -> DataAccess:
 
 
 def awaits_approval(record: Record) -> bool:
+    """Whether it is a fork's run that no maintainer has approved."""
     return record.commit.trust == "fork" and record.run.approved is None
 
 

@@ -78,4 +78,5 @@ def losses_of(rows: StepTable) -> dict[int, float]:
 
 
 def seed_values(losses: Sequence[tuple[int, float]], steps: int) -> tuple[float, ...]:
+    """Losses of another seed at the points of the curve, from its losses by step and the number of steps."""
     return tuple(value for _, value in thin(dict(losses), steps))

@@ -47,6 +47,7 @@ class MetricsFile:
 
     @property
     def last_step(self) -> int:
+        """Highest step with a loss; 0 without any."""
         return max(self.losses, default=0)
 
 

@@ -1,7 +1,7 @@
 """The ten stages, their execution, and the calls that drive a run.
 
-Each stage is a function of a context and may be called any number of times. It is imported when it is called: a
-process that runs one stage pays for no other.
+Each stage is a function of a context and may be called any number of times. Its module is imported on the call, so
+that a process of one stage does not load the others.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from gangline.spec.record import STAGES
 StageFunction = Callable[[RunContext], StageResult]
 
 
-def _when_called(name: str) -> StageFunction:
+def _lazy(name: str) -> StageFunction:
     def call(ctx: RunContext) -> StageResult:
         function: StageFunction = getattr(import_module(f"{__name__}.{name}"), name)
         return function(ctx)
@@ -21,4 +21,4 @@ def _when_called(name: str) -> StageFunction:
     return call
 
 
-STAGE_FUNCTIONS: Mapping[str, StageFunction] = {name: _when_called(name) for name in STAGES}
+STAGE_FUNCTIONS: Mapping[str, StageFunction] = {name: _lazy(name) for name in STAGES}

@@ -1,4 +1,4 @@
-"""build: the environment by digest, the code layer and the data as blobs. Nothing of it depends on the run."""
+"""Stage build: the environment by digest, the code layer and the data as blobs; independent of the run."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,10 +23,11 @@ READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
 def build(ctx: RunContext) -> StageResult:
-    """Raises ConfigError for a lock, code or data that is not there, code that only the work tree has, or other data
-    than the line demands.
+    """Store environment, code and data.
 
-    BuildError where the image of the lock could not be built; what the log said last is in its message.
+    Raises:
+        ConfigError: Lock, code or data is missing, code is only in the work tree, or the data is not that of the line.
+        BuildError: The image of the lock could not be built; the message has the end of the log.
     """
     commit = ctx.record.commit
     layer = code_layer.pack(ctx.repository, commit.tree, ctx.line.project, commit=commit.sha)
@@ -54,21 +55,21 @@ def build(ctx: RunContext) -> StageResult:
     return StageResult(
         state="taken" if earlier else "done",
         taken_from=stage_origin(earlier, "build") if earlier else None,
-        message=f"{_said(environment)} · code layer {code_digest[:8]}:"
+        message=f"{_environment_text(environment)} · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
         + (f" · unchanged since {earlier.run.id}" if earlier else ""),
         key=key,
-        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_told(ctx, environment)},
+        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_outputs(ctx, environment)},
         change=change,
     )
 
 
-def _said(environment: RunEnvironment) -> str:
+def _environment_text(environment: RunEnvironment) -> str:
     return f"environment {environment.digest[:8]} ({environment.source})"
 
 
-def _told(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
-    """For later stages and the record: the lock, and of an environment that was made of it what is installed."""
+def _outputs(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
+    """Outputs for later stages: the lock, and the packages installed from it."""
     if (own := environment.own) is None:
         return environment.outputs
     return {
@@ -90,14 +91,16 @@ def _data(ctx: RunContext) -> DataSource:
 
 
 def _sources(ctx: RunContext) -> Mapping[str, ReadableFile | None]:
-    """Every path of the commit; those of a small tree are read at once, because asking git costs most."""
+    """Every path of the commit; files of a small tree are read in one call, because calls of git cost most."""
     entries = ctx.repository.entries(ctx.record.commit.tree)
     files = [entry for entry in entries if entry.is_file]
     sources: dict[str, ReadableFile | None] = {entry.path: None for entry in entries if not entry.is_file}
     if sum(entry.size_bytes for entry in files) <= READ_AT_ONCE_BYTES:
         contents = ctx.repository.blobs([entry.blob for entry in files])
-        held = {entry.path: data for entry, data in zip(files, contents, strict=True)}
-        return sources | {path: ReadableFile(len(data), partial(held.__getitem__, path)) for path, data in held.items()}
+        contents_of = {entry.path: data for entry, data in zip(files, contents, strict=True)}
+        return sources | {
+            path: ReadableFile(len(data), partial(contents_of.__getitem__, path)) for path, data in contents_of.items()
+        }
     return sources | {
         entry.path: ReadableFile(entry.size_bytes, partial(_read_one, ctx, entry.blob)) for entry in files
     }

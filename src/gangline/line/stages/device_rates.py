@@ -23,30 +23,31 @@ from gangline.spec.profile import Attention, ModelProfile
 TIMEOUT_SECONDS = 90.0
 MOST_ATTENTION = 3
 MOST_MATRICES = 12
-"""Sizes of products that are measured: those with the most work."""
+"""Matrix products that are measured: those with the most work."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRates:
-    """What is known of the devices; `trouble` says why nothing is, where something could be."""
+    """Measured rates of the devices; `problem` is the reason if a measurement failed."""
 
     rates: Rates | None = None
-    trouble: str = ""
+    problem: str = ""
 
 
 def device_rates(
     line: Line, site: Site, inventory: Inventory, profile: ModelProfile | None, *, cache: Path,
-    say: Callable[[str], None],
+    visible_devices: str | None, notify: Callable[[str], None],
 ) -> KnownRates:  # fmt: skip
-    """Rates of this machine for the products of `profile`; nothing for devices that are elsewhere.
+    """Rates of this machine for the products of `profile`; empty for devices of a cluster.
 
     Args:
-        line: Says in which precision.
-        site: Of the pool.
-        inventory: Of what ranks may use.
-        profile: Of the line's model; without a trace there is nothing to ask.
-        cache: Folder of what was measured before.
-        say: Told before something is measured.
+        line: Decides the precision.
+        site: Describes the device pool.
+        inventory: Devices that ranks may use.
+        profile: Of the line's model; without a trace nothing is measured.
+        cache: Folder of earlier measurements.
+        visible_devices: CUDA_VISIBLE_DEVICES of this process.
+        notify: Called with a sentence before a measurement.
     """
     if inventory.origin != "this machine" or profile is None:
         return KnownRates()
@@ -54,7 +55,7 @@ def device_rates(
     if trace is None:
         return KnownRates()
     pool = open_pool(site, inventory)
-    question = {
+    request = {
         "device": pool.device,
         "precision": precision,
         "ranks": max(1, pool.preferred),
@@ -62,18 +63,18 @@ def device_rates(
         "matrices": [[each.rows, each.inner, each.columns] for each in trace.matrices[:MOST_MATRICES]],
         "attention": _largest(trace.attention),
     }
-    kept = cache / f"rates-{digest(_about(question, pool.name))[:32]}.json"
+    cached = cache / f"rates-{digest(_cache_key(request, pool.name, visible_devices))[:32]}.json"
     try:
-        if (found := _kept(kept)) is None:
-            say("measuring what this machine does")
-            found = _keep(kept, _measure(question))
-        return KnownRates(found)
+        if (rates := _read_cached(cached)) is None:
+            notify("measuring the rates of this machine")
+            rates = _write_cached(cached, _measure(request))
+        return KnownRates(rates)
     except (GanglineError, OSError, subprocess.SubprocessError) as error:
-        return KnownRates(trouble=f"rates of this machine were not measured: {error}")
+        return KnownRates(problem=f"rates of this machine were not measured: {error}")
 
 
 def _largest(attention: Sequence[Attention]) -> list[list[int]]:
-    """Sizes with the most work, without their heads."""
+    """Attention sizes with the most work, without the number of heads."""
     found = {
         (each.queries, each.keys, each.width, int(each.is_causal)): None
         for each in sorted(attention, key=lambda each: -each.count * each.flops)
@@ -81,38 +82,38 @@ def _largest(attention: Sequence[Attention]) -> list[list[int]]:
     return [list(size) for size in found][:MOST_ATTENTION]
 
 
-def _about(question: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """All that an answer depends on: a machine that is another one, or sees other devices, is asked anew."""
+def _cache_key(request: Mapping[str, Any], device: str, visible_devices: str | None) -> dict[str, Any]:
+    """Everything that the rates depend on, such as the processor and the visible devices."""
     return {
-        **question,
-        "name": device if question["device"] == "cuda" else processor_name(),
+        **request,
+        "name": device if request["device"] == "cuda" else processor_name(),
         "environment": interpreter_digest(),
         "messages": list(get_args(Exchange)),
-        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "visible": visible_devices,
     }
 
 
-def _measure(question: Mapping[str, Any]) -> bytes:
+def _measure(request: Mapping[str, Any]) -> bytes:
     command = [sys.executable, "-m", "gangline.measure.device_rates"]
-    done = subprocess.run(
-        command, input=json.dumps(question).encode(), env={**passed_on(), "OMP_NUM_THREADS": "1"}, capture_output=True,
+    process = subprocess.run(
+        command, input=json.dumps(request).encode(), env={**passed_on(), "OMP_NUM_THREADS": "1"}, capture_output=True,
         check=False, timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
-        raise TrainingError(said[-1])
-    return done.stdout
+    if process.returncode:
+        lines = process.stderr.decode(errors="replace").strip().splitlines() or [f"exit {process.returncode}"]
+        raise TrainingError(lines[-1])
+    return process.stdout
 
 
-def _kept(path: Path) -> Rates | None:
-    """None: nothing, or nothing that this version reads."""
+def _read_cached(path: Path) -> Rates | None:
+    """None if there is no file, or none that this version can read."""
     try:
         return Rates.from_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IntegrityError):
         return None
 
 
-def _keep(path: Path, data: bytes) -> Rates:
+def _write_cached(path: Path, data: bytes) -> Rates:
     found = Rates.from_json(data)
     staged = path.with_suffix(f".{os.getpid()}")
     with storage_errors(path.parent):

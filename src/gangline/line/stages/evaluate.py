@@ -1,4 +1,4 @@
-"""evaluate: held-out metrics of the checkpoint and, where the line asks for seeds, the band they span."""
+"""Stage evaluate: held-out metrics of the checkpoint and, if the line has seeds, the noise band they span."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,15 +24,15 @@ from gangline.spec.run_flags import stage
 from gangline.units import format_number
 
 SHOWN = 3
-"""Metrics in the line that the user sees, those with a gate first."""
+"""Metrics in the stage's message, those with a gate first."""
 
 
 def evaluate(ctx: RunContext) -> StageResult:
-    """Raises what the gang's exit code names, and ConfigError for a metric that the task does not return."""
+    """Raises the error of the gang's exit code, and ConfigError for a metric that the task does not return."""
     checkpoint = ctx.output("train", "checkpoint")
     key = digest([stage(ctx.record, "train").key, ctx.record.inputs.tables.get("evaluate"), ctx.record.inputs.seeds])
     if ctx.line.project.task is None:
-        return _by_itself(ctx, key)
+        return _evaluate_program(ctx, key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to evaluate", key=key)
     earlier = ctx.find_cached_stage("evaluate", key)
@@ -42,22 +42,22 @@ def evaluate(ctx: RunContext) -> StageResult:
     if finished.result is None:
         return failed_result(key, finished)
     metrics, curve = judge_metrics(ctx, finished.result), _with_seeds(ctx, finished.result)
-    wild = _not_finite(ctx, finished.result)
+    not_finite = _not_finite(ctx, finished.result)
     return StageResult(
-        message=_message(metrics) + "".join(f" · {name} {what}" for name, what in wild.items()),
+        message=_message(metrics) + "".join(f" · {name} {what}" for name, what in not_finite.items()),
         key=key,
-        outputs={NOT_FINITE: wild} if wild else {},
-        change=lambda record: _learn(record, finished, metrics, curve),
+        outputs={NOT_FINITE: not_finite} if not_finite else {},
+        change=lambda record: _record_metrics(record, finished, metrics, curve),
     )
 
 
-def _by_itself(ctx: RunContext, key: str) -> StageResult:
-    """What a program reported at its end counts; it is trained once more for each further seed of the line."""
+def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
+    """Metrics that a program reported itself; it is trained once more for each further seed of the line."""
     reported = dict(ctx.output("train", "metrics") or {})
-    wild = ctx.output("train", NOT_FINITE) or {}
-    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - TrainingResult.METRICS - wild.keys()):
-        said = unreported_metrics.missing_metric(missing[0], reported, unreported_metrics.form_of(ctx.record))
-        raise ConfigError(f"line.toml: evaluate.metrics: {said}")
+    not_finite = ctx.output("train", NOT_FINITE) or {}
+    if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - TrainingResult.METRICS - not_finite.keys()):
+        reason = unreported_metrics.missing_metric(missing[0], reported, unreported_metrics.form_of(ctx.record))
+        raise ConfigError(f"line.toml: evaluate.metrics: {reason}")
     seeds = sorted(set(ctx.record.inputs.seeds) - {ctx.line.train.seed})
     if not reported and not (seeds and ctx.record.curve.points):
         return StageResult(state="skipped", message="the program reports no metrics", key=key)
@@ -67,7 +67,7 @@ def _by_itself(ctx: RunContext, key: str) -> StageResult:
     if finished and finished[-1].error is not None:
         return failed_result(key, *finished, what=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
-    others = [_job_of(ctx, each) for each in finished]
+    others = [_job_result(ctx, each) for each in finished]
     result = GangResult(final_step=job.step, jobs=(job, *others))
     curve = _with_seeds(ctx, result)
     metrics = own_metrics(ctx, result)
@@ -80,7 +80,7 @@ def _by_itself(ctx: RunContext, key: str) -> StageResult:
 
 
 def _train_seeds(ctx: RunContext, seeds: Sequence[int]) -> Iterator[FinishedGang]:
-    """A gang for each, one after the other, as far as they end well; one that has ended is not trained again."""
+    """A gang for each seed, in order, until one fails; gangs that have ended are not trained again."""
     for chain, seed in enumerate(seeds, start=1):
         ctx.observer.note(f"seed {seed}: training {chain} of {len(seeds)} more, for the band")
         ctx.observer.progress("evaluate", _job_started(seed, chain, of=len(seeds) + 1, steps=ctx.plan.steps))
@@ -91,13 +91,13 @@ def _train_seeds(ctx: RunContext, seeds: Sequence[int]) -> Iterator[FinishedGang
 
 
 def _job_started(seed: int, chain: int, *, of: int, steps: int) -> GangEvent:
-    """As a rank says it of a gang with several seeds: steps count from 1 again."""
+    """The event that a rank of a gang with several seeds would send: steps count from 1 again."""
     data = {"event": "job_started", "rank": 0, "seed": seed, "index": chain, "jobs": of, "steps": steps}
     return GangEvent(kind="progress", text="job_started", data=data)
 
 
-def _job_of(ctx: RunContext, finished: FinishedGang) -> JobResult:
-    """What a program said of its seed, by its result or its metrics file; nothing where it leaves neither."""
+def _job_result(ctx: RunContext, finished: FinishedGang) -> JobResult:
+    """Metrics of a seed, from the program's result or metrics file; empty if it writes neither."""
     seed, jobs = finished.plan.seed, finished.result.jobs if finished.result else ()
     job = next((job for job in jobs if job.seed == seed), JobResult(seed=seed, step=0))
     written = read_program_metrics(ctx, finished, read_outputs(ctx, finished))
@@ -106,17 +106,17 @@ def _job_of(ctx: RunContext, finished: FinishedGang) -> JobResult:
 
 
 def _equal_metrics(ctx: RunContext, result: GangResult) -> set[str]:
-    """Metrics that all seeds measured the same, to the bit, at their ends and, for that of the curve, on their ways."""
+    """Metrics with bitwise equal values for all seeds; for the curve's metric at all points."""
     first, *others = (job.metrics for job in result.jobs)
     if not others:
         return set()
     equal = {name for name, value in first.items() if all(each.get(name) == value for each in others)}
-    courses = set(_with_seeds(ctx, result).seed_points.values())
-    return equal if len(courses) <= 1 else equal - {ctx.record.curve.metric}
+    curves = set(_with_seeds(ctx, result).seed_points.values())
+    return equal if len(curves) <= 1 else equal - {ctx.record.curve.metric}
 
 
 def _equal_sentence(ctx: RunContext, equal: set[str], result: GangResult) -> str:
-    """Empty where a seed changes all that a gate judges; no gate judges a count of parameters, say."""
+    """Sentence about equal values; empty if no gate judges any of them (a parameter count, for example)."""
     seeds = " ".join(str(job.seed) for job in result.jobs)
     if equal and all(job.metrics.keys() == equal for job in result.jobs):
         return f"seeds {seeds} gave equal values: the program does not use its seed; the band is its floor only"
@@ -142,12 +142,12 @@ def judge_metrics(ctx: RunContext, result: GangResult) -> dict[str, Metric]:
 
 
 def _not_finite(ctx: RunContext, result: GangResult) -> dict[str, str]:
-    """Metrics of the run's own seed that are no finite numbers."""
+    """Metrics of the run's own seed that are not finite."""
     return next((job.not_finite for job in result.jobs if job.seed == ctx.line.train.seed), {})
 
 
 def own_metrics(ctx: RunContext, result: GangResult) -> dict[str, Metric]:
-    """What the job of the run's own seed reported, whoever asks for it."""
+    """All metrics of the job with the run's own seed."""
     own = next((job for job in result.jobs if job.seed == ctx.line.train.seed), None)
     if own is None:
         return {}
@@ -177,26 +177,26 @@ def _metric(ctx: RunContext, name: str, own: JobResult, result: GangResult, *, e
 def compared_with_base(ctx: RunContext, name: str, metric: Metric) -> Metric:
     """`metric` with the base's value and the band that it is judged on.
 
-    A gate's tolerance stands instead of the band. A base that learned none hands on the band it was judged by, but no
-    tolerance: that lies around the value of one run.
+    A gate's tolerance replaces the band. A base without a band of its own passes on the band it was judged by, but not
+    a tolerance, which is centered on the value of one run.
     """
-    standing = ctx.base.metrics.get(name) if ctx.base else None
-    if ctx.base is None or standing is None:
+    base_metric = ctx.base.metrics.get(name) if ctx.base else None
+    if ctx.base is None or base_metric is None:
         return replace(metric, base=None, base_band=None)
     gate = _gate_of(ctx, name)
-    judged = standing.band or standing.base_band
+    judged = base_metric.band or base_metric.base_band
     if gate is not None and gate.tolerance_percent is not None:
-        judged = band.band_of_tolerance(standing.value, percent=gate.tolerance_percent, origin=ctx.base.run.id)
+        judged = band.band_of_tolerance(base_metric.value, percent=gate.tolerance_percent, origin=ctx.base.run.id)
     elif judged is not None and judged.n < band.MIN_SEEDS:
         judged = None
-    return replace(metric, better=gate.better if gate else metric.better, base=standing.value, base_band=judged)
+    return replace(metric, better=gate.better if gate else metric.better, base=base_metric.value, base_band=judged)
 
 
 def _gate_of(ctx: RunContext, name: str) -> QualityGate | None:
     return next((each for each in ctx.line.gate.quality if each.metric == name), None)
 
 
-def _learn(record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve) -> Record:
+def _record_metrics(record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve) -> Record:
     return replace(
         record,
         metrics=record.metrics | dict(metrics),
@@ -206,7 +206,7 @@ def _learn(record: Record, finished: FinishedGang, metrics: Mapping[str, Metric]
 
 
 def _with_seeds(ctx: RunContext, result: GangResult) -> Curve:
-    """Curves of the seeds that were trained here, beside the run's own."""
+    """The run's curve with those of the seeds trained here."""
     curve, table = ctx.record.curve, ctx.line.train
     trained = {str(job.seed): seed_values(job.losses, table.steps) for job in result.jobs if job.losses}
     if not trained:

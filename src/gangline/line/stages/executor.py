@@ -1,7 +1,8 @@
-"""Execution of stages in their order: marks each, runs it, retries by the class of its error, writes its result.
+"""Execution of stages in order: marks each as running, calls it, retries store errors, writes its result.
 
-A run ends by a failed stage, a gate that refuses, a cancellation, or when all stages are done. After a store that is
-away, no room, Ctrl-C or a gang out of sight the error is raised and the run stays open; the same request resumes it.
+A run ends with a failed stage, a refusing gate, a cancellation, or when all stages are done. If the store is
+unavailable, there is no capacity, on Ctrl-C or for a gang that cannot be reached the error is raised and the run stays
+open; the same request resumes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ from gangline.units import now
 
 
 def select_stages(start: str | None, until: str | None) -> Sequence[str]:
-    """Stages from `start` to `until`, in order; raises UsageError where there are no such ones."""
+    """Stages from `start` to `until`, in order; raises UsageError for unknown ones or another order."""
     for name in (start, until):
         if name is not None and name not in STAGES:
             raise UsageError(f"wanted a stage, found {name!r}; stages are {', '.join(STAGES)}")
@@ -47,7 +48,7 @@ def select_stages(start: str | None, until: str | None) -> Sequence[str]:
 
 
 def require_earlier_stages(record: Record, start: str | None) -> None:
-    """Raises UsageError where a stage before `start` is not done."""
+    """Raises UsageError if a stage before `start` is not done."""
     for name in STAGES[: STAGES.index(start)] if start else ():
         state = stage(record, name).state
         if state not in GOOD:
@@ -60,10 +61,10 @@ STORE_SECONDS = 30.0
 
 
 def execute_stages(ctx: RunContext, names: Sequence[str]) -> Record:
-    """Run `names` in order as far as they go; a failure ends the run and leaves the rest out.
+    """Run the stages `names` in order; a failure ends the run and skips the rest.
 
     Raises:
-        GanglineError: One of LEAVE_OPEN; the run is not over.
+        GanglineError: One of LEAVE_OPEN; the run stays open.
     """
     for name in names:
         if name == "report" or ctx.record.run.state == "ended":
@@ -76,27 +77,27 @@ def execute_stages(ctx: RunContext, names: Sequence[str]) -> Record:
 
 
 def finish_run(ctx: RunContext) -> None:
-    """Give a run its verdict once every stage before the report is good, then draw the report.
+    """Give a run its verdict once every stage before the report is done, then draw the report.
 
     Raises:
-        UsageError: The run goes on: a report of it would not be its last word.
+        UsageError: The run has stages that are not done.
     """
     if ctx.record.run.state == "open":
         left = next((name for name in STAGES[:-1] if stage(ctx.record, name).state not in GOOD), None)
         if left is not None:
             run, state = ctx.record.run.id, stage(ctx.record, left).state
-            raise UsageError(f"{run} has not ended, {left} is {state}; gangline report {run} draws it as it stands")
+            raise UsageError(f"{run} has not ended, {left} is {state}; gangline report {run} draws its current state")
         _end(ctx, lambda _: "passed", reason=passed_reason(ctx.record.gates), exit_code=0)
     if stage(ctx.record, "report").state not in FINAL:
         execute_stage(ctx, "report")
 
 
 def execute_stage(ctx: RunContext, name: str) -> None:
-    """Run one stage and write its end; where that ends the run, write this too.
+    """Run one stage and write its result, and the end of the run if the stage ends it.
 
     Raises:
-        GangGone: The repository was deleted, with a store in it: nothing of the run is left to be resumed.
-        GanglineError: One of LEAVE_OPEN; the run is not over.
+        GangGone: The repository and the store in it were deleted, so the run cannot be resumed.
+        GanglineError: One of LEAVE_OPEN; the run stays open.
     """
     try:
         _perform(ctx, name)
@@ -110,28 +111,28 @@ def _perform(ctx: RunContext, name: str) -> None:
     ctx.stage_time = StageTime.of(ctx.record, name)
     try:
         ctx.change(lambda record: states.start_stage(record, name, now=now()))
-        result = _with_patience(ctx, name)
+        result = _with_retries(ctx, name)
     except LEAVE_OPEN:
-        _leave(ctx, name, ctx.stage_time.seconds)
+        _record_time(ctx, name, ctx.stage_time.seconds)
         raise
     except GanglineError as error:
         result = StageResult(state="failed", message=first_line(error), error=error)
     try:
         _write_end(ctx, name, result, ctx.stage_time.seconds)
     except StorageError as error:
-        if isinstance(result.error, GangGone):  # a store beside line.toml went with it
+        if isinstance(result.error, GangGone):  # the store in the deleted folder, too
             raise result.error from error
         raise
 
 
-def _leave(ctx: RunContext, name: str, seconds: float) -> None:
-    """Write down how long the stage took so far; where that fails, the next driver counts from the last time it did."""
+def _record_time(ctx: RunContext, name: str, seconds: float) -> None:
+    """Record the seconds of the stage so far; if that fails, the next driver counts from the last recorded time."""
     with suppress(GanglineError):
         ctx.change(lambda record: states.record_stage_seconds(record, name, now=now(), seconds=seconds))
 
 
-def _with_patience(ctx: RunContext, name: str) -> StageResult:
-    """The stage, again while the store fails: stages are idempotent, so class `same` is retried in place."""
+def _with_retries(ctx: RunContext, name: str) -> StageResult:
+    """Call the stage, and again if the store fails, which is safe because stages are idempotent."""
     for attempt in stamina.retry_context(on=StorageError, attempts=STORE_TRIES, timeout=STORE_SECONDS):
         with attempt:
             if attempt.num > 1:
@@ -146,11 +147,11 @@ def _write_end(ctx: RunContext, name: str, result: StageResult, seconds: float) 
     state = "cancelled" if stopped else result.state
 
     def change(record: Record) -> Record:
-        learned = result.change(record)
-        if stage(learned, name).state != "running":
-            return learned
+        changed = result.change(record)
+        if stage(changed, name).state != "running":
+            return changed
         return states.end_stage(
-            learned, name, state, now=now(), seconds=seconds, message=result.message, key=result.key,
+            changed, name, state, now=now(), seconds=seconds, message=result.message, key=result.key,
             taken_from=result.taken_from, outputs=result.outputs, exit=error.exit_code if error else 0,
         )  # fmt: skip
 
@@ -186,16 +187,18 @@ def _end(
         return states.end_run(ended, verdict(ended), now=now(), reason=reason, exit_code=exit_code)
 
     ctx.change(change)
-    _tidy(ctx)
+    _clean_up(ctx)
     runs.unmark_open(ctx.store, ctx.record)
 
 
-def _tidy(ctx: RunContext) -> None:
-    """Nobody writes to a run that has ended: its credentials end, and what crashed uploads and saves left goes."""
+def _clean_up(ctx: RunContext) -> None:
+    """Revoke credentials of an ended run and delete what crashed uploads and saves left."""
     try:
         revoke_credentials(ctx.store, ctx.records.prefix)
-    except StorageError as error:  # the verdict is written, and they end by themselves
-        ctx.observer.note(f"credentials of {ctx.record.run.id} last until they expire or gangline sweep runs: {error}")
+    except StorageError as error:  # the verdict is written, and they expire
+        ctx.observer.note(
+            f"credentials of {ctx.record.run.id} are valid until they expire or gangline sweep runs: {error}"
+        )
     abort_left_uploads(ctx.store, f"{ctx.records.prefix}/", older_than_seconds=0)
     gang = ctx.record.gang
     if gang is not None and ctx.launcher.status(gang.name).state in {"ended", "absent"}:
@@ -206,4 +209,5 @@ def _tidy(ctx: RunContext) -> None:
 
 
 def first_line(error: GanglineError) -> str:
+    """First line of the error's message, at most MAX_TEXT characters."""
     return (str(error) or type(error).__name__).splitlines()[0][: states.MAX_TEXT]

@@ -1,4 +1,4 @@
-"""gate: quality, budget and reproducibility, each a verdict with its reason; one no refuses the run."""
+"""Stage gate: verdicts on quality, budget and reproducibility, each with its reason; one "no" refuses the run."""
 
 import json
 import math
@@ -22,8 +22,8 @@ from gangline.storage.objects.blobs import get_blob
 from gangline.units import format_number
 
 EQUAL_SEEDS = (
-    "its seeds gave equal values, as where a program does not use its seed: the band is its floor only;"
-    " a program reads GANGLINE_SEED, a task draws without a seed of its own; or set floor_percent or tolerance_percent"
+    "its seeds gave equal values, as if the program did not use its seed: the band is only its floor;"
+    " read GANGLINE_SEED in a program, set no seed in a task; or set floor_percent or tolerance_percent"
 )
 _MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "unknown": "?"}
 _HEADS: dict[tuple[Answer, bool], str] = {
@@ -33,59 +33,59 @@ _HEADS: dict[tuple[Answer, bool], str] = {
 
 
 def gate(ctx: RunContext) -> StageResult:
-    """Cheap and always judged anew; fails with GateError (60), every verdict recorded."""
-    standing = [each for each in ctx.record.gates if each.name == "budget"]
+    """Judges every time, because that is cheap; fails with GateError (60), with every verdict recorded."""
+    budget_gates = [each for each in ctx.record.gates if each.name == "budget"]
     base = ctx.base
-    beside = _beside_base(ctx)
-    record = replace(ctx.record, metrics=ctx.record.metrics | beside)
-    courses = list(base.curve.seed_points.values()) if base else []
-    equal = len(courses) > 1 and len(set(courses)) == 1
+    with_base = _metrics_with_base(ctx)
+    record = replace(ctx.record, metrics=ctx.record.metrics | with_base)
+    curves = list(base.curve.seed_points.values()) if base else []
+    equal = len(curves) > 1 and len(set(curves)) == 1
     base_data = base.inputs.data if base else None
     judged = judge(ctx.line.gate, record, base_data=base_data, equal_curves=equal, built=_built(ctx))
-    gates = (*standing, *judged)
+    gates = (*budget_gates, *judged)
     refused = [each for each in gates if each.verdict == "no"]
-    text = " · ".join(_say(each) for each in gates)
+    text = " · ".join(_gate_text(each) for each in gates)
     return StageResult(
         state="failed" if refused else "done",
         message=text,
         key=digest([ctx.line.gate, ctx.record.metrics, ctx.record.commit]),
-        change=lambda record: replace(record, gates=gates, metrics=record.metrics | beside),
+        change=lambda record: replace(record, gates=gates, metrics=record.metrics | with_base),
         error=GateError("; ".join(f"{each.name}: {each.reason}" for each in refused)) if refused else None,
     )
 
 
-def _beside_base(ctx: RunContext) -> dict[str, Metric]:
-    """Metrics that a gate judges, as the line judges them now: what training measured has no base before."""
+def _metrics_with_base(ctx: RunContext) -> dict[str, Metric]:
+    """Metrics that a gate judges, with the base's values, which those measured in training do not have yet."""
     names = {each.metric for each in ctx.line.gate.quality} & ctx.record.metrics.keys()
     return {name: compared_with_base(ctx, name, ctx.record.metrics[name]) for name in sorted(names)}
 
 
 def _built(ctx: RunContext) -> dict[str, str] | None:
-    """Versions that the build stage installed; None: it made no environment."""
+    """Versions that the build stage installed; None if it made no environment."""
     key = ctx.output("build", "packages")
-    told = json.loads(get_blob(ctx.store, key)) if key else None
-    return {str(name): str(version) for name, version in told.items()} if isinstance(told, dict) else None
+    versions = json.loads(get_blob(ctx.store, key)) if key else None
+    return {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else None
 
 
 def judge(
     table: GateTable, record: Record, *, base_data: str | None, equal_curves: bool = False,
     built: Mapping[str, str] | None = None,
 ) -> Iterator[Gate]:  # fmt: skip
-    """Verdicts over what the record holds by now.
+    """Verdicts on a record, in the order of the report.
 
     Args:
-        table: Of the line.
+        table: `[gate]` of the line.
         record: Of a run that has trained.
-        base_data: Data digest of the base, where there is one.
-        equal_curves: All seeds of the base took the same course.
-        built: Versions that the build stage installed; None: it made no environment.
+        base_data: Data digest of the base; None without a base.
+        equal_curves: Whether all seeds of the base have the same curve.
+        built: Versions that the build stage installed; None if it made no environment.
     """
     yield _reproducible(table, record, built)
-    if (kept := judge_outputs(record)) is not None:
-        yield kept
+    if (of_outputs := judge_outputs(record)) is not None:
+        yield of_outputs
     for wanted in table.quality:
-        if (wild := _not_finite(record).get(wanted.metric)) is not None:
-            reason = f"{wanted.metric} is {wild}, no finite number"
+        if (value := _not_finite(record).get(wanted.metric)) is not None:
+            reason = f"{wanted.metric} is {value}, which is not finite"
             yield Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
             continue
         if wanted.metric not in record.metrics:
@@ -101,11 +101,11 @@ def judge(
             form = form_of(record)
             yield _quality(wanted, record.metrics[wanted.metric], form=form, require_base=table.require_base)
     if table.require_base and record.commit.base is None and not table.quality:
-        yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base asks for one")
+        yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base requires one")
 
 
 def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | None) -> Gate:
-    """Yes only where everything is pinned; what is not known refuses nobody, unless the line is strict."""
+    """Yes only if everything is pinned; unknown items refuse a run only if the line is strict."""
     found = reproducibility_items(record, built)
     wrong = [each for each in found if each.pinned == "no"]
     open_ = [each for each in found if each.pinned == "unknown"]
@@ -120,7 +120,7 @@ def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | N
 
 
 def _not_finite(record: Record) -> dict[str, str]:
-    """Metrics that no record can hold as numbers; evaluation has the last word."""
+    """Metrics that are not finite, which a record cannot hold as numbers; those of evaluate win."""
     return {
         **stage(record, "train").outputs.get(NOT_FINITE, {}),
         **stage(record, "evaluate").outputs.get(NOT_FINITE, {}),
@@ -128,7 +128,7 @@ def _not_finite(record: Record) -> dict[str, str]:
 
 
 def _unreported(wanted: QualityGate, record: Record) -> Gate:
-    """What no one reported would be judged in no run to come either: a gate that can never say no says it now."""
+    """No: a metric that is never reported would make a gate that never refuses."""
     reason = missing_metric(wanted.metric, record.metrics, form_of(record))
     return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
 
@@ -136,26 +136,26 @@ def _unreported(wanted: QualityGate, record: Record) -> Gate:
 def _quality(wanted: QualityGate, metric: Metric, *, form: ProgramForm, require_base: bool) -> Gate:
     name = f"quality:{wanted.metric}"
     if not math.isfinite(metric.value):
-        return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, no finite number")
+        return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, which is not finite")
     if wanted.limit is not None:
         return _by_limit(name, wanted, metric, wanted.limit)
     if metric.base is None:
         verdict: Answer = "no" if require_base else "unknown"
-        why = "gate.require_base asks for one" if require_base else "this run becomes the base"
+        why = "gate.require_base requires one" if require_base else "this run becomes the base"
         return Gate(name=name, verdict=verdict, reason=f"no base yet: {why}{_equal(metric.band)}")
     if metric.base_band is None:
-        works = "evaluate.seeds = 3 learns one"
+        advice = "evaluate.seeds = 3 learns one"
         if form != "task":
-            works += ", where the program reads its seed (GANGLINE_SEED); tolerance_percent or limit judges without one"
-        reason = f"the base has no band, only {format_number(metric.base)}; {works}"
+            advice += ", if the program reads its seed (GANGLINE_SEED); tolerance_percent or limit judges without one"
+        reason = f"the base has no band, only {format_number(metric.base)}; {advice}"
         return Gate(name=name, verdict="unknown", reason=reason)
     return _by_band(name, wanted, metric)
 
 
 def _other_data(wanted: QualityGate, *, require_base: bool) -> Gate:
-    """A value on other data says nothing about the code."""
+    """Unknown, because a value on other data does not measure the code."""
     verdict: Answer = "no" if require_base else "unknown"
-    reason = "the base was measured on other data: no comparison; a limit judges without a base"
+    reason = "the base was measured on other data and is not comparable; a limit judges without a base"
     return Gate(name=f"quality:{wanted.metric}", verdict=verdict, reason=reason)
 
 
@@ -189,25 +189,25 @@ def _by_band(name: str, wanted: QualityGate, metric: Metric) -> Gate:
 
 
 def _equal(learned: Band | None) -> str:
-    """What a band is worth whose seeds differ in nothing: how far chance alone goes, it does not say."""
+    """Note on a band of equal seeds, which does not measure noise."""
     return f"; {EQUAL_SEEDS}" if learned is not None and learned.equal else ""
 
 
 def _by_curve(wanted: QualityGate, curve: Curve, *, equal: bool) -> Gate:
-    """The whole course instead of its last value: outside is where three points in a row are."""
-    beside = f"; {EQUAL_SEEDS}" if equal else ""
+    """Judges the whole curve: it is outside the band from three consecutive points outside."""
+    note = f"; {EQUAL_SEEDS}" if equal else ""
     bands = _base_bands(curve)
     left = band.first_point_outside([point.value for point in curve.points], bands, better=wanted.better)
     if left is None:
-        reason = f"within the base band at all of {sum(each is not None for each in bands)} points{beside}"
+        reason = f"within the base band at all of {sum(each is not None for each in bands)} points{note}"
         return Gate(name=f"quality:{wanted.metric}", verdict="yes", reason=reason)
     step = curve.points[left].step
-    reason = f"{wanted.metric} is outside the base band from step {step}{beside}"
+    reason = f"{wanted.metric} is outside the base band from step {step}{note}"
     return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason, evidence={"step": step})
 
 
 def _base_bands(curve: Curve) -> list[Band | None]:
-    """The base's band beside each point; empty where it has none at all."""
+    """The base's band at each point; empty if it has none at any."""
     bands = [_band_at(point) for point in curve.points]
     return bands if any(bands) else []
 
@@ -219,5 +219,5 @@ def _band_at(point: CurvePoint) -> Band | None:
     return Band(center=center, half=point.high - center, n=band.MIN_SEEDS, origin="")
 
 
-def _say(each: Gate) -> str:
+def _gate_text(each: Gate) -> str:
     return f"{each.name} {_MARKS[each.verdict]}" + ("" if each.verdict == "yes" else f" {each.reason}")

@@ -1,6 +1,6 @@
-"""Measurements of earlier runs of a line, from records of its commit and of those before it, within bounds.
+"""Measurements of earlier runs of a line, from a bounded number of records of its commit and ancestors.
 
-A store that is away, or a record that cannot be read, fails no run: nothing is known then, and the reason is given.
+An unavailable store or an unreadable record does not fail a run; the history is empty then, with the reason.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,27 +24,27 @@ class MeasuredHistory:
     """Runs that trained, newest first."""
 
     runs: tuple[MeasuredRun, ...] = ()
-    trouble: str = ""
-    """Why there may be more; empty: there are not, within bounds."""
+    problem: str = ""
+    """Why runs may be missing; empty if none are."""
 
 
 def read_measured_history(
     store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str
 ) -> MeasuredHistory:
-    """Of at most 50 records of the last 50 commits up to `commit`, but for `run` itself."""
+    """From at most 50 records of the last 50 commits up to `commit`, without `run` itself."""
     try:
         found = list(islice(_records(store, repository, project, commit), MAX_RECORDS + 1))
     except GanglineError as error:
-        return MeasuredHistory(trouble=f"earlier runs were not read: {error}")
+        return MeasuredHistory(problem=f"earlier runs were not read: {error}")
     others = sorted((each for each in found if each.run.id != run), key=lambda each: each.run.created, reverse=True)
     return MeasuredHistory(measured(others[:MAX_RECORDS]))
 
 
-def measured(past: Iterable[Record]) -> tuple[MeasuredRun, ...]:
-    """What earlier runs measured on the plans they ran."""
+def measured(records: Iterable[Record]) -> tuple[MeasuredRun, ...]:
+    """Measurements of the records that have any, in order."""
     return tuple(
         _measured(record, record.plan, record.plan.measured.step_seconds)
-        for record in past
+        for record in records
         if record.plan is not None and record.plan.measured.step_seconds is not None
     )
 
@@ -58,7 +58,7 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRu
     return MeasuredRun(
         run=record.run.id,
         model=record.inputs.tables.get("model", ""),
-        strategy=plan.strategy,  # type: ignore[arg-type]  # a record keeps the word, the plan checked it
+        strategy=plan.strategy,  # type: ignore[arg-type]  # checked when the plan was made
         mesh=plan.mesh,
         device=plan.device,  # type: ignore[arg-type]  # likewise
         device_name=plan.device_name,

@@ -1,7 +1,7 @@
 """Memory run of a plan's finalists: a child process follows two steps of a rank to find its peak.
 
-A formula ranks the plans; if its figure is close to what a rank may hold, or on request, the best two are followed
-without computing anything. What the child process cannot follow, or does not finish in time, is reported, and the
+A formula ranks the plans. If its figure is close to the capacity of a rank, or on request, the best two are traced
+without computing anything. If the child process cannot trace a plan, or not in time, the result says so and the
 formula counts.
 """
 
@@ -23,70 +23,70 @@ from gangline.spec.plan import Plan
 from gangline.units import format_bytes
 
 TIGHT = 0.7
-"""Of what a rank may hold, by formula: from here on a plan is followed without being asked."""
+"""Share of a rank's capacity, by formula, from which plans are traced without a request."""
 TIMEOUT_SECONDS = 180.0
 ORIGIN = "memory run"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRunResult:
-    """A choice whose finalists have the peaks that were found, and a sentence on each."""
+    """A choice with the measured peaks of its finalists, and a sentence on each."""
 
     choice: PlanChoice
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryAnswer:
-    """What the child process says of one plan, in the words of `train.estimate.track`."""
+class _Peak:
+    """Result of the child process for one plan, with the field names of `measure.memory_run`."""
 
     peak_bytes: int | None = None
-    """None: not known."""
+    """None if not known."""
     stages: tuple[int, ...] = ()
     host_bytes: int = 0
     assumes: str = ""
     unknown: str = ""
-    """Why."""
+    """Why it is not known."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryCapacity:
-    """What a rank may hold; None: not known."""
+class _Capacity:
+    """Bytes that a rank may use; None if not known."""
 
     device: float | None
     host: float | None
-    """Of what waits there."""
+    """Bytes of offloaded state in host memory."""
 
 
 def run_memory_check(
     model: ModelSource, choice: PlanChoice, plan: Plan, *, site: Site, inventory: Inventory, always: bool,
     runner: ModuleRunner,
-    say: Callable[[str], None], seconds: float = TIMEOUT_SECONDS,
+    notify: Callable[[str], None], seconds: float = TIMEOUT_SECONDS,
 ) -> MemoryRunResult:  # fmt: skip
-    """Follow the finalists of `choice`; never raises for what their model does.
+    """Trace the finalists of `choice`; errors of their model are results and not raised.
 
     Args:
-        model: Of the line.
-        choice: As the formulas made it.
-        plan: Of the best one.
+        model: Model of the line.
+        choice: Choice of the formulas.
+        plan: Plan of the best candidate.
         site: Reserves and margins.
-        inventory: What ranks may use.
-        always: Also where the formula leaves much room.
+        inventory: Devices that ranks may use.
+        always: Trace even if the formula leaves much capacity.
         runner: Runs the model's code.
-        say: Told before anything is followed.
-        seconds: For all of them together.
+        notify: Called with a sentence before anything is traced.
+        seconds: Time limit for all plans together.
     """
     pool, local = open_pool(site, inventory), choice.procs_per_node
     usable = pool.usable_bytes(local)
     if plan.program.task is None or not (always or _is_tight(choice, usable)):
         return MemoryRunResult(choice)
-    say("following the memory of the best plans")
-    plans = [_of(plan, choice, number) for number in range(len(choice.finalists))]
-    found = dict(zip((each.name for each in plans), _follow(model, plans, runner, seconds), strict=True))
-    room = MemoryCapacity(usable, pool.usable_host_bytes(local))
-    notes = tuple(_note(name, answer, choice, room) for name, answer in found.items())
-    return MemoryRunResult(_told(choice, found), notes)
+    notify("tracing the memory of the best plans")
+    plans = [_plan_of_finalist(plan, choice, number) for number in range(len(choice.finalists))]
+    found = dict(zip((each.name for each in plans), _trace(model, plans, runner, seconds), strict=True))
+    capacity = _Capacity(usable, pool.usable_host_bytes(local))
+    notes = tuple(_note(name, peak, choice, capacity) for name, peak in found.items())
+    return MemoryRunResult(_with_peaks(choice, found), notes)
 
 
 def with_forecasts_of(plan: Plan, choice: PlanChoice) -> Plan:
@@ -99,7 +99,7 @@ def _is_tight(choice: PlanChoice, usable: float | None) -> bool:
     return need is not None and usable is not None and need > TIGHT * usable
 
 
-def _of(plan: Plan, choice: PlanChoice, number: int) -> Plan:
+def _plan_of_finalist(plan: Plan, choice: PlanChoice, number: int) -> Plan:
     shape, setting = choice.finalists[number]
     return replace(
         plan, name=shape.name, strategy=shape.strategy, mesh=shape.mesh, micro_batch=setting.micro_batch,
@@ -107,8 +107,8 @@ def _of(plan: Plan, choice: PlanChoice, number: int) -> Plan:
     )  # fmt: skip
 
 
-def _follow(model: ModelSource, plans: Sequence[Plan], runner: ModuleRunner, seconds: float) -> list[MemoryAnswer]:
-    """An answer for each plan, in order."""
+def _trace(model: ModelSource, plans: Sequence[Plan], runner: ModuleRunner, seconds: float) -> list[_Peak]:
+    """A result for each plan, in order."""
     files = {f"plan-{number}.json": plan.to_json() for number, plan in enumerate(plans)}
     job = ModuleJob(
         module="gangline.measure.memory_run", arguments=tuple(f"../{name}" for name in files), code=model.code,
@@ -118,46 +118,50 @@ def _follow(model: ModelSource, plans: Sequence[Plan], runner: ModuleRunner, sec
     try:
         done = runner.run(job)
     except (StorageError, CapacityError) as error:
-        return [MemoryAnswer(unknown=str(error)) for _ in plans]
+        return [_Peak(unknown=str(error)) for _ in plans]
     why = f"it took over {seconds:.0f} s" if done.exit_code is None else f"it ended with exit {done.exit_code}"
-    answers = [_answer(line) for line in done.stdout.splitlines()[: len(plans)] if line.endswith(b"}")]
-    return [*answers, *(MemoryAnswer(unknown=why) for _ in plans[len(answers) :])]
+    peaks = [_parse_peak(line) for line in done.stdout.splitlines()[: len(plans)] if line.endswith(b"}")]
+    return [*peaks, *(_Peak(unknown=why) for _ in plans[len(peaks) :])]
 
 
-def _answer(line: bytes) -> MemoryAnswer:
-    """The model itself may have written anything."""
+def _parse_peak(line: bytes) -> _Peak:
+    """Parse a line of the child process, in which model code may have written anything."""
     try:
-        return from_plain(MemoryAnswer, json.loads(line))
+        return from_plain(_Peak, json.loads(line))
     except (ValueError, RecursionError, IntegrityError):
-        return MemoryAnswer(unknown=f"wanted an answer of the child process, found {line[:80]!r}")
+        return _Peak(unknown=f"wanted a result of the child process, found {line[:80]!r}")
 
 
-def _told(choice: PlanChoice, found: dict[str, MemoryAnswer]) -> PlanChoice:
+def _with_peaks(choice: PlanChoice, found: dict[str, _Peak]) -> PlanChoice:
     candidates = tuple(
-        replace(each, forecast=_with(each.forecast, found[each.name])) if each.name in found else each
+        replace(each, forecast=_with_peak(each.forecast, found[each.name])) if each.name in found else each
         for each in choice.candidates
     )
-    return replace(choice, candidates=candidates, forecast=_with(choice.forecast, found[choice.name]))
+    return replace(choice, candidates=candidates, forecast=_with_peak(choice.forecast, found[choice.name]))
 
 
-def _with(forecast: Forecast, answer: MemoryAnswer) -> Forecast:
-    if answer.peak_bytes is None:
+def _with_peak(forecast: Forecast, peak: _Peak) -> Forecast:
+    if peak.peak_bytes is None:
         return forecast
-    return replace(forecast, memory_bytes=answer.peak_bytes, memory_origin=ORIGIN)
+    return replace(forecast, memory_bytes=peak.peak_bytes, memory_origin=ORIGIN)
 
 
-def _note(name: str, answer: MemoryAnswer, choice: PlanChoice, room: MemoryCapacity) -> str:
-    if answer.peak_bytes is None:
-        return f"memory run of {name}: not known: {answer.unknown}"
-    peak, on_host = answer.peak_bytes, answer.host_bytes
+def _note(name: str, peak: _Peak, choice: PlanChoice, capacity: _Capacity) -> str:
+    if peak.peak_bytes is None:
+        return f"memory run of {name}: not known: {peak.unknown}"
+    on_host = peak.host_bytes
     by_formula = next((each.forecast.memory_bytes for each in choice.candidates if each.name == name), None)
-    stages = f" (by stage {', '.join(map(format_bytes, answer.stages))})" if answer.stages else ""
-    beside = f", by formula {format_bytes(by_formula)}" if by_formula is not None else ""
-    waits = f", and {format_bytes(on_host)} on the host" if on_host else ""
-    assumed = f", if {answer.assumes}" if answer.assumes else ""
+    stages = f" (by stage {', '.join(map(format_bytes, peak.stages))})" if peak.stages else ""
+    formula = f", by formula {format_bytes(by_formula)}" if by_formula is not None else ""
+    offloaded = f", and {format_bytes(on_host)} on the host" if on_host else ""
+    assumed = f", if {peak.assumes}" if peak.assumes else ""
     over = [
         f"; a rank may {verb} {format_bytes(most)}: expect it to run out of memory"
-        for verb, need, most in (("hold", peak, room.device), ("leave on the host", on_host, room.host))
+        for verb, need, most in (
+            ("hold", peak.peak_bytes, capacity.device),
+            ("leave on the host", on_host, capacity.host),
+        )
         if most is not None and need > most
     ]
-    return f"memory run of {name}: {format_bytes(peak)} at the peak{stages}{beside}{waits}{assumed}{''.join(over)}"
+    device = f"{format_bytes(peak.peak_bytes)} at the peak{stages}{formula}"
+    return f"memory run of {name}: {device}{offloaded}{assumed}{''.join(over)}"

@@ -1,6 +1,6 @@
-"""Inspection of the machine and of the line's model in a child process, because torch stays out of this one.
+"""Inspection of this machine and of the line's model, in a child process, so that this one does not import torch.
 
-The answer is cached by everything it depends on: environment, code, model options, cores, device files.
+The result is cached by everything it depends on: environment, code, model options, cores, device files.
 """
 
 import json
@@ -20,70 +20,73 @@ from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Trust
 
 TIMEOUT_SECONDS = 300.0
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 MOST_NAMES = 8
-"""Files of the data that stand-ins are made for."""
+"""Data files that get stand-ins."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInspection:
-    """What there is to train on, and what is to be trained."""
+    """Devices of this machine and profile of the model."""
 
     inventory: Inventory
     profile: ModelProfile | None
-    """None for a program of the user: its model is its own."""
+    """None for a program, whose model is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSource:
-    """What the child process needs to build the line's model."""
+    """Inputs for building the line's model in a child process."""
 
     line: Line
     code: bytes
     """Code layer."""
     environment: str
-    """Digest."""
+    """Digest of the environment."""
     folder: str = ""
-    """Of the line in its code layer."""
+    """Folder of the line in its code layer."""
     trust: Trust = "own"
-    """Whose commit the code is of."""
+    """Trust in the commit of the code."""
     data: tuple[str, ...] = ()
-    """Names of the files that ranks will read; empty: not known."""
+    """Names of the files that ranks read; empty if not known."""
     python: str | None = None
-    """Of an environment of its own on this machine."""
+    """Interpreter of the run's environment on this machine; None: that of this process."""
+    visible_devices: str | None = None
+    """CUDA_VISIBLE_DEVICES of this process."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """From the top of the layer, where the child process starts."""
+        """`project.path` relative to the top of the layer, where the child process starts."""
         return paths_from_top(self.folder, self.line.project.path)
 
 
 def inspect_model(model: ModelSource, *, home: Path, runner: ModuleRunner) -> ModelInspection:
-    """Inventory of this machine and profile of the line's model, kept below `home`; `runner` runs the model's code.
+    """Inventory of this machine and profile of the line's model, cached below `home`; `runner` runs the model's code.
 
     Raises:
-        ConfigError: The task cannot be imported or built as the line asks; its message is passed on.
-        IntegrityError: Code of such a commit does not run here.
+        ConfigError: The task cannot be imported, or not built with the options of the line.
+        IntegrityError: Code of this commit may not run here.
     """
-    kept = inspection_cache_file(model, home)
-    if kept.exists():
-        return _read(kept.read_bytes())
-    answer = _inspect(model, runner)
-    seen = _read(answer)
-    _write(kept, answer)
-    return seen
+    cached = inspection_cache_file(model, home)
+    if cached.exists():
+        return _parse(cached.read_bytes())
+    data = _inspect(model, runner)
+    inspection = _parse(data)
+    _write(cached, data)
+    return inspection
 
 
 def inspection_cache_file(model: ModelSource, home: Path) -> Path:
-    """Where the answer is kept, by everything that it depends on."""
+    """Cache file of an inspection, named by the digest of everything it depends on."""
     task, function = model.line.project.task, model.line.train.schedule.function
-    question: dict[str, object] = {
+    key: dict[str, object] = {
         "answer": sorted(field.name for kind in (ModelProfile, Trace) for field in fields(kind)),
         "cores": len(os.sched_getaffinity(0)),
         "devices": sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*")),
-        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "visible": model.visible_devices,
     }
-    if task or function:  # else nothing of the commit runs
-        question |= {
+    if task or function:  # otherwise no code of the commit runs
+        key |= {
             "environment": model.environment,
             "code": sha256(model.code).hexdigest(),
             "task": task,
@@ -93,7 +96,7 @@ def inspection_cache_file(model: ModelSource, home: Path) -> Path:
             "env": plain_of(model.line.train.env),
             "data": sorted(model.data)[:MOST_NAMES] if task else [],
         }
-    return home / "cache" / f"inspect-{digest(question)[:32]}.json"
+    return home / "cache" / f"inspect-{digest(key)[:32]}.json"
 
 
 def _inspect(model: ModelSource, runner: ModuleRunner) -> bytes:
@@ -107,16 +110,16 @@ def _inspect(model: ModelSource, runner: ModuleRunner) -> bytes:
         job = replace(
             job, arguments=arguments, code=model.code, path=model.path, trust=model.trust, env=env, python=model.python
         )  # fmt: skip
-    done = runner.run(job)
-    if done.exit_code is None:
-        raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; is build_model stuck?")
-    if done.exit_code:
-        raise error_for(done.exit_code)(f"{task or function}: {done.output_tail}")
-    return done.stdout
+    result = runner.run(job)
+    if result.exit_code is None:
+        raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; does build_model hang?")
+    if result.exit_code:
+        raise error_for(result.exit_code)(f"{task or function}: {result.output_tail}")
+    return result.stdout
 
 
-def _read(data: bytes) -> ModelInspection:
-    """The model itself may have written anything."""
+def _parse(data: bytes) -> ModelInspection:
+    """Parse the output of the child process, in which model code may have written anything."""
     try:
         answer = json.loads(data)
         inventory = from_plain(
@@ -128,11 +131,11 @@ def _read(data: bytes) -> ModelInspection:
         )  # fmt: skip
         if answer.get("parameters") is None:
             return ModelInspection(inventory, None)
-        told = {field.name: answer[field.name] for field in fields(ModelProfile) if field.name in answer}
-        origin = "traced" if told.get("traces") else "inspected"
-        return ModelInspection(inventory, from_plain(ModelProfile, told | {"origin": origin}))
+        profile = {field.name: answer[field.name] for field in fields(ModelProfile) if field.name in answer}
+        origin = "traced" if profile.get("traces") else "inspected"
+        return ModelInspection(inventory, from_plain(ModelProfile, profile | {"origin": origin}))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, IntegrityError) as error:
-        raise ConfigError(f"wanted what the inspection of a model tells, found {data[:80]!r}: {error}") from error
+        raise ConfigError(f"wanted the inspection of a model, found {data[:80]!r}: {error}") from error
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""plan: chooses how to train on what is there, says why, and holds the budget before anything is started."""
+"""Stage plan: chooses how to train on the available devices, with the reason, and checks the budget."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.request.trust import require_approval
-from gangline.line.stages.model_inspection import ModelSource
+from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.codec import digest, from_json
@@ -22,17 +22,17 @@ from gangline.storage.objects.blobs import get_blob, put_blob
 
 
 def plan(ctx: RunContext) -> StageResult:
-    """Raises ConfigError (10) where nothing fits; fails with GateError (60) over budget, the plan already recorded."""
+    """Raises ConfigError (10) if nothing fits; fails with GateError (60) over budget, with the plan recorded."""
     sandbox = _checked_sandbox(ctx)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    planned = plan_run(_wanted(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, say=ctx.observer.note)
-    for kind, words in (("forecast", planned.troubles), ("memory", planned.notes)):
-        for each in words:
-            ctx.record_event("plan", kind, each)
+    planned = plan_run(_request(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
+    for kind, texts in (("forecast", planned.problems), ("memory", planned.notes)):
+        for text in texts:
+            ctx.record_event("plan", kind, text)
     if sandbox.warning and not runs_in_pod(sandbox, ctx.site):
         ctx.record_event("plan", "sandbox", sandbox.warning)
     if planned.profile is not None and planned.profile.untraced:
-        ctx.record_event("plan", "forecast", f"no step of the model could be followed: {planned.profile.untraced}")
+        ctx.record_event("plan", "forecast", f"no step of the model could be traced: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
     key = put_blob(ctx.store, made.to_json())
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
@@ -63,7 +63,7 @@ def plan(ctx: RunContext) -> StageResult:
 
 
 def _checked_sandbox(ctx: RunContext) -> Sandbox:
-    """Where the model's code will run; raises where this commit may not run it here."""
+    """Sandbox of the model's code; raises if this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
     if ctx.record.run.target == "local":
         sandbox.require()
@@ -74,7 +74,7 @@ def _checked_sandbox(ctx: RunContext) -> Sandbox:
     return sandbox
 
 
-def _wanted(ctx: RunContext, data: DataSource) -> RunPlanRequest:
+def _request(ctx: RunContext, data: DataSource) -> RunPlanRequest:
     """The plan that this commit asks for."""
     return RunPlanRequest(
         model=ModelSource(
@@ -85,6 +85,7 @@ def _wanted(ctx: RunContext, data: DataSource) -> RunPlanRequest:
             trust=ctx.record.commit.trust,
             data=tuple(each.path for each in data.files),
             python=commits_python(ctx.record),
+            visible_devices=ctx.environ.get(VISIBLE_DEVICES),
         ),
         repository=ctx.repository,
         store=ctx.store,
@@ -97,7 +98,7 @@ def _wanted(ctx: RunContext, data: DataSource) -> RunPlanRequest:
 
 
 def _cuts(profile: ModelProfile | None) -> dict[str, int]:
-    """What the second plan of a proof has to know about the model; nothing where nobody looked."""
+    """What the second plan of a proof needs of the model; empty if it was not inspected."""
     names = ("blocks", "tensor_cuts", "experts")
     found = {name: getattr(profile, name, None) for name in names}
     return {name: number for name, number in found.items() if number is not None}
@@ -107,8 +108,8 @@ def _message(choice: PlanChoice) -> str:
     if choice.is_left_to_program:
         return f"{choice.name}; {choice.reason}"
     runner_up = next((each for each in choice.candidates if each.verdict == "runner_up"), None)
-    beside = f" · runner-up {runner_up.name}: {runner_up.reason}" if runner_up else ""
-    return f"{choice.name}: {choice.reason}{beside}"
+    second = f" · runner-up {runner_up.name}: {runner_up.reason}" if runner_up else ""
+    return f"{choice.name}: {choice.reason}{second}"
 
 
 def _describe(plan: Plan, choice: PlanChoice, key: str, *, device_name: str) -> PlanInfo:

@@ -1,6 +1,6 @@
 """Planning of a run: model, inventory, device rates and earlier runs in, plan and budget out; also for previews.
 
-If rates or earlier runs cannot be had, the plan is made without them and says so.
+Without rates or earlier runs the plan is made by the formulas alone, and its problems name what is missing.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,111 +31,124 @@ from gangline.storage.site_paths import cache_folder
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlanRequest:
-    """A plan that somebody wants, and for which run."""
+    """Request for a plan of a run."""
 
     model: ModelSource
     repository: Repository
     store: ObjectStore
-    """Of earlier runs."""
+    """Store with the earlier runs."""
     commit: str
     run: str
-    """Id; earlier runs are all others."""
+    """Id of the run, which is not one of its earlier runs."""
     run_prefix: str
     runner: ModuleRunner
-    """Runs the model's code."""
+    """Runner of the model's code."""
     data: DataSource = DataSource()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """A plan, whether it may be started, and what was seen on the way to it."""
+    """A plan, the verdict on its budget, and the inputs it was made from."""
 
     plan: Plan
     choice: PlanChoice
     budget: Gate
     band: float
-    """Share by which 9 of 10 forecasts are off at most."""
+    """Relative error that 9 of 10 forecasts stay within."""
     inventory: Inventory
     profile: ModelProfile | None
-    troubles: tuple[str, ...]
-    """What the forecast had to do without, and which shapes were not evaluated."""
+    problems: tuple[str, ...]
+    """What the forecast did not have, and which shapes were not evaluated."""
     notes: tuple[str, ...]
-    """What the memory run said."""
+    """Findings of the memory run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetedChoice:
-    """A choice, whether it may be started, and what its forecast had to do without."""
+    """A choice, the verdict on its budget, and what its forecast did not have."""
 
     choice: PlanChoice
     budget: Gate
     site: Site
-    """With the margins that earlier runs taught."""
-    troubles: tuple[str, ...]
+    """The site with margins learned from earlier runs."""
+    problems: tuple[str, ...]
 
 
 def plan_run(
-    wanted: RunPlanRequest, site: Site, *, environ: Mapping[str, str], home: Path, say: Callable[[str], None],
+    request: RunPlanRequest, site: Site, *, environ: Mapping[str, str], home: Path, notify: Callable[[str], None],
     memory_run: bool = False,
 ) -> PlannedRun:  # fmt: skip
-    """Look at the model, at what there is and at earlier runs; choose, follow the finalists' memory, hold the budget.
+    """Inspect the model, the devices and earlier runs; choose a plan, check the finalists' memory and the budget.
 
     Args:
-        wanted: What is to be planned.
-        site: As it was read.
-        environ: Of whoever asks.
-        home: Folder of what is kept beside the repository.
-        say: Told what is going on, where it takes seconds.
-        memory_run: Follow the finalists' memory, however much room the formula leaves them.
+        request: What to plan.
+        site: Site of the run.
+        environ: For secret references, and the devices that are visible.
+        home: Folder `.gangline` of the repository.
+        notify: Called with a sentence before work that takes seconds.
+        memory_run: Run the memory check even if the formula leaves much room.
 
     Raises:
-        ConfigError: A task that cannot be built, nothing fits, or no second plan as `prove.plan` asks.
+        ConfigError: The task cannot be built, nothing fits, or there is no second plan for `prove.plan`.
     """
-    line, repository = wanted.model.line, wanted.repository
+    line, repository = request.model.line, request.repository
     history = read_measured_history(
-        wanted.store, repository, project=line.project.name, commit=wanted.commit, run=wanted.run
+        request.store, repository, project=line.project.name, commit=request.commit, run=request.run
     )  # fmt: skip
-    if not inspection_cache_file(wanted.model, home).exists():
-        followed = "following one step of the model, and " if line.project.task else ""
-        say(f"{followed}looking at what there is to train on")
-    seen = inspect_model(wanted.model, home=home, runner=wanted.runner)
+    if not inspection_cache_file(request.model, home).exists():
+        traced = "tracing a step of the model, " if line.project.task else ""
+        notify(f"{traced}inspecting the devices")
+    seen = inspect_model(request.model, home=home, runner=request.runner)
     inventory = inventory_at(site, environ, seen.inventory)
-    chosen = make_choice(line, site, inventory, seen, history, cache=cache_folder(environ, home), say=say)
+    chosen = make_choice(
+        line,
+        site,
+        inventory,
+        seen,
+        history,
+        cache=cache_folder(environ, home),
+        visible_devices=request.model.visible_devices,
+        notify=notify,
+    )
     plan = make_plan(
-        line, chosen.choice, run=wanted.run, run_prefix=wanted.run_prefix, data=wanted.data, folder=wanted.model.folder
+        line, chosen.choice, run=request.run, run_prefix=request.run_prefix, data=request.data,
+        folder=request.model.folder,
     )  # fmt: skip
-    weighed = run_memory_check(
-        wanted.model, chosen.choice, plan, site=chosen.site, inventory=inventory, always=memory_run,
-        runner=wanted.runner, say=say,
+    checked = run_memory_check(
+        request.model, chosen.choice, plan, site=chosen.site, inventory=inventory, always=memory_run,
+        runner=request.runner, notify=notify,
     )  # fmt: skip
-    plan = with_forecasts_of(plan, weighed.choice)
+    plan = with_forecasts_of(plan, checked.choice)
     if line.project.task is not None and line.prove.plan != "off":
         make_proof_plan(plan, line.prove.plan, inventory=inventory, site=site, profile=seen.profile)
     return PlannedRun(
-        plan=plan, choice=weighed.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
-        profile=seen.profile, troubles=chosen.troubles, notes=weighed.notes,
+        plan=plan, choice=checked.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
+        profile=seen.profile, problems=chosen.problems, notes=checked.notes,
     )  # fmt: skip
 
 
 def make_choice(
     line: Line, site: Site, inventory: Inventory, seen: ModelInspection, history: MeasuredHistory, *, cache: Path,
-    say: Callable[[str], None],
+    visible_devices: str | None, notify: Callable[[str], None],
 ) -> BudgetedChoice:  # fmt: skip
-    """Choose, and hold the budget.
+    """Choose a plan and check the budget.
 
     Args:
-        line: What is asked.
-        site: As it was read.
-        inventory: What ranks may use.
-        seen: What this machine is, and the line's model.
+        line: The line.
+        site: Site of the run.
+        inventory: Devices that ranks may use.
+        seen: Inspection of this machine and of the model.
         history: Earlier runs of the line.
-        cache: Folder of rates that were measured before.
-        say: Told what is going on, where it takes seconds.
+        cache: Folder of measured rates.
+        visible_devices: CUDA_VISIBLE_DEVICES of this process.
+        notify: Called with a sentence before work that takes seconds.
 
     Raises:
-        ConfigError: Nothing fits, or the line asks for what is not there.
+        ConfigError: Nothing fits, or the line wants devices that are missing.
     """
-    known = device_rates(line, site, inventory, seen.profile, cache=cache, say=say)
+    known = device_rates(
+        line, site, inventory, seen.profile, cache=cache, visible_devices=visible_devices, notify=notify
+    )
     trusted = calibrated_site(line, site, inventory, history.runs, known.rates)
     choice = choose_plan(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
     several = sum(each.verdict not in ("no_fit", "unsupported") for each in choice.candidates) > 1
@@ -147,5 +160,5 @@ def make_choice(
         nearest=choice.name if several else "",
         seeds=line.evaluate.seeds,
     )
-    troubles = tuple(each for each in (known.trouble, history.trouble, choice.left_out) if each)
-    return BudgetedChoice(choice=choice, budget=budget, site=trusted, troubles=troubles)
+    problems = tuple(each for each in (known.problem, history.problem, choice.left_out) if each)
+    return BudgetedChoice(choice=choice, budget=budget, site=trusted, problems=problems)

@@ -1,4 +1,4 @@
-"""Preview of a run: the plan of a line at the site's target, with nothing recorded and nothing started."""
+"""Preview of a run: the plan of a line at the site's target; nothing is recorded or started."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation
 from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import parse_target
-from gangline.line.stages.model_inspection import ModelSource
+from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
 from gangline.line.stages.run_environment import NOT_LOCKED
 from gangline.planner.selection.choice import PlanChoice
@@ -24,25 +24,27 @@ from gangline.storage.site_paths import open_site_store
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    question: RunRequest
+    """A plan that was not recorded, and what it was made from."""
+
+    request: RunRequest
     run: str
-    """Id that the first attempt has, or would have."""
+    """Id of the first attempt, whether it exists or not."""
     choice: PlanChoice
     inventory: Inventory
     profile: ModelProfile | None
     budget: Gate
     band: float
-    """Share by which 9 of 10 forecasts are off at most."""
+    """Relative error that 9 of 10 forecasts stay within."""
     sandbox: CodeIsolation
-    """Of its model code."""
-    troubles: tuple[str, ...]
-    """What the forecast had to do without, and what the memory run said."""
+    """Isolation of its model code."""
+    problems: tuple[str, ...]
+    """What the forecast did not have, and findings of the memory run."""
     environment: str
-    """What ranks on this machine would run in."""
+    """Environment of ranks on this machine."""
 
 
-def _silent(_: str) -> None:
-    """Nobody listens."""
+def _ignore(_: str) -> None:
+    """The default of `notify`."""
 
 
 def preview(
@@ -54,53 +56,54 @@ def preview(
     overrides: Sequence[str] = (),
     strategy: str | None = None,
     memory_run: bool = False,
-    say: Callable[[str], None] = _silent,
+    notify: Callable[[str], None] = _ignore,
 ) -> Preview:
-    """The plan that `run_line` would make of the same arguments; `say` is told what takes a while.
+    """The plan that `run_line` would make for the same arguments; `notify` is called before work that takes seconds.
 
-    With `memory_run` its finalists are followed, however much room the formula leaves them.
+    With `memory_run` the memory check runs even if the formula leaves much room.
 
     Raises:
         UsageError: No repository, no such commit.
-        ConfigError: A line that does not hold, a task that cannot be built, or nothing fits.
+        ConfigError: The line is invalid, the task cannot be built, or nothing fits.
     """
-    question = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
-    repository, run = question.repository, question.run_id(1)
-    layer = code_layer.pack(repository, question.tree, question.line.project, commit=question.commit)
+    request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
+    repository, run = request.repository, request.run_id(1)
+    layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
     own = None
     if parse_target(site.launch.target)[0] == "local":
         own = find_or_make_environment(
-            LockedCommit(repository=repository, tree=question.tree, line=question.line, trust=question.trust),
+            LockedCommit(repository=repository, tree=request.tree, line=request.line, trust=request.trust),
             site=site, environ=environ, home=site_paths.home(repository.root),
-            with_s3=store.url.startswith("s3:"), notify=say,
+            with_s3=store.url.startswith("s3:"), notify=notify,
         )  # fmt: skip
     model = ModelSource(
-        line=question.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),
-        trust=question.trust, python=own.python if own else None, folder=layer.folder,
+        line=request.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),
+        trust=request.trust, python=own.python if own else None, folder=layer.folder,
+        visible_devices=environ.get(VISIBLE_DEVICES),
     )  # fmt: skip
-    wanted = RunPlanRequest(
-        model=model, repository=repository, store=store, commit=question.commit, run=run, run_prefix=f"runs/{run}",
-        runner=open_runner(_subject(question, run, site), repository.root, site=site, environ=environ, store=store),
+    plan_request = RunPlanRequest(
+        model=model, repository=repository, store=store, commit=request.commit, run=run, run_prefix=f"runs/{run}",
+        runner=open_runner(_code_owner(request, run, site), repository.root, site=site, environ=environ, store=store),
     )  # fmt: skip
-    say("weighing plans")
+    notify("comparing plans")
     found = plan_run(
-        wanted, site, environ=environ, home=site_paths.home(repository.root), say=say, memory_run=memory_run
+        plan_request, site, environ=environ, home=site_paths.home(repository.root), notify=notify, memory_run=memory_run
     )  # fmt: skip
-    sandbox = code_isolation(repository.root, question.trust, site=site, environ=environ)
-    secret = refused_references(question.line.train.env, site, environ) if question.trust == "own" else ""
+    sandbox = code_isolation(repository.root, request.trust, site=site, environ=environ)
+    secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
-        question=question, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
+        request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
-        environment=own.source if own else NOT_LOCKED if question.line.env.lock is None else question.line.env.lock,
-        troubles=(*filter(None, [question.dirty_note, secret, sandbox.warning]), *found.troubles, *found.notes),
+        environment=own.source if own else NOT_LOCKED if request.line.env.lock is None else request.line.env.lock,
+        problems=(*filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes),
     )  # fmt: skip
 
 
-def _subject(question: RunRequest, run: str, site: Site) -> CodeOwner:
-    """With the image that pods have where none is built for the commit; a fork does not choose it."""
-    own = question.line.env.base if question.trust == "own" else None
+def _code_owner(request: RunRequest, run: str, site: Site) -> CodeOwner:
+    """Owner of the model code, with the base image that pods have; a fork cannot choose it."""
+    own = request.line.env.base if request.trust == "own" else None
     return CodeOwner(
-        run=run, project=question.line.project.name, commit=question.commit, trust=question.trust,
+        run=run, project=request.line.project.name, commit=request.commit, trust=request.trust,
         image=own or site.registry.base,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""prove: opens the checkpoint under a second plan, compares every tensor, and trains some steps again."""
+"""Stage prove: opens the checkpoint under a second plan, compares every tensor, trains some steps again."""
 
 import math
 import sys
@@ -25,15 +25,15 @@ from gangline.storage.objects.blobs import get_blob
 
 
 def prove(ctx: RunContext) -> StageResult:
-    """Fails with GateError (60) where a tensor differs or the replay leaves band and parity."""
+    """Fails with GateError (60) if a tensor differs, or the replay is outside band and parity."""
     table = ctx.line.prove
     train = run_flags.stage(ctx.record, "train")
     checkpoint = train.outputs.get("checkpoint")
     key = digest([train.key, ctx.record.inputs.tables.get("prove"), ctx.line.gate.parity])
     if table.plan == "off":
-        return StageResult(state="skipped", message='prove.plan = "off": no second plan was asked for', key=key)
+        return StageResult(state="skipped", message='prove.plan = "off": no second plan is wanted', key=key)
     if ctx.line.project.task is None:
-        return StageResult(state="skipped", message="a program of its own is not opened under a second plan", key=key)
+        return StageResult(state="skipped", message="programs are not opened under a second plan", key=key)
     if checkpoint is None:
         return StageResult(state="skipped", message="the program left no checkpoint to open again", key=key)
     earlier = ctx.find_cached_stage("prove", key)
@@ -64,7 +64,7 @@ def prove(ctx: RunContext) -> StageResult:
 
 
 def _profile(ctx: RunContext) -> ModelProfile | None:
-    """What the plan stage saw of the model: into how many parts it may be cut."""
+    """Profile of the model from the plan stage: into how many parts it can be cut."""
     parameters = ctx.plan.forecast.parameters
     if parameters is None:
         return None
@@ -73,7 +73,7 @@ def _profile(ctx: RunContext) -> ModelProfile | None:
 
 
 def judge_proof(ctx: RunContext, plan: Plan, checkpoint: str, result: GangResult) -> Proof:
-    """Tensors of the checkpoint, and the replayed losses against those of the training."""
+    """Compares the tensors of the checkpoint, and the replayed losses with those of the training."""
     digests = result.digests
     total, equal = (digests.total, digests.equal) if digests else (0, 0)
     attempts = int(ctx.output("train", "attempts") or 1)
@@ -97,7 +97,7 @@ def judge_proof(ctx: RunContext, plan: Plan, checkpoint: str, result: GangResult
 
 
 def largest_difference(losses: Mapping[int, float], replayed: JobResult) -> float | None:
-    """Over the steps that both have; infinite where one of them is no number, None where they share no step."""
+    """Over the steps that both have; infinite if one is not finite, None if they share no step."""
     pairs = [(losses[step], loss) for step, loss in replayed.losses if step in losses]
     if not pairs:
         return None
@@ -105,16 +105,16 @@ def largest_difference(losses: Mapping[int, float], replayed: JobResult) -> floa
 
 
 def loss_price(losses: Mapping[int, float], replayed: JobResult) -> float | None:
-    """How far the trained losses lie above the replayed ones: mean over the later half of the steps both have."""
+    """Mean excess of the trained over the replayed losses, over the later half of the steps that both have."""
     gaps = [losses[step] - loss for step, loss in replayed.losses if step in losses]
     later = gaps[len(gaps) // 2 :]
     return sum(later) / len(later) if later and all(map(math.isfinite, later)) else None
 
 
 def _same_loss(ctx: RunContext, replayed: JobResult | None, difference: float | None) -> Answer:
-    """The replay's metrics within their bands, where both are there; else its losses within `gate.parity`.
+    """Whether the replay's metrics are within their bands or, without these, its losses within `gate.parity`.
 
-    After lossy exchange of gradients the losses must differ: how far is the price, and no question.
+    Unknown after a lossy exchange of gradients, which changes losses; `loss_price` reports by how much.
     """
     if replayed is None or difference is None or (ctx.plan.lossy and math.isfinite(difference)):
         return "unknown"

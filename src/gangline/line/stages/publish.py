@@ -1,4 +1,4 @@
-"""publish: makes the checkpoint a signed model version, where the line's rules let it."""
+"""Stage publish: makes the checkpoint a signed model version, if the rules of the line allow it."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ from gangline.storage.objects.blobs import get_blob
 
 
 def publish(ctx: RunContext) -> StageResult:
-    """Raises IntegrityError (50) for a taken name, TrainingError (30) if the model does not answer."""
+    """Raises IntegrityError (50) if the version has other content, TrainingError (30) if its smoke test fails."""
     from gangline.registry.publish import publish as make_version
     from gangline.signing.keys import signing_key
 

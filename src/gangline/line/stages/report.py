@@ -1,4 +1,4 @@
-"""report: draws the record as HTML, markdown and JUnit, and tells its pull request. Trouble outside fails nothing."""
+"""Stage report: draws the record as HTML, markdown and JUnit, and comments on its pull request."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -17,7 +17,7 @@ from gangline.units import now
 
 
 def report(ctx: RunContext) -> StageResult:
-    """Never raises for what lies outside the record; of a run that has ended it shows the verdict."""
+    """Never raises: errors of drawing, store and forge become events of the record."""
     drawn = _as_ended(ctx.record)
     try:
         pages = {
@@ -44,17 +44,17 @@ def report(ctx: RunContext) -> StageResult:
 
 
 def _comment(ctx: RunContext, drawn: Record) -> dict[str, str]:
-    """Tell the pull request; the link to what was told."""
+    """Comment on the pull request; returns the link to the comment."""
     try:
         url = publish_comment(ctx.site, ctx.environ, drawn)
     except GanglineError as error:
-        ctx.record_event("report", "forge", f"the pull request was not told: {error}")
+        ctx.record_event("report", "forge", f"the comment on the pull request failed: {error}")
         return {}
     return {"comment": url} if url else {}
 
 
 def _place(ctx: RunContext) -> str:
-    """Where a person finds the run: a path from the repository for a folder inside it, else in the store."""
+    """Place of the run for people: a path relative to the repository if the store is in it, else a URL."""
     folder = Path(ctx.store.url.removeprefix("file:"))
     if not ctx.store.url.startswith("file:"):
         return f"{ctx.store.url.partition('?')[0]}/{ctx.records.prefix}"
@@ -63,14 +63,14 @@ def _place(ctx: RunContext) -> str:
 
 
 def files_of(record: Record, prefix: str) -> list[str]:
-    """What a person may want of the run whose files are below `prefix`, by the paths that they have there."""
+    """Main files of the run below `prefix`, by their relative paths."""
     keys = {artifact.kind: artifact.key for artifact in record.artifacts if artifact.key.startswith(f"{prefix}/")}
     found = [keys[kind].removeprefix(f"{prefix}/") for kind in ("metrics", "model") if kind in keys]
     return ["record.json", "report.html", *found]
 
 
 def _as_ended(record: Record) -> Record:
-    """The record as it will stand when this stage is done: a report that says of itself that it runs helps nobody."""
+    """The record with this stage done, so that the report does not show itself as running."""
     info = replace(stage(record, "report"), state="done", ended=now(), seconds=0.0, message="this page")
     return replace(record, stages=record.stages | {"report": info})
 

@@ -8,7 +8,7 @@ from gangline.storage.objects.blobs import put_blob
 
 
 def resolve(ctx: RunContext) -> StageResult:
-    """Reads the record as it was born, its commit, base and line digest fixed; repeats its notes."""
+    """Repeats the notes of the new record, whose commit, base and line are fixed; cancels superseded runs."""
     record = ctx.record
     for event in record.events:
         if event.stage == "resolve":

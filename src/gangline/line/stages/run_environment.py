@@ -1,6 +1,6 @@
-"""Which environment a run's ranks have: one made of the lock, the site's base image, or an image built for the lock.
+"""Environment of a run's ranks: installed from the lock, the site's base image, or an image built from the lock.
 
-Without a lock ranks on this machine run in the environment of gangline itself, and the run says that it is not locked.
+Without a lock, ranks on this machine run in the environment of gangline itself, and the run is shown as not locked.
 """
 
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ NOT_LOCKED = "environment not locked: that of gangline itself"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnvironment:
-    """What ranks run in, by digest."""
+    """Environment of ranks, by digest."""
 
     digest: str
     source: str
-    """Where it comes from, for people."""
+    """Its origin, for people."""
     image: BuiltImage | None = None
-    """None: ranks run on the machine of their driver."""
+    """None: ranks run on the driver's machine."""
     lock: str | None = None
-    """Name of the lock in the commit; None: it is not locked."""
+    """Name of the lock in the commit; None if not locked."""
     own: VirtualEnvironment | None = None
-    """Made of the lock on this machine; None: ranks run in an image, or in the environment of gangline."""
+    """Installed from the lock on this machine; None: an image, or the environment of gangline."""
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What later stages are told, beside the digest."""
+        """Outputs of the build stage about it."""
         image = {} if self.image is None else {"image": self.image.reference, "image_log": self.image.log_key}
         return {"lock": self.lock, **image}
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
-        """What stands beside the image."""
+        """Provenance and SBOM of the image."""
         if self.image is None:
             return ()
         kinds = {"image-provenance": (self.image.provenance, "application/vnd.dsse.envelope.v1+json"),
@@ -59,12 +59,12 @@ class RunEnvironment:
 
 
 def environment_of(ctx: RunContext) -> RunEnvironment:
-    """The environment of the run, its image built where there is none yet.
+    """The environment of the run; builds its image if there is none yet.
 
     Raises:
-        ConfigError: The lock is not there or not hashed, or the site says too little to build.
-        IntegrityError: A fork asks for an image that nobody built yet.
-        BuildError: It could not be built.
+        ConfigError: The lock is missing or has no hashes, or the site lacks keys for building.
+        IntegrityError: A fork needs an image that is not built yet.
+        BuildError: The build failed.
     """
     if ctx.record.run.target == "local":
         return _of_this_machine(ctx)
@@ -75,7 +75,7 @@ def environment_of(ctx: RunContext) -> RunEnvironment:
 
 
 def _of_this_machine(ctx: RunContext) -> RunEnvironment:
-    """Of a fork nothing is fetched that no own commit had installed, until somebody approves it."""
+    """A fork installs no environment that an own commit has not installed, until it is approved."""
     commit = ctx.record.commit
 
     def demand() -> None:
@@ -102,7 +102,7 @@ def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
         return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)
     image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
     unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
-    return RunEnvironment(digest=image.key, source=f"image {_short(image)} as it is{unread}", image=image)
+    return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)
 
 
 def _of_image(ctx: RunContext, recipe: Recipe) -> RunEnvironment:
@@ -141,13 +141,13 @@ def _recipe(ctx: RunContext, lock: CommitLock | None) -> Recipe:
 
 
 def _base(ctx: RunContext) -> str | None:
-    """A fork does not choose what runs."""
+    """Base image; a fork cannot choose its own."""
     own = ctx.line.env.base if ctx.record.commit.trust == "own" else None
     return own or ctx.site.registry.base
 
 
 def _uv(ctx: RunContext) -> Uv | None:
-    """Where it reads the lock."""
+    """uv, if the lock is its own format."""
     return Uv.find(ctx.environ) if ctx.line.env.lock and kind_of(ctx.line.env.lock) == "uv" else None
 
 

@@ -20,7 +20,7 @@ from gangline.spec.run_flags import FINAL, stage
 
 
 class RunArguments(TypedDict, total=False):
-    """What `run_line` is asked of a commit, in its own words, for those who pass it on."""
+    """Arguments of `run_line` about the commit, for callers that pass them on."""
 
     commit: str | None
     overrides: Sequence[str]
@@ -47,43 +47,43 @@ def run_line(
     observer: Observer | None = None,
     open_launcher: OpenLauncher | None = None,
 ) -> Record:
-    """All stages of a commit's line, or the rest of them; the same question finds the same run.
+    """Run all stages of a commit's line, or the remaining ones; an equal request resumes the same run.
 
     Args:
         repo: Folder of line.toml, in a git repository.
         site: Where it runs.
         environ: For secret references and the user's configuration folder.
-        commit: Any name git knows; None: HEAD, with what was changed on disk.
-        overrides: `train.seed=2`, each changes the effective line and so the run.
-        again: The next attempt, where the newest has ended.
+        commit: Commit, branch or tag; None is HEAD with the changes on disk.
+        overrides: Such as `train.seed=2`; each changes the effective line, and so the run.
+        again: Start another attempt if the newest has ended.
         strategy: Short for the override of `train.strategy`.
         start: First stage to run; earlier ones must be done.
         until: Last stage to run; the run stays open.
-        target: Instead of the site's `launch.target`.
-        origin: Where the commit comes from; None: as git says, our own.
-        observer: Told of everything.
-        open_launcher: Of what starts the gangs; None: of the site's target. A drill changes gangs on their way.
+        target: Replaces `launch.target` of the site.
+        origin: Where the commit comes from; None: a commit of this repository.
+        observer: Gets all events of the run.
+        open_launcher: Opens the launcher of gangs; None: that of the site's target. Drills wrap it.
 
     Raises:
-        UsageError: No repository, no such commit or stage, or an open run of this question at another target.
-        ConfigError: No line.toml, or one that does not hold.
-        CapacityError: Somebody else drives this run, or there is no room; it stays open.
-        StorageError: The store is away; what was written stays, the run resumes.
-        GanglineError: What the run ended with, now or earlier, by its recorded exit code.
+        UsageError: No repository, no such commit or stage, or an open run of this request at another target.
+        ConfigError: No line.toml, or an invalid one.
+        CapacityError: Another process drives this run, or there is no capacity; it stays open.
+        StorageError: The store is unavailable; the run can be resumed.
+        GanglineError: The error that the run ended with, now or earlier, by its recorded exit code.
     """
     names = select_stages(start, until)
-    question = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy, origin=origin)
-    root = question.repository.root
+    request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy, origin=origin)
+    root = request.repository.root
     ranks_at, _ = targets.parse_target(target or site.launch.target)
-    desk = open_run_workspace(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
-    found = find_or_create_run(desk.store, question, again=again, target=ranks_at, sealer=desk.sealer())
+    workspace = open_run_workspace(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
+    found = find_or_create_run(workspace.store, request, again=again, target=ranks_at, sealer=workspace.sealer())
     if target is not None:
         targets.require_same_target(found.record, ranks_at)
     if found.record.run.state == "ended":
-        runs.unmark_open(desk.store, found.record)
+        runs.unmark_open(workspace.store, found.record)
     if stage(found.record, "report").state in FINAL:
-        return _tell_end(desk, found.record)
-    with driving(desk, found.record, question.line, earlier_runs=found.earlier_runs) as ctx:
+        return _report_end(workspace, found.record)
+    with driving(workspace, found.record, request.line, earlier_runs=found.earlier_runs) as ctx:
         require_earlier_stages(ctx.record, start)
         ctx.observer.run_started(ctx.record)
         execute_stages(ctx, names)
@@ -91,10 +91,10 @@ def run_line(
     return raise_for_verdict(ctx.record)
 
 
-def _tell_end(desk: RunWorkspace, record: Record) -> Record:
-    """Answer for a run that is over: nothing is done, so no lease is taken."""
-    desk.observer.run_started(record)
-    desk.observer.run_ended(record)
+def _report_end(workspace: RunWorkspace, record: Record) -> Record:
+    """Result of a run that has ended, without taking its lease."""
+    workspace.observer.run_started(record)
+    workspace.observer.run_ended(record)
     return raise_for_verdict(record)
 
 
@@ -110,37 +110,38 @@ def resolve_run(
     origin: CommitOrigin | None = None,
     observer: Observer | None = None,
 ) -> Record | str:
-    """The run with its resolve stage done; one that has ended is no error: its stages answer what they ended with.
-    A string: why this push starts none.
+    """Find or create a run and do its resolve stage; a run that has ended is returned and is no error.
+
+    Returns the reason, a string, if a push starts no run.
 
     Args:
         repo: Folder of line.toml, in a git repository.
         site: Where it runs.
         environ: For secret references and the user's configuration folder.
-        commit: Any name git knows; None: HEAD, with what was changed on disk.
-        overrides: `train.seed=2`, each changes the effective line and so the run.
-        again: The next attempt, where the newest has ended.
-        pushed: A push, no person, asks: a run starts only where `[trigger]` of the line says so.
-        origin: Where the commit comes from; None: as git says, our own.
-        observer: Told of everything.
+        commit: Commit, branch or tag; None is HEAD with the changes on disk.
+        overrides: Such as `train.seed=2`; each changes the effective line, and so the run.
+        again: Start another attempt if the newest has ended.
+        pushed: The request comes from a push, so `[trigger]` of the line decides.
+        origin: Where the commit comes from; None: a commit of this repository.
+        observer: Gets all events of the run.
 
     Raises:
         UsageError: No repository, no such commit.
-        ConfigError: No line.toml, or one that does not hold.
+        ConfigError: No line.toml, or an invalid one.
         CapacityError: Another driver resolves this run now.
-        StorageError: The store is away.
+        StorageError: The store is unavailable.
     """
-    question = resolve_request(repo, commit=commit, overrides=overrides, strategy=None, origin=origin)
+    request = resolve_request(repo, commit=commit, overrides=overrides, strategy=None, origin=origin)
     ranks_at, _ = targets.parse_target(site.launch.target)
-    desk = open_run_workspace(question.repository.root, site=site, environ=environ, observer=observer)
-    if pushed and (why := refusal(desk.store, question)):
-        return why
-    found = find_or_create_run(desk.store, question, again=again, target=ranks_at, sealer=desk.sealer())
+    workspace = open_run_workspace(request.repository.root, site=site, environ=environ, observer=observer)
+    if pushed and (reason := refusal(workspace.store, request)):
+        return reason
+    found = find_or_create_run(workspace.store, request, again=again, target=ranks_at, sealer=workspace.sealer())
     if found.record.run.state == "ended":
-        runs.unmark_open(desk.store, found.record)
+        runs.unmark_open(workspace.store, found.record)
         return found.record
     if stage(found.record, "resolve").state in FINAL:
         return found.record
-    with driving(desk, found.record, question.line, earlier_runs=found.earlier_runs) as ctx:
+    with driving(workspace, found.record, request.line, earlier_runs=found.earlier_runs) as ctx:
         ctx.observer.run_started(ctx.record)
         return execute_stages(ctx, ["resolve"])

@@ -38,33 +38,33 @@ def run_stage(
     url: str | None = None,
     find_owner: FindOwner | None = None,
 ) -> Record:
-    """One stage of a run that `resolve` made; one that has ended answers what it ended with.
+    """Run one stage of an existing run; for a stage that has ended, return or raise its result.
 
     Args:
         repo: Folder of the line.
         name: One of the ten.
-        run: Run id, or the beginning of one.
+        run: Run id, or a unique prefix of one.
         site: Where it runs.
         environ: For secret references.
-        observer: Told of everything.
+        observer: Gets all events of the run.
         max_seconds: Wait at most so long for another driver of this run.
-        follow_seconds: Follow a gang at most so long, then leave it running and the stage open.
-        kind: Who calls stage by stage.
-        url: Its page, for the record.
-        find_owner: With whose end gangs go that this stage starts on a cluster.
+        follow_seconds: Follow a gang at most so long, then leave gang and stage running.
+        kind: Driver that calls the stages.
+        url: Page of the driver, for the record.
+        find_owner: Finds the object that owns gangs on a cluster, with which they are deleted.
 
     Raises:
         UsageError: No such run or stage, or an earlier stage is not done.
-        IntegrityError: The record is not as a trusted driver left it.
-        StillRunning: Another driver is at work and was not done in time, or the gang goes on.
-        GanglineError: What the stage ended with, by its recorded exit code.
+        IntegrityError: The record's seal is invalid.
+        StillRunning: Another driver was not done in time, or the gang is still running.
+        GanglineError: The error that the stage ended with, by its recorded exit code.
     """
     select_stages(name, name)
-    desk = open_run_workspace(repo, site=site, environ=environ, observer=observer)
-    record = desk.sealer().check(runs.find_run(desk.store, run))
+    workspace = open_run_workspace(repo, site=site, environ=environ, observer=observer)
+    record = workspace.sealer().check(runs.find_run(workspace.store, run))
     if stage(record, name).state not in FINAL:
         require_earlier_stages(record, None if name == "report" else name)
-        with _patiently(desk, record, max_seconds, kind=kind, url=url, find_owner=find_owner) as ctx:
+        with _driving_when_free(workspace, record, max_seconds, kind=kind, url=url, find_owner=find_owner) as ctx:
             ctx.follow_until = None if follow_seconds is None else time.monotonic() + follow_seconds
             if url is not None and kind == "jenkins":
                 _link(ctx, kind, url)
@@ -81,19 +81,19 @@ def run_stage(
 
 
 def _was_closed(info: StageInfo) -> bool:
-    """The run ended before this stage, or under it: then it answers for the run."""
+    """Whether the run ended before or during this stage, so that the run's verdict is the result."""
     return info.state == "cancelled" or info.started is None
 
 
 def _link(ctx: RunContext, name: str, url: str) -> None:
-    """Say where the driver's own page is; each build of a run has another one."""
+    """Record the page of the driver; each build of a run has another one."""
     if ctx.record.links.get(name) != url:
         ctx.change(lambda record: replace(record, links=record.links | {name: url}))
 
 
 @contextmanager
-def _patiently(
-    desk: RunWorkspace,
+def _driving_when_free(
+    workspace: RunWorkspace,
     record: Record,
     max_seconds: float | None,
     *,
@@ -101,12 +101,12 @@ def _patiently(
     url: str | None,
     find_owner: FindOwner | None,
 ) -> Iterator[RunContext]:
-    """As `driving`, but wait up to `max_seconds` while another driver is at work."""
+    """As `driving`, but wait up to `max_seconds` for another driver."""
     deadline = time.monotonic() + (max_seconds or 0.0)
     while True:
         try:
-            line = _line_of(desk.store, record)
-            with driving(desk, record, line, kind=kind, url=url, find_owner=find_owner) as ctx:
+            line = _line_of(workspace.store, record)
+            with driving(workspace, record, line, kind=kind, url=url, find_owner=find_owner) as ctx:
                 yield ctx
                 return
         except lease.HeldError as error:
@@ -118,8 +118,8 @@ def _patiently(
 
 
 def _line_of(store: ObjectStore, record: Record) -> Line:
-    """The effective line, as the resolve stage kept it."""
+    """The effective line, which the resolve stage stored."""
     key = stage(record, "resolve").outputs.get("line")
     if key is None:
-        raise UsageError(f"{record.run.id} was not resolved to its end; gangline run finishes that")
+        raise UsageError(f"{record.run.id} was not resolved completely; gangline run completes it")
     return from_json(Line, get_blob(store, str(key)))

@@ -1,4 +1,4 @@
-"""submit: creates the training gang, or finds that there is nothing to train."""
+"""Stage submit: creates the training gang, unless an earlier run has trained the same."""
 
 from dataclasses import replace
 
@@ -25,13 +25,13 @@ def submit(ctx: RunContext) -> StageResult:
     earlier = ctx.find_cached_stage("train", key)
     if earlier is not None:
         return StageResult(
-            state="skipped", message=f"nothing to start: {stage_origin(earlier, 'train')} has trained this", key=key
+            state="skipped", message=f"no gang needed: {stage_origin(earlier, 'train')} has trained this", key=key
         )
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
-    _tell_what_outlives(ctx)
-    _tell_environment(ctx)
+    _record_credential(ctx)
+    _record_environment(ctx)
     return StageResult(
         message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset)}",
         key=podset.digest,
@@ -40,21 +40,21 @@ def submit(ctx: RunContext) -> StageResult:
     )
 
 
-def _tell_what_outlives(ctx: RunContext) -> None:
-    """Say once where the gang's credential does not end with its run."""
+def _record_credential(ctx: RunContext) -> None:
+    """Record a note if the gang's credential does not expire with its run."""
     site = ctx.site.store
     if site.credentials is None or (site.scoped and ctx.records.prefix in credential_owners(ctx.store)):
         return
-    lends = (
+    issued = (
         credential_policy(ctx.store)
         if site.scoped
         else "no credential for one run, gangs get the site's own: scoped = false"
     )
-    ctx.record_event("submit", "credential", f"the store lends {lends}")
+    ctx.record_event("submit", "credential", f"the store issues {issued}")
 
 
 def _size(ctx: RunContext, podset: PodSet) -> str:
-    """How much of what the gang asks for, and from whom."""
+    """Size of the gang, and its queue."""
     if ctx.record.run.target == "local":
         processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
         return f"{processes} on this machine{_threads(podset)}"
@@ -64,25 +64,25 @@ def _size(ctx: RunContext, podset: PodSet) -> str:
 
 
 def _threads(podset: PodSet) -> str:
-    """Of each rank, where a program was told so or its line says so."""
+    """Threads of each rank, if the environment sets them."""
     count = podset.env.get(THREADS[0])
     return "" if count is None else f", {count} thread{'' if count == '1' else 's'} a rank"
 
 
-def _tell_environment(ctx: RunContext) -> None:
-    """What the program will look for in vain: in the record of each run, aloud where no earlier run said the same."""
+def _record_environment(ctx: RunContext) -> None:
+    """Record the variables that the program does not get; notify only if no earlier run recorded the same."""
     env = ctx.line.train.env
-    if said := left_out_variables(ctx.record, env):
-        ctx.record_event("submit", "environment", said)
+    if text := left_out_variables(ctx.record, env):
+        ctx.record_event("submit", "environment", text)
     lost = missed_variables(ctx.environ, env) if ctx.record.run.target == "local" else ()
     if lost:
-        said = f"not passed on to the program: {', '.join(lost)}; set them by [train.env], secrets as secret:env:NAME"
-        known = any(event.text == said for each in ctx.earlier_runs.reusable for event in each.events)
-        ctx.record_event("submit", "environment", said, notify=not known)
+        text = f"not passed on to the program: {', '.join(lost)}; set them by [train.env], secrets as secret:env:NAME"
+        known = any(event.text == text for each in ctx.earlier_runs.reusable for event in each.events)
+        ctx.record_event("submit", "environment", text, notify=not known)
 
 
 def _require_room(ctx: RunContext) -> None:
-    """Hold `limits.active_runs`; a run that has its gang already keeps its place."""
+    """Raise CapacityError over `limits.active_runs`, except for a run that has its gang already."""
     limit = ctx.site.limits.active_runs
     others = [
         each.run.id for each in open_runs(ctx.store) if each.gang is not None and each.run.id != ctx.record.run.id
@@ -90,14 +90,14 @@ def _require_room(ctx: RunContext) -> None:
     if ctx.record.gang is None and len(others) >= limit:
         raise CapacityError(
             f"limits.active_runs: wanted room for one more, found {len(others)} of {limit} open runs, the first"
-            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one that nobody drives"
+            f" {others[0]}; run again when one has ended; gangline cancel RUN ends one without a driver"
         )
 
 
 def with_gang(record: Record, gang: Gang, target: str) -> Record:
-    """The record with the gang that trains now."""
-    standing = record.gang
-    if standing is not None and (standing.name, standing.uid) == (gang.name, gang.uid):
+    """The record with `gang` as its training gang."""
+    current = record.gang
+    if current is not None and (current.name, current.uid) == (gang.name, gang.uid):
         return record
     info = GangInfo(
         launcher=target, name=gang.name, uid=gang.uid, podset=gang.podset, servers=gang.servers,
@@ -107,14 +107,13 @@ def with_gang(record: Record, gang: Gang, target: str) -> Record:
 
 
 def train_key(ctx: RunContext) -> str:
-    """Digest over what decides the weights and what is kept: code, environment, variables, data, outputs, and the plan
-    without the run's name."""
+    """Digest of everything that decides weights and outputs; not of the names of run and plan."""
     inputs, project = ctx.record.inputs, ctx.line.project
-    decides = [inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, bare(ctx.plan)]
+    decides = [inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, _numeric_part(ctx.plan)]
     kept = [project.outputs, project.metrics]
     return digest([*decides, *(kept if any(kept) else ())])
 
 
-def bare(plan: Plan) -> Plan:
-    """What of a plan a rank's numbers depend on."""
+def _numeric_part(plan: Plan) -> Plan:
+    """The plan without fields that do not change a rank's numbers."""
     return replace(plan, run="", run_prefix="", reason="", candidates=(), forecast=Forecast(), evaluate_metrics=())

@@ -1,4 +1,4 @@
-"""train: follows the gang to its end and reads what it left: checkpoint, curve, rank times, ledger."""
+"""Stage train: follows the gang to its end and reads its results: checkpoint, curve, rank times, ledger."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -27,7 +27,7 @@ DOUBTS = "doubts"
 
 
 def train(ctx: RunContext) -> StageResult:
-    """Fails with what the gang's exit code names: 30 to 34, 50; the course so far is recorded all the same."""
+    """Fails with the error of the gang's exit code (30 to 34, 50); measurements up to then are recorded."""
     key = train_key(ctx)
     earlier = ctx.find_cached_stage("train", key) if ctx.record.gang is None else None
     if earlier is not None:
@@ -37,87 +37,87 @@ def train(ctx: RunContext) -> StageResult:
         ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
     )
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
-    written, error = MetricsFile(), finished.error or _foreign(ctx, ran)
+    written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
     try:
         written = read_program_metrics(ctx, finished, collected)
         own = with_program_metrics(own, written)
     except ConfigError as wrong:
         error = error or wrong
-    wild = _not_finite(finished, ctx.line.train.seed) | written.not_finite
-    course = read_training_result(ctx, finished, written=written.losses)
-    doubts = _doubts(ctx, finished, course) if error is None else []
+    not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
+    measured = read_training_result(ctx, finished, written=written.losses)
+    doubts = _doubts(ctx, finished, measured) if error is None else []
     if error is None:
-        _note_traceback(ctx, finished)
-        _note_unreported(
-            ctx, {*own, *wild, *course.metrics}, has_curve=bool(course.curve.points), joined=_joined(finished)
+        _record_traceback(ctx, finished)
+        _record_unreported(
+            ctx, {*own, *not_finite, *measured.metrics}, has_curve=bool(measured.curve.points), joined=_joined(finished)
         )
-        _note_doubts(ctx, doubts)
+        _record_doubts(ctx, doubts)
     return StageResult(
         state="failed" if error else "done",
-        message=finished.end.reason if finished.error else str(error) if error else _message(finished, course),
+        message=finished.end.reason if finished.error else str(error) if error else _message(finished, measured),
         error=error,
         key=key,
         outputs={
             "checkpoint": finished.result.checkpoint if finished.result else None,
-            "export_names": _keep_names(ctx, finished),
-            "final_step": course.final_step,
+            "export_names": _store_export_names(ctx, finished),
+            "final_step": measured.final_step,
             "metrics": own,
-            **({NOT_FINITE: wild} if wild else {}),
+            **({NOT_FINITE: not_finite} if not_finite else {}),
             **({DOUBTS: doubts} if doubts else {}),
             unreported_metrics.JOINED: _joined(finished),
-            unreported_metrics.STEPS: bool(course.final_step) or finished.end.step is not None,
+            unreported_metrics.STEPS: bool(measured.final_step) or finished.end.step is not None,
             "attempts": finished.attempts,
-            "save_seconds": course.save_seconds,
+            "save_seconds": measured.save_seconds,
         },
-        change=lambda record: replace(_learn(record, finished, course, collected), ran=ran),
+        change=lambda record: replace(_with_results(record, finished, measured, collected), ran=ran),
     )
 
 
 def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
-    """What the ranks told of themselves; what cannot be read of it costs the record this, not the run."""
+    """Environment as the ranks report it; None if invalid, which does not fail the run."""
     try:
         ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
     except IntegrityError as error:
         ctx.record_event("train", "events", f"not read: {error}")
         return None
-    if ran is not None and (said := undeclared_reads_text(ran, ctx.repository.work_tree)):
-        ctx.record_event("train", UNDECLARED, f"a rank {said}")
+    if ran is not None and (text := undeclared_reads_text(ran, ctx.repository.work_tree)):
+        ctx.record_event("train", UNDECLARED, f"a rank {text}")
     return ran
 
 
-def _foreign(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
-    """Modules that did not come from the commit, where the work tree is within reach of the ranks."""
+def _work_tree_error(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
+    """Error if ranks on this machine imported modules from the work tree."""
     if ran is None or ctx.record.run.target != "local":
         return None
     return work_tree_error(ran, ctx.repository.work_tree, home=ctx.home.resolve())
 
 
-def _keep_names(ctx: RunContext, finished: FinishedGang) -> str | None:
-    """Key of what a published model is to call its tensors; None: as the model does."""
+def _store_export_names(ctx: RunContext, finished: FinishedGang) -> str | None:
+    """Key of the tensor names for a published model; None: those of the model."""
     names = finished.result.export_names if finished.result else {}
     return put_blob(ctx.store, canonical(names)) if names else None
 
 
 def _own_metrics(finished: FinishedGang, seed: int) -> dict[str, float]:
-    """What the program measured at its end."""
+    """Final metrics of the program."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
 
 
 def _not_finite(finished: FinishedGang, seed: int) -> dict[str, str]:
-    """What it measured besides, and no gate can pass: metric -> nan, inf or -inf."""
+    """Metric -> nan, inf or -inf; gates on these fail."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.not_finite) for job in jobs if job.seed == seed), {})
 
 
 def _joined(finished: FinishedGang) -> bool:
-    """Program and Session leave a result, other programs do not."""
+    """Whether the program uses Program or Session, which write a result."""
     return finished.result is not None
 
 
-def _note_unreported(ctx: RunContext, reported: Collection[str], *, has_curve: bool, joined: bool) -> None:
-    """A program's silence is no failure of its own: what it costs, and how to end it, stands in the record."""
+def _record_unreported(ctx: RunContext, reported: Collection[str], *, has_curve: bool, joined: bool) -> None:
+    """Record which metrics a program did not report, and how to report them; that is no failure."""
     if ctx.line.project.task is not None:
         return
     names = [gate.metric for gate in ctx.line.gate.quality if gate.metric not in reported]
@@ -127,7 +127,7 @@ def _note_unreported(ctx: RunContext, reported: Collection[str], *, has_curve: b
         ctx.record_event("train", UNREPORTED, said)
 
 
-def _note_traceback(ctx: RunContext, finished: FinishedGang) -> None:
+def _record_traceback(ctx: RunContext, finished: FinishedGang) -> None:
     """An exception that the program caught itself may be all that it did."""
     found = finished.end.evidence.get("traceback")
     if isinstance(found, dict):
@@ -136,12 +136,12 @@ def _note_traceback(ctx: RunContext, finished: FinishedGang) -> None:
         ctx.record_event("train", "program", text)
 
 
-def _doubts(ctx: RunContext, finished: FinishedGang, course: TrainingResult) -> list[str]:
+def _doubts(ctx: RunContext, finished: FinishedGang, measured: TrainingResult) -> list[str]:
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None or finished.result is None:
         return []
     plan, step = finished.plan, finished.result.final_step
-    begun_anew = (finished.end.restarts or finished.attempts > 1) and not course.training.resumes
+    begun_anew = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
     early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
     return [
@@ -151,19 +151,19 @@ def _doubts(ctx: RunContext, finished: FinishedGang, course: TrainingResult) -> 
     ]
 
 
-def _note_doubts(ctx: RunContext, doubts: Iterable[str]) -> None:
-    for said in doubts:
-        ctx.record_event("train", "program", said)
+def _record_doubts(ctx: RunContext, doubts: Iterable[str]) -> None:
+    for doubt in doubts:
+        ctx.record_event("train", "program", doubt)
 
 
-def _learn(
-    record: Record, finished: FinishedGang, course: TrainingResult, collected: CollectedOutputs | None
+def _with_results(
+    record: Record, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
 ) -> Record:
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
     return replace(
         record,
-        plan=replace(record.plan, measured=course.measured),
+        plan=replace(record.plan, measured=measured.measured),
         gang=replace(
             record.gang,
             released=finished.end.time or now(),
@@ -171,23 +171,23 @@ def _learn(
             generations=finished.end.generation + 1,
             restarts=finished.end.restarts,
         ),
-        curve=course.curve,
-        ranks=course.ranks,
-        training=course.training,
-        metrics=record.metrics | dict(course.metrics),
+        curve=measured.curve,
+        ranks=measured.ranks,
+        training=measured.training,
+        metrics=record.metrics | dict(measured.metrics),
         ledger=ledger.merge_ledgers(finished.plan.device, finished.shares),
         outputs=collected.info if collected else None,
-        artifacts=(*record.artifacts, *course.artifacts, *([collected.artifact] if collected else [])),
+        artifacts=(*record.artifacts, *measured.artifacts, *([collected.artifact] if collected else [])),
     )
 
 
 def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
-    """Everything that training leaves, from the run that did it; no time was spent, so there is no ledger."""
+    """Results of an earlier run; without a ledger, because no time was spent."""
     outputs = stage(earlier, "train").outputs
     reported = {*(outputs.get("metrics") or {}), *(earlier.metrics.keys() & TrainingResult.METRICS)}
     joined = outputs.get(unreported_metrics.JOINED, True)
-    _note_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined)
-    _note_doubts(ctx, outputs.get(DOUBTS, ()))
+    _record_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined)
+    _record_doubts(ctx, outputs.get(DOUBTS, ()))
 
     def change(record: Record) -> Record:
         plan = record.plan
@@ -214,14 +214,14 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     return StageResult(state="taken", message=message, key=key, taken_from=origin, outputs=outputs, change=change)
 
 
-def _message(finished: FinishedGang, course: TrainingResult) -> str:
+def _message(finished: FinishedGang, measured: TrainingResult) -> str:
     plan = finished.plan
-    done = f"{course.final_step}/{plan.last_step}" if course.final_step else "ended well"
+    done = f"{measured.final_step}/{plan.last_step}" if measured.final_step else "ended well"
     parts = [f"{plan.name} {done}"]
-    if course.curve.points:
-        values = [point.value for point in course.curve.points]
+    if measured.curve.points:
+        values = [point.value for point in measured.curve.points]
         parts[0] += f" {sparkline(values)} loss {format_number(values[-1])}"
-    if speed := course.metrics.get("tokens_per_second"):
+    if speed := measured.metrics.get("tokens_per_second"):
         parts.append(f"{format_count(speed.value)} tokens/s")
     if restarts := finished.end.restarts + finished.attempts - 1:
         parts.append("1 restart" if restarts == 1 else f"{restarts} restarts")
