@@ -114,7 +114,7 @@ def publish(
         key: Signs the model; its `checkpoint_key` verifies the checkpoint.
         repo: Repository of the commit; gets the tag.
         workdir: Folder for the export; a `model` folder in it is replaced.
-        checkpoint: Store prefix of the step to export; None: the program saved none, or the line names files to publish.
+        checkpoint: Store prefix of the step to export; None: none was saved, or the line names files to publish.
         names: Name of a tensor in the model -> its name in the version; the others keep theirs.
         still_driving: Raises once another driver has the run; called right before the version is claimed.
         announce: Receives a sentence before data goes to a git remote.
@@ -122,7 +122,7 @@ def publish(
         python: Interpreter of the commit's environment, asked for the smoke test of a task only; None: the driver's.
 
     Raises:
-        IntegrityError: The checkpoint is invalid or changed, another project owns the model's name, or the tag is taken.
+        IntegrityError: The checkpoint is invalid or changed, another project owns the model, or the tag is taken.
         GateError: A gate or the proof says no.
         TrainingError: The smoke test failed.
         ConfigError: The libraries of `gangline[publish]` are not installed, or publish.files names nothing.
