@@ -29,11 +29,6 @@ LOOK_SECONDS = 0.1
 """Between two looks at the clock and at whoever asked."""
 
 
-def inherited_environ(*, keep: Sequence[str] = ()) -> dict[str, str]:
-    """Variables of this process for a git of ours: all but git's own, of which those in `keep` stay."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in keep}
-
-
 class OutputTooLarge(ConfigError):
     """What a commit holds is more than anybody looks at."""
 

@@ -27,11 +27,10 @@ from gangline.git.remote import (
     FETCH_SECONDS,
     MEMORY_BYTES,
     check_ref,
-    git_message,
     is_commit,
     kept_ref,
     remote_environment,
-    run_git,
+    run_remote_git,
 )
 from gangline.http.address_check import Resolve, system_resolve
 from gangline.sanitize import clean
@@ -133,10 +132,10 @@ class Clones:
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         wanted = ("HEAD", *(f"refs/heads/{each}" for each in _DEFAULTS))
         asked = ("ls-remote", "--symref", "--end-of-options", url, *wanted)
-        done = run_git(Path("/"), *asked, environment=environment, bounds=self._bounds(FETCH_SECONDS))
+        done = run_remote_git(Path("/"), *asked, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
-            raise StorageError(f"could not ask {url} for its default branch: {git_message(done)}")
-        text = done.stdout.decode(errors="replace")
+            raise StorageError(f"could not ask {url} for its default branch: {done.message}")
+        text = done.text
         head = _SYMREF.search(text)
         usual = _USUAL.search(text) if local and _is_work_tree(url) else None
         branch, commit = (usual[2], usual[1]) if usual else (head[1], head[2]) if head else ("", "")
@@ -191,10 +190,12 @@ class Clones:
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         with self._locked(name) as folder:
             asked = ("push", "--porcelain", "--", url, _MODEL_TAGS)
-            done = run_git(folder / "mirror.git", *asked, environment=environment, bounds=self._bounds(FETCH_SECONDS))
+            done = run_remote_git(
+                folder / "mirror.git", *asked, environ=environment, limits=self._limits(FETCH_SECONDS)
+            )
         if done.returncode:
-            refused = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("!")]
-            why = clean("; ".join(refused), limit=300) or git_message(done)
+            refused = [line for line in done.text.splitlines() if line.startswith("!")]
+            why = clean("; ".join(refused), limit=300) or done.message
             raise StorageError(f"{name}: tags of models could not be pushed to {url}: {why}")
 
     def changed(self, name: str, old: str, new: str) -> list[str] | None:
@@ -218,10 +219,10 @@ class Clones:
         """Commit that stands at each branch of a repository, or at `ref` alone; raises as `fetch` does."""
         environment = self._environment(url, local=local, credential=credential)
         asked = ("ls-remote", "--heads", "--end-of-options", url, *([] if ref is None else [check_ref(ref)]))
-        done = run_git(Path("/"), *asked, environment=environment, bounds=self._bounds(FETCH_SECONDS))
+        done = run_remote_git(Path("/"), *asked, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
-            raise StorageError(f"could not list the branches of {url}: {git_message(done)}")
-        rows = (line.split("\t", 1) for line in done.stdout.decode(errors="replace").splitlines())
+            raise StorageError(f"could not list the branches of {url}: {done.message}")
+        rows = (line.split("\t", 1) for line in done.text.splitlines())
         return {name: commit for commit, name in rows}
 
     def release(self, *, idle_seconds: float, keep: Collection[Path] = ()) -> list[Path]:
@@ -247,7 +248,7 @@ class Clones:
     def _mirror(self, folder: Path) -> GitMirror:
         return GitMirror(path=folder / "mirror.git", most_bytes=self._most_bytes, is_over=self.is_over)
 
-    def _bounds(self, seconds: float) -> ProcessLimits:
+    def _limits(self, seconds: float) -> ProcessLimits:
         return ProcessLimits(
             seconds=seconds, most_bytes=MOST_LISTED_BYTES, memory_bytes=MEMORY_BYTES, is_over=self.is_over
         )
@@ -286,7 +287,7 @@ def _no_commit(name: str, commit: str) -> StorageError:
 
 
 def _is_work_tree(url: str) -> bool:
-    done = run_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
+    done = run_remote_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
     return done.returncode == 0 and done.stdout.strip() == b"true"
 
 

@@ -12,23 +12,21 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from gangline.errors import StorageError
-from gangline.git.bounded_process import OutputTooLarge, ProcessLimits, ProcessResult, stream_bounded
+from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
+from gangline.git.command import GitFailed, GitResult, stream_git
 from gangline.git.objects import MOST_ENTRIES, parts
 from gangline.git.remote import (
     FETCH_SECONDS,
     MEMORY_BYTES,
     check_ref,
     git_environment,
-    git_message,
     is_commit,
     kept_ref,
-    run_git,
+    run_remote_git,
 )
 from gangline.git.repository import MOST_CHANGED, Repository
-from gangline.sanitize import clean
 from gangline.units import format_bytes
 
 LOCAL_SECONDS = 60.0
@@ -151,7 +149,9 @@ class GitMirror:
     def has_clone(self, place: Path, commit: str) -> bool:
         if not (place / ".git").is_dir():
             return False
-        done = run_git(place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", bounds=self._bounds(LOCAL_SECONDS))
+        done = run_remote_git(
+            place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", limits=self._limits(LOCAL_SECONDS)
+        )
         return done.stdout.decode().strip() == commit
 
     def write_remote_branches(self, place: Path, standing: RemoteBranches) -> None:
@@ -163,7 +163,7 @@ class GitMirror:
         if standing.default in standing.commits:
             self._must(place, "symbolic-ref", f"{_THEIRS}HEAD", f"{_THEIRS}{standing.default}")
 
-    def ask(self, *arguments: str) -> "CompletedProcess[bytes]":
+    def ask(self, *arguments: str) -> GitResult:
         """A short question to the mirror."""
         return self._local(*arguments)
 
@@ -172,12 +172,12 @@ class GitMirror:
         room = self.most_bytes - _size_bytes(self.path / "objects")
         if room < LEAST_BYTES:
             return "the clone is full", True
-        bounds = self._bounds(FETCH_SECONDS, file_bytes=room)
+        limits = self._limits(FETCH_SECONDS, file_bytes=room)
         try:
-            done = run_git(self.path, *_FETCH, url, *wanted, environment=environment, bounds=bounds)
+            done = run_remote_git(self.path, *_FETCH, url, *wanted, environ=environment, limits=limits)
         finally:
             left = self._left_packs()
-        return (git_message(done), bool(left and max(left) >= room - LEAST_BYTES)) if done.returncode else (None, False)
+        return (done.message, bool(left and max(left) >= room - LEAST_BYTES)) if done.returncode else (None, False)
 
     def _left_packs(self) -> list[int]:
         """Sizes of what a fetch that was broken off has left, which goes."""
@@ -199,31 +199,26 @@ class GitMirror:
     @contextmanager
     def _listed(self, *arguments: str) -> Iterator[Iterator[bytes]]:
         """Paths, one after the other; git is ended with the block."""
-        bounds, ended = self._bounds(LOCAL_SECONDS), ProcessResult()
-        name, command = f"git {arguments[0]}", ["git", *arguments]
-        environ = git_environment()
-        stream = stream_bounded(command, name=name, folder=self.path, environ=environ, bounds=bounds, ended=ended)
+        stream = stream_git(self.path, *arguments, environ=git_environment(), limits=self._limits(LOCAL_SECONDS))
         with closing(stream) as pieces:
             yield parts(pieces)
-        if ended.code:
-            raise StorageError(f"{name} failed in {self.path}: {clean(ended.said.decode(errors='replace'), limit=300)}")
 
-    def _bounds(self, seconds: float, *, file_bytes: int | None = None) -> ProcessLimits:
+    def _limits(self, seconds: float, *, file_bytes: int | None = None) -> ProcessLimits:
         return ProcessLimits(
             seconds=seconds, most_bytes=MOST_SAID_BYTES, memory_bytes=MEMORY_BYTES, file_bytes=file_bytes,
             is_over=self.is_over,
         )  # fmt: skip
 
-    def _git(self, *arguments: str, seconds: float) -> "CompletedProcess[bytes]":
-        return run_git(self.path, *arguments, bounds=self._bounds(seconds))
+    def _git(self, *arguments: str, seconds: float) -> GitResult:
+        return run_remote_git(self.path, *arguments, limits=self._limits(seconds))
 
-    def _local(self, *arguments: str) -> "CompletedProcess[bytes]":
+    def _local(self, *arguments: str) -> GitResult:
         return self._git(*arguments, seconds=LOCAL_SECONDS)
 
     def _must(self, folder: Path, *arguments: str) -> None:
-        done = run_git(folder, *arguments, bounds=self._bounds(LOCAL_SECONDS))
+        done = run_remote_git(folder, *arguments, limits=self._limits(LOCAL_SECONDS))
         if done.returncode:
-            raise StorageError(f"git {arguments[0]} failed in {folder}: {git_message(done)}")
+            raise GitFailed(f"git {arguments[0]} failed in {folder}: {done.message}")
 
 
 def _size_bytes(folder: Path) -> int:

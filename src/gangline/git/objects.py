@@ -1,5 +1,6 @@
-"""Trees and blobs from git's output, read one after another: counted and measured before they are held."""
+"""Trees, blobs and pointers of Git LFS from git's output: counted and measured before they are held."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,13 @@ LONGEST_PART = 4_000
 """Of one path, with what stands before it; longer ones are files on no machine."""
 MOST_CONTENT_BYTES = 64_000_000
 """Of one object that is read whole."""
+
+_POINTER = re.compile(
+    rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\r?\n"
+    rb"(?:ext-[^\n]+\n)*oid sha256:[0-9a-f]{64}\r?\n(?:ext-[^\n]+\n)*size (?P<size>[0-9]{1,20})\r?\n?\s*"
+)
+_LONGEST_POINTER = 1024
+"""Git LFS reads no longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,12 @@ def parts(pieces: Iterable[bytes], end: bytes = b"\0") -> Iterator[bytes]:
         yield from filter(None, whole)
     if rest:
         yield rest
+
+
+def pointed_size(data: bytes | memoryview) -> str | None:
+    """Formatted size of the file on another server that `data`, a pointer of Git LFS, stands for; None: no pointer."""
+    match = _POINTER.fullmatch(data) if len(data) < _LONGEST_POINTER else None
+    return None if match is None else format_bytes(int(match["size"]))
 
 
 class _Source:

@@ -11,21 +11,18 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gangline.errors import StorageError, UsageError
-from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, inherited_environ, run_bounded
+from gangline.errors import UsageError
+from gangline.git.bounded_process import ProcessLimits
+from gangline.git.command import GitResult, inherited_environment, run_git
 from gangline.http.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
 from gangline.sanitize import clean
-
-if TYPE_CHECKING:
-    import subprocess
 
 FETCH_SECONDS = 600.0
 MEMORY_BYTES = 2 << 30
 """Of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
-BOUNDS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
+LIMITS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _REF = re.compile(r"refs/(?!gangline/)[^\x00-\x20\x7f~^:?*\[\\]{1,250}\Z")
 _KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
@@ -139,30 +136,18 @@ def git_environment(
         settings[f"http.{_origin(url)}.extraHeader"] = (
             f"Authorization: Basic {base64.b64encode(login.encode()).decode()}"
         )
-    return {**inherited_environ(keep=_KEPT), **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
+    return {**inherited_environment(_KEPT), **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
 
 
-def run_git(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, bounds: ProcessLimits = BOUNDS
-) -> "subprocess.CompletedProcess[bytes]":
-    """One git process and all it starts, ended together when its bounds are spent.
+def run_remote_git(
+    folder: Path, *arguments: str, environ: Mapping[str, str] | None = None, limits: ProcessLimits = LIMITS
+) -> GitResult:
+    """git without the user's configuration; `environ` is of `remote_environment`, None: no other server is reached.
 
     Raises:
-        StorageError: It took too long.
-        TooLarge, Stopped: As `run_bounded`.
+        GitTimeout, OutputTooLarge, ProcessStopped: As `run_git`.
     """
-    environ = environment or git_environment()
-    try:
-        return run_bounded(
-            ["git", *arguments], name=f"git {arguments[0]}", folder=folder, environ=environ, bounds=bounds
-        )
-    except ProcessTimeout as error:
-        raise StorageError(f"{error}; is the other side alive?") from error
-
-
-def git_message(done: "subprocess.CompletedProcess[bytes]") -> str:
-    """What git complained of, as one harmless line."""
-    return clean(done.stderr.decode(errors="replace"), limit=300) or f"exit {done.returncode}"
+    return run_git(folder, *arguments, environ=environ or git_environment(), limits=limits)
 
 
 def refspecs(refs: Sequence[str]) -> list[str]:

@@ -13,29 +13,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from gangline.errors import GanglineError, UsageError
-from gangline.git.bounded_process import (
-    OutputTooLarge,
-    ProcessLimits,
-    ProcessResult,
-    inherited_environ,
-    run_bounded,
-    stream_bounded,
-)
+from gangline.errors import UsageError
+from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
+from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
 from gangline.git.objects import TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
 from gangline.units import format_bytes
 
-if TYPE_CHECKING:
-    import subprocess
-
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
-          "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "core.pager=cat")  # fmt: skip
 _REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
-_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
-BOUNDS = ProcessLimits(seconds=120.0)
 MOST_FILE_BYTES = 16_000_000
 """Of a file that is read as text."""
 MOST_SUBJECT_BYTES = 4096
@@ -78,7 +65,7 @@ class Repository:
     """Folder of the line."""
     prefix: str
     """Where that is inside the work tree: `` or `examples/digits/`."""
-    bounds: ProcessLimits = BOUNDS
+    limits: ProcessLimits = LIMITS
     """Of every git process that is asked."""
 
     @staticmethod
@@ -92,9 +79,9 @@ class Repository:
             raise UsageError(f"wanted the folder of a model repository, found no folder {path}")
         if shutil.which("git") is None:
             raise UsageError("wanted git on the PATH, found none; install git")
-        done = _git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
+        done = run_git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
         if done.returncode:
-            raise UsageError(_no_repository(path, _said(done.stderr, done.returncode)))
+            raise UsageError(_no_repository(path, done.message))
         inside, _, prefix = done.stdout.decode().partition("\n")
         if inside != "true":
             raise UsageError(f"{path} is a bare repository; run in a clone of it: git clone {path} work")
@@ -328,46 +315,21 @@ class Repository:
             return read_entries(pieces)
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
-        done = self._git(*arguments, env=env)
-        if done.returncode:
-            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(done.stderr, done.returncode)}")
-        return done.stdout
+        return git_output(self.root, *arguments, environ=own_environment(env), limits=self.limits)
 
-    def _git(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
-        return _git(self.root, *arguments, env=env, bounds=self.bounds)
+    def _git(self, *arguments: str) -> GitResult:
+        return run_git(self.root, *arguments, limits=self.limits)
 
     def _stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Generator[bytes]:
-        """The answer piece by piece; a failure is told at its end."""
-        ended = ProcessResult()
-        yield from stream_bounded(
-            ["git", *_QUIET, *arguments], name=f"git {arguments[0]}", folder=self.root, environ=_environ(),
-            bounds=self.bounds, ended=ended, stdin=stdin,
-        )  # fmt: skip
-        if ended.code:
-            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(ended.said, ended.code)}")
-
-
-def _git(
-    root: Path, *arguments: str, env: Mapping[str, str] | None = None, bounds: ProcessLimits = BOUNDS
-) -> "subprocess.CompletedProcess[bytes]":
-    command, environ = ["git", *_QUIET, *arguments], {**_environ(), **(env or {})}
-    return run_bounded(command, name=f"git {arguments[0]}", folder=root, environ=environ, bounds=bounds)
-
-
-def _environ() -> dict[str, str]:
-    return {**inherited_environ(), **_ENVIRONMENT}
+        return stream_git(self.root, *arguments, limits=self.limits, stdin=stdin)
 
 
 def _count(text: str) -> int | None:
     return None if text == "-" else int(text)
 
 
-def _said(complaint: bytes, code: int) -> str:
-    return clean(complaint.decode(errors="replace"), limit=400) or f"exit {code}"
-
-
-def _no_repository(path: Path, said: str) -> str:
-    if "dubious ownership" in said:
+def _no_repository(path: Path, message: str) -> str:
+    if "dubious ownership" in message:
         return f"git refuses {path}, which belongs to another user: git config --global --add safe.directory {path}"
     return (
         f"{path} is no git repository, and a run is named after a commit; make one there:"
