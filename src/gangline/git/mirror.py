@@ -42,7 +42,7 @@ _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurs
 
 @dataclass(frozen=True, slots=True)
 class RemoteBranches:
-    """Branches of the other side, by name: which commits are protected is judged by them."""
+    """Branches of the remote repository: the name of the default branch, and commits by name."""
 
     default: str | None = None
     commits: Mapping[str, str] = field(default_factory=dict)
@@ -59,10 +59,11 @@ class GitMirror:
     most_bytes: int
     """Of its objects on the disk."""
     is_over: Callable[[], bool]
-    """Whoever asks wants to know no more: what runs is killed."""
+    """Once it returns True, a running git is killed and `ProcessStopped` raised."""
 
     @property
     def is_there(self) -> bool:
+        """Whether a bare repository is at `path`."""
         done = self._local("rev-parse", "--is-bare-repository") if self.path.is_dir() else None
         return done is not None and done.stdout.strip() == b"true"
 
@@ -73,8 +74,7 @@ class GitMirror:
         return done.returncode == 0
 
     def make(self) -> None:
-        """An empty one; what stood there is gone. Repositories that borrow from it find objects again after the next
-        fetch."""
+        """Replace it by an empty one; repositories that borrow its objects have them again after the next fetch."""
         fresh = Path(tempfile.mkdtemp(prefix=".mirror-", dir=self.path.parent))
         self._must(fresh, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
         if self.path.is_dir():
@@ -83,17 +83,17 @@ class GitMirror:
         fresh.rename(self.path)
 
     def fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> str | None:
-        """None, or what went wrong in one line.
+        """Fetch `wanted`; None, or what went wrong in one line.
 
         Raises:
-            TooLarge: What stands there makes the clone larger than it may be, also once all that is not needed is gone.
+            OutputTooLarge: The clone would be larger than it may be, also after unneeded commits were collected.
         """
         trouble, was_full = self._fetch(url, wanted, environment)
         if was_full and self._collect():
             trouble, was_full = self._fetch(url, wanted, environment)
         if was_full:
             most = format_bytes(self.most_bytes)
-            raise OutputTooLarge(f"what stands there makes its clone larger than {most}; serve.clone_bytes allows more")
+            raise OutputTooLarge(f"the repository makes its clone larger than {most}; serve.clone_bytes allows more")
         return trouble
 
     def commit(self, name: str) -> Repository | None:
@@ -125,7 +125,7 @@ class GitMirror:
         done = self._local("rev-list", "--objects", "--quiet", "--max-count=1", commit)
         if done.returncode and not self.is_sound:
             self.make()
-            raise StorageError(f"{self.path} was damaged on disk and is made anew; fetch again")
+            raise StorageError(f"{self.path} was damaged on disk and has been replaced by an empty one; fetch again")
 
     def lend(self, place: Path, commit: str) -> None:
         """A repository at `place` whose objects are the mirror's and whose head is `commit`; whole or not there."""
@@ -147,6 +147,7 @@ class GitMirror:
         fresh.rename(place)
 
     def has_clone(self, place: Path, commit: str) -> bool:
+        """Whether the repository at `place` is whole and its HEAD is `commit`."""
         if not (place / ".git").is_dir():
             return False
         done = run_remote_git(
@@ -155,7 +156,7 @@ class GitMirror:
         return done.stdout.decode().strip() == commit
 
     def write_remote_branches(self, place: Path, standing: RemoteBranches) -> None:
-        """As branches of `origin`, those whose commits are here; `place` keeps what it was told before."""
+        """Write branches of `origin` at `place`, those whose commits are here; branches that are there already stay."""
         for branch, commit in standing.commits.items():
             ref = check_ref(f"refs/heads/{branch}").replace("refs/heads/", _THEIRS, 1)
             if is_commit(commit) and self.commit(commit) is not None:

@@ -39,6 +39,7 @@ class TreeEntry:
 
     @property
     def is_file(self) -> bool:
+        """A regular file: no link and no submodule."""
         return self.mode in {"100644", "100755"}
 
 

@@ -178,6 +178,7 @@ class Repository:
         return self._git("check-ignore", "--quiet", "--", path).returncode == 0
 
     def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether `old` is part of the history of `new`; a commit is part of its own."""
         return self._git("merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
 
     def merge_base(self, one: str, other: str) -> str | None:
@@ -186,6 +187,7 @@ class Repository:
         return done.stdout.decode().split()[0] if done.returncode == 0 else None
 
     def parents(self, commit: str) -> tuple[str, ...]:
+        """Parents in their order; of a merge several, of a first commit none."""
         text = self._ask("rev-list", "--no-walk", "--parents", "--end-of-options", commit)
         return tuple(text.decode().split()[1:])
 
@@ -214,11 +216,11 @@ class Repository:
         Raises:
             TooLarge: It has more than `most_bytes`; nothing of it was read.
         """
-        told = self._git("cat-file", "-s", f"{tree}:{path}")
-        if told.returncode:
+        size = self._git("cat-file", "-s", f"{tree}:{path}")
+        if size.returncode:
             return None
-        if int(told.stdout) > most_bytes:
-            found = format_bytes(int(told.stdout))
+        if int(size.stdout) > most_bytes:
+            found = format_bytes(int(size.stdout))
             wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
             raise OutputTooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file")
         done = self._git("cat-file", "blob", f"{tree}:{path}")

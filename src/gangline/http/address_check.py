@@ -70,6 +70,7 @@ class Origin:
 
     @property
     def is_loopback(self) -> bool:
+        """The URL itself names this machine."""
         return is_loopback_name(self.host)
 
     @property
@@ -97,7 +98,7 @@ def read_origin(url: str, *, key: str, named_by_site: bool) -> Origin:
             f"{key}: wanted a URL without user, query and fragment; a token goes into `token`, as reference"
         )
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback_name(host)):
-        raise ConfigError(f"{key}: wanted https (http on loopback alone), found {parts.scheme!r}; tokens travel there")
+        raise ConfigError(f"{key}: wanted https (http only for this machine), found {parts.scheme!r}; tokens are sent to it")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return Origin(parts.scheme, host, port, parts.path.rstrip("/"), named_by_site)
 

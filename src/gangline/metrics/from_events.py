@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_label
-from gangline.metrics.record_values import Price, cost_of, gpu_seconds, made_at
+from gangline.metrics.record_values import Price, cost_of, gpu_seconds, created_at
 from gangline.metrics.series_store import SeriesStore
 from gangline.spec.forecast import Forecast
 from gangline.spec.measurements import PHASES, Answer, Metric, RankRow
@@ -142,7 +142,7 @@ def _tell_run(book: SeriesStore, record: Record, price: Price | None) -> None:
         "run_info", 1.0, run=run, project=record.run.project, commit=record.commit.sha, branch=branch,
         line=record.inputs.line[:12], plan=plan, target=record.gang.launcher if record.gang else "",
     )  # fmt: skip
-    book.set("run_created_timestamp_seconds", made_at(record), run=run)
+    book.set("run_created_timestamp_seconds", created_at(record), run=run)
     if record.run.verdict:
         book.set("run_verdict", 1.0, run=run, verdict=record.run.verdict)
     for stage, info in record.stages.items():

@@ -79,6 +79,7 @@ def values_of(series: str, label: str) -> tuple[str, ...] | None:
 
 
 def exit_label(code: int) -> str:
+    """The exit code, or `other` for a code of the user's program."""
     return str(code) if str(code) in EXITS else "other"
 
 

@@ -20,6 +20,8 @@ Owner = tuple[str, str]
 
 @dataclass(slots=True)
 class Histogram:
+    """Counts and sum of one histogram."""
+
     counts: list[int]
     """By bucket, infinity last; not cumulative."""
     total: float = 0.0
@@ -106,6 +108,7 @@ class SeriesStore:
         yield from ((series, found[name]) for name, series in CATALOGUE.items() if name in found)
 
     def histograms(self) -> Iterator[tuple[Series, dict[Labels, Histogram]]]:
+        """Histograms in the catalogue's order, as copies."""
         with self._lock:
             found = {
                 name: {key: Histogram(list(each.counts), each.total) for key, each in rows.items()}

@@ -67,6 +67,7 @@ class StepTable(Mapping[int, Mapping[str, float]]):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the columns, sorted."""
         return tuple(sorted(self._columns))
 
     def __getitem__(self, step: int) -> Mapping[str, float]:

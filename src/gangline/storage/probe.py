@@ -36,6 +36,7 @@ class StoreProbe:
 
     @property
     def passed(self) -> bool:
+        """Every check passed."""
         return all(check.passed for check in self.checks)
 
 

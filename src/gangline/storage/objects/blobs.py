@@ -9,6 +9,7 @@ PREFIX = "blobs/sha256/"
 
 
 def blob_key(data: bytes) -> str:
+    """Key under which a blob of this content is stored."""
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
@@ -33,7 +34,7 @@ def get_blob(store: ObjectStore, key: str) -> bytes:
         raise IntegrityError(f"wanted a blob key {PREFIX}<64 hex digits>, found {key!r}")
     blob = store.get(key)
     if blob is None:
-        raise StorageError(f"store {store.url}: blob {key} is not there; was it collected, or is this another store?")
+        raise StorageError(f"store {store.url}: wanted the blob {key}, found none; was it deleted, or is this another store?")
     if (found := hashlib.sha256(blob.data).hexdigest()) != digest:
         raise IntegrityError(f"store {store.url}: {key} holds data with digest {found}; delete it and store it again")
     return blob.data

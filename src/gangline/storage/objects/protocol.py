@@ -50,13 +50,19 @@ class Upload(Protocol):
         """Append the next part; parts but the last have at least 5 MiB."""
         ...
 
-    def complete(self) -> Etag: ...
+    def complete(self) -> Etag:
+        """Make the object visible; a second call returns the same version."""
+        ...
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        """Delete the parts; an upload that is gone is fine."""
+        ...
 
 
 @runtime_checkable
 class ObjectStore(Protocol):
+    """Objects by key, with conditional writes; all methods raise StorageError where the store fails."""
+
     url: str
     """What `open_store` was given; no credentials in it."""
 
@@ -64,7 +70,9 @@ class ObjectStore(Protocol):
         """Object, or `size` bytes from `start`; None where there is no such key."""
         ...
 
-    def head(self, key: str) -> Entry | None: ...
+    def head(self, key: str) -> Entry | None:
+        """Size and time of an object; None where there is no such key."""
+        ...
 
     def put(self, key: str, data: bytes) -> Etag:
         """Write or overwrite; durable when it returns."""

@@ -75,6 +75,20 @@ class RequestOptions(TypedDict, total=False):
 
 
 class S3Client:
+    """Signed requests to one bucket.
+
+    Args:
+        place: Server, bucket and region.
+        credentials: Read at the beginning of each call.
+        deadline_seconds: Total time of one call, all its tries and waits together.
+        greeting_seconds: Time in which a connection must come about at all, the first time.
+
+    Attributes:
+        place: As given.
+        http: The client under it, for requests that are signed otherwise.
+        is_proven: The server has shown that it knows the credentials and the bucket.
+    """
+
     def __init__(
         self,
         place: S3Endpoint,
@@ -86,9 +100,8 @@ class S3Client:
         self.place = place
         self._credentials = credentials
         self.is_proven = False
-        """Has the server shown that it knows our credentials and the bucket?"""
         self._is_met = False
-        """Did anybody ever answer there?"""
+        """A server has answered at least once."""
         self._deadline_seconds = deadline_seconds
         self._greeting_seconds = greeting_seconds
         self.http = HttpClient(dial_store(), connections=32)

@@ -24,6 +24,8 @@ from gangline.storage.s3.write import landed
 
 
 class S3Upload:
+    """One multipart upload of the object `prefix` + `key`, begun by its construction."""
+
     def __init__(self, wire: S3Client, prefix: str, key: str) -> None:
         self._wire = wire
         self._path = prefix + key

@@ -12,6 +12,7 @@ from gangline.storage.s3.names import WRITE_ID_HEADER
 
 
 def etag_of(answer: HttpResponse) -> Etag:
+    """The `ETag` header without its quotes."""
     return answer.headers["ETag"].strip('"')
 
 
