@@ -53,7 +53,7 @@ UNKNOWN_BRANCHES = RemoteBranches()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitMirror:
-    """At `path`, or yet to be made there."""
+    """The mirror at `path`, which may not exist yet."""
 
     path: Path
     most_bytes: int
@@ -105,7 +105,7 @@ class GitMirror:
         )
 
     def require_size_limits(self, commit: str) -> None:
-        """Raises TooLarge where a commit has more files than a repository is made of; they are counted, not held."""
+        """Raises OutputTooLarge if a commit has more than MOST_ENTRIES files; they are counted, not held."""
         with self._listed("ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit) as paths:
             if sum(1 for _ in islice(paths, MOST_ENTRIES + 1)) > MOST_ENTRIES:
                 raise OutputTooLarge(
@@ -128,7 +128,7 @@ class GitMirror:
             raise StorageError(f"{self.path} was damaged on disk and has been replaced by an empty one; fetch again")
 
     def lend(self, place: Path, commit: str) -> None:
-        """A repository at `place` whose objects are the mirror's and whose head is `commit`; whole or not there."""
+        """Make a repository at `place` with HEAD `commit` that borrows the mirror's objects; complete or not there."""
         self._must(self.path, "update-ref", kept_ref(commit), commit)
         fresh = Path(tempfile.mkdtemp(prefix=".commit-", dir=place.parent.parent))
         self._must(fresh, "init", "--quiet", "--template=", "--initial-branch=main", ".")
@@ -165,11 +165,11 @@ class GitMirror:
             self._must(place, "symbolic-ref", f"{_THEIRS}HEAD", f"{_THEIRS}{standing.default}")
 
     def ask(self, *arguments: str) -> GitResult:
-        """A short question to the mirror."""
+        """Run git in the mirror; for short commands."""
         return self._local(*arguments)
 
     def _fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, bool]:
-        """What went wrong, and whether that was for want of room."""
+        """The error message, if any, and whether the size limit was the cause."""
         room = self.most_bytes - _size_bytes(self.path / "objects")
         if room < LEAST_BYTES:
             return "the clone is full", True
@@ -181,7 +181,7 @@ class GitMirror:
         return (done.message, bool(left and max(left) >= room - LEAST_BYTES)) if done.returncode else (None, False)
 
     def _left_packs(self) -> list[int]:
-        """Sizes of what a fetch that was broken off has left, which goes."""
+        """Delete the files that an interrupted fetch has left; returns their sizes in bytes."""
         left = list((self.path / "objects" / "pack").glob("tmp_*"))
         sizes = [each.stat().st_size for each in left]
         for each in left:
@@ -189,7 +189,7 @@ class GitMirror:
         return sizes
 
     def _collect(self) -> bool:
-        """Remove what only was fetched, and is no commit that somebody works with; is there more room now?"""
+        """Remove objects that no repository of a commit uses; returns whether there is more room now."""
         before = _size_bytes(self.path / "objects")
         refs = self._local("for-each-ref", "--format=%(refname)", "refs/gangline/fetched/").stdout.split()
         for ref in refs:

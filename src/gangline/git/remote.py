@@ -50,7 +50,7 @@ _SETTINGS = {
 
 
 def check_url(url: str, *, local: bool) -> str:
-    """The protocol of `url`, once it is one that may be fetched from.
+    """The protocol of `url`, if it is one that may be fetched from.
 
     Args:
         url: `https://host/path`; `http://` to this machine; a folder, where `local`.
@@ -98,7 +98,7 @@ def remote_environment(
     credential: str | None = None,
     resolve: Resolve = system_resolve,
 ) -> dict[str, str]:
-    """What a git process sees that talks to `url`.
+    """Environment of a git process that connects to `url`.
 
     Args:
         url: As `check_url` takes it.
@@ -108,9 +108,9 @@ def remote_environment(
         resolve: Addresses of a name.
 
     Raises:
-        UsageError: No URL that may be fetched from.
-        ConfigError: Its name leads where no request goes.
-        StorageError: It leads nowhere now.
+        UsageError: The URL is not one that may be fetched from.
+        ConfigError: Its host resolves to an address that may not be dialled.
+        StorageError: Its host has no address now.
     """
     protocol = check_url(url, local=local)
     if protocol == "file":
@@ -124,7 +124,7 @@ def remote_environment(
 def git_environment(
     protocol: str = "", *, url: str = "", credential: str | None = None, pinned: str = ""
 ) -> dict[str, str]:
-    """What a git process of ours sees: this protocol alone, our settings, the credential for the host of `url`.
+    """Environment of git without the user's configuration: one protocol, and a credential for the host of `url`.
 
     `pinned` is `HOST:PORT:ADDRESS,...`, the addresses at which that host is dialled.
     """

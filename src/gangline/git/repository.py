@@ -73,7 +73,7 @@ class Repository:
         """The repository that holds `path`.
 
         Raises:
-            UsageError: There is no such folder, or no git repository; the commands that make one are named.
+            UsageError: No folder or no git repository is there; the message names the commands that make one.
         """
         if not path.is_dir():
             raise UsageError(f"wanted the folder of a model repository, found no folder {path}")
@@ -97,7 +97,7 @@ class Repository:
         """Full object name of the commit called `name`.
 
         Raises:
-            UsageError: It is no ref or there is no such commit.
+            UsageError: `name` has characters that no ref has, or no such commit exists.
         """
         if not _REF.match(name) or name.startswith("-") or ".." in name:
             raise UsageError(f"wanted a commit, branch or tag, found {name!r}; git log --oneline lists commits")
@@ -105,7 +105,9 @@ class Repository:
         if done.returncode:
             if name == "HEAD":
                 raise UsageError(f"{self.root} has no commit yet; make one: git add --all && git commit -m first")
-            raise UsageError(f"there is no commit {name!r} in {self.root}; git log --oneline lists them")
+            raise UsageError(
+                f"wanted a commit of {self.root}, found no {name!r} there; git log --oneline lists commits"
+            )
         return done.stdout.decode().strip()
 
     def tree(self, commit: str) -> str:
@@ -125,14 +127,14 @@ class Repository:
         return self._ask("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}").decode().strip()
 
     def dirty_tree(self) -> str | None:
-        """Tree of the folder as it stands on disk, untracked files included; None where it equals HEAD's."""
+        """Tree of the folder as it is on disk, untracked files included; None if it equals HEAD's."""
         if not self._ask("status", "--porcelain", "-z", "--untracked-files=normal", "--", "."):
             return None
         with tempfile.TemporaryDirectory(prefix="gangline-index-") as folder:
             index = Path(folder) / "index"
-            stands = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
-            if stands.exists():
-                shutil.copyfile(stands, index)
+            current = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
+            if current.exists():
+                shutil.copyfile(current, index)
             own = {"GIT_INDEX_FILE": str(index)}
             self._ask("add", "--all", "--", ".", env=own)
             whole = self._ask("write-tree", env=own).decode().strip()
@@ -164,7 +166,7 @@ class Repository:
         return tuple(sorted(part.decode(errors="replace") for part in found))
 
     def counts(self, old: str, new: str) -> tuple[tuple[str, int | None, int | None], ...]:
-        """(path, lines added, lines removed) of what differs between two trees; None of what is no text."""
+        """(path, lines added, lines removed) of what differs between two trees; None for a binary file."""
         text = self._ask("diff", "--numstat", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
         rows = (part.decode(errors="replace").split("\t", 2) for part in text.split(b"\0") if part)
         return tuple((path, _count(added), _count(removed)) for added, removed, path in rows)
@@ -214,7 +216,7 @@ class Repository:
         """Content of one file of `tree`; None where it has none.
 
         Raises:
-            TooLarge: It has more than `most_bytes`; nothing of it was read.
+            OutputTooLarge: It has more than `most_bytes`; nothing of it was read.
         """
         size = self._git("cat-file", "-s", f"{tree}:{path}")
         if size.returncode:
@@ -235,7 +237,7 @@ class Repository:
         """Contents of many objects in one call, in order, one held at a time.
 
         Raises:
-            TooLarge: One is larger than what anything is made of.
+            OutputTooLarge: One is larger than what anything is made of.
         """
         with tempfile.TemporaryFile() as asked:
             asked.writelines(f"{name}\n".encode() for name in names)
@@ -271,7 +273,7 @@ class Repository:
         known = theirs or {each.name: each for each in self._branches_below(_LOCAL)}
         last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
         if theirs and last is None and known.keys() >= set(_DEFAULTS):
-            return None  # whoever may push could have made the other one
+            return None  # anyone who may push could have made the other one
         names = (last, *_DEFAULTS) if theirs else (*_DEFAULTS, last)
         return next((known[name] for name in names if name in known), None)
 
@@ -334,6 +336,6 @@ def _no_repository(path: Path, message: str) -> str:
     if "dubious ownership" in message:
         return f"git refuses {path}, which belongs to another user: git config --global --add safe.directory {path}"
     return (
-        f"{path} is no git repository, and a run is named after a commit; make one there:"
+        f"wanted a git repository, since a run is named after a commit; found none at {path}; make one there:"
         " git init && git add --all && git commit -m first"
     )

@@ -45,7 +45,7 @@ class FolderUpload:
         with self._at("write a part of") as path:
             check_previous_part(self._last_size)
             with path.open("r+b") as file:
-                file.truncate(self._size)  # half a part stands behind that, where one failed and is given again
+                file.truncate(self._size)  # bytes of a part that failed and is sent again
                 file.seek(self._size)
                 file.write(data)
             self._size += len(data)
