@@ -94,7 +94,7 @@ class Circles(S3Gateway):
 def test_a_listing_that_does_not_go_on_ends_as_an_error(tmp_path):
     with Circles(FolderStore(tmp_path / "store")) as gateway:
         store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
-        with pytest.raises(StorageError, match="does not go on behind its last name"):
+        with pytest.raises(StorageError, match="does not continue after its last name"):
             store.list("")
 
 
@@ -107,7 +107,7 @@ def test_a_listing_that_is_no_document_is_an_error_of_the_store(tmp_path):
     with NoXml(FolderStore(tmp_path / "store")) as gateway:
         store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
         for call in (lambda: store.list(""), lambda: store.open_uploads("")):
-            with pytest.raises(StorageError, match="is no document of S3"):
+            with pytest.raises(StorageError, match="as S3 XML"):
                 call()
 
 

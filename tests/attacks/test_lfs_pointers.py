@@ -6,7 +6,7 @@ from tests.line import repositories
 from gangline.build import code_layer
 from gangline.data.resolve import ReadableFile, resolve_text
 from gangline.errors import ConfigError
-from gangline.git.lfs import pointed_size
+from gangline.git.objects import pointed_size
 from gangline.git.repository import Repository
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import ProjectTable

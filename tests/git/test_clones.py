@@ -361,7 +361,7 @@ def test_who_waits_for_a_clone_gives_up_after_a_while_or_once_nobody_waits_for_h
         fcntl.flock(lock, fcntl.LOCK_EX)
         late = time.monotonic() + 5
         hasty = Clones(clones.home, wait_seconds=0.2, is_over=lambda: time.monotonic() > late)
-        with pytest.raises(CloneBusy, match="is being fetched for another order"):
+        with pytest.raises(CloneBusy, match="is in use by another order"):
             hasty.fetch(str(origin), name="cheap", refs=[MAIN], local=True)
         with pytest.raises(ProcessStopped):
             clones.until(lambda: True).fetch(str(origin), name="cheap", refs=[MAIN], local=True)

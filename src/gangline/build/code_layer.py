@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from gangline.build.symlinks import SymlinkResolver
 from gangline.errors import ConfigError, IntegrityError
-from gangline.git.lfs import pointed_size
-from gangline.git.objects import TreeEntry
+from gangline.git.objects import TreeEntry, pointed_size
 from gangline.git.repository import Repository
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.config.problems import refusal

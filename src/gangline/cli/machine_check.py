@@ -145,7 +145,7 @@ def check_docker() -> Finding:
 
 
 def _output(arguments: list[str], seconds: float = 20) -> str:
-    """What a program prints; empty when it is not there, fails or hangs."""
+    """What a program prints; empty when it is not there, fails or hangs. `git --version` reads no repository."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds, check=False)
     except (OSError, subprocess.TimeoutExpired):

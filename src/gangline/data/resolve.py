@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from gangline.git.lfs import pointed_size
+from gangline.git.objects import pointed_size
 from gangline.spec.codec import digest
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.grammar import is_inside

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError, UsageError, storage_errors
-from gangline.git.remote import run_git
+from gangline.git.remote import run_remote_git
 
 MAX_LINES = 10_000
 MAX_RUNS = 8
@@ -117,8 +117,8 @@ def install_hook(repo: Path, command: Sequence[str], *, chain: bool) -> Path:
 def _hooks_folder(repo: Path) -> Path:
     if not repo.is_dir() or shutil.which("git") is None:
         raise UsageError(f"wanted a bare git repository (and git), found {'no git' if repo.is_dir() else 'no folder'}")
-    done = run_git(repo, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
-    said = done.stdout.decode(errors="replace").splitlines()
+    done = run_remote_git(repo, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
+    said = done.text.splitlines()
     if done.returncode or said[0] != "true":
         raise UsageError(
             f"wanted a bare repository, found {repo}; git init --bare makes one, and in a clone `gangline run` does it"

@@ -21,29 +21,24 @@ from gangline.units import format_bytes
 
 MOST_BYTES = 256 << 20
 MOST_SAID_BYTES = 64 << 10
-"""Of what git complains of; the rest is dropped."""
+"""Of standard error that is kept; the rest is dropped."""
 PIECE_BYTES = 1 << 18
 END_SECONDS = 1.0
 """From being asked to end to being killed."""
 LOOK_SECONDS = 0.1
-"""Between two looks at the clock and at whoever asked."""
-
-
-def inherited_environ(*, keep: Sequence[str] = ()) -> dict[str, str]:
-    """Variables of this process for a git of ours: all but git's own, of which those in `keep` stay."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in keep}
+"""Between two checks of the clock and of `is_over`."""
 
 
 class OutputTooLarge(ConfigError):
-    """What a commit holds is more than anybody looks at."""
+    """A process wrote more, or a commit holds more, than its limit allows."""
 
 
 class ProcessTimeout(GanglineError):
-    """It did not end in time."""
+    """The process did not end within its time limit."""
 
 
 class ProcessStopped(GanglineError):
-    """Whoever asked wants to know no more."""
+    """The caller cancelled the process (`ProcessLimits.is_over`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +55,7 @@ class ProcessLimits:
     file_bytes: int | None = None
     """Of each file that it writes."""
     is_over: Callable[[], bool] = lambda: False
-    """Asked again and again; once it is true, the process is killed."""
+    """Called every `LOOK_SECONDS`; once it returns True, the process is killed."""
 
 
 @dataclass(slots=True)
@@ -74,12 +69,12 @@ class ProcessResult:
 def run_bounded(
     command: Sequence[str], *, name: str, folder: Path, environ: Mapping[str, str], bounds: ProcessLimits
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Its whole answer; `name` is what messages call it.
+    """Run to the end and return the output; `name` is what messages call the process.
 
     Raises:
-        TooLarge: It was longer than `bounds.most_bytes`.
-        Slow: It took longer than `bounds.seconds`.
-        Stopped: `bounds.is_over`.
+        OutputTooLarge: It was longer than `bounds.most_bytes`.
+        ProcessTimeout: It took longer than `bounds.seconds`.
+        ProcessStopped: `bounds.is_over`.
     """
     ended, answer = ProcessResult(), bytearray()
     with contextlib.closing(
@@ -102,10 +97,10 @@ def stream_bounded(
     ended: ProcessResult,
     stdin: IO[bytes] | None = None,
 ) -> Generator[bytes]:
-    """Its answer, piece by piece; `ended` is filled in after the last one. A stream that is closed kills it.
+    """Standard output piece by piece; `ended` is filled in after the last one. Closing the generator kills the process.
 
     Raises:
-        Slow, Stopped: As `run_bounded`.
+        ProcessTimeout, ProcessStopped: As `run_bounded`.
     """
     process = subprocess.Popen(
         command, cwd=folder, env=dict(environ), stdin=stdin or subprocess.DEVNULL,
@@ -147,7 +142,7 @@ def _pieces(
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Asked first, since a process may have begun others in groups of their own, which it ends then."""
+    """SIGTERM first: a process may have started others in groups of their own, and ends them then."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -157,7 +152,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _limit(pid: int, bounds: ProcessLimits) -> None:
-    """Before it has begun to work: limits of a process go to all that it starts. Spent processor time is SIGXCPU."""
+    """At once, since processes inherit limits from the one that starts them. Spent processor time is SIGXCPU."""
     if not hasattr(resource, "prlimit"):
         return  # only Linux sets the limits of another process
     wanted = (

@@ -1,12 +1,11 @@
-"""Clones that a service builds from: one bare mirror a repository, beside it a small repository a commit.
+"""Clones that a service builds from: one bare mirror for each repository, and a small repository for each commit.
 
     HOME/<name>/mirror.git          every object that was ever asked for
     HOME/<name>/commits/<commit>/   a repository of its own that borrows the mirror's objects
 
-No file of a commit is ever written out: a line is read from its objects, so a link, filter or submodule in a tree meets
-nobody. Several processes may use one home; whoever changes a repository's folder holds its lock. What happens in a
-mirror is known to `mirror`, how git is asked to `fetching`; which ref is wanted, and when a commit is needed no more,
-to the caller.
+No file of a commit is ever written out: a line is read from its objects, so links, filters and submodules have no
+effect. Several processes may use one home; the one that changes a repository's folder holds its lock. The caller
+decides which refs are fetched and when a commit is no longer needed.
 """
 
 import fcntl
@@ -27,11 +26,10 @@ from gangline.git.remote import (
     FETCH_SECONDS,
     MEMORY_BYTES,
     check_ref,
-    git_message,
     is_commit,
     kept_ref,
     remote_environment,
-    run_git,
+    run_remote_git,
 )
 from gangline.http.address_check import Resolve, system_resolve
 from gangline.sanitize import clean
@@ -47,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
 class CloneBusy(CapacityError):
-    """Somebody else works in the folder of a repository for longer than anybody waits."""
+    """Another process held the lock of a repository's folder for longer than `wait_seconds`."""
 
 
 class Clones:
@@ -56,9 +54,9 @@ class Clones:
     Args:
         home: The folder.
         most_bytes: Of the objects of one repository.
-        wait_seconds: For somebody else who works in the folder of a repository.
+        wait_seconds: For another process that holds the lock of a repository's folder.
         resolve: Looks up the names of servers.
-        is_over: Asked while git works: once it is true, git is killed, and `Stopped` is raised.
+        is_over: Called while git runs: once it returns True, git is killed and `ProcessStopped` raised.
     """
 
     def __init__(
@@ -75,7 +73,7 @@ class Clones:
         self._most_bytes, self._wait_seconds, self._resolve = most_bytes, wait_seconds, resolve
 
     def until(self, is_over: Callable[[], bool]) -> "Clones":
-        """The same clones, for who may want to know no more in between."""
+        """The same clones with another `is_over`."""
         return Clones(
             self.home, most_bytes=self._most_bytes, wait_seconds=self._wait_seconds, resolve=self._resolve,
             is_over=is_over,
@@ -91,7 +89,7 @@ class Clones:
         local: bool = False,
         named_by_site: bool = False,
     ) -> Path:
-        """Bring what stands at `refs` into the mirror of `name`, made where there is none or a damaged one.
+        """Fetch `refs` into the mirror of `name`; a missing or damaged mirror is made first.
 
         Args:
             url: https; http on loopback alone; a folder or file:// where `local`.
@@ -103,9 +101,9 @@ class Clones:
 
         Raises:
             UsageError: A URL, name or ref that is none of these.
-            ConfigError: The URL's name leads where no request goes.
-            StorageError: The other side is away, refuses, or has no such ref.
-            TooLarge: There is more than may be fetched.
+            ConfigError: The URL's host resolves to an address that may not be dialled.
+            StorageError: The other side does not answer, refuses, or has no such ref.
+            OutputTooLarge: There is more than may be fetched.
             CloneBusy: Somebody else fetches it.
         """
         wanted = remote.refspecs(refs)
@@ -133,10 +131,10 @@ class Clones:
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         wanted = ("HEAD", *(f"refs/heads/{each}" for each in _DEFAULTS))
         asked = ("ls-remote", "--symref", "--end-of-options", url, *wanted)
-        done = run_git(Path("/"), *asked, environment=environment, bounds=self._bounds(FETCH_SECONDS))
+        done = run_remote_git(Path("/"), *asked, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
-            raise StorageError(f"could not ask {url} for its default branch: {git_message(done)}")
-        text = done.stdout.decode(errors="replace")
+            raise StorageError(f"could not ask {url} for its default branch: {done.message}")
+        text = done.text
         head = _SYMREF.search(text)
         usual = _USUAL.search(text) if local and _is_work_tree(url) else None
         branch, commit = (usual[2], usual[1]) if usual else (head[1], head[2]) if head else ("", "")
@@ -147,15 +145,15 @@ class Clones:
         return branch, commit
 
     def checkout(self, name: str, commit: str, *, standing: RemoteBranches = UNKNOWN_BRANCHES) -> Path:
-        """Repository at `commit`, to be driven as it stands (`gangline run PATH --commit ...`); made once.
+        """Repository at `commit`, for `gangline run PATH --commit ...`; made once.
 
         Its remote `origin` is the mirror, so that tags of published models outlive it; of the branches of `origin` it
-        knows those of `standing`, where the mirror has their commits, and what it was told before.
+        has those of `standing` whose commits the mirror has, and those of earlier calls.
 
         Raises:
-            UsageError: Nothing of that name was fetched, or `commit` is no full object name.
+            UsageError: No repository of that name was fetched, or `commit` is no full object name.
             StorageError: The mirror has no such commit (any more); fetch again.
-            TooLarge: It has more files than a run is made of.
+            OutputTooLarge: It has more files than a run is made of.
         """
         _checked(commit)
         with self._locked(name) as folder:
@@ -173,7 +171,7 @@ class Clones:
     def fetch_model_tags(
         self, url: str, *, name: str, credential: str | None = None, local: bool = False, named_by_site: bool = False
     ) -> None:
-        """Tags of published models that stand at the other side; arguments and errors are those of `fetch`."""
+        """Fetch the tags of published models; arguments and errors as of `fetch`."""
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         with self._locked(name) as folder:
             trouble = self._mirror(folder).fetch(url, [_MODEL_TAGS], environment)
@@ -183,18 +181,20 @@ class Clones:
     def push_model_tags(
         self, url: str, *, name: str, credential: str | None = None, local: bool = False, named_by_site: bool = False
     ) -> None:
-        """Create the tags of published models at the other side; one that stands there is never moved.
+        """Create the tags of published models at the other side; a tag that is there already is never moved.
 
         Raises:
-            StorageError: The other side is away, refuses, or holds another tag of such a name.
+            StorageError: The other side does not answer, refuses, or has another tag of such a name.
         """
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         with self._locked(name) as folder:
             asked = ("push", "--porcelain", "--", url, _MODEL_TAGS)
-            done = run_git(folder / "mirror.git", *asked, environment=environment, bounds=self._bounds(FETCH_SECONDS))
+            done = run_remote_git(
+                folder / "mirror.git", *asked, environ=environment, limits=self._limits(FETCH_SECONDS)
+            )
         if done.returncode:
-            refused = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("!")]
-            why = clean("; ".join(refused), limit=300) or git_message(done)
+            refused = [line for line in done.text.splitlines() if line.startswith("!")]
+            why = clean("; ".join(refused), limit=300) or done.message
             raise StorageError(f"{name}: tags of models could not be pushed to {url}: {why}")
 
     def changed(self, name: str, old: str, new: str) -> list[str] | None:
@@ -215,17 +215,17 @@ class Clones:
     def heads(
         self, url: str, *, ref: str | None = None, local: bool = False, credential: str | None = None
     ) -> dict[str, str]:
-        """Commit that stands at each branch of a repository, or at `ref` alone; raises as `fetch` does."""
+        """Commit of each branch of a repository by name, or of `ref` alone; raises as `fetch` does."""
         environment = self._environment(url, local=local, credential=credential)
         asked = ("ls-remote", "--heads", "--end-of-options", url, *([] if ref is None else [check_ref(ref)]))
-        done = run_git(Path("/"), *asked, environment=environment, bounds=self._bounds(FETCH_SECONDS))
+        done = run_remote_git(Path("/"), *asked, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
-            raise StorageError(f"could not list the branches of {url}: {git_message(done)}")
-        rows = (line.split("\t", 1) for line in done.stdout.decode(errors="replace").splitlines())
+            raise StorageError(f"could not list the branches of {url}: {done.message}")
+        rows = (line.split("\t", 1) for line in done.text.splitlines())
         return {name: commit for commit, name in rows}
 
     def release(self, *, idle_seconds: float, keep: Collection[Path] = ()) -> list[Path]:
-        """Remove commits' repositories that nobody asked for lately, but those of `keep`; which went."""
+        """Remove repositories of commits not used for `idle_seconds`, except those of `keep`; returns them."""
         gone: list[Path] = []
         for folder in sorted(self.home.glob("*/commits")):
             with self._locked(folder.parent.name):
@@ -247,7 +247,7 @@ class Clones:
     def _mirror(self, folder: Path) -> GitMirror:
         return GitMirror(path=folder / "mirror.git", most_bytes=self._most_bytes, is_over=self.is_over)
 
-    def _bounds(self, seconds: float) -> ProcessLimits:
+    def _limits(self, seconds: float) -> ProcessLimits:
         return ProcessLimits(
             seconds=seconds, most_bytes=MOST_LISTED_BYTES, memory_bytes=MEMORY_BYTES, is_over=self.is_over
         )
@@ -269,9 +269,9 @@ class Clones:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if self.is_over():
-                    raise ProcessStopped(f"{name}: nobody waits for the clone any more") from None
+                    raise ProcessStopped(f"{name}: the order was cancelled while it waited for its clone") from None
                 if time.monotonic() > deadline:
-                    raise CloneBusy(f"{name}: its clone is being fetched for another order") from None
+                    raise CloneBusy(f"{name}: its clone is in use by another order") from None
                 time.sleep(LOOK_SECONDS)
 
 
@@ -282,11 +282,13 @@ def _checked(commit: str) -> str:
 
 
 def _no_commit(name: str, commit: str) -> StorageError:
-    return StorageError(f"{name}: the mirror holds no commit {commit[:12]}; was it pushed over? fetch again")
+    return StorageError(
+        f"{name}: the mirror has no commit {commit[:12]}; was it replaced by a forced push? fetch again"
+    )
 
 
 def _is_work_tree(url: str) -> bool:
-    done = run_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
+    done = run_remote_git(Path(url.removeprefix("file://")), "rev-parse", "--is-inside-work-tree")
     return done.returncode == 0 and done.stdout.strip() == b"true"
 
 

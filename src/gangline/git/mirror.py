@@ -12,23 +12,21 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from gangline.errors import StorageError
-from gangline.git.bounded_process import OutputTooLarge, ProcessLimits, ProcessResult, stream_bounded
+from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
+from gangline.git.command import GitFailed, GitResult, stream_git
 from gangline.git.objects import MOST_ENTRIES, parts
 from gangline.git.remote import (
     FETCH_SECONDS,
     MEMORY_BYTES,
     check_ref,
     git_environment,
-    git_message,
     is_commit,
     kept_ref,
-    run_git,
+    run_remote_git,
 )
 from gangline.git.repository import MOST_CHANGED, Repository
-from gangline.sanitize import clean
 from gangline.units import format_bytes
 
 LOCAL_SECONDS = 60.0
@@ -44,7 +42,7 @@ _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurs
 
 @dataclass(frozen=True, slots=True)
 class RemoteBranches:
-    """Branches of the other side, by name: which commits are protected is judged by them."""
+    """Branches of the remote repository: the name of the default branch, and commits by name."""
 
     default: str | None = None
     commits: Mapping[str, str] = field(default_factory=dict)
@@ -55,16 +53,17 @@ UNKNOWN_BRANCHES = RemoteBranches()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitMirror:
-    """At `path`, or yet to be made there."""
+    """The mirror at `path`, which may not exist yet."""
 
     path: Path
     most_bytes: int
     """Of its objects on the disk."""
     is_over: Callable[[], bool]
-    """Whoever asks wants to know no more: what runs is killed."""
+    """Once it returns True, a running git is killed and `ProcessStopped` raised."""
 
     @property
     def is_there(self) -> bool:
+        """Whether a bare repository is at `path`."""
         done = self._local("rev-parse", "--is-bare-repository") if self.path.is_dir() else None
         return done is not None and done.stdout.strip() == b"true"
 
@@ -75,8 +74,7 @@ class GitMirror:
         return done.returncode == 0
 
     def make(self) -> None:
-        """An empty one; what stood there is gone. Repositories that borrow from it find objects again after the next
-        fetch."""
+        """Replace it by an empty one; repositories that borrow its objects have them again after the next fetch."""
         fresh = Path(tempfile.mkdtemp(prefix=".mirror-", dir=self.path.parent))
         self._must(fresh, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
         if self.path.is_dir():
@@ -85,17 +83,17 @@ class GitMirror:
         fresh.rename(self.path)
 
     def fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> str | None:
-        """None, or what went wrong in one line.
+        """Fetch `wanted`; None, or what went wrong in one line.
 
         Raises:
-            TooLarge: What stands there makes the clone larger than it may be, also once all that is not needed is gone.
+            OutputTooLarge: The clone would be larger than it may be, also after unneeded commits were collected.
         """
         trouble, was_full = self._fetch(url, wanted, environment)
         if was_full and self._collect():
             trouble, was_full = self._fetch(url, wanted, environment)
         if was_full:
             most = format_bytes(self.most_bytes)
-            raise OutputTooLarge(f"what stands there makes its clone larger than {most}; serve.clone_bytes allows more")
+            raise OutputTooLarge(f"the repository makes its clone larger than {most}; serve.clone_bytes allows more")
         return trouble
 
     def commit(self, name: str) -> Repository | None:
@@ -107,7 +105,7 @@ class GitMirror:
         )
 
     def require_size_limits(self, commit: str) -> None:
-        """Raises TooLarge where a commit has more files than a repository is made of; they are counted, not held."""
+        """Raises OutputTooLarge if a commit has more than MOST_ENTRIES files; they are counted, not held."""
         with self._listed("ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit) as paths:
             if sum(1 for _ in islice(paths, MOST_ENTRIES + 1)) > MOST_ENTRIES:
                 raise OutputTooLarge(
@@ -127,10 +125,10 @@ class GitMirror:
         done = self._local("rev-list", "--objects", "--quiet", "--max-count=1", commit)
         if done.returncode and not self.is_sound:
             self.make()
-            raise StorageError(f"{self.path} was damaged on disk and is made anew; fetch again")
+            raise StorageError(f"{self.path} was damaged on disk and has been replaced by an empty one; fetch again")
 
     def lend(self, place: Path, commit: str) -> None:
-        """A repository at `place` whose objects are the mirror's and whose head is `commit`; whole or not there."""
+        """Make a repository at `place` with HEAD `commit` that borrows the mirror's objects; complete or not there."""
         self._must(self.path, "update-ref", kept_ref(commit), commit)
         fresh = Path(tempfile.mkdtemp(prefix=".commit-", dir=place.parent.parent))
         self._must(fresh, "init", "--quiet", "--template=", "--initial-branch=main", ".")
@@ -149,13 +147,16 @@ class GitMirror:
         fresh.rename(place)
 
     def has_clone(self, place: Path, commit: str) -> bool:
+        """Whether the repository at `place` is whole and its HEAD is `commit`."""
         if not (place / ".git").is_dir():
             return False
-        done = run_git(place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", bounds=self._bounds(LOCAL_SECONDS))
+        done = run_remote_git(
+            place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", limits=self._limits(LOCAL_SECONDS)
+        )
         return done.stdout.decode().strip() == commit
 
     def write_remote_branches(self, place: Path, standing: RemoteBranches) -> None:
-        """As branches of `origin`, those whose commits are here; `place` keeps what it was told before."""
+        """Write branches of `origin` at `place`, those whose commits are here; branches that are there already stay."""
         for branch, commit in standing.commits.items():
             ref = check_ref(f"refs/heads/{branch}").replace("refs/heads/", _THEIRS, 1)
             if is_commit(commit) and self.commit(commit) is not None:
@@ -163,24 +164,24 @@ class GitMirror:
         if standing.default in standing.commits:
             self._must(place, "symbolic-ref", f"{_THEIRS}HEAD", f"{_THEIRS}{standing.default}")
 
-    def ask(self, *arguments: str) -> "CompletedProcess[bytes]":
-        """A short question to the mirror."""
+    def ask(self, *arguments: str) -> GitResult:
+        """Run git in the mirror; for short commands."""
         return self._local(*arguments)
 
     def _fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> tuple[str | None, bool]:
-        """What went wrong, and whether that was for want of room."""
+        """The error message, if any, and whether the size limit was the cause."""
         room = self.most_bytes - _size_bytes(self.path / "objects")
         if room < LEAST_BYTES:
             return "the clone is full", True
-        bounds = self._bounds(FETCH_SECONDS, file_bytes=room)
+        limits = self._limits(FETCH_SECONDS, file_bytes=room)
         try:
-            done = run_git(self.path, *_FETCH, url, *wanted, environment=environment, bounds=bounds)
+            done = run_remote_git(self.path, *_FETCH, url, *wanted, environ=environment, limits=limits)
         finally:
             left = self._left_packs()
-        return (git_message(done), bool(left and max(left) >= room - LEAST_BYTES)) if done.returncode else (None, False)
+        return (done.message, bool(left and max(left) >= room - LEAST_BYTES)) if done.returncode else (None, False)
 
     def _left_packs(self) -> list[int]:
-        """Sizes of what a fetch that was broken off has left, which goes."""
+        """Delete the files that an interrupted fetch has left; returns their sizes in bytes."""
         left = list((self.path / "objects" / "pack").glob("tmp_*"))
         sizes = [each.stat().st_size for each in left]
         for each in left:
@@ -188,7 +189,7 @@ class GitMirror:
         return sizes
 
     def _collect(self) -> bool:
-        """Remove what only was fetched, and is no commit that somebody works with; is there more room now?"""
+        """Remove objects that no repository of a commit uses; returns whether there is more room now."""
         before = _size_bytes(self.path / "objects")
         refs = self._local("for-each-ref", "--format=%(refname)", "refs/gangline/fetched/").stdout.split()
         for ref in refs:
@@ -199,31 +200,26 @@ class GitMirror:
     @contextmanager
     def _listed(self, *arguments: str) -> Iterator[Iterator[bytes]]:
         """Paths, one after the other; git is ended with the block."""
-        bounds, ended = self._bounds(LOCAL_SECONDS), ProcessResult()
-        name, command = f"git {arguments[0]}", ["git", *arguments]
-        environ = git_environment()
-        stream = stream_bounded(command, name=name, folder=self.path, environ=environ, bounds=bounds, ended=ended)
+        stream = stream_git(self.path, *arguments, environ=git_environment(), limits=self._limits(LOCAL_SECONDS))
         with closing(stream) as pieces:
             yield parts(pieces)
-        if ended.code:
-            raise StorageError(f"{name} failed in {self.path}: {clean(ended.said.decode(errors='replace'), limit=300)}")
 
-    def _bounds(self, seconds: float, *, file_bytes: int | None = None) -> ProcessLimits:
+    def _limits(self, seconds: float, *, file_bytes: int | None = None) -> ProcessLimits:
         return ProcessLimits(
             seconds=seconds, most_bytes=MOST_SAID_BYTES, memory_bytes=MEMORY_BYTES, file_bytes=file_bytes,
             is_over=self.is_over,
         )  # fmt: skip
 
-    def _git(self, *arguments: str, seconds: float) -> "CompletedProcess[bytes]":
-        return run_git(self.path, *arguments, bounds=self._bounds(seconds))
+    def _git(self, *arguments: str, seconds: float) -> GitResult:
+        return run_remote_git(self.path, *arguments, limits=self._limits(seconds))
 
-    def _local(self, *arguments: str) -> "CompletedProcess[bytes]":
+    def _local(self, *arguments: str) -> GitResult:
         return self._git(*arguments, seconds=LOCAL_SECONDS)
 
     def _must(self, folder: Path, *arguments: str) -> None:
-        done = run_git(folder, *arguments, bounds=self._bounds(LOCAL_SECONDS))
+        done = run_remote_git(folder, *arguments, limits=self._limits(LOCAL_SECONDS))
         if done.returncode:
-            raise StorageError(f"git {arguments[0]} failed in {folder}: {git_message(done)}")
+            raise GitFailed(f"git {arguments[0]} failed in {folder}: {done.message}")
 
 
 def _size_bytes(folder: Path) -> int:

@@ -1,5 +1,6 @@
-"""Trees and blobs from git's output, read one after another: counted and measured before they are held."""
+"""Trees, blobs and pointers of Git LFS from git's output: counted and measured before they are held."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,9 +13,16 @@ MOST_ENTRIES = 200_000
 MOST_LISTED_BYTES = 64_000_000
 """Of all its paths."""
 LONGEST_PART = 4_000
-"""Of one path, with what stands before it; longer ones are files on no machine."""
+"""Of one path with its mode and object name; no file system has longer ones."""
 MOST_CONTENT_BYTES = 64_000_000
 """Of one object that is read whole."""
+
+_POINTER = re.compile(
+    rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\r?\n"
+    rb"(?:ext-[^\n]+\n)*oid sha256:[0-9a-f]{64}\r?\n(?:ext-[^\n]+\n)*size (?P<size>[0-9]{1,20})\r?\n?\s*"
+)
+_LONGEST_POINTER = 1024
+"""Git LFS reads no longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +39,16 @@ class TreeEntry:
 
     @property
     def is_file(self) -> bool:
+        """A regular file: no link and no submodule."""
         return self.mode in {"100644", "100755"}
 
 
 def read_entries(pieces: Iterable[bytes]) -> list[TreeEntry]:
-    """What `ls-tree -r -z --long` lists, by path.
+    """Entries that `ls-tree -r -z --long` lists, by path.
 
     Raises:
-        TooLarge: More than MOST_ENTRIES.
-        ConfigError: A name that is no UTF-8.
+        OutputTooLarge: More than MOST_ENTRIES.
+        ConfigError: A name is not UTF-8.
     """
     found: list[TreeEntry] = []
     for line in parts(pieces):
@@ -54,10 +63,10 @@ def read_entries(pieces: Iterable[bytes]) -> list[TreeEntry]:
 def read_contents(
     pieces: Iterable[bytes], names: Sequence[str], *, most_bytes: int = MOST_CONTENT_BYTES
 ) -> Iterator[bytes]:
-    """What `cat-file --batch` tells of `names`, in their order.
+    """Contents of the objects `names`, in their order, from the output of `cat-file --batch`.
 
     Raises:
-        TooLarge: One has more than `most_bytes`; it was not read.
+        OutputTooLarge: One has more than `most_bytes`; it was not read.
         UsageError: There is no such object.
     """
     source = _Source(pieces)
@@ -72,10 +81,10 @@ def read_contents(
 
 
 def parts(pieces: Iterable[bytes], end: bytes = b"\0") -> Iterator[bytes]:
-    """What stands between the ends, without them; empty parts are left out.
+    """Parts of a stream that `end` separates; empty ones are left out.
 
     Raises:
-        TooLarge: One is longer than any path, or all of them together are more than anybody lists.
+        OutputTooLarge: One is longer than LONGEST_PART, or all together than MOST_LISTED_BYTES.
     """
     rest, size = b"", 0
     for piece in pieces:
@@ -92,8 +101,14 @@ def parts(pieces: Iterable[bytes], end: bytes = b"\0") -> Iterator[bytes]:
         yield rest
 
 
+def pointed_size(data: bytes | memoryview) -> str | None:
+    """Formatted size of the file on another server that `data`, a pointer of Git LFS, stands for; None: no pointer."""
+    match = _POINTER.fullmatch(data) if len(data) < _LONGEST_POINTER else None
+    return None if match is None else format_bytes(int(match["size"]))
+
+
 class _Source:
-    """Bytes by line and by count."""
+    """Reads a stream by line and by count."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)

@@ -11,21 +11,18 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gangline.errors import StorageError, UsageError
-from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, inherited_environ, run_bounded
+from gangline.errors import UsageError
+from gangline.git.bounded_process import ProcessLimits
+from gangline.git.command import GitResult, inherited_environment, run_git
 from gangline.http.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
 from gangline.sanitize import clean
-
-if TYPE_CHECKING:
-    import subprocess
 
 FETCH_SECONDS = 600.0
 MEMORY_BYTES = 2 << 30
 """Of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
-BOUNDS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
+LIMITS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _REF = re.compile(r"refs/(?!gangline/)[^\x00-\x20\x7f~^:?*\[\\]{1,250}\Z")
 _KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
@@ -53,7 +50,7 @@ _SETTINGS = {
 
 
 def check_url(url: str, *, local: bool) -> str:
-    """The protocol of `url`, once it is one that may be fetched from.
+    """The protocol of `url`, if it is one that may be fetched from.
 
     Args:
         url: `https://host/path`; `http://` to this machine; a folder, where `local`.
@@ -101,7 +98,7 @@ def remote_environment(
     credential: str | None = None,
     resolve: Resolve = system_resolve,
 ) -> dict[str, str]:
-    """What a git process sees that talks to `url`.
+    """Environment of a git process that connects to `url`.
 
     Args:
         url: As `check_url` takes it.
@@ -111,9 +108,9 @@ def remote_environment(
         resolve: Addresses of a name.
 
     Raises:
-        UsageError: No URL that may be fetched from.
-        ConfigError: Its name leads where no request goes.
-        StorageError: It leads nowhere now.
+        UsageError: The URL is not one that may be fetched from.
+        ConfigError: Its host resolves to an address that may not be dialled.
+        StorageError: Its host has no address now.
     """
     protocol = check_url(url, local=local)
     if protocol == "file":
@@ -127,7 +124,7 @@ def remote_environment(
 def git_environment(
     protocol: str = "", *, url: str = "", credential: str | None = None, pinned: str = ""
 ) -> dict[str, str]:
-    """What a git process of ours sees: this protocol alone, our settings, the credential for the host of `url`.
+    """Environment of git without the user's configuration: one protocol, and a credential for the host of `url`.
 
     `pinned` is `HOST:PORT:ADDRESS,...`, the addresses at which that host is dialled.
     """
@@ -139,30 +136,18 @@ def git_environment(
         settings[f"http.{_origin(url)}.extraHeader"] = (
             f"Authorization: Basic {base64.b64encode(login.encode()).decode()}"
         )
-    return {**inherited_environ(keep=_KEPT), **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
+    return {**inherited_environment(_KEPT), **_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": protocol, **_as_variables(settings)}
 
 
-def run_git(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, bounds: ProcessLimits = BOUNDS
-) -> "subprocess.CompletedProcess[bytes]":
-    """One git process and all it starts, ended together when its bounds are spent.
+def run_remote_git(
+    folder: Path, *arguments: str, environ: Mapping[str, str] | None = None, limits: ProcessLimits = LIMITS
+) -> GitResult:
+    """git without the user's configuration; `environ` is of `remote_environment`, None: no other server is reached.
 
     Raises:
-        StorageError: It took too long.
-        TooLarge, Stopped: As `run_bounded`.
+        GitTimeout, OutputTooLarge, ProcessStopped: As `run_git`.
     """
-    environ = environment or git_environment()
-    try:
-        return run_bounded(
-            ["git", *arguments], name=f"git {arguments[0]}", folder=folder, environ=environ, bounds=bounds
-        )
-    except ProcessTimeout as error:
-        raise StorageError(f"{error}; is the other side alive?") from error
-
-
-def git_message(done: "subprocess.CompletedProcess[bytes]") -> str:
-    """What git complained of, as one harmless line."""
-    return clean(done.stderr.decode(errors="replace"), limit=300) or f"exit {done.returncode}"
+    return run_git(folder, *arguments, environ=environ or git_environment(), limits=limits)
 
 
 def refspecs(refs: Sequence[str]) -> list[str]:

@@ -13,29 +13,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from gangline.errors import GanglineError, UsageError
-from gangline.git.bounded_process import (
-    OutputTooLarge,
-    ProcessLimits,
-    ProcessResult,
-    inherited_environ,
-    run_bounded,
-    stream_bounded,
-)
+from gangline.errors import UsageError
+from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
+from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
 from gangline.git.objects import TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
 from gangline.units import format_bytes
 
-if TYPE_CHECKING:
-    import subprocess
-
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
-          "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "core.pager=cat")  # fmt: skip
 _REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
-_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
-BOUNDS = ProcessLimits(seconds=120.0)
 MOST_FILE_BYTES = 16_000_000
 """Of a file that is read as text."""
 MOST_SUBJECT_BYTES = 4096
@@ -78,7 +65,7 @@ class Repository:
     """Folder of the line."""
     prefix: str
     """Where that is inside the work tree: `` or `examples/digits/`."""
-    bounds: ProcessLimits = BOUNDS
+    limits: ProcessLimits = LIMITS
     """Of every git process that is asked."""
 
     @staticmethod
@@ -86,15 +73,15 @@ class Repository:
         """The repository that holds `path`.
 
         Raises:
-            UsageError: There is no such folder, or no git repository; the commands that make one are named.
+            UsageError: No folder or no git repository is there; the message names the commands that make one.
         """
         if not path.is_dir():
             raise UsageError(f"wanted the folder of a model repository, found no folder {path}")
         if shutil.which("git") is None:
             raise UsageError("wanted git on the PATH, found none; install git")
-        done = _git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
+        done = run_git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
         if done.returncode:
-            raise UsageError(_no_repository(path, _said(done.stderr, done.returncode)))
+            raise UsageError(_no_repository(path, done.message))
         inside, _, prefix = done.stdout.decode().partition("\n")
         if inside != "true":
             raise UsageError(f"{path} is a bare repository; run in a clone of it: git clone {path} work")
@@ -110,7 +97,7 @@ class Repository:
         """Full object name of the commit called `name`.
 
         Raises:
-            UsageError: It is no ref or there is no such commit.
+            UsageError: `name` has characters that no ref has, or no such commit exists.
         """
         if not _REF.match(name) or name.startswith("-") or ".." in name:
             raise UsageError(f"wanted a commit, branch or tag, found {name!r}; git log --oneline lists commits")
@@ -118,7 +105,9 @@ class Repository:
         if done.returncode:
             if name == "HEAD":
                 raise UsageError(f"{self.root} has no commit yet; make one: git add --all && git commit -m first")
-            raise UsageError(f"there is no commit {name!r} in {self.root}; git log --oneline lists them")
+            raise UsageError(
+                f"wanted a commit of {self.root}, found no {name!r} there; git log --oneline lists commits"
+            )
         return done.stdout.decode().strip()
 
     def tree(self, commit: str) -> str:
@@ -138,14 +127,14 @@ class Repository:
         return self._ask("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}").decode().strip()
 
     def dirty_tree(self) -> str | None:
-        """Tree of the folder as it stands on disk, untracked files included; None where it equals HEAD's."""
+        """Tree of the folder as it is on disk, untracked files included; None if it equals HEAD's."""
         if not self._ask("status", "--porcelain", "-z", "--untracked-files=normal", "--", "."):
             return None
         with tempfile.TemporaryDirectory(prefix="gangline-index-") as folder:
             index = Path(folder) / "index"
-            stands = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
-            if stands.exists():
-                shutil.copyfile(stands, index)
+            current = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
+            if current.exists():
+                shutil.copyfile(current, index)
             own = {"GIT_INDEX_FILE": str(index)}
             self._ask("add", "--all", "--", ".", env=own)
             whole = self._ask("write-tree", env=own).decode().strip()
@@ -177,7 +166,7 @@ class Repository:
         return tuple(sorted(part.decode(errors="replace") for part in found))
 
     def counts(self, old: str, new: str) -> tuple[tuple[str, int | None, int | None], ...]:
-        """(path, lines added, lines removed) of what differs between two trees; None of what is no text."""
+        """(path, lines added, lines removed) of what differs between two trees; None for a binary file."""
         text = self._ask("diff", "--numstat", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", old, new)
         rows = (part.decode(errors="replace").split("\t", 2) for part in text.split(b"\0") if part)
         return tuple((path, _count(added), _count(removed)) for added, removed, path in rows)
@@ -191,6 +180,7 @@ class Repository:
         return self._git("check-ignore", "--quiet", "--", path).returncode == 0
 
     def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether `old` is part of the history of `new`; a commit is part of its own."""
         return self._git("merge-base", "--is-ancestor", "--end-of-options", old, new).returncode == 0
 
     def merge_base(self, one: str, other: str) -> str | None:
@@ -199,6 +189,7 @@ class Repository:
         return done.stdout.decode().split()[0] if done.returncode == 0 else None
 
     def parents(self, commit: str) -> tuple[str, ...]:
+        """Parents in their order; of a merge several, of a first commit none."""
         text = self._ask("rev-list", "--no-walk", "--parents", "--end-of-options", commit)
         return tuple(text.decode().split()[1:])
 
@@ -225,13 +216,13 @@ class Repository:
         """Content of one file of `tree`; None where it has none.
 
         Raises:
-            TooLarge: It has more than `most_bytes`; nothing of it was read.
+            OutputTooLarge: It has more than `most_bytes`; nothing of it was read.
         """
-        told = self._git("cat-file", "-s", f"{tree}:{path}")
-        if told.returncode:
+        size = self._git("cat-file", "-s", f"{tree}:{path}")
+        if size.returncode:
             return None
-        if int(told.stdout) > most_bytes:
-            found = format_bytes(int(told.stdout))
+        if int(size.stdout) > most_bytes:
+            found = format_bytes(int(size.stdout))
             wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
             raise OutputTooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file")
         done = self._git("cat-file", "blob", f"{tree}:{path}")
@@ -246,7 +237,7 @@ class Repository:
         """Contents of many objects in one call, in order, one held at a time.
 
         Raises:
-            TooLarge: One is larger than what anything is made of.
+            OutputTooLarge: One is larger than what anything is made of.
         """
         with tempfile.TemporaryFile() as asked:
             asked.writelines(f"{name}\n".encode() for name in names)
@@ -282,7 +273,7 @@ class Repository:
         known = theirs or {each.name: each for each in self._branches_below(_LOCAL)}
         last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
         if theirs and last is None and known.keys() >= set(_DEFAULTS):
-            return None  # whoever may push could have made the other one
+            return None  # anyone who may push could have made the other one
         names = (last, *_DEFAULTS) if theirs else (*_DEFAULTS, last)
         return next((known[name] for name in names if name in known), None)
 
@@ -328,48 +319,23 @@ class Repository:
             return read_entries(pieces)
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
-        done = self._git(*arguments, env=env)
-        if done.returncode:
-            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(done.stderr, done.returncode)}")
-        return done.stdout
+        return git_output(self.root, *arguments, environ=own_environment(env), limits=self.limits)
 
-    def _git(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[bytes]":
-        return _git(self.root, *arguments, env=env, bounds=self.bounds)
+    def _git(self, *arguments: str) -> GitResult:
+        return run_git(self.root, *arguments, limits=self.limits)
 
     def _stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Generator[bytes]:
-        """The answer piece by piece; a failure is told at its end."""
-        ended = ProcessResult()
-        yield from stream_bounded(
-            ["git", *_QUIET, *arguments], name=f"git {arguments[0]}", folder=self.root, environ=_environ(),
-            bounds=self.bounds, ended=ended, stdin=stdin,
-        )  # fmt: skip
-        if ended.code:
-            raise GanglineError(f"git {arguments[0]} failed in {self.root}: {_said(ended.said, ended.code)}")
-
-
-def _git(
-    root: Path, *arguments: str, env: Mapping[str, str] | None = None, bounds: ProcessLimits = BOUNDS
-) -> "subprocess.CompletedProcess[bytes]":
-    command, environ = ["git", *_QUIET, *arguments], {**_environ(), **(env or {})}
-    return run_bounded(command, name=f"git {arguments[0]}", folder=root, environ=environ, bounds=bounds)
-
-
-def _environ() -> dict[str, str]:
-    return {**inherited_environ(), **_ENVIRONMENT}
+        return stream_git(self.root, *arguments, limits=self.limits, stdin=stdin)
 
 
 def _count(text: str) -> int | None:
     return None if text == "-" else int(text)
 
 
-def _said(complaint: bytes, code: int) -> str:
-    return clean(complaint.decode(errors="replace"), limit=400) or f"exit {code}"
-
-
-def _no_repository(path: Path, said: str) -> str:
-    if "dubious ownership" in said:
+def _no_repository(path: Path, message: str) -> str:
+    if "dubious ownership" in message:
         return f"git refuses {path}, which belongs to another user: git config --global --add safe.directory {path}"
     return (
-        f"{path} is no git repository, and a run is named after a commit; make one there:"
+        f"wanted a git repository, since a run is named after a commit; found none at {path}; make one there:"
         " git init && git add --all && git commit -m first"
     )

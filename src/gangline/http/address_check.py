@@ -23,7 +23,7 @@ _NAME = re.compile(
 _PLAIN = re.compile(r"[\x21-\x7e]+")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _GLOBAL_IPV6 = IPv6Network("2000::/3")
-"""All else of IPv6 is private, special or given to nobody yet."""
+"""All other IPv6 addresses are private, special or not assigned yet."""
 _PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 _METADATA = (
     "168.63.129.16/32",  # Azure
@@ -58,7 +58,7 @@ _SPECIAL = (
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A server, and who named it."""
+    """A server, and whether the site names it."""
 
     scheme: str
     host: str
@@ -70,6 +70,7 @@ class Origin:
 
     @property
     def is_loopback(self) -> bool:
+        """The URL itself names this machine."""
         return is_loopback_name(self.host)
 
     @property
@@ -81,10 +82,10 @@ class Origin:
 
 
 def read_origin(url: str, *, key: str, named_by_site: bool) -> Origin:
-    """The server of `url`; `key` is the key of site.toml that it stands at.
+    """The server of `url`; `key` is the key of site.toml that holds it.
 
     Raises:
-        ConfigError: No https URL (http on loopback) of a plain host; what is wrong is said.
+        ConfigError: Not an https URL (http for this machine) of a plain host.
     """
     parts = _split(url, key)
     host = (parts.hostname or "").removesuffix(".")
@@ -97,7 +98,9 @@ def read_origin(url: str, *, key: str, named_by_site: bool) -> Origin:
             f"{key}: wanted a URL without user, query and fragment; a token goes into `token`, as reference"
         )
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback_name(host)):
-        raise ConfigError(f"{key}: wanted https (http on loopback alone), found {parts.scheme!r}; tokens travel there")
+        raise ConfigError(
+            f"{key}: wanted https (http only for this machine), found {parts.scheme!r}; tokens are sent to it"
+        )
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return Origin(parts.scheme, host, port, parts.path.rstrip("/"), named_by_site)
 
@@ -147,7 +150,7 @@ def refusal(text: str, origin: Origin) -> str | None:
     """Why this address is not dialled; None: it may be."""
     found = _address(text)
     if found is None or getattr(found, "scope_id", None):
-        return "which is no address"
+        return "which is not an address"
     address = _plain(found)
     if address.is_loopback:
         may_be = origin.is_loopback and origin.named_by_site
@@ -177,7 +180,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 one is for whoever dials it; else itself."""
+    """The IPv4 address that a mapped or NAT64 IPv6 address leads to; any other address itself."""
     if address.version == 4:
         return address
     if address in _NAT64:
@@ -193,5 +196,5 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def system_resolve(host: str, port: int) -> Sequence[str]:
-    """What the system's resolver answers."""
+    """Addresses of `host` by the system's resolver."""
     return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]

@@ -4,12 +4,12 @@ The commits are a shallow clone without files, stored as a blob, because stages 
 The caller of the pipeline, which has the repository, creates the tags.
 """
 
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from gangline.errors import IntegrityError, StorageError
+from gangline.git.command import git_output
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import MAX_BACK
 from gangline.line.record.observer import Observer
@@ -22,7 +22,6 @@ from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.code_layer import LayerFile, fetch_layer, pack
 from gangline.storage.objects.protocol import ObjectStore
 
-TIMEOUT_SECONDS = 120.0
 _SERVING = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
 _LEFT_OUT = ("hooks/", "logs/", "FETCH_HEAD", "description")
 
@@ -41,13 +40,13 @@ def store_history(
     Raises:
         StorageError: git cannot read the repository.
     """
-    top = _git_output(repository.root, "rev-parse", "--show-toplevel").strip()
+    top = git_output(repository.root, "rev-parse", "--show-toplevel").decode().strip()
     with tempfile.TemporaryDirectory(prefix="gangline-") as name:
         folder = Path(name)
-        _git_output(folder, "init", "--quiet", "--initial-branch=main")
+        git_output(folder, "init", "--quiet", "--initial-branch=main")
         fetch = ("fetch", "--quiet", "--no-tags", f"--depth={MAX_BACK + 1}", "--filter=tree:0")
-        _git_output(folder, *fetch, f"--upload-pack={_SERVING}", f"file://{top}", commit)
-        _git_output(folder, "update-ref", "refs/heads/main", commit)
+        git_output(folder, *fetch, f"--upload-pack={_SERVING}", f"file://{top}", commit)
+        git_output(folder, "update-ref", "refs/heads/main", commit)
         if highest is not None:
             store_highest_number(folder, *highest)
         return put_blob(store, pack(_files(folder / ".git")))
@@ -63,14 +62,6 @@ def _files(folder: Path) -> Iterator[LayerFile]:
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not name.startswith(_LEFT_OUT):
             yield LayerFile(name, path.read_bytes())
-
-
-def _git_output(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "core.hooksPath=/dev/null", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
-    if done.returncode:
-        raise StorageError(f"git {arguments[0]} in {folder} failed: {done.stderr.strip()[:300]}")
-    return done.stdout
 
 
 def highest_tag(repo: Path, record: Record) -> tuple[str, int]:

@@ -184,5 +184,5 @@ def _problems_of_labels(series: Series) -> list[str]:
     if empty := [label for label in series.labels if values_of(short, label) == ()]:
         found.append(f"{series.name}: the values of {empty} are not declared for this series")
     if series.name != PREFIX + "run_info" and set(series.labels) & set(CUT):
-        found.append(f"{series.name}: text stands on gangline_run_info alone")
+        found.append(f"{series.name}: only gangline_run_info may have text labels")
     return found

@@ -1,4 +1,4 @@
-"""Serves a book over HTTP for Prometheus. A taken port or a missing library costs the metrics, never the run."""
+"""HTTP endpoint that Prometheus scrapes. A port in use or a missing library costs the metrics, never the run."""
 
 import threading
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Endpoint:
-    """One port that answers with the values of a book."""
+    """One port that serves the values of a series store."""
 
     def __init__(self, book: SeriesStore, port: int, host: str = LOOPBACK) -> None:
         """Serve at once, from a daemon thread.
@@ -78,20 +78,20 @@ class RankExporter(Endpoint):
             port: 0 takes a free one.
             world_size: Above 256 no rank has series of its own.
             steps: That the plan asks for.
-            trains: False in a gang that judges a model: what it trains beside is no progress of the run.
+            trains: False in a gang that evaluates a model: steps it takes are not progress of the run.
             host: An address of this machine.
         """
         book = SeriesStore()
-        self._told = RankSeries(run, rank, book, by_rank=world_size <= MAX_RANKS, trains=trains)
-        if self._told.speaks:
+        self._series = RankSeries(run, rank, book, by_rank=world_size <= MAX_RANKS, trains=trains)
+        if self._series.is_reporting:
             book.set("train_steps", steps, run=run)
             for name in ("train_nonfinite_steps_total", "checkpoint_failures_total"):
                 book.add(name, 0.0, run=run)  # so that the first one counts as an increase
         super().__init__(book, port, host)
 
     def observe(self, event: Mapping[str, Any]) -> None:
-        """One event as it stands in `out/ranks/<rank>.jsonl`; cheap, never raises for what it says."""
-        self._told.observe(event)
+        """Take in one event of `out/ranks/<rank>.jsonl`; cheap, and does not raise for malformed events."""
+        self._series.observe(event)
 
 
 class DriverExporter(Endpoint):
@@ -102,7 +102,7 @@ class DriverExporter(Endpoint):
         super().__init__(SeriesStore(), port)
 
     def show(self, record: Record) -> None:
-        """Values of a record as it stands; called again when it changed."""
+        """Set all series of a record; call it again after each change."""
         set_record_series(self.book, record, price=self._price)
 
     def expect(self, run: str, seconds: float | None) -> None:

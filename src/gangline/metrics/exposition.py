@@ -1,4 +1,4 @@
-"""A book as Prometheus reads it, through prometheus-client: families of samples, no `_created` series."""
+"""Series for Prometheus, through prometheus-client: families of samples, no `_created` series."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SeriesCollector:
-    """What a prometheus-client registry asks for samples."""
+    """Collector of a prometheus-client registry that reads a series store."""
 
     def __init__(self, book: SeriesStore) -> None:
         self._book = book
@@ -50,7 +50,7 @@ def registry_of(book: SeriesStore) -> "CollectorRegistry":
 
 
 def render_text(book: SeriesStore) -> tuple[str, bytes]:
-    """Media type and text of a book; raises ConfigError where prometheus-client is not installed."""
+    """Media type and text of all series; raises ConfigError where prometheus-client is not installed."""
     registry = registry_of(book)
     from prometheus_client import generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from gangline.metrics.labels import MAX_RANKS, STAGE_STATES, gate_label
-from gangline.metrics.record_values import Price, cost_of, gpu_seconds, made_at
+from gangline.metrics.record_values import Price, cost_of, created_at, gpu_seconds
 from gangline.metrics.series_store import SeriesStore
 from gangline.spec.forecast import Forecast
 from gangline.spec.measurements import PHASES, Answer, Metric, RankRow
@@ -19,7 +19,7 @@ WINDOW_STEPS = 50
 
 @dataclass
 class RankSeries:
-    """The series of one rank, from its events as they stand in `out/ranks/<rank>.jsonl`."""
+    """The series of one rank, from its events in `out/ranks/<rank>.jsonl`."""
 
     run: str
     rank: int
@@ -27,34 +27,34 @@ class RankSeries:
     by_rank: bool = True
     """False in a gang of more ranks than may have series of their own."""
     trains: bool = True
-    """False in a gang that judges a model."""
+    """False in a gang that evaluates a model."""
     _steps: deque[Mapping[str, Any]] = field(default_factory=deque)
-    """Observed, not written down: nobody has read since."""
+    """Observed and not yet in `book`."""
     _window: dict[str, deque[float]] = field(default_factory=dict)
     _slow: frozenset[Any] = frozenset()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.book.before_read = self.write_down
+        self.book.before_read = self.flush
 
     @property
-    def speaks(self) -> bool:
-        """This rank tells of the training."""
+    def is_reporting(self) -> bool:
+        """This rank reports the training as a whole."""
         return self.rank == 0 and self.trains
 
     def observe(self, event: Mapping[str, Any]) -> None:
-        """One event, which nobody changes any more; kinds that carry no series are passed over."""
-        if self.speaks and "generation" in event:
+        """Take in one event, which must not change afterwards; kinds without series are ignored."""
+        if self.is_reporting and "generation" in event:
             self.book.set("train_generation", _number(event["generation"]), run=self.run)
         kind = str(event.get("event", ""))
         if kind == "step":
-            self._steps.append(event)  # a training is not to wait for what may never be read
+            self._steps.append(event)  # put off: the training must not wait for a scrape that may never come
             if len(self._steps) >= WINDOW_STEPS:
-                self.write_down()
-        elif self.speaks:
-            self._tell(kind, event)
+                self.flush()
+        elif self.is_reporting:
+            self._set_event(kind, event)
 
-    def _tell(self, kind: str, event: Mapping[str, Any]) -> None:
+    def _set_event(self, kind: str, event: Mapping[str, Any]) -> None:
         if kind == "saved":
             self._saved(event)
         elif kind == "save_failed":
@@ -67,13 +67,13 @@ class RankSeries:
         elif kind == "job_started":
             self.book.set("train_steps", _number(event.get("steps")), run=self.run)
 
-    def write_down(self) -> None:
-        """The steps observed since: the last one's numbers, and what they come to together."""
+    def flush(self) -> None:
+        """Put the observed steps into `book`: the values of the last one, and sums and medians of all."""
         with self._lock:
             steps = [self._steps.popleft() for _ in range(len(self._steps))]
             if steps and self.by_rank:
                 self._rank(steps[-1])
-            if steps and self.speaks:
+            if steps and self.is_reporting:
                 self._train(steps)
 
     def _rank(self, step: Mapping[str, Any]) -> None:
@@ -95,8 +95,8 @@ class RankSeries:
             window.extend(_numbers([step.get("phases") or {} for step in steps], phase))
             if window:
                 for statistic, seconds in (("median", median(window)), ("maximum", max(window))):
-                    told = {"run": self.run, "phase": phase, "statistic": statistic}
-                    self.book.set("train_step_phase_seconds", seconds, **told)
+                    labels = {"run": self.run, "phase": phase, "statistic": statistic}
+                    self.book.set("train_step_phase_seconds", seconds, **labels)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
         self.book.set("checkpoint_last_step", _number(event.get("step")), run=self.run)
@@ -118,31 +118,31 @@ _TRAIN_COUNTERS = {
 
 
 def set_record_series(book: SeriesStore, record: Record, *, price: Price | None = None) -> None:
-    """Everything that a record knows as it stands: its driver's series, and the last values of the ranks'."""
+    """Set all series of a record: those of its driver, and the last values of those of the ranks."""
     for stage, info in record.stages.items():
         for state in STAGE_STATES:
             book.set("run_stage", float(info.state == state), run=record.run.id, stage=stage, state=state)
-    _tell_run(book, record, price)
-    _tell_ranks(book, record)
+    _set_run(book, record, price)
+    _set_ranks(book, record)
 
 
 def set_end_series(book: SeriesStore, record: Record, *, price: Price | None = None) -> None:
-    """What stays worth knowing of a run that ended: no series for states it is not in, none for single ranks."""
+    """Set the series of a run that ended: none for states it is not in, none for single ranks."""
     for stage, info in record.stages.items():
         if info.state not in ("waiting", "running"):  # the report may be drawn still
             book.set("run_stage", 1.0, run=record.run.id, stage=stage, state=info.state)
-    _tell_run(book, record, price)
-    _tell_curve(book, record)
+    _set_run(book, record, price)
+    _set_curve(book, record)
 
 
-def _tell_run(book: SeriesStore, record: Record, price: Price | None) -> None:
+def _set_run(book: SeriesStore, record: Record, price: Price | None) -> None:
     run = record.run.id
     branch, plan = record.commit.branch or "", record.plan.name if record.plan else ""
     book.set_only(
         "run_info", 1.0, run=run, project=record.run.project, commit=record.commit.sha, branch=branch,
         line=record.inputs.line[:12], plan=plan, target=record.gang.launcher if record.gang else "",
     )  # fmt: skip
-    book.set("run_created_timestamp_seconds", made_at(record), run=run)
+    book.set("run_created_timestamp_seconds", created_at(record), run=run)
     if record.run.verdict:
         book.set("run_verdict", 1.0, run=run, verdict=record.run.verdict)
     for stage, info in record.stages.items():
@@ -153,12 +153,12 @@ def _tell_run(book: SeriesStore, record: Record, price: Price | None) -> None:
     if record.ledger:
         for cause, seconds in record.ledger.seconds.items():
             book.set("ledger_seconds_total", seconds, run=run, cause=cause)
-    for gate in sorted(record.gates, key=lambda gate: -_ANSWERS[gate.verdict]):  # the worst of a kind has the last word
+    for gate in sorted(record.gates, key=lambda gate: -_ANSWERS[gate.verdict]):  # the worst of a kind is set last
         book.set("run_gate", _ANSWERS[gate.verdict], run=run, gate=gate_label(gate.name))
     for name, metric in record.metrics.items():
-        _tell_metric(book, run, name, metric)
+        _set_metric(book, run, name, metric)
     if record.plan:
-        _tell_plan(book, run, record.plan)
+        _set_plan(book, run, record.plan)
     if price and gpu_seconds(record):
         book.set("run_cost", cost_of(record, price), run=run, currency=price.currency)
 
@@ -166,7 +166,7 @@ def _tell_run(book: SeriesStore, record: Record, price: Price | None) -> None:
 _ANSWERS: dict[Answer, float] = {"yes": 1.0, "unknown": 0.0, "no": -1.0}
 
 
-def _tell_metric(book: SeriesStore, run: str, name: str, metric: Metric) -> None:
+def _set_metric(book: SeriesStore, run: str, name: str, metric: Metric) -> None:
     book.set("eval_value", metric.value, run=run, metric=name)
     band = metric.base_band or metric.band
     if band:
@@ -174,20 +174,20 @@ def _tell_metric(book: SeriesStore, run: str, name: str, metric: Metric) -> None
         book.set("band_half", band.half, run=run, metric=name)
 
 
-def _tell_plan(book: SeriesStore, run: str, plan: PlanInfo) -> None:
+def _set_plan(book: SeriesStore, run: str, plan: PlanInfo) -> None:
     book.set("gang_ranks", plan.world_size, run=run, state="wanted")
     book.set("train_steps", plan.steps, run=run)
     expected, measured = _forecasts(plan.forecast), _forecasts(plan.measured)
     if plan.device == "cpu":
         expected.pop("memory", None)  # measured is the whole process there, with Python; the forecast is of tensors
-    if plan.forecast.origin.startswith("rates"):  # no run has corrected it yet: it promises nothing but its parts
-        expected = {part: each for part, each in expected.items() if part not in _PROMISES}
+    if plan.forecast.origin.startswith("rates"):  # not corrected by a run yet: only its parts are comparable
+        expected = {part: each for part, each in expected.items() if part not in _CORRECTED}
     for part, value in expected.items():
         if value and part in measured:
             book.set("plan_forecast_ratio", measured[part] / value, run=run, part=part)
 
 
-_PROMISES = ("step", "wall", "money")
+_CORRECTED = ("step", "wall", "money")
 
 
 def _forecasts(forecast: Forecast) -> dict[str, float]:
@@ -196,11 +196,11 @@ def _forecasts(forecast: Forecast) -> dict[str, float]:
         "memory": forecast.memory_bytes, "step": forecast.step_seconds, "wall": forecast.wall_seconds,
         "money": forecast.money, "wire": forecast.wire_bytes,
     }  # fmt: skip
-    told = {part: float(value) for part, value in whole.items() if value is not None}
-    return told | {term.part: term.seconds for term in forecast.terms}
+    known = {part: float(value) for part, value in whole.items() if value is not None}
+    return known | {term.part: term.seconds for term in forecast.terms}
 
 
-def _tell_ranks(book: SeriesStore, record: Record) -> None:
+def _set_ranks(book: SeriesStore, record: Record) -> None:
     run = record.run.id
     rows = {str(row.rank): (row.step_seconds, _wait_ratio(row)) for row in record.ranks}
     if record.plan is None or record.plan.world_size <= MAX_RANKS:
@@ -211,10 +211,10 @@ def _tell_ranks(book: SeriesStore, record: Record) -> None:
         for name, place in (("rank_step_seconds", 0), ("rank_wait_ratio", 1)):
             for statistic, value in _statistics(row[place] for row in rows.values()).items():
                 book.set(name, value, run=run, statistic=statistic)
-    _tell_curve(book, record)
+    _set_curve(book, record)
 
 
-def _tell_curve(book: SeriesStore, record: Record) -> None:
+def _set_curve(book: SeriesStore, record: Record) -> None:
     if record.curve.points:
         last = record.curve.points[-1]
         book.set("train_step", last.step, run=record.run.id)

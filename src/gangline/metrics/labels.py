@@ -1,4 +1,4 @@
-"""Values that labels may take, and how many there may be of those that nobody knows beforehand."""
+"""Values that labels may take, and how many there may be of those that are not known beforehand."""
 
 from typing import get_args
 
@@ -58,7 +58,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "event": EVENTS,
     "operation": STORE_OPERATIONS,
 }
-"""Labels whose values are known; the empty value stands for "not said" as it does in Prometheus."""
+"""Labels whose values are known; the empty value means "not set", as in Prometheus."""
 
 MAX_RANKS = 256
 """Gangs with more ranks have minimum, median and maximum instead of a series for each rank."""
@@ -79,6 +79,7 @@ def values_of(series: str, label: str) -> tuple[str, ...] | None:
 
 
 def exit_label(code: int) -> str:
+    """The exit code, or `other` for a code of the user's program."""
     return str(code) if str(code) in EXITS else "other"
 
 

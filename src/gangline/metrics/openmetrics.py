@@ -1,4 +1,4 @@
-"""Finals of ended runs as OpenMetrics text: what `metrics export` writes, for a time-series database to take in."""
+"""Final values of ended runs as OpenMetrics text: what `metrics export` writes for a time-series database."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Moment = tuple[float, SeriesStore]
-"""A book as it stood then; read at once, for it may change."""
+"""Seconds since the epoch, and the values at that time; read before the next one is taken."""
 
 
 def render_openmetrics(records: Iterable[Record], *, price: Price | None = None, moments: Iterable[Moment] = ()) -> str:
@@ -25,8 +25,8 @@ def render_openmetrics(records: Iterable[Record], *, price: Price | None = None,
 
     Args:
         records: Of runs that ended.
-        price: Of a GPU hour; None: no money is told.
-        moments: Of ranks while they trained; their gauges and counters stand beside the finals.
+        price: Of a GPU hour; None: no costs.
+        moments: Of ranks while they trained; their gauges and counters are added to the final values.
 
     Raises:
         ConfigError: prometheus-client is not installed.
@@ -38,7 +38,7 @@ def render_openmetrics(records: Iterable[Record], *, price: Price | None = None,
         raise ConfigError("metrics need prometheus-client; pip install 'gangline[train]'") from error
     registry = CollectorRegistry(auto_describe=False)
     families = _families(chain(_ends(records, price), moments))
-    registry.register(_Made(families))
+    registry.register(_Families(families))
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]  # its module has no annotations
     return text.decode()
 
@@ -51,7 +51,7 @@ def _ends(records: Iterable[Record], price: Price | None) -> Iterator[Moment]:
 
 
 def _families(moments: Iterable[Moment]) -> "list[Metric]":
-    """A family stands once, its samples series by series in the order of their times: so the format wants it."""
+    """Each family once, its samples by series and time, as the format requires."""
     found: dict[str, Metric] = {}
     samples: dict[str, list[Sample]] = {}
     for time, book in moments:
@@ -65,7 +65,7 @@ def _families(moments: Iterable[Moment]) -> "list[Metric]":
     return list(found.values())
 
 
-class _Made:
+class _Families:
     """Families as a prometheus-client registry asks for them."""
 
     def __init__(self, families: "list[Metric]") -> None:

@@ -28,7 +28,7 @@ def expressions_in(path: Path) -> Iterator[tuple[str, str]]:
     """(recorded name or "", expression) of each rule file, dashboard, or such file below a folder.
 
     Raises:
-        OSError: There is no such file.
+        OSError: The file does not exist.
         ValueError: It is neither JSON nor YAML.
         ImportError: A rule file, where no reader of YAML is installed.
     """

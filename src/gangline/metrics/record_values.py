@@ -9,6 +9,8 @@ from gangline.spec.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Price:
+    """What a GPU costs for an hour, in a currency of the site."""
+
     per_gpu_hour: float
     currency: str
 
@@ -27,15 +29,16 @@ def gpu_seconds(record: Record) -> float:
 
 
 def cost_of(record: Record, price: Price) -> float:
+    """Cost of the GPU time that the run held, in the price's currency."""
     return gpu_seconds(record) / 3600 * price.per_gpu_hour
 
 
 def ended_at(record: Record) -> float:
-    """Seconds since the epoch at which the last stage of the run ended, else when it was made."""
+    """Seconds since the epoch at which the last stage of the run ended, else when it was created."""
     times = [info.ended for info in record.stages.values() if info.ended]
     return datetime.fromisoformat(max(times, default=record.run.created)).timestamp()
 
 
-def made_at(record: Record) -> float:
-    """Seconds since the epoch at which the run was born."""
+def created_at(record: Record) -> float:
+    """Seconds since the epoch at which the run was created."""
     return datetime.fromisoformat(record.run.created).timestamp()

@@ -11,16 +11,16 @@ from gangline.metrics.series_store import SeriesStore
 def replay(
     events: Iterable[Mapping[str, Any]], *, run: str, rank: int, every_seconds: float, world_size: int = 1
 ) -> Iterator[tuple[float, SeriesStore]]:
-    """The rank's book as it stood every so many seconds of its life, and at its last event; read it at once.
+    """Time and values of the rank's series every `every_seconds` of its life, and at its last event.
 
     Args:
-        events: As they stand in `ranks/<rank>.jsonl`, in order; those without a time are passed over.
+        events: Of `ranks/<rank>.jsonl`, in order; those without a time are ignored.
         run: Its id.
         rank: Whose events they are.
         every_seconds: Between two scrapes.
         world_size: Above 256 no rank has series of its own.
     """
-    told = RankSeries(run, rank, SeriesStore(), by_rank=world_size <= MAX_RANKS)
+    series = RankSeries(run, rank, SeriesStore(), by_rank=world_size <= MAX_RANKS)
     last: float | None = None
     due = 0.0
     for event in events:
@@ -30,9 +30,9 @@ def replay(
         if last is None:
             due = time + every_seconds
         elif time > due:
-            yield last, told.book
+            yield last, series.book
             due = max(due, time) + every_seconds
         last = time
-        told.observe(event)
+        series.observe(event)
     if last is not None:
-        yield last, told.book
+        yield last, series.book

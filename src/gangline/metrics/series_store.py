@@ -15,11 +15,13 @@ from gangline.metrics.labels import MAX_SERIES, MAX_SERIES_PER_RUN, MAX_TEXT, va
 Labels = tuple[str, ...]
 """Values in the order of the series' labels."""
 Owner = tuple[str, str]
-"""Whose series it is: the label that tells (run, project, or none), and its value."""
+"""Whose series it is: the label that says so (run, project, or none), and its value."""
 
 
 @dataclass(slots=True)
 class Histogram:
+    """Counts and sum of one histogram."""
+
     counts: list[int]
     """By bucket, infinity last; not cumulative."""
     total: float = 0.0
@@ -34,7 +36,7 @@ class SeriesStore:
     whole: int = MAX_SERIES
     """Series of all of them."""
     before_read: Callable[[], None] | None = None
-    """Has a writer that puts things off write them down."""
+    """Called before values are read, for a writer that defers them."""
     _values: dict[str, dict[Labels, float]] = field(default_factory=lambda: defaultdict(dict))
     _histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=lambda: defaultdict(dict))
     _sizes: dict[Owner, int] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class SeriesStore:
     _lock: "threading.RLock" = field(default_factory=threading.RLock)
 
     def set(self, name: str, value: float | None, **labels: str) -> None:
-        """The value of a gauge, or of a counter that is counted elsewhere; None is not known and says nothing."""
+        """Set a gauge, or a counter that is counted elsewhere; None is ignored."""
         if value is None:
             return
         with self._lock:
@@ -52,13 +54,13 @@ class SeriesStore:
                 self._values[series.name][key] = float(value)
 
     def set_only(self, name: str, value: float, *, run: str, **labels: str) -> None:
-        """As `set`, and what the run had in this series under other labels goes: they have changed."""
+        """As `set`; values of the run in this series with other labels are removed."""
         with self._lock:
             rows, series = self._values[PREFIX + name], CATALOGUE[PREFIX + name]
             gone = _remove(rows, series.name, run)
             self._size -= gone
             self._sizes["run", run] = self._sizes.get(("run", run), 0) - gone
-            self.set(name, value, run=run, **labels)  # before anybody reads
+            self.set(name, value, run=run, **labels)  # within the lock: no scrape sees the series missing
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Count up; a negative amount is dropped."""
@@ -106,6 +108,7 @@ class SeriesStore:
         yield from ((series, found[name]) for name, series in CATALOGUE.items() if name in found)
 
     def histograms(self) -> Iterator[tuple[Series, dict[Labels, Histogram]]]:
+        """Histograms in the catalogue's order, as copies."""
         with self._lock:
             found = {
                 name: {key: Histogram(list(each.counts), each.total) for key, each in rows.items()}
@@ -142,11 +145,11 @@ class SeriesStore:
 
 @lru_cache(maxsize=256)
 def _declared(name: str, labels: tuple[tuple[str, str], ...]) -> tuple[Series, Labels] | None:
-    """The series and its key; None: nobody declared it so. A rank asks for the same few in every step."""
-    series, told = CATALOGUE.get(PREFIX + name), dict(labels)
-    if series is None or not told.keys() <= set(series.labels):
+    """The series and its key; None: not declared with these labels. Cached: a rank sets the same few each step."""
+    series, given = CATALOGUE.get(PREFIX + name), dict(labels)
+    if series is None or not given.keys() <= set(series.labels):
         return None
-    key = tuple(_value(told.get(label, "")) for label in series.labels)
+    key = tuple(_value(given.get(label, "")) for label in series.labels)
     fits = all(_is_declared(series, label, each) for label, each in zip(series.labels, key, strict=True))
     return (series, key) if fits else None
 

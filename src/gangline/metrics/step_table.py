@@ -40,7 +40,7 @@ def step_of(row: Mapping[str, Any]) -> int | None:
 class StepTable(Mapping[int, Mapping[str, float]]):
     """Rows by step, in step order; a row takes the place of all rows before it of its step and later ones.
 
-    So a training that begins anew, at its first step or after a save, leaves no points of the one before beyond there.
+    So a training that restarts, at its first step or after a save, leaves no later points of the earlier one.
 
     Args:
         names: Numbers to keep; None: all, up to MOST_NAMES.
@@ -67,6 +67,7 @@ class StepTable(Mapping[int, Mapping[str, float]]):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the columns, sorted."""
         return tuple(sorted(self._columns))
 
     def __getitem__(self, step: int) -> Mapping[str, float]:

@@ -6,12 +6,12 @@ object, so a retry, another clone and the remote can be compared by object name.
 """
 
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import IntegrityError, StorageError
-from gangline.git.bounded_process import ProcessLimits, ProcessTimeout, inherited_environ, run_bounded
+from gangline.git.bounded_process import ProcessLimits
+from gangline.git.command import GitResult, GitTimeout, own_environment, run_git
 from gangline.git.mirror import ORIGIN_IS_MIRROR
 from gangline.registry.versions import Version, tag_name, version_digest
 
@@ -25,12 +25,11 @@ _HIGHEST = "gangline.{model}.highestVersion"
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*")
 _TIMED_OUT_CODE = 124
+"""Of a result that stands for a remote which did not answer."""
 _DIGEST = re.compile(r"^version-digest: ([0-9a-f]{64})$", re.MULTILINE)
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
-_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "tag.gpgSign=false", "-c", "push.gpgSign=false", "-c",
-            "push.followTags=false", "-c", "color.ui=false", "-c", "core.fsmonitor=false")  # fmt: skip
-_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "LC_ALL": "C.UTF-8",
-                "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}  # fmt: skip
+_SETTINGS = {"tag.gpgSign": "false", "push.gpgSign": "false", "push.followTags": "false"}
+_ENVIRONMENT = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class TagRemote:
         self.is_mirror = is_mirror
         """It is a mirror that gangline made on this machine, so a push sends nothing to another machine."""
         self._seconds = TIMEOUT_SECONDS if is_mirror else REMOTE_SECONDS
-        self._timed_out: subprocess.CompletedProcess[str] | None = None
+        self._timed_out: GitResult | None = None
 
     @property
     def urls(self) -> str:
@@ -65,10 +64,10 @@ class TagRemote:
         done = self.run_git("ls-remote", "--refs", REMOTE, pattern)
         if done.returncode:
             return None
-        rows = (line.split("\t", 1) for line in done.stdout.splitlines())
+        rows = (line.split("\t", 1) for line in done.text.splitlines())
         return {ref: name for name, ref in rows}
 
-    def run_git(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_git(self, *arguments: str) -> GitResult:
         """git in the repository; once the remote has timed out, that answer again."""
         if self._timed_out is not None:
             return self._timed_out
@@ -80,7 +79,7 @@ class TagRemote:
 
 def open_remote(repo: Path, *, wanted: bool) -> TagRemote | None:
     """The remote if there is one and it is `wanted` or the mirror of this clone; else None."""
-    is_mirror = _git(repo, "config", "--local", "--get", ORIGIN_IS_MIRROR).stdout.strip() == "true"
+    is_mirror = _git(repo, "config", "--local", "--get", ORIGIN_IS_MIRROR).text.strip() == "true"
     if not (wanted or is_mirror) or REMOTE not in _git_output(repo, "remote").split():
         return None
     return TagRemote(repo, is_mirror=is_mirror)
@@ -101,7 +100,7 @@ def taken_numbers(repo: Path, model: str, remote: TagRemote | None = None) -> se
     refs = _git_output(repo, "for-each-ref", "--format=%(refname)", f"refs/tags/model/{model}/").split()
     if remote is not None:
         refs += remote.refs(f"refs/tags/model/{model}/v*") or {}
-    stored = _git(repo, "config", "--local", "--get", _HIGHEST.format(model=model)).stdout.split()
+    stored = _git(repo, "config", "--local", "--get", _HIGHEST.format(model=model)).text.split()
     numbers = [*(ref.rpartition("/v")[2] for ref in refs), *stored]
     return {int(number) for number in numbers if number.isdecimal()}
 
@@ -134,7 +133,7 @@ def check_tag(tag: Tag, version: Version) -> None:
 def read_tag(repo: Path, name: str) -> Tag | None:
     """An annotated tag of this repository; None where there is none of that name."""
     done = _git(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/tags/{name}")
-    found = done.stdout.strip()
+    found = done.text.strip()
     if done.returncode or not _OBJECT.fullmatch(found):
         return None
     commit = _git_output(repo, "rev-parse", "--verify", "--end-of-options", f"{found}^{{commit}}").strip()
@@ -176,20 +175,21 @@ def fetch_tag(remote: TagRemote, name: str) -> Tag | None:
 
 def _write_tag(repo: Path, name: str, version: Version) -> None:
     message = f"{version.model} {version.version}, run {version.run}\n\nversion-digest: {version_digest(version)}\n"
-    identity = ("-c", "user.name=gangline", "-c", f"user.email={version.key_id}@gangline.invalid")
+    identity = {"user.name": "gangline", "user.email": f"{version.key_id}@gangline.invalid"}
     date = {"GIT_COMMITTER_DATE": version.created}
-    _git(repo, "tag", "--annotate", "-m", message, "--", name, version.commit, options=identity, env=date)
+    _git(repo, "tag", "--annotate", "-m", message, "--", name, version.commit, settings=identity, environ=date)
 
 
 def _git_output(repo: Path, *arguments: str) -> str:
     done = _git(repo, *arguments)
     if done.returncode:
         raise StorageError(f"git {arguments[0]} failed in {repo}: {_stderr_line(done)}")
-    return done.stdout
+    return done.text
 
 
-def _stderr_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in (*done.stderr.splitlines(), *done.stdout.splitlines()) if line.strip()]
+def _stderr_line(done: GitResult) -> str:
+    complaint = done.stderr.decode(errors="replace")
+    lines = [line for line in (*complaint.splitlines(), *done.text.splitlines()) if line.strip()]
     text = re.sub(r"[^\x20-\x7e]+", " ", " ".join(lines))
     return _without_credentials(text)[:200] or f"exit {done.returncode}"
 
@@ -201,17 +201,13 @@ def _without_credentials(text: str) -> str:
 def _git(
     repo: Path,
     *arguments: str,
-    options: tuple[str, ...] = (),
-    env: dict[str, str] | None = None,
+    settings: dict[str, str] | None = None,
+    environ: dict[str, str] | None = None,
     seconds: float = TIMEOUT_SECONDS,
-) -> subprocess.CompletedProcess[str]:
-    """One git process, ended with all that it started once `seconds` are over."""
-    command = ["git", *_OPTIONS, *options, *arguments]
-    environ = {**inherited_environ(), **_ENVIRONMENT, **(env or {})}
-    bounds = ProcessLimits(seconds=seconds)
+) -> GitResult:
+    own = own_environment(_ENVIRONMENT | (environ or {}))
+    limits = ProcessLimits(seconds=seconds)
     try:
-        done = run_bounded(command, name=f"git {arguments[0]}", folder=repo, environ=environ, bounds=bounds)
-    except ProcessTimeout:
-        return subprocess.CompletedProcess(command, _TIMED_OUT_CODE, "", f"no answer within {seconds:.0f} s")
-    said, complaint = (each.decode(errors="replace") for each in (done.stdout, done.stderr))
-    return subprocess.CompletedProcess(command, done.returncode, said, complaint)
+        return run_git(repo, *arguments, environ=own, settings=_SETTINGS | (settings or {}), limits=limits)
+    except GitTimeout:
+        return GitResult(_TIMED_OUT_CODE, b"", f"no answer within {seconds:.0f} s".encode())

@@ -160,7 +160,7 @@ def _open_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectSto
         region=site.store.region,
         credentials=site_paths.store_credentials(site, environ),
         deadline_seconds=STORE_SECONDS,
-        greeting_seconds=STORE_SECONDS,
+        connect_seconds=STORE_SECONDS,
     )
 
 

@@ -17,7 +17,7 @@ def open_store(
     region: str | None = None,
     credentials: str | Path | None = None,
     deadline_seconds: float = 60.0,
-    greeting_seconds: float = inf,
+    connect_seconds: float = inf,
 ) -> ObjectStore:
     """Open `file:PATH` or `s3://bucket/prefix`; the store's own `url` opens it again, from any folder.
 
@@ -27,7 +27,7 @@ def open_store(
         credentials: `ACCESS_KEY:SECRET_KEY`, with `:SESSION_TOKEN` where they are temporary; never in the URL.
             A path: the file that holds it, read again when it changes.
         deadline_seconds: Of one call to a server, all its tries together.
-        greeting_seconds: Shorter, for a server that no connection came about to yet; for people who wait.
+        connect_seconds: Shorter, for a server that no connection came about to yet; for people who wait.
 
     Raises:
         ConfigError: Unknown scheme, S3 without endpoint or credentials, or its client is not installed.
@@ -42,7 +42,7 @@ def open_store(
             region,
             credentials=credentials,
             deadline_seconds=deadline_seconds,
-            greeting_seconds=greeting_seconds,
+            connect_seconds=connect_seconds,
         )
     raise ConfigError(f"store.url {url!r}: unknown scheme {scheme!r}; {_FORMS}")
 
@@ -62,7 +62,7 @@ def _open_s3(
     *,
     credentials: str | Path | None,
     deadline_seconds: float,
-    greeting_seconds: float,
+    connect_seconds: float,
 ) -> ObjectStore:
     from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -90,6 +90,6 @@ def _open_s3(
         region=region,
         credentials=credentials,
         deadline_seconds=deadline_seconds,
-        greeting_seconds=greeting_seconds,
+        connect_seconds=connect_seconds,
         url=f"s3://{parts.netloc}{parts.path.rstrip('/')}?" + urlencode({"endpoint": endpoint, "region": region}),
     )

@@ -36,6 +36,7 @@ class StoreProbe:
 
     @property
     def passed(self) -> bool:
+        """Every check passed."""
         return all(check.passed for check in self.checks)
 
 
@@ -43,10 +44,10 @@ _known: dict[str, StoreProbe] = {}
 
 
 def probe(store: ObjectStore, *, again: bool = False) -> StoreProbe:
-    """Check `store` with small objects below `probe/`, once a process and store; `again` asks anew.
+    """Check `store` with small objects below `probe/`, once for each store in a process; `again` repeats it.
 
     Raises:
-        StorageError: The store cannot be written or read at all: nothing can be said about it.
+        StorageError: The store cannot be written or read at all.
     """
     found = None if again else _known.get(store.url)
     if found is None:
@@ -56,7 +57,7 @@ def probe(store: ObjectStore, *, again: bool = False) -> StoreProbe:
 
 def _probed(store: ObjectStore, folder: str) -> StoreProbe:
     keys = [f"{folder}/{name}" for name in ("first", "next", "missing")]
-    store.get(keys[0])  # a store that is away or knows us not says so here, with nothing to clean up
+    store.get(keys[0])  # a store that does not answer or refuses the credentials fails here, with nothing to clean up
     try:
         checks = [_checked(name, partial(check, store, folder)) for name, check in _CHECKS.items()]
     finally:

@@ -1,4 +1,4 @@
-"""Paths and store of a site on this machine: `.gangline` beside line.toml, targets, store URL, credentials."""
+"""Paths and store of a site on this machine: `.gangline` next to line.toml, targets, store URL, credentials."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from gangline.spec.config.site import Site
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 
-GREETING_SECONDS = 10.0
-"""Nobody sits longer before a store that never answered."""
+CONNECT_SECONDS = 10.0
+"""For a store that has not answered yet: a person waits for it."""
 
 
 def home(repo: Path) -> Path:
@@ -31,7 +31,7 @@ def home(repo: Path) -> Path:
 
 
 def touch(path: Path) -> None:
-    """Something that goes on says by the time of this file that it does."""
+    """Set the file's time to now, as a sign that its writer is alive."""
     with storage_errors(path):
         path.touch()
 
@@ -48,7 +48,7 @@ def store_url(repo: Path, site: Site) -> str:
         return url
     path = Path(url.removeprefix("file:")).expanduser()
     if not path.is_absolute():
-        with suppress(StorageError):  # who only reads needs no folder; who writes is told by the store
+        with suppress(StorageError):  # a reader needs no folder; for a writer the store raises
             home(repo)
     return f"file:{(repo / path).resolve()}"
 
@@ -65,12 +65,12 @@ def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> Objec
         endpoint=site.store.endpoint,
         region=site.store.region,
         credentials=store_credentials(site, environ),
-        greeting_seconds=GREETING_SECONDS,
+        connect_seconds=CONNECT_SECONDS,
     )
 
 
 def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """`GANGLINE_CACHE` of this process, else the user's cache; `home`, of the repository, where nobody knows whose."""
+    """`GANGLINE_CACHE` of this process, else the user's cache; `home` if it names neither."""
     if own := os.environ.get("GANGLINE_CACHE"):
         return Path(own)
     if base := environ.get("XDG_CACHE_HOME"):

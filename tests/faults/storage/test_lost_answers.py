@@ -74,7 +74,7 @@ def test_refused_write_is_sent_again(store, direct, proxy):
 def test_loser_with_a_lost_answer_learns_that_it_lost_or_that_nobody_knows(store, direct, proxy):
     direct.put("taken", b"theirs")
     proxy.set_rules(LOST["reset after 200"])
-    with pytest.raises(StorageError, match="another version stands there now"):
+    with pytest.raises(StorageError, match="another version is there now"):
         store.put_if_absent("taken", b"ours")
     proxy.set_rules(REFUSED)
     assert store.put_if_absent("taken", b"ours") is None, "a 503 was no attempt"

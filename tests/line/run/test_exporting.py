@@ -14,7 +14,7 @@ from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.run.run_metrics import ExportingObserver, model_flops_utilization
 from gangline.line.stages.run_line import run_line
 from gangline.metrics.exporter import DriverExporter
-from gangline.metrics.record_values import made_at
+from gangline.metrics.record_values import created_at
 from gangline.spec.config.site import GpuTable, MetricsTable, Site
 from gangline.spec.forecast import Forecast
 
@@ -67,7 +67,7 @@ def test_a_run_serves_its_series_while_it_is_driven_and_not_after(desk):
     last = seen.scraped["plan"]
     assert last["run_stage", *sorted([record.run.id, "done", "resolve"])] == 1
     assert last["run_stage", *sorted([record.run.id, "build", "running"])] == 0
-    assert last["run_created_timestamp_seconds", record.run.id] == made_at(record)
+    assert last["run_created_timestamp_seconds", record.run.id] == created_at(record)
     assert not list((desk.repo / ".gangline" / "targets").glob("*"))
     with pytest.raises(OSError, match="refused"):
         samples(seen.address)

@@ -208,7 +208,7 @@ def test_a_gang_gets_a_credential_of_its_run_where_the_server_lends_one(minio_se
 
 
 def test_an_endpoint_where_nobody_answers_is_named_and_soon(desk, monkeypatch):
-    monkeypatch.setattr(site_paths, "GREETING_SECONDS", 0.5)
+    monkeypatch.setattr(site_paths, "CONNECT_SECONDS", 0.5)
     endpoint = f"http://127.0.0.1:{free_port()}"
     desk.site = Site(store=StoreTable(url="s3://bucket", endpoint=endpoint, credentials="secret:env:S3_KEY"))
     desk.environ["S3_KEY"] = "key:secret-word"

@@ -279,7 +279,7 @@ class TestDisk:
                 lambda s=each: s.compare_and_set("k", b"", "x"), lambda s=each: s.delete("k"),
                 lambda s=each: s.read_into("k", 0, []), lambda s=each: s.upload("k").__enter__(),
             ):  # fmt: skip
-                with pytest.raises(StorageError, match="was here and is gone; mount what belongs there"):
+                with pytest.raises(StorageError, match="the store folder is missing; mount it again"):
                     call()
         assert list((folder / "store").iterdir()) == []
         assert FolderStore(folder / "store").list("") == [], "who never saw it cannot know"

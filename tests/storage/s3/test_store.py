@@ -166,7 +166,7 @@ def test_threads_share_a_store(s3_server):
 
 def test_a_server_that_nobody_ever_met_is_given_up_sooner_than_one_that_went_away(tmp_path):
     server = servers.S3Server("minio", tmp_path)
-    patience = {"greeting_seconds": 0.5, "deadline_seconds": 60.0}
+    patience = {"connect_seconds": 0.5, "deadline_seconds": 60.0}
     began = time.monotonic()
     text = refusal(lambda: server.store(**patience).list(""))
     assert time.monotonic() - began < 30

@@ -1,6 +1,6 @@
 """`gangline new`: a model repository to start from."""
 
-import subprocess
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from gangline.cli.output import print_json
 from gangline.cli.templates import TEMPLATES, listing, render
 from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
+from gangline.git.command import git_output, own_environment, run_git
 from gangline.spec.config.grammar import SLUG
 from gangline.units import format_bytes
 
@@ -66,19 +67,12 @@ def _write(target: Path, files: dict[str, str]) -> None:
 
 def _first_commit(target: Path) -> None:
     """A repository with one commit; where git knows no author, one made by gangline, and that is said."""
-    _git(target, "init", "-q", "-b", "main")
-    _git(target, "add", "--all")
+    kept = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG_")
+    environ = own_environment({key: value for key, value in os.environ.items() if key.startswith(kept)})
+    git_output(target, "init", "-q", "-b", "main", environ=environ)
+    git_output(target, "add", "--all", environ=environ)
     commit = ("commit", "-q", "-m", "A model and its line")
-    if _git(target, *commit, check=False).returncode:
-        _git(target, "-c", "user.name=gangline", "-c", "user.email=gangline@localhost", *commit)
+    if run_git(target, *commit, environ=environ).returncode:
+        gangline = {"user.name": "gangline", "user.email": "gangline@localhost"}
+        git_output(target, *commit, environ=environ, settings=gangline)
         say("git knows no author here, so gangline committed; yours: git config --global user.name", err=True)
-
-
-def _git(target: Path, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    try:
-        done = subprocess.run(["git", "-C", str(target), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise UsageError("wanted git on the PATH, found none; install git, then call gangline new again") from error
-    if check and done.returncode:
-        raise UsageError(f"git {' '.join(arguments)} in {target}: {done.stderr.strip()}")
-    return done

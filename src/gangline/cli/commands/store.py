@@ -18,7 +18,7 @@ from gangline.storage.objects.protocol import Entry, ObjectStore
 from gangline.storage.open import open_store
 from gangline.storage.probe import probe
 from gangline.storage.s3.run_credentials import credential_policy
-from gangline.storage.site_paths import GREETING_SECONDS
+from gangline.storage.site_paths import CONNECT_SECONDS
 from gangline.units import format_bytes
 
 _URL = "file:PATH or s3://bucket/prefix?endpoint=https://host:9000"
@@ -104,4 +104,4 @@ class _Counter:
 
 def _open(url: str, credentials: str | None, environ: Mapping[str, str]) -> ObjectStore:
     secret = resolve_secret(credentials, environ) if credentials else None
-    return open_store(url, credentials=secret, greeting_seconds=GREETING_SECONDS)
+    return open_store(url, credentials=secret, connect_seconds=CONNECT_SECONDS)

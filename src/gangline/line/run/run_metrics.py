@@ -14,7 +14,7 @@ from gangline.launch.protocol import GangEvent
 from gangline.line.record.context import RunContext
 from gangline.line.record.observer import Observer
 from gangline.metrics.exporter import DriverExporter
-from gangline.metrics.record_values import made_at, price_at
+from gangline.metrics.record_values import created_at, price_at
 from gangline.spec.config.site import Site
 from gangline.spec.record import PlanInfo, Record, StageInfo
 from gangline.storage import site_paths
@@ -30,7 +30,7 @@ def grafana_url(record: Record, site: Site) -> str | None:
     query = {
         "var-project": record.run.project,
         "var-run": record.run.id,
-        "from": str(int(1000 * (made_at(record) - _BEFORE_SECONDS))),
+        "from": str(int(1000 * (created_at(record) - _BEFORE_SECONDS))),
         "to": "now",
     }
     if site.serve.public_url:

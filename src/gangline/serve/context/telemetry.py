@@ -12,7 +12,7 @@ from typing import Literal
 from gangline.metrics.exposition import render_text
 from gangline.metrics.from_events import set_end_series
 from gangline.metrics.labels import CALL_OUTCOMES, ORDER_STATES, VERDICTS, exit_label, gate_label
-from gangline.metrics.record_values import Price, cost_of, ended_at, gpu_seconds, made_at, price_at
+from gangline.metrics.record_values import Price, cost_of, created_at, ended_at, gpu_seconds, price_at
 from gangline.metrics.series_store import SeriesStore
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record, StageInfo
@@ -167,7 +167,7 @@ class Telemetry:
     def _count_run(self, record: Record) -> None:
         project = record.run.project
         self.book.add("runs_total", project=project, verdict=record.run.verdict or "")
-        self.book.observe("result_duration_seconds", max(0.0, ended_at(record) - made_at(record)), project=project)
+        self.book.observe("result_duration_seconds", max(0.0, ended_at(record) - created_at(record)), project=project)
         for gate in record.gates:
             self.book.add("gate_verdicts_total", project=project, gate=gate_label(gate.name), verdict=gate.verdict)
         for stage, info in record.stages.items():

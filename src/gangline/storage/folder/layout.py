@@ -45,7 +45,7 @@ class FolderLayout:
         """An object's file while the block runs; with `make` its folder is there.
 
         Raises:
-            FileNotFoundError, NotADirectoryError: There is no such folder, or in a section a link is in its place.
+            FileNotFoundError, NotADirectoryError: The folder is missing, or in a section a link is in its place.
         """
         path, section = self.path(key), self.section_of(key)
         if section is None:
@@ -80,7 +80,7 @@ class FolderLayout:
             yield folder
 
     def make_section(self, prefix: str) -> Section:
-        """From now on `prefix` is a section, before anybody writes below it. Again is harmless."""
+        """Make `prefix` a section, before anything is written below it; a second call changes nothing."""
         self._made("locks")
         section = Section(folder=self.path(prefix), mark=self._sections / prefix.replace("/", _SLASH))
         make_folders(section.folder / HIDDEN)
@@ -108,14 +108,14 @@ class FolderLayout:
                 yield section
 
     def demand_marker(self) -> None:
-        """Before saying that something is not there; raises StorageError where the store itself went away."""
+        """Called before a key is reported missing; raises StorageError if the store folder itself disappeared."""
         was_there = self._was_there  # first: another thread may be making it now
         if (self.root / HIDDEN).is_dir():
             self._was_there = True
         elif was_there:
             raise StorageError(
-                f"store {self.root}: it was here and is gone; mount what belongs there: it is taken up at once"
-                " (where it was deleted on purpose, start this program anew)"
+                f"store {self.root}: the store folder is missing; mount it again and the run resumes"
+                " (if it was deleted on purpose, restart this program)"
             )
 
     def _made(self, name: str) -> Path:
@@ -131,7 +131,7 @@ class FolderLayout:
         grandparent = self.root.parent.parent
         if not grandparent.is_dir():
             raise StorageError(
-                f"store {self.root}: {grandparent} is not there; make it (or mount what belongs there), "
+                f"store {self.root}: wanted the folder {grandparent}, found none; make it (or mount it), "
                 "or choose another store.url"
             )
 

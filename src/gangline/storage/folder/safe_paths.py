@@ -1,7 +1,7 @@
 """Files below a folder that others may write to: reached step by step, and no symbolic link on the way is followed.
 
-A path is looked up again at every call. Whoever may write in one of its folders can put a link in the place of the next
-one, and the program that follows it reads, overwrites or deletes a file of its own that was never meant.
+A path is looked up again at every call. A process that may write in one of its folders can put a link in the place of
+the next one, and the program that follows it reads, overwrites or deletes a file of its own that was never meant.
 """
 
 import errno
@@ -46,7 +46,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
 
 
 def read_below(root: Path, path: Path, *, start: int = 0) -> bytes | None:
-    """A file below `root` from byte `start` on; None where there is no regular file, or a link on the way to it."""
+    """A file below `root` from byte `start` on; None if no regular file is there, or a link is on the way to it."""
     *parents, name = path.relative_to(root).parts
     try:
         folder = _open_folder(root, parents, make=False)

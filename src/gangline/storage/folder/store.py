@@ -64,7 +64,7 @@ class FolderStore:
                 return None
 
     def read_into(self, key: str, start: int, buffers: Sequence[memoryview]) -> tuple[int, int] | None:
-        """Fill `buffers` from `start` on; (bytes read, bytes of the object), None where there is no such key."""
+        """Fill `buffers` from `start` on; (bytes read, bytes of the object), None if the key does not exist."""
         with self._failures("read", key):
             try:
                 with self._layout.file(key) as path, FileIO(open_plain(path), "rb") as file:

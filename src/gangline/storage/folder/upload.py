@@ -1,4 +1,4 @@
-"""Multipart uploads of a `FolderStore`: beside the data so far, `<id>`, stands `<id>.key`, from first to last."""
+"""Multipart uploads of a `FolderStore`: the data so far is in the file `<id>`, the key in `<id>.key`."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,10 +18,16 @@ _KEY = ".key"
 
 
 class Publisher(Protocol):
-    def publish(self, staged: Path, key: str) -> Etag: ...
+    """The part of a folder store that an upload needs."""
+
+    def publish(self, staged: Path, key: str) -> Etag:
+        """Make the file `staged` the object `key`; it is gone from its place then."""
+        ...
 
 
 class FolderUpload:
+    """One upload to a folder store: parts are appended to a hidden file, which becomes the object at the end."""
+
     def __init__(self, store: Publisher, uploads: Callable[[], AbstractContextManager[Path]], key: str) -> None:
         """`uploads` gives the folder of uploads for the time of a call."""
         self.upload_id = token_hex(16)
@@ -39,7 +45,7 @@ class FolderUpload:
         with self._at("write a part of") as path:
             check_previous_part(self._last_size)
             with path.open("r+b") as file:
-                file.truncate(self._size)  # half a part stands behind that, where one failed and is given again
+                file.truncate(self._size)  # bytes of a part that failed and is sent again
                 file.seek(self._size)
                 file.write(data)
             self._size += len(data)

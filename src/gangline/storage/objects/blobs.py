@@ -9,6 +9,7 @@ PREFIX = "blobs/sha256/"
 
 
 def blob_key(data: bytes) -> str:
+    """Key under which a blob of this content is stored."""
     return PREFIX + hashlib.sha256(data).hexdigest()
 
 
@@ -25,15 +26,17 @@ def get_blob(store: ObjectStore, key: str) -> bytes:
     """The blob's bytes, verified.
 
     Raises:
-        StorageError: There is no such blob, or the store failed.
-        IntegrityError: `key` is no blob key, or what the store holds has another digest.
+        StorageError: The blob is missing, or the store failed.
+        IntegrityError: `key` is not a blob key, or what the store holds has another digest.
     """
     digest = key.removeprefix(PREFIX)
     if not key.startswith(PREFIX) or len(digest) != 64:
         raise IntegrityError(f"wanted a blob key {PREFIX}<64 hex digits>, found {key!r}")
     blob = store.get(key)
     if blob is None:
-        raise StorageError(f"store {store.url}: blob {key} is not there; was it collected, or is this another store?")
+        raise StorageError(
+            f"store {store.url}: wanted the blob {key}, found none; was it deleted, or is this another store?"
+        )
     if (found := hashlib.sha256(blob.data).hexdigest()) != digest:
         raise IntegrityError(f"store {store.url}: {key} holds data with digest {found}; delete it and store it again")
     return blob.data

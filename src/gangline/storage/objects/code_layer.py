@@ -73,7 +73,7 @@ def check(files: Sequence[LayerFile]) -> None:
         check_path(file.path)
         folded = unicodedata.normalize("NFC", file.path).casefold()
         if folded in seen:
-            raise IntegrityError(f"{file.path!r} is there twice, up to case")
+            raise IntegrityError(f"{file.path!r} occurs twice (letters differ in case only)")
         seen.add(folded)
     folders = {str(parent) for file in files for parent in PurePosixPath(file.path).parents}
     for file in files:
@@ -86,7 +86,7 @@ def fetch_layer(store: ObjectStore, key: str, folder: Path) -> int:
 
     Raises:
         IntegrityError: Its digest, or anything in it, is not what a code layer has.
-        StorageError: There is no such blob.
+        StorageError: The blob is missing.
     """
     return unpack(get_blob(store, key), folder, name=key)
 
@@ -159,4 +159,4 @@ def check_path(path: str) -> None:
         "/".join(parts) == path and "\\" not in path and not any(ord(each) < 32 or ord(each) == 127 for each in path)
     )
     if not parts or not plain or parts[0] == "/" or ".." in parts or len(path.encode()) > MAX_PATH_BYTES:
-        raise IntegrityError(f"{path!r} is no plain relative path")
+        raise IntegrityError(f"wanted a plain relative path, found {path!r}")

@@ -4,8 +4,8 @@
     ranks/0.000000262207.jsonl       from that byte on
 
 Each part is named by where it begins. Only the last one still grows; it is sealed by the line that reaches PART_BYTES,
-so whoever writes the same file cuts it alike. A part counts up to where the next one begins, and what lies beyond a gap
-does not count: a reader finds each line once, whatever a killed writer left, and one object of any size is such a file.
+so every writer of the same file cuts it alike. A part counts up to where the next one begins, and bytes beyond a gap do
+not count: a reader finds each line once, whatever a killed writer left, and one object of any size is such a file.
 
 A gang writes such files, so a reader knows the size before any content, takes no more than the listing said, and holds
 one block or one line at a time.
@@ -74,7 +74,7 @@ class GrowingFile:
                     return
 
     def __iter__(self) -> Iterator[bytes]:
-        """Its lines, read anew from the store; those of more than MOST_LINE_BYTES are left out.
+        """Its lines, read again from the store; those of more than MOST_LINE_BYTES are left out.
 
         Raises:
             IntegrityError: There are more than MOST_LINES.
@@ -146,7 +146,7 @@ def copy_growing_file(found: GrowingFile, key: str) -> None:
 
 
 def put_blocks(store: ObjectStore, key: str, blocks: Iterable[bytes]) -> None:
-    """Write an object of any size; all of `blocks` is taken before anybody sees it."""
+    """Write an object of any size; it becomes visible once all of `blocks` is written."""
     gathered = _gathered(blocks)
     first = next(gathered, b"")
     second = next(gathered, None)
@@ -178,7 +178,7 @@ class GrowingFileWriter:
     def __init__(self, store: ObjectStore, key: str) -> None:
         self._store, self._key = store, key
         self._start: int | None = None
-        """Where the last part begins; None: nobody has looked at the store yet."""
+        """Where the last part begins; None: the store has not been read yet."""
         self._sent = b""
         """What the store has of the last part."""
 
@@ -193,7 +193,7 @@ class GrowingFileWriter:
                     self._start, self._sent = start, part
 
     def _goes_on(self, file: BufferedReader, start: int) -> bool:
-        """Is it still the file that was sent? A program that starts anew may write it anew."""
+        """Whether it is still the file that was sent: a restarted program may write it from the start."""
         return file.seek(0, SEEK_END) >= start and _part(file, start).startswith(self._sent)
 
     def _take_over(self, file: BufferedReader) -> tuple[int, bytes]:

@@ -50,36 +50,44 @@ class Upload(Protocol):
         """Append the next part; parts but the last have at least 5 MiB."""
         ...
 
-    def complete(self) -> Etag: ...
+    def complete(self) -> Etag:
+        """Make the object visible; a second call returns the same version."""
+        ...
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        """Delete the parts; an upload that is gone is fine."""
+        ...
 
 
 @runtime_checkable
 class ObjectStore(Protocol):
+    """Objects by key, with conditional writes; all methods raise StorageError where the store fails."""
+
     url: str
-    """What `open_store` was given; no credentials in it."""
+    """The URL that opens the store again, without credentials."""
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> Blob | None:
-        """Object, or `size` bytes from `start`; None where there is no such key."""
+        """Object, or `size` bytes from `start`; None if the key does not exist."""
         ...
 
-    def head(self, key: str) -> Entry | None: ...
+    def head(self, key: str) -> Entry | None:
+        """Size and time of an object; None if the key does not exist."""
+        ...
 
     def put(self, key: str, data: bytes) -> Etag:
         """Write or overwrite; durable when it returns."""
         ...
 
     def put_if_absent(self, key: str, data: bytes) -> Etag | None:
-        """Write where nothing is; None: another was first."""
+        """Write if the key does not exist; None: another writer was first."""
         ...
 
     def compare_and_set(self, key: str, data: bytes, expected: Etag) -> Etag | None:
-        """Write where `expected` still stands; None: it moved (or is gone)."""
+        """Write if the object is still version `expected`; None: it is another one, or gone."""
         ...
 
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
-        """Entries below `prefix` with key > `after`, sorted by key, at most `limit`; what is no key is left out."""
+        """Entries below `prefix` with key > `after`, sorted by key, at most `limit`; other names are left out."""
         ...
 
     def delete(self, key: str) -> None:

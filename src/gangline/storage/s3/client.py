@@ -42,7 +42,7 @@ _RETRIES = RetryPolicy(initial_seconds=0.05, max_seconds=5.0, jitter_seconds=0.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class S3Endpoint:
-    """Where the requests go; `url` stands in messages."""
+    """Server and bucket of the requests; `url` is for messages."""
 
     url: str
     endpoint: str
@@ -58,14 +58,14 @@ class _Call:
     """Read once: a file that holds them may change at any moment."""
     deadline: Deadline
     may_ask_again: bool = True
-    """By another credential, once, where the server no longer accepts this one."""
+    """Once, with another credential, if the server no longer accepts this one."""
 
 
 _running: ContextVar[_Call | None] = ContextVar("running", default=None)
 
 
 class RequestOptions(TypedDict, total=False):
-    """Of a request, beside its method and path."""
+    """Options of a request, besides method and path."""
 
     query: Mapping[str, str]
     headers: Mapping[str, str]
@@ -75,22 +75,35 @@ class RequestOptions(TypedDict, total=False):
 
 
 class S3Client:
+    """Signed requests to one bucket.
+
+    Args:
+        place: Server, bucket and region.
+        credentials: Read at the beginning of each call.
+        deadline_seconds: Total time of one call, all its tries and waits together.
+        connect_seconds: Time in which a connection must come about at all, the first time.
+
+    Attributes:
+        place: As given.
+        http: The client under it, for requests that are signed otherwise.
+        is_proven: The server has shown that it knows the credentials and the bucket.
+    """
+
     def __init__(
         self,
         place: S3Endpoint,
         credentials: CredentialSource,
         *,
         deadline_seconds: float,
-        greeting_seconds: float = inf,
+        connect_seconds: float = inf,
     ) -> None:
         self.place = place
         self._credentials = credentials
         self.is_proven = False
-        """Has the server shown that it knows our credentials and the bucket?"""
         self._is_met = False
-        """Did anybody ever answer there?"""
+        """A server has answered at least once."""
         self._deadline_seconds = deadline_seconds
-        self._greeting_seconds = greeting_seconds
+        self._connect_seconds = connect_seconds
         self.http = HttpClient(dial_store(), connections=32)
 
     def credentials(self) -> Credentials:
@@ -166,7 +179,7 @@ class S3Client:
     def _is_worth_waiting(self, error: NoAnswer, deadline: Deadline) -> bool:
         """A server that never answered is not waited for as long as one that did: the endpoint may be wrong."""
         was_reached = self._is_met or isinstance(error, OutcomeUnknown)
-        return was_reached or deadline.elapsed_seconds() < self._greeting_seconds
+        return was_reached or deadline.elapsed_seconds() < self._connect_seconds
 
     def refused(self, method: str, path: str, answer: HttpResponse) -> StorageError:
         """The error that says what the server refused, and what works."""
@@ -178,7 +191,7 @@ class S3Client:
         )
 
     def _url(self, path: str, query: Mapping[str, str]) -> str:
-        # minio's signer sorts a query; urllib3 sends it as it stands.
+        # minio's signer sorts a query; the client sends it as it is.
         text = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(query.items()))
         place = f"{self.place.endpoint}/{self.place.bucket}"
         return place + (f"/{quote(path)}" if path else "") + (f"?{text}" if text else "")

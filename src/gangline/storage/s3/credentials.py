@@ -93,7 +93,7 @@ class _File:
         return self._seen.found
 
     def another(self, refused: Credentials, /) -> Credentials | None:
-        """Read now, or as soon as nobody writes to it."""
+        """Read the file now, or once it is no longer being written."""
         try:
             if self._may_be_half_written(self._mark()):
                 time.sleep(SETTLE_SECONDS)

@@ -40,7 +40,7 @@ def error_code(answer: HttpResponse) -> str:
 
 
 def is_about_credentials(method: str, answer: HttpResponse) -> bool:
-    """May the answer be another with a newer credential? Of a HEAD without a code nobody knows."""
+    """Whether a newer credential may change the response; also for a HEAD without a code, which does not say."""
     if answer.status < 400:
         return False
     code = error_code(answer)

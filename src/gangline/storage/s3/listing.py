@@ -1,7 +1,7 @@
 """Pages of a bucket's listings, read by minio's data types.
 
-Whoever may write below a prefix names objects there as they like, and XML cannot carry every name: names are asked for
-as in a URL, and a server that lists in circles is an error, not a loop.
+Writers below a prefix choose the names of objects, and XML cannot carry every name: listings are requested URL-encoded,
+and a server that repeats a page is an error, not a loop.
 """
 
 import xml.etree.ElementTree as ET
@@ -46,7 +46,7 @@ def list_uploads(wire: S3Client, root: str, prefix: str) -> Sequence[OpenUpload]
             if each.object_name and each.upload_id and each.initiated_time
         ]
         if listed and listed[-1] in found:
-            raise _in_circles(wire, prefix)
+            raise _repeats(wire, prefix)
         found += listed
         if not page.is_truncated or not listed:
             return found
@@ -58,18 +58,18 @@ def _read(wire: S3Client, prefix: str, answer: HttpResponse, parse: Callable[[An
         return parse(answer)
     except (ET.ParseError, ValueError) as error:
         raise StorageError(
-            f"store {wire.place.url}: the listing of {prefix or 'all keys'} is no document of S3 ({error}); "
+            f"store {wire.place.url}: wanted a listing of {prefix or 'all keys'} as S3 XML ({error}); "
             "is store.endpoint that of an S3 server?"
         ) from error
 
 
 def _demand_progress(wire: S3Client, prefix: str, found: Sequence[Entry], after: str) -> None:
     if found and after and found[-1].key.encode(errors="replace") <= after.encode(errors="replace"):
-        raise _in_circles(wire, prefix)
+        raise _repeats(wire, prefix)
 
 
-def _in_circles(wire: S3Client, prefix: str) -> StorageError:
+def _repeats(wire: S3Client, prefix: str) -> StorageError:
     return StorageError(
-        f"store {wire.place.url}: the listing of {prefix or 'all keys'} does not go on behind its last name; "
+        f"store {wire.place.url}: the listing of {prefix or 'all keys'} does not continue after its last name; "
         "delete objects there whose names have control characters"
     )

@@ -37,21 +37,21 @@ def add(wire: S3Client, policy: dict[str, Any], *, owner: str, seconds: int) -> 
     """Make an access key that may do what `policy` says; `ACCESS_KEY:SECRET_KEY`.
 
     Raises:
-        Unavailable: None is to be had.
+        AccountsUnavailable: The server gives none.
         StorageError: The server did not answer.
     """
     expired = [each["accessKey"] for each in _accounts(wire, owner) if each["is_over"]]
-    made = _asked(wire, lambda client: _add_once(client, policy, owner=owner, seconds=seconds))
+    made = _asked(wire, lambda admin: _add_once(admin, policy, owner=owner, seconds=seconds))
     for access_key in expired:
         _delete(wire, access_key)
     return made
 
 
-def _add_once(client: MinioAdmin, policy: dict[str, Any], *, owner: str, seconds: int) -> str:
+def _add_once(admin: MinioAdmin, policy: dict[str, Any], *, owner: str, seconds: int) -> str:
     """By a name of its own each time: one whose answer was lost goes with the others of its owner."""
     access_key, secret_key = _NAME + token_hex(6), token_hex(20)
     ends = datetime.now(UTC) + timedelta(seconds=seconds)
-    client.add_service_account(
+    admin.add_service_account(
         access_key=access_key,
         secret_key=secret_key,
         name=_NAME,
@@ -71,7 +71,7 @@ def delete(wire: S3Client, *, owner: str) -> int:
 
 
 def owners(wire: S3Client) -> set[str]:
-    """Whose access keys there are."""
+    """Owners that have an access key."""
     return {each["description"].removeprefix(_HEAD) for each in _accounts(wire)}
 
 
@@ -86,15 +86,15 @@ _NOTHING = {"Effect": "Deny", "Action": ["s3:*"], "Resource": ["arn:aws:s3:::*"]
 
 def _accounts(wire: S3Client, owner: str | None = None) -> list[dict[str, Any]]:
     """Ours below the store's key, with whether they ended; of one owner or of all."""
-    told = _asked(wire, lambda client: client.list_service_account(""))
-    return [each for each in _read(told) if owner is None or each["description"] == _description(owner)]
+    text = _asked(wire, lambda admin: admin.list_service_account(""))
+    return [each for each in _read(text) if owner is None or each["description"] == _description(owner)]
 
 
 def _read(text: str) -> Iterator[dict[str, Any]]:
     try:
         listed = json.loads(text).get("accounts") or []
     except (ValueError, AttributeError) as error:
-        raise AccountsUnavailable(f"the server's list of access keys does not read ({error})") from error
+        raise AccountsUnavailable(f"the server's list of access keys cannot be read ({error})") from error
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for each in listed:
         if str(each.get("description", "")).startswith(_HEAD):
@@ -103,8 +103,8 @@ def _read(text: str) -> Iterator[dict[str, Any]]:
 
 def _delete(wire: S3Client, access_key: str) -> None:
     try:
-        _asked(wire, lambda client: client.delete_service_account(access_key))
-    except AccountsUnavailable:  # it is gone: it ended, or somebody else deleted it
+        _asked(wire, lambda admin: admin.delete_service_account(access_key))
+    except AccountsUnavailable:  # it is gone: it expired, or another process deleted it
         if any(each["accessKey"] == access_key for each in _accounts(wire)):
             raise
 
@@ -114,7 +114,7 @@ def _description(owner: str) -> str:
     return text if len(text) <= _MOST_DESCRIPTION else _HEAD + sha256(owner.encode()).hexdigest()
 
 
-def _client(wire: S3Client) -> MinioAdmin:
+def _admin(wire: S3Client) -> MinioAdmin:
     place, own = urlsplit(wire.place.endpoint), wire.credentials()
     return MinioAdmin(
         endpoint=place.netloc,
@@ -126,12 +126,12 @@ def _client(wire: S3Client) -> MinioAdmin:
 
 
 def _asked(wire: S3Client, call: Callable[[MinioAdmin], Result]) -> Result:
-    client = _client(wire)
+    admin = _admin(wire)
 
     def attempt() -> Result:
         try:
             with library_failures():
-                return call(client)
+                return call(admin)
         except MinioAdminException as error:
             raise _meaning(error) from error
         except ValueError as error:  # not encrypted by our secret: no MinIO

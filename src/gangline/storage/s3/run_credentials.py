@@ -24,7 +24,7 @@ ACCOUNT_SECONDS = 3600
 SESSION_SECONDS = 900
 """STS gives none for less."""
 SHARED_INPUTS = ("blobs/",)
-"""Read by whoever knows a name, which is a digest; listed by nobody."""
+"""Readable by name, which is a digest, and never listed."""
 _WRITE = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
 _NOTE = ("s3:PutObject", "s3:DeleteObject")
 _PROBED = "runs/probe"
@@ -73,7 +73,7 @@ def scoped_credentials(
 
     Raises:
         StorageError: The server did not answer, or refused this key.
-        UsageError: A prefix is no prefix of keys, or one that may be listed does not end with `/`.
+        UsageError: A prefix is not one of keys, or one that may be listed does not end with `/`.
     """
     s3 = _s3(store)
     if s3 is None:
@@ -109,7 +109,7 @@ def revoke_credentials(store: ObjectStore, owner: str) -> int:
 
 
 def credential_owners(store: ObjectStore) -> frozenset[str]:
-    """Prefixes of the runs that hold an access key of this store, whoever lent it; of sessions nobody knows.
+    """Prefixes of the runs that have an access key of this store, made by any driver; sessions are not known.
 
     Raises:
         StorageError: The server did not answer.

@@ -33,7 +33,7 @@ class S3Store:
         endpoint: With scheme, e.g. `https://minio.example:9000`.
         credentials: `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, or a file that holds it.
         deadline_seconds: Total time of one call, all its tries and waits together.
-        greeting_seconds: Time in which a connection must come about at all, the first time.
+        connect_seconds: Time in which a connection must come about at all, the first time.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class S3Store:
         credentials: str | Path,
         url: str,
         deadline_seconds: float = 60.0,
-        greeting_seconds: float = inf,
+        connect_seconds: float = inf,
     ) -> None:
         place = S3Endpoint(url=url.partition("?")[0], endpoint=endpoint.rstrip("/"), bucket=bucket, region=region)
         self.url = url
         self.wire = S3Client(
-            place, source_of(credentials), deadline_seconds=deadline_seconds, greeting_seconds=greeting_seconds
+            place, source_of(credentials), deadline_seconds=deadline_seconds, connect_seconds=connect_seconds
         )
         self.prefix = f"{check_prefix(prefix)}/" if prefix else ""
 
@@ -114,7 +114,7 @@ class S3Store:
         return find_uploads(self.wire, self.prefix, check_prefix(prefix))
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        path = self.prefix + upload.key  # as it was listed: whoever began it may have called it anything
+        path = self.prefix + upload.key  # as it was listed: it may have any name
         if upload.upload_id:
             self.wire.send("DELETE", path, query={"uploadId": upload.upload_id}, accept=(404,))
         forget_notes(self.wire, self.prefix, upload.key)

@@ -17,21 +17,21 @@ from gangline.storage.s3.errors import error_code
 
 _UNKNOWN_THERE = (404, 405, 501)
 _BUSY = (429, 500, 502, 503, 504)
-"""A session that was made twice harms nobody: it ends by itself."""
+"""The request is repeated: a second session does no harm and ends by itself."""
 _LIMITS = TimeLimits(connect_seconds=5, silence_seconds=30)
 _PARTS = ("AccessKeyId", "SecretAccessKey", "SessionToken")
 
 
 def assume(wire: S3Client, policy: dict[str, Any], *, seconds: int) -> str | None:
-    """`ACCESS_KEY:SECRET_KEY:SESSION_TOKEN` that may do what `policy` says; None: the server has no STS there.
+    """`ACCESS_KEY:SECRET_KEY:SESSION_TOKEN` that may do what `policy` says; None: the server has no STS.
 
-    minio's own provider asks for an hour whenever it is told less.
+    minio's own provider requests an hour where less is wanted.
 
     Raises:
         StorageError: The server did not answer, or refused this key.
     """
-    asked = {"Action": "AssumeRole", "Version": "2011-06-15", "DurationSeconds": str(seconds)}
-    body = urlencode(asked | {"Policy": json.dumps(policy, separators=(",", ":"))})
+    request = {"Action": "AssumeRole", "Version": "2011-06-15", "DurationSeconds": str(seconds)}
+    body = urlencode(request | {"Policy": json.dumps(policy, separators=(",", ":"))})
     answer = wire.retrying("a request for a session", lambda: _send(wire, body))
     if answer.status in _UNKNOWN_THERE:
         return None

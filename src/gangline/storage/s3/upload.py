@@ -1,7 +1,7 @@
 """Multipart uploads of an `S3Store`; bodies are read by minio's data types.
 
 MinIO lists the open uploads of one key, not of a prefix. So each upload first leaves a note, a hidden empty object
-below `.uploads~/<key>/`, and removes it at its end: whoever lists asks for the keys that have notes. A note whose
+below `.uploads~/<key>/`, and removes it at its end: a listing asks for the keys that have notes. A note whose
 upload never began, or ended in a crash, is listed as an upload without id; aborting that removes the note.
 """
 
@@ -20,10 +20,12 @@ from gangline.storage.s3.client import S3Client
 from gangline.storage.s3.errors import error_code
 from gangline.storage.s3.listing import list_page, list_uploads
 from gangline.storage.s3.names import UPLOAD_NOTES_PREFIX, WRITE_ID_HEADER
-from gangline.storage.s3.write import landed
+from gangline.storage.s3.write import was_written
 
 
 class S3Upload:
+    """One multipart upload of the object `prefix` + `key`, begun by its construction."""
+
     def __init__(self, wire: S3Client, prefix: str, key: str) -> None:
         self._wire = wire
         self._path = prefix + key
@@ -75,7 +77,7 @@ class S3Upload:
         query = {"uploadId": self.upload_id}
         answer = self._wire.once("POST", self._path, query=query, body=_manifest(self._part_etags), accept=(404,))
         if answer.status == 404:  # gone: by an earlier try of ours, or aborted by another
-            if etag := landed(self._wire, self._path, self._word):
+            if etag := was_written(self._wire, self._path, self._word):
                 return etag
             raise self._wire.refused("POST", self._path, answer)
         if code := error_code(answer):  # S3 may answer 200 first and find the error later

@@ -12,12 +12,13 @@ from gangline.storage.s3.names import WRITE_ID_HEADER
 
 
 def etag_of(answer: HttpResponse) -> Etag:
+    """The `ETag` header without its quotes."""
     return answer.headers["ETag"].strip('"')
 
 
-def landed(wire: S3Client, path: str, word: str) -> Etag | None:
-    """Etag of the object at `path` if it is the one that was written with `word`."""
-    found, is_ours = _look(wire, path, word)
+def was_written(wire: S3Client, path: str, write_id: str) -> Etag | None:
+    """Etag of the object at `path` if it is the one that was written with `write_id`."""
+    found, is_ours = _look(wire, path, write_id)
     return found if is_ours else None
 
 
@@ -27,15 +28,17 @@ def write(wire: S3Client, path: str, data: bytes, condition: Mapping[str, str]) 
     Raises:
         StorageError: Refused; or the outcome cannot be known.
     """
-    word = token_hex(16)
+    write_id = token_hex(16)
     doubts = 0
 
     def attempt() -> Etag | None:
         nonlocal doubts
-        if doubts and (etag := _settled(wire, path, word, condition)):
+        if doubts and (etag := _settled(wire, path, write_id, condition)):
             return etag
         try:
-            answer = wire.once("PUT", path, headers={**condition, WRITE_ID_HEADER: word}, body=data, accept=(404, 412))
+            answer = wire.once(
+                "PUT", path, headers={**condition, WRITE_ID_HEADER: write_id}, body=data, accept=(404, 412)
+            )
         except OutcomeUnknown:
             doubts += 1
             raise
@@ -43,18 +46,18 @@ def write(wire: S3Client, path: str, data: bytes, condition: Mapping[str, str]) 
             return etag_of(answer)
         if answer.status == 404 and "If-Match" not in condition:
             raise wire.refused("PUT", path, answer)
-        if doubts and (etag := landed(wire, path, word)):
+        if doubts and (etag := was_written(wire, path, write_id)):
             return etag
         if doubts:
-            raise _unknowable(wire, path)
+            raise _unknown_outcome(wire, path)
         return None
 
     return wire.retrying(f"PUT {path}", attempt)
 
 
-def _settled(wire: S3Client, path: str, word: str, condition: Mapping[str, str]) -> Etag | None:
+def _settled(wire: S3Client, path: str, write_id: str, condition: Mapping[str, str]) -> Etag | None:
     """After a doubt: the etag if the write happened, None if it may be sent again."""
-    found, is_ours = _look(wire, path, word)
+    found, is_ours = _look(wire, path, write_id)
     if is_ours:
         return found
     still_holds = {
@@ -62,18 +65,18 @@ def _settled(wire: S3Client, path: str, word: str, condition: Mapping[str, str])
         "If-Match": found is not None and f'"{found}"' == condition.get("If-Match"),
     }
     if not all(still_holds[name] for name in condition):
-        raise _unknowable(wire, path)
+        raise _unknown_outcome(wire, path)
     return None
 
 
-def _look(wire: S3Client, path: str, word: str) -> tuple[Etag | None, bool]:
-    """Etag of what stands there, and whether it was written with `word`."""
+def _look(wire: S3Client, path: str, write_id: str) -> tuple[Etag | None, bool]:
+    """Etag of the object at `path`, and whether it was written with `write_id`."""
     answer = wire.once("HEAD", path, accept=(404,))
-    return (None, False) if answer.status == 404 else (etag_of(answer), answer.headers.get(WRITE_ID_HEADER) == word)
+    return (None, False) if answer.status == 404 else (etag_of(answer), answer.headers.get(WRITE_ID_HEADER) == write_id)
 
 
-def _unknowable(wire: S3Client, path: str) -> StorageError:
+def _unknown_outcome(wire: S3Client, path: str) -> StorageError:
     return StorageError(
-        f"store {wire.place.url}: an answer to the write of {path} was lost, and another version stands there now: "
+        f"store {wire.place.url}: the response to the write of {path} was lost, and another version is there now: "
         "ours may have been written and replaced; read it, then decide"
     )
