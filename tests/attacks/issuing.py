@@ -57,7 +57,7 @@ class IssuingGateway(S3Gateway):
         another.write_text(self.issue())
         another.replace(file)
 
-    def knows(self, authorization: str) -> bool:
+    def is_authenticated(self, authorization: str) -> bool:
         return "Credential=access" in authorization
 
     def answer(self, request: S3Request) -> S3Response:
