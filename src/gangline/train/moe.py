@@ -1,4 +1,4 @@
-"""A layer of experts to take or to copy: each token goes through the few of them that its router picks.
+"""A mixture-of-experts layer to use or to copy: each token goes through the few experts that its router chooses.
 
     self.moe = MoE(width, experts=8, top_k=2)
     mixed, balance = self.moe(x)
@@ -18,11 +18,11 @@ from torch.nn.functional import gelu, grouped_mm, linear, one_hot
 from gangline.train.attention import sum_over_sequence
 
 _GROUPED_BYTES = 16
-"""Rows that torch's grouped product takes are multiples of it."""
+"""torch's grouped matrix product needs rows of a multiple of this size."""
 
 
 class Experts(nn.Module):
-    """Two-layer perceptrons side by side."""
+    """Two-layer perceptrons, one an expert."""
 
     def __init__(self, width: int, hidden: int, experts: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a task is: the user's side of a training. Imports no torch, so that its names cost nothing.
+"""Interface of a task, the user's part of a training. Importing it does not import torch.
 
 A task is a class without arguments to its constructor. It must have
 
@@ -36,24 +36,24 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParallelHints:
-    """How a model may be cut; everything has a default."""
+    """Hints for splitting a model across ranks; every field has a default."""
 
     blocks: str | None = None
     """Pattern of the repeated modules, e.g. `layers.*`; None: the members of the longest ModuleList."""
     tensor: Mapping[str, str] = field(default_factory=dict)
     """Module pattern to rule word of tensor parallelism, e.g. {"layers.*.wo": "rowwise:heads"}."""
     embed: str | None = None
-    """Method or module of the model that makes the first block's input of the batch: a pipeline's head start."""
+    """Method or module that computes the input of the first block from the batch; for pipelines."""
     head: str | None = None
-    """Method or module that makes the outputs of the last block's: `forward` is head(blocks(embed(**batch)))."""
+    """Method or module that computes the outputs from the last block: `forward` is head(blocks(embed(**batch)))."""
     sequence: Mapping[str, int] = field(default_factory=dict)
-    """Key of a batch to the dimension that context parallelism cuts, e.g. {"tokens": 1, "targets": 1}."""
+    """Dimension that context parallelism cuts, by key of the batch, e.g. {"tokens": 1, "targets": 1}."""
     positions: bool = True
-    """Where sequences are cut, `forward` takes `positions`, the place of each token; False: it needs no places."""
+    """If sequences are cut, pass `positions`, the position of each token, to `forward`; False: it needs none."""
     experts: str | None = None
     """Pattern of the modules that hold experts, e.g. `layers.*.moe.experts`."""
     skips: bool = False
-    """Data decide which blocks or parameters take part in a loss: replicas search every step for those left out."""
+    """Some steps use only some blocks or parameters; replicas then look for the unused ones in every step."""
 
 
 class Task(Protocol):
@@ -76,7 +76,7 @@ REQUIRED = ("build_model", "build_data", "loss")
 
 
 def load_task(name: str) -> Task:
-    """Import `module:Class` from the code layer, which is on sys.path, and make one.
+    """Import `module:Class` from the code layer, which is on sys.path, and create an instance.
 
     Raises:
         ConfigError: There is no such module or class, or a required method is missing.
@@ -106,13 +106,13 @@ def hints_of(task: Task) -> ParallelHints:
 
 
 def export_names_of(task: Task) -> dict[str, str]:
-    """What a published model calls tensors that have another name in the model; empty: all keep theirs.
+    """Names of tensors in a published model, by their name in the model; empty: all keep their names.
 
     Raises:
-        ConfigError: The task answers something else than names by name.
+        ConfigError: `export_names` returned anything but names by name.
     """
-    ask = getattr(task, "export_names", None)
-    names = ask() if callable(ask) else {}
+    export_names = getattr(task, "export_names", None)
+    names = export_names() if callable(export_names) else {}
     if not isinstance(names, Mapping) or not all(isinstance(each, str) for pair in names.items() for each in pair):
         raise ConfigError(
             f"export_names of {type(task).__name__}: wanted a dict of names by name, found {names!r:.200}"
@@ -121,7 +121,7 @@ def export_names_of(task: Task) -> dict[str, str]:
 
 
 def forward_names(model: "nn.Module") -> frozenset[str] | None:
-    """Names of the arguments that `forward` takes; None: it takes any."""
+    """Names of the arguments of `forward`; None: it accepts any."""
     parameters = inspect.signature(model.forward).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None

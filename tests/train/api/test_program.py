@@ -198,7 +198,7 @@ def test_a_save_takes_plain_names_only(tmp_path, name):
     saves = ProgramSaves(
         open_store(f"file:{tmp_path}"), "p", run="r", plan_digest="0" * 64, generation=0, key=KEY, keep=2
     )
-    with pytest.raises(UsageError, match="plain name"):
+    with pytest.raises(UsageError, match="plain file name"):
         saves.save(1, {name: b""})
 
 
@@ -276,7 +276,7 @@ def test_the_curve_up_to_a_save_outlives_the_process(in_gang):
         ({"gone": Path("/nowhere/at/all")}, "found nothing at /nowhere/at/all"),
         ({"gone": "nowhere/at/all"}, "found nothing at nowhere/at/all"),
         ({"state": [1.0]}, r"save\('state'\): wanted bytes or a path, found list"),
-        ({"a/b": b""}, "plain name"),
+        ({"a/b": b""}, "plain file name"),
         ({}, "at least one file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""For programs of any framework: rank, steps, data, saves and metrics of a gang, without torch.
+"""Program: rank, steps, data, saves and metrics of a gang for programs of any framework, without torch.
 
     with Program(steps=200) as program:
         folder = program.resume()                      # files of the newest save, or None
@@ -11,9 +11,9 @@
 
 A script whose loop should stay where it is joins by `program = Program().start()` instead, until the interpreter ends.
 
-Started by a keeper it obeys the plan; at a desk it is a gang of one, saves nothing and takes the arguments given.
-A rank that is asked to stop sees `stop_asked`: the program carries that to the others with its own collectives, so that
-all leave after the same step, and calls `leave`.
+Started by a keeper it follows the plan. A program that runs on its own is a gang of one rank: it saves nothing and uses
+the given arguments. `stop_asked` is true on a rank that was asked to stop: the program tells the others with its own
+collectives, so that all end after the same step, and calls `leave`.
 """
 
 import atexit
@@ -41,7 +41,7 @@ from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 SAVE_SECONDS = 600.0
 """Silence announced for a save or a restore."""
 ENDING_SECONDS = 600.0
-"""Silence announced after the last step: a program writes its results, or waits for a rank that does."""
+"""Silence announced after the last step, in which a program or another rank writes its results."""
 
 
 class Program:
@@ -54,7 +54,7 @@ class Program:
         self.step_number = 0
         """Last finished step."""
         self.stop_asked = False
-        """This rank got SIGTERM."""
+        """This rank received SIGTERM."""
         self.data_files: list[str] = []
         self.options: dict[str, Any] = {}
         """The table [model] of the line."""
@@ -97,7 +97,7 @@ class Program:
         self._close()
 
     def _finish(self) -> None:
-        """As the interpreter ends, which does not say with which exit code: the keeper sees that."""
+        """Called when the interpreter ends; only the keeper sees the exit code."""
         if not self._left:
             self._write_result()
         self._close()
@@ -114,7 +114,7 @@ class Program:
 
     @property
     def in_gang(self) -> bool:
-        """The process was started by `gangline run`; else it runs by itself, as one rank."""
+        """The process was started by `gangline run`; otherwise it runs on its own, as one rank."""
         return self._plan is not None
 
     @property
@@ -152,7 +152,7 @@ class Program:
         return folder
 
     def step(self, *, loss: float, **numbers: float) -> None:
-        """Report a finished step to watchdog, record and curve; `loss` and `numbers` are those of all ranks."""
+        """Report a finished step to watchdog, record and loss curve; `loss` and `numbers` are equal on all ranks."""
         self.step_number += 1
         now = time.monotonic()
         seconds, self._began = now - self._began, now
@@ -168,14 +168,14 @@ class Program:
             self._metrics.add(line | numbers)
 
     def save(self, files: Mapping[str, Content]) -> None:
-        """Keep `files` as the state after the step just finished; rank 0's count, others return at once.
+        """Save `files` as the state after the step just finished, on rank 0; other ranks return at once.
 
         Args:
-            files: By plain name: bytes, or the path of a file or a folder, which is kept whole below that name.
+            files: By plain name: bytes, or the path of a file or a folder, which is saved whole below that name.
 
         Raises:
             StorageError: The store failed; older saves are kept.
-            UsageError: `files` cannot be saved; at a desk, too.
+            UsageError: `files` cannot be saved; also raised outside a gang.
         """
         if self.rank != 0:
             return
@@ -184,7 +184,7 @@ class Program:
             return
         began = time.monotonic()
         if self._metrics is not None:
-            self._metrics.flush()  # a restart begins after this step: its line must not die with this process
+            self._metrics.flush()  # a restart begins after this step, so its line must be on disk
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="checkpoint")
         self._events.emit("busy", step=self.step_number, phase="checkpoint")
@@ -196,7 +196,7 @@ class Program:
         )
 
     def report(self, **metrics: float) -> None:
-        """Put metrics of the finished training into the gang's result; equal on all ranks, rank 0's count."""
+        """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded."""
         self._reported |= {name: float(value) for name, value in metrics.items()}
         self._events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._reported))
 
@@ -207,7 +207,7 @@ class Program:
             UsageError: There was no stop request.
         """
         if not self.stop_asked and self.world_size == 1:
-            raise UsageError("leave() is for a program that was asked to stop: stop_asked says so")
+            raise UsageError("leave() ends a program that was asked to stop, but stop_asked is False")
         self._events.emit("stopping", step=self.step_number, reason="SIGTERM: saved and left")
         self._left = True
         raise SystemExit(SIGTERM_CODE)
@@ -262,6 +262,6 @@ class Program:
 
 
 def _first_line(error: BaseException | None) -> str:
-    """The traceback stands in the log."""
+    """One line for the record; the traceback is in the log."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[0][:500]}"

@@ -25,14 +25,14 @@ from gangline.spec.config.grammar import is_inside
 from gangline.storage.objects.protocol import ObjectStore
 
 Content = bytes | str | os.PathLike[str]
-"""Of one name in a save: bytes, or the path of a file or folder on disk."""
+"""Content of one name in a save: bytes, or the path of a file or folder on disk."""
 PATHS = "paths.json"
-"""Where the files of folders belong, by the names that they have in the save."""
+"""Paths of the files of folders, by their name in the save."""
 _MOST_BYTES = 8 * 2**30
 
 
 class ProgramSaves:
-    """One rank's view of the saves below `prefix`; local, rank 0 alone writes."""
+    """The saves below `prefix`; local, only rank 0 writes."""
 
     def __init__(
         self, store: ObjectStore, prefix: str, *, run: str, plan_digest: str, generation: int, key: bytes, keep: int
@@ -41,11 +41,11 @@ class ProgramSaves:
         self._run, self._plan_digest, self._generation = run, plan_digest, generation
 
     def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, int]:
-        """Write `files` by name; durable when it returns. Its folder in the store, and how many bytes it holds.
+        """Write `files` by name; durable when it returns. Returns the folder in the store, and its size in bytes.
 
         Raises:
-            UsageError: A name is no plain file name, or there is nothing to save.
-            StorageError: The store failed; older saves stand.
+            UsageError: A name is not a plain file name, or there is nothing to save.
+            StorageError: The store failed; older saves are kept.
         """
         folder = checkpoint_folder(self._prefix, step)
         flat = flatten(files)
@@ -62,7 +62,9 @@ class ProgramSaves:
     def _put(self, key: str, content: bytes | Path) -> FileEntry:
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         if size > _MOST_BYTES:
-            raise StorageError(f"a saved file has at most {_MOST_BYTES} bytes, found {size}; save several")
+            raise StorageError(
+                f"a saved file: wanted at most {_MOST_BYTES} bytes, found {size}; split it into several files"
+            )
         blocks = []
         if isinstance(content, bytes) or size <= BLOCK_BYTES:
             data = content if isinstance(content, bytes) else content.read_bytes()
@@ -78,10 +80,10 @@ class ProgramSaves:
         return FileEntry(size_bytes=size, blocks=tuple(blocks))
 
     def restore(self, into: Path, *, on_refused: Callable[[str, str], None]) -> int | None:
-        """Bring the newest good save into the folder `into`, under the names it was given; its step. None: no save.
+        """Download the newest save that verifies into the folder `into`; returns its step, None: there is no save.
 
         Raises:
-            IntegrityError: There are saves, and all were refused.
+            IntegrityError: There are saves, and none of them verifies.
         """
         refused = []
         for found in list_checkpoints(self._store, self._prefix):
@@ -98,7 +100,7 @@ class ProgramSaves:
             staged.replace(into)
             return found.step
         if refused:
-            raise IntegrityError(f"none of {len(refused)} saves below {self._prefix} may be used: {'; '.join(refused)}")
+            raise IntegrityError(f"none of {len(refused)} saves below {self._prefix} verifies: {'; '.join(refused)}")
         return None
 
     def _read(self, folder: str, into: Path) -> None:
@@ -118,9 +120,11 @@ class ProgramSaves:
             size = min(BLOCK_BYTES, entry.size_bytes - number * BLOCK_BYTES)
             blob = self._store.get(f"{folder}/{name}", number * BLOCK_BYTES, size)
             if blob is None:
-                raise RefusedCheckpoint(name, "the manifest lists it, the store has no such file")
+                raise RefusedCheckpoint(name, "the manifest lists it, but the store has no such file")
             if len(blob.data) != size or _digest(blob.data) != digest:
-                raise RefusedCheckpoint(name, f"its bytes from {number * BLOCK_BYTES} on are not those that were saved")
+                raise RefusedCheckpoint(
+                    name, f"its bytes from offset {number * BLOCK_BYTES} do not match the digest in the manifest"
+                )
             yield blob.data
         head = self._store.head(f"{folder}/{name}")
         if head is None or head.size_bytes != entry.size_bytes:
@@ -130,10 +134,10 @@ class ProgramSaves:
 
 
 def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
-    """`files` with the files of its folders as files of their own.
+    """`files` with each folder replaced by its files.
 
     Raises:
-        UsageError: There is nothing to save, no such file or folder, or a name that no saved file may have.
+        UsageError: There is nothing to save, a path does not exist, or a name is not allowed.
     """
     flat: dict[str, bytes | Path] = {}
     paths: dict[str, str] = {}
@@ -147,7 +151,7 @@ def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
         else:
             raise UsageError(f"save({name!r}): wanted bytes, a file or a folder, found nothing at {content}")
     if not flat:
-        raise UsageError("a save wants at least one file: program.save({'state.npz': data})")
+        raise UsageError("save(): wanted at least one file: program.save({'state.npz': data})")
     return flat | ({PATHS: json.dumps(paths).encode()} if paths else {})
 
 
@@ -155,7 +159,7 @@ def _content(name: str, content: object) -> bytes | Path:
     if name == PATHS:
         raise UsageError(f"{PATHS} of a save is written by gangline; choose another name")
     if Path(name).name != name or name in ("", ".", ".."):
-        raise UsageError(f"a saved file has a plain name such as state.npz, found {name!r}")
+        raise UsageError(f"save(): wanted a plain file name such as state.npz, found {name!r}")
     if isinstance(content, bytes):
         return content
     if isinstance(content, str | os.PathLike):
@@ -164,7 +168,7 @@ def _content(name: str, content: object) -> bytes | Path:
 
 
 def _unfold(folder: Path) -> None:
-    """Put the files of folders where they belong."""
+    """Move the files of folders to their paths."""
     for name, path in json.loads((folder / PATHS).read_bytes()).items():
         if not is_inside(path):
             raise RefusedCheckpoint(PATHS, f"wanted a path inside the save, found {path!r}")

@@ -75,7 +75,7 @@ class Session:
             else:
                 self._context = _join_gang(environment, self._clock)
             fetch_data(self.context)
-            seed_everything(self._job.seed)  # alike on all ranks, so that all build the same model
+            seed_everything(self._job.seed)  # the same on all ranks, so that all build the same model
         except BaseException as error:
             self._fail(error)
             raise
@@ -103,7 +103,7 @@ class Session:
     def context(self) -> RankContext:
         """Context of this rank. Raises `UsageError` before the `with` block."""
         if self._context is None:
-            raise UsageError("a Session is entered first: with Session() as session: ...")
+            raise UsageError("enter the Session first: with Session() as session: ...")
         return self._context
 
     @property
@@ -149,7 +149,7 @@ class Session:
 
     @property
     def stop_asked(self) -> bool:
-        """This rank received SIGTERM: `batches` ends with the step under way or the next one, the same on all ranks."""
+        """This rank received SIGTERM: `batches` ends with the current step or the next one, the same on all ranks."""
         return self.context.stop_asked
 
     @property
@@ -160,18 +160,20 @@ class Session:
     def optimizer(
         self, model: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None = None
     ) -> torch.optim.Optimizer:
-        """Optimizer of the line for `model`, as `parallelize` returned it; goes on from the newest checkpoint.
+        """Optimizer of the line for `model`, with model and optimizer restored from the newest checkpoint.
 
         Args:
-            model: What `parallelize` returned.
+            model: The model that `parallelize` returned.
             make: Makes the program's own optimizer, with the names of parameters that the program's model has; the
                 table `[optimizer]` then has no effect.
 
         Raises:
-            ConfigError: `make` returned no optimizer, or one whose step wants a closure.
+            ConfigError: `make` did not return an optimizer, or its step requires a closure.
         """
         if self._wrapped is None or model is not self._wrapped.model:
-            raise UsageError("session.optimizer wants the model that parallelize(model, session) returned")
+            raise UsageError(
+                "session.optimizer: wanted the model that parallelize(model, session) returned, found another one"
+            )
         optimizer = place_state(self._make_optimizer(model, make), self.context)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
@@ -199,7 +201,7 @@ class Session:
                 context.phase("forward")
                 yield batch
                 if self._samples:
-                    raise UsageError("every batch of session.batches wants one session.backward(loss)")
+                    raise UsageError("call session.backward(loss) once for every batch of session.batches")
 
     def backward(self, loss: Loss | Tensor) -> None:
         """Add the gradients of one micro-batch: a sum with its weight, or the plain mean over its samples."""
@@ -211,38 +213,38 @@ class Session:
         self._samples = 0
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Update, and save where due, after the last micro-batch of a step; else do nothing. True: a step is finished.
+        """Update, and save when due, after the last micro-batch of a step; else do nothing. True: a step is finished.
 
-        The loop may be left after it, by all ranks after the same step: the last step is saved then.
+        The loop may be left after it, by all ranks after the same step; that step is then saved.
         """
-        del optimizer  # the session's own: the argument keeps the loop readable
+        del optimizer  # the session has it; the argument keeps the loop readable
         engine, before = self._need_engine(), self.step_number
         if self._is_last and self._span is not None:
             engine.finish_step(self._span)
         return self.step_number > before
 
     def save(self) -> None:
-        """Save a checkpoint at the end of the step under way or, between steps, of the next one.
+        """Save a checkpoint at the end of the current step or, between steps, of the next one.
 
-        All ranks save, and wait until it is durable, when one of them has asked.
+        If one rank calls it, all ranks save and wait until the checkpoint is durable.
         """
         self._need_engine().save_requested = True
 
     def evaluate(
         self, dataset: Any, measure: Callable[[Batch], Mapping[str, tuple[float | Tensor, float | Tensor]]]
     ) -> dict[str, float]:
-        """Means over `dataset`, whose samples the ranks share; collective, between two steps or after the last.
+        """Means over `dataset`, whose samples the ranks divide; collective, between two steps or after the last.
 
         Args:
             dataset: Has a length, and samples by number.
             measure: Called without gradients for each batch; gives (sum, weight) by name.
 
         Raises:
-            ConfigError: There are no samples, or none that weighs anything.
-            NonFiniteError: A mean is no number.
+            ConfigError: There are no samples, or the sum of weights is 0.
+            NonFiniteError: A mean is not finite.
         """
         self._need_engine()
-        assert self._wrapped is not None, "there is no engine without a model"
+        assert self._wrapped is not None, "an engine has a model"
         return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
 
     def report(self, **metrics: float) -> None:
@@ -269,7 +271,7 @@ class Session:
     def _job(self) -> Job:
         jobs = self.plan.jobs
         if len(jobs) > 1:
-            raise ConfigError(f"the plan has {len(jobs)} jobs, a command runs one; give a task for several seeds")
+            raise ConfigError(f"the plan has {len(jobs)} jobs, but a command runs one; several seeds need a task")
         return jobs[0] if jobs else Job(seed=self.plan.seed)
 
     def _need_engine(self) -> TrainingEngine:
@@ -288,7 +290,7 @@ class Session:
             write_result(self.context.metrics, result)
 
     def _fail(self, error: BaseException) -> None:
-        """A failure of the gang ends the program with its own number; the program's own goes its way."""
+        """End the program with the exit code of an error of the gang; an error of the program itself is raised on."""
         code = exit_code_of(error)
         if self._context is not None:
             self._context.fail(code, describe(error))
@@ -307,7 +309,7 @@ def _join_gang(environment: RankEnvironment, clock: PhaseClock) -> RankContext:
 
 
 def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | None = None) -> nn.Module:
-    """Wrap `model` as the plan says; every rank has built it alike, or on the meta device. All ranks must call.
+    """Wrap `model` as the plan says; collective. All ranks have built it with equal weights, or on the meta device.
 
     Under fp16 and bf16 its forward pass computes in that precision; the loss is the caller's.
     """

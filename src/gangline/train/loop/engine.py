@@ -248,7 +248,7 @@ class TrainingEngine:
             samples=plan.global_batch, span=list(span), tokens=self._tokens(sums), seconds=sum(phases.values()),
             phases=phases, **self._metrics.of_step(step, sum(phases.values())), **use_of_experts(self._experts),
         )  # fmt: skip
-        self.context.tell_ledger(every_seconds=LEDGER_SECONDS)
+        self.context.write_ledger(every_seconds=LEDGER_SECONDS)
 
     def _tokens(self, sums: StepSums) -> int:
         """Tokens of a step: the weight, if it is a whole number above the samples; else 0."""

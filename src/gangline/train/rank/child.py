@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def run_task(environ: Mapping[str, str]) -> None:
-    """Be the rank that `environ` describes; does not return."""
+    """Run the rank that `environ` describes; does not return."""
     faulthandler.enable(sys.stderr)
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
     code = environ["GANGLINE_CODE"]
@@ -37,18 +37,18 @@ def run_task(environ: Mapping[str, str]) -> None:
 
 
 def _start_audit(environ: Mapping[str, str]) -> Callable[[], None]:
-    """Have this rank tell what it runs, as a fresh interpreter does from its start; what has it tell the rest."""
+    """Start the audit of this process, unless `sitecustomize` has; returns the function that writes its last report."""
     if (begun := sys.modules.get("_gangline_startup.audit")) is not None:
         return cast(Callable[[], None], begun.end)
     if environ.get("GANGLINE_RAN"):
-        with suppress(Exception):  # it costs the record a report, never a run
+        with suppress(Exception):  # the record lacks a report, and the rank runs
             audit.begin(environ)
     return audit.end
 
 
 def _rank_main() -> int:
     try:
-        from gangline.train.rank.main import main as rank_main  # torch: only the process of a rank pays for it
+        from gangline.train.rank.main import main as rank_main  # imports torch, which only a rank needs
 
         return rank_main()
     except GanglineError as error:

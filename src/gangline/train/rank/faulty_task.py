@@ -28,17 +28,17 @@ from gangline.train.task import Batch, Loss, Task
 
 MARK = "struck.json"
 ROOM_BYTES = 64 << 20
-"""What a rank that is to run out of memory may still grow by."""
+"""Memory that a rank of `oom` may still allocate before it fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FaultOrder:
-    """What the drill wants; the environment carries it."""
+    """Fault that a drill asks for."""
 
     kind: Literal["poison", "oom"]
     rank: int
     step: int
-    """The last one before the fault."""
+    """Last step before the fault."""
 
     def to_json(self) -> str:
         """Value of GANGLINE_STRIKE."""
@@ -46,15 +46,15 @@ class FaultOrder:
 
 
 class FaultyTask:
-    """All that the user's task has, and the fault."""
+    """The user's task with one fault."""
 
     def __init__(self, task: Task, order: str) -> None:
-        """`order`: JSON of an `Order`."""
+        """`order`: JSON of a `FaultOrder`."""
         self._order = from_json(FaultOrder, order.encode())
         self._gang = RankEnvironment.read(os.environ)
         self._task = task
         self._is_bad = False
-        """A sample that is not finite was handed out, and no loss was made of it yet."""
+        """The poisoned sample was returned, and its loss has not been computed yet."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)
@@ -82,14 +82,14 @@ class FaultyTask:
         return loss
 
     def worst(self, data: Any) -> int:
-        """Which sample of the step after the order's its rank takes first; peers of one layer take it together."""
+        """Index of the sample to poison: the first one of the order's rank in the step after the order's."""
         plan = Plan.from_json(self._gang.plan.read_bytes())
         order = SampleOrder.of(data, seed=plan.seed)
         first, _ = share(plan.global_batch, plan.world_size, self._order.rank)
         return order.sample(self._order.step * plan.global_batch + first)
 
     def hand_out(self, sample: Any) -> Any:
-        """The worst sample, as it is now."""
+        """The sample to poison, poisoned if its step is due."""
         if not (self._is_due() or (self._was_struck() and self._step() <= self._order.step)):
             return sample
         self._mark()
@@ -100,7 +100,7 @@ class FaultyTask:
         return self._step() == self._order.step
 
     def _step(self) -> int:
-        """Last finished one."""
+        """Last finished step."""
         beat = heartbeat.peek(self._gang.heartbeat)
         return beat.step if beat is not None else heartbeat.NO_STEP
 
@@ -109,12 +109,12 @@ class FaultyTask:
 
     def _mark(self) -> None:
         if not self._was_struck():
-            told = asdict(self._order) | {"by": self._gang.rank, "mono": time.monotonic()}
-            replace_file(self._gang.home / MARK, canonical(told), durable=False)
+            content = asdict(self._order) | {"by": self._gang.rank, "mono": time.monotonic()}
+            replace_file(self._gang.home / MARK, canonical(content), durable=False)
 
 
 class _PoisonedData:
-    """The train split, one sample of which is not finite at its time."""
+    """The train split, with one sample that is not finite while the fault is due."""
 
     def __init__(self, data: Any, task: FaultyTask) -> None:
         self._data, self._task = data, task
@@ -132,10 +132,10 @@ class _PoisonedData:
 
 
 def run_out_of_memory(device: torch.device) -> None:
-    """Ask for more memory than this process may have; the machine keeps its own.
+    """Allocate more memory than this process may have, without using up that of the machine.
 
     Raises:
-        RuntimeError: As torch says it of a CPU; `torch.OutOfMemoryError` of a GPU.
+        RuntimeError: Out of memory on a CPU; on a GPU, `torch.OutOfMemoryError`.
     """
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)

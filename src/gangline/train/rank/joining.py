@@ -29,15 +29,15 @@ from gangline.train.runtime.device_mesh import local_device
 from gangline.train.runtime.torch_compat import dump_flight_record
 
 JOIN_SECONDS = rendezvous.JOIN_TIMEOUT.total_seconds() + 30.0
-"""Silence announced while the others are awaited: who waits in vain says for whom before the watchdog acts."""
+"""Silence announced while waiting for the others: a rank names the missing ones before the watchdog acts."""
 
 
 def join(environment: RankEnvironment, plan: Plan, clock: PhaseClock, events: EventLog) -> RankContext:
-    """Be a rank of `plan`; collective.
+    """Join the gang as a rank of `plan`; collective.
 
     Raises:
-        ConfigError: The plan is for another world size, or asks for what this runtime cannot do.
-        LostPeerError: Somebody did not come.
+        ConfigError: The plan is for another world size, or not supported by this runtime.
+        LostPeerError: A rank did not join in time.
     """
     events.emit("started", pid=os.getpid(), node=environment.node_rank, gang=environment.gang)
     effective_strategy(plan.strategy, plan.mesh)
@@ -55,7 +55,7 @@ def join(environment: RankEnvironment, plan: Plan, clock: PhaseClock, events: Ev
     else:
         groups = rendezvous.join(environment, plan.device)
     context = contexts.of_gang(environment, plan, device=device, groups=groups, clock=clock, events=events)
-    context.obey_sigterm()
+    context.handle_sigterm()
     _answer_flight_signal(environment.heartbeat)
     serve_metrics(environment, plan, events)
     clock.switch("other")
@@ -81,7 +81,7 @@ def _answer_flight_signal(heartbeat: Path) -> None:
 
 
 def join_single_process(clock: PhaseClock, *, steps: int, global_batch: int, seed: int) -> RankContext:
-    """What a gang's plan says elsewhere, the arguments say here."""
+    """Context of a program that runs on its own; the arguments take the place of the plan's values."""
     plan = Plan(
         run="desk", project="desk", name="none-1", run_prefix="runs/desk", program=ProgramSpec(command=tuple(sys.argv)),
         strategy="none", mesh=Mesh(), steps=steps, global_batch=global_batch, micro_batch=global_batch, seed=seed,

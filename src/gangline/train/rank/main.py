@@ -1,4 +1,4 @@
-"""Main function of a rank: joins its gang, runs the role of the plan, exits with a number of the error tree."""
+"""Main function of a rank: joins its gang, runs the role of the plan, exits with a code of the error tree."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ ROLES = {"train": train.run, "evaluate": evaluate.run, "prove": prove.run}
 
 
 def main() -> int:
-    """Be the rank that the environment describes; its exit code."""
+    """Run the rank that the environment describes; returns its exit code."""
     clock = PhaseClock("start")
     environment = RankEnvironment.read(os.environ)
     events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
@@ -45,7 +45,7 @@ def main() -> int:
 
 def _load_task(plan: Plan) -> Task:
     if plan.program.task is None:
-        raise ConfigError("plan.program names a command; a keeper starts it, not the task runtime")
+        raise ConfigError("plan.program: wanted a task, found a command; the keeper starts commands itself")
     task = load_task(plan.program.task)
     order = fault_order(os.environ)
     if order is None:

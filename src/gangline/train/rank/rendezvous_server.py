@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    """Obey `open` and `close` until the keeper hangs up."""
+    """Carry out `open` and `close` until the keeper closes the channel."""
     listener: socket.socket | None = None
     stores: list[object] = []
     while True:
@@ -36,19 +36,19 @@ def _serve(channel: socket.socket) -> None:
             stores.append(_make_store(listener))
             listener = None
             continue
-        word, handles, _, _ = socket.recv_fds(channel, 16, 1)
-        if not word:
+        command, handles, _, _ = socket.recv_fds(channel, 16, 1)
+        if not command:
             return
         stores.clear()
         if listener is not None:
             listener.close()
         listener = socket.socket(fileno=handles[0]) if handles else None
-        if word == b"close":
+        if command == b"close":
             channel.send(b"closed")
 
 
 def _make_store(listener: socket.socket) -> object:
-    """Serve on `listener`, which is not ours from then on."""
+    """Serve on `listener`; the store owns it from then on."""
     from torch._C._distributed_c10d import TCPStore  # imports torch, for seconds
 
     port = listener.getsockname()[1]

@@ -29,7 +29,7 @@ PRELOADED = (
     "torch._dynamo",
     "gangline.train.rank.main",
 )
-"""What a rank imports anyway; the DDP constructor alone pulls in `torch._dynamo`."""
+"""Modules that every rank imports; the DDP constructor imports `torch._dynamo`."""
 
 
 def main(arguments: list[str]) -> None:
@@ -38,17 +38,17 @@ def main(arguments: list[str]) -> None:
     die_with_parent(int(arguments[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seconds = _preload()
-    _tell(channel, {"ready": seconds, "threads": num_threads(os.getpid())})
+    _send(channel, {"ready": seconds, "threads": num_threads(os.getpid())})
     _serve(channel)
 
 
 def _preload() -> float:
-    """Seconds it took; the collector, a fifth of them and of no use here, starts in the ranks."""
+    """Import the modules of a rank; returns the seconds. Garbage collection, a fifth of them, is off until a fork."""
     start = time.monotonic()
     gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
-    gc.freeze()  # shared pages stay shared: the collector of a rank does not touch what was there before
+    gc.freeze()  # pages stay shared: the collector of a rank does not touch objects from before the fork
     return time.monotonic() - start
 
 
@@ -61,7 +61,7 @@ def _serve(channel: socket.socket) -> None:
         ready, _, _ = select.select([channel.fileno(), woken], [], [])
         if woken in ready:
             os.read(woken, 4096)
-            _bury(channel, ranks)
+            _report_exits(channel, ranks)
         if channel.fileno() in ready:
             message = channel.recv(MESSAGE_BYTES)
             if not message:
@@ -69,19 +69,19 @@ def _serve(channel: socket.socket) -> None:
             _start(channel, ranks, json.loads(message))
 
 
-def _bury(channel: socket.socket, ranks: dict[int, int]) -> None:
+def _report_exits(channel: socket.socket, ranks: dict[int, int]) -> None:
     while ranks:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
         if pid in ranks:
-            _tell(channel, {"rank": ranks.pop(pid), "status": status, "mono": time.monotonic()})
+            _send(channel, {"rank": ranks.pop(pid), "status": status, "mono": time.monotonic()})
 
 
 def _start(channel: socket.socket, ranks: dict[int, int], order: dict[str, Any]) -> None:
     threads = num_threads(os.getpid())
     if threads != 1:
-        _tell(channel, {"rank": order["rank"], "refused": f"the warm parent has {threads} threads"})
+        _send(channel, {"rank": order["rank"], "refused": f"the warm parent has {threads} threads"})
         return
     parent = os.getpid()
     pid = os.fork()
@@ -89,11 +89,11 @@ def _start(channel: socket.socket, ranks: dict[int, int], order: dict[str, Any])
         channel.close()
         _become_rank(parent, order)
     ranks[pid] = order["rank"]
-    _tell(channel, {"rank": order["rank"], "pid": pid})
+    _send(channel, {"rank": order["rank"], "pid": pid})
 
 
 def _become_rank(parent: int, order: dict[str, Any]) -> None:
-    """Never returns: what a fork does goes no further than its own process."""
+    """Run the rank in this forked process; never returns."""
     try:
         die_with_parent(parent)
         os.setsid()
@@ -109,7 +109,7 @@ def _become_rank(parent: int, order: dict[str, Any]) -> None:
         os._exit(1)
 
 
-def _tell(channel: socket.socket, message: dict[str, Any]) -> None:
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.send(json.dumps(message).encode())
 
 

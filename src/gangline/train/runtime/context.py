@@ -27,14 +27,14 @@ from gangline.train.runtime.rendezvous import Groups
 
 
 class RankState(Protocol):
-    """State of one rank that a resumed run goes on with."""
+    """State of one rank that is saved, and restored on resume."""
 
     def state(self) -> dict[str, Tensor]:
         """Name -> tensor that aliases the live one; local."""
         ...
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave on this rank; empty: it was made by another number of ranks. Local."""
+        """Restore what `state` returned on this rank; empty: another number of ranks saved it. Local."""
         ...
 
 
@@ -52,35 +52,35 @@ class RankContext:
     local_rank: int = 0
     ranks_per_node: int = 1
     store: ObjectStore | None = None
-    """None at a desk: nothing is saved."""
+    """None outside a gang: nothing is saved."""
     copies: NodeCopies | None = None
-    """Of checkpoints, in this node's memory; None: none are kept."""
+    """Copies of checkpoints in this node's memory; None: none are kept."""
     key: bytes = b""
     out: Path | None = None
-    """Folder that is mirrored to the store; None at a desk."""
+    """Folder that is uploaded to the store; None outside a gang."""
     data_folder: Path = Path("data")
     scratch: Path = Path()
-    """Folder for what may leave memory while ranks live."""
+    """Folder for state that may be moved from memory to disk."""
     metrics: LineFile | None = None
-    """Curve of the gang; rank 0's alone."""
+    """File of the loss curve; on rank 0 only."""
     redone_until: int = 0
-    """Steps up to here were done by an earlier generation."""
+    """Last step that an earlier generation has already done."""
     ledger: RankLedger = field(default_factory=RankLedger)
     waits: WaitMeter = field(default_factory=WaitMeter)
     meshes: Meshes = field(default_factory=Meshes)
     memories: dict[str, RankState] = field(default_factory=dict)
-    """What parts of the training know besides model and optimizer; it is saved for each rank."""
+    """State besides model and optimizer, saved for each rank."""
     step: int = 0
-    """Under way, from 1; 0 before the first."""
+    """Current step, from 1; 0 before the first."""
     save_in_flight: Callable[[], None] | None = None
-    """Waits for the save under way."""
+    """Waits for the save in progress."""
     stop_asked: bool = False
-    """This rank got SIGTERM; the control word tells the others."""
-    _told: float = 0.0
+    """This rank received SIGTERM; the control message reports it to the others."""
+    _ledger_written: float = 0.0
 
     @property
     def data_rank(self) -> int:
-        """Place among the ranks that see different samples; peers on pp, cp and tp share one."""
+        """Number among the ranks that see different samples; peers on pp, cp and tp share one."""
         return self.plan.mesh.data_rank(self.rank)
 
     @property
@@ -90,23 +90,23 @@ class RankContext:
 
     @property
     def draws_as(self) -> int:
-        """Whose random numbers it draws: tensor-parallel peers drop the same activations, all others their own."""
+        """Number of its random stream: tensor-parallel peers share one, so that they drop the same activations."""
         return self.rank // self.plan.mesh.tp
 
     @property
     def counts_loss(self) -> bool:
-        """Its losses enter the sums of the gang."""
+        """The losses of this rank enter the sums of the gang."""
         place = self.plan.mesh.coordinates(self.rank)
         return place["tp"] == 0 and place["pp"] == self.plan.loss_place
 
     @property
     def grad_divisor(self) -> int:
-        """What averaging divides summed gradients by; averaged weights stand for gradients where replicas drift."""
+        """Number that summed gradients are divided by; of averaged weights, where replicas drift."""
         mesh = self.plan.mesh
         return mesh.dp_replicate * mesh.dp_shard * mesh.cp
 
     def node_of(self, rank: int) -> int:
-        """Place of its node among those that take part."""
+        """Number of the node of `rank` among those that take part."""
         return rank // self.ranks_per_node
 
     @property
@@ -115,13 +115,13 @@ class RankContext:
         return f"{self.plan.own_prefix}/checkpoints"
 
     def phase(self, name: str) -> None:
-        """Switch the clock and beat."""
+        """Switch the clock to phase `name`, and send a heartbeat."""
         self.clock.switch(name)
         heartbeat.beat(phase=name)
 
     @contextmanager
     def during(self, name: str, *, at_most_seconds: float) -> Iterator[None]:
-        """A phase that may be silent for so long; rank 0 says what it is about."""
+        """A phase that may be silent for `at_most_seconds`; rank 0 writes an event about it."""
         if self.rank == 0:
             self.events.emit("busy", step=self.step or None, phase=name)
         heartbeat.expect(at_most_seconds)
@@ -131,21 +131,21 @@ class RankContext:
         heartbeat.beat(phase=self.clock.phase)
 
     def book(self, *, redone: bool = False) -> dict[str, float]:
-        """Close a lap of the clock into the ledger; its seconds by step phase."""
+        """Add a lap of the clock to the ledger; returns its seconds by step phase."""
         lap = self.clock.lap()
         self.ledger.book(lap, redone=redone)
         return {name: lap.get(name, 0.0) for name in PHASES}
 
-    def tell_ledger(self, *, every_seconds: float = 0.0) -> None:
-        """Write the ledger down, unless it was within `every_seconds`."""
+    def write_ledger(self, *, every_seconds: float = 0.0) -> None:
+        """Write the ledger as an event, at most once within `every_seconds`."""
         now = time.monotonic()
-        if now - self._told >= every_seconds:
+        if now - self._ledger_written >= every_seconds:
             clock = self.clock
             self.events.emit("ledger", seconds=dict(self.ledger.seconds), began=clock.began, until=clock.lapped)
-            self._told = now
+            self._ledger_written = now
 
     def fail(self, code: int, reason: str) -> None:
-        """Last words of a rank that ends by an error; what it was saving is still seen through while peers live."""
+        """Write the end of a rank by an error; a save in progress is completed first, unless a peer was lost."""
         if self.save_in_flight is not None and code != LostPeerError.exit_code:
             try:
                 self.save_in_flight()
@@ -155,15 +155,15 @@ class RankContext:
         self.close()
 
     def close(self) -> None:
-        """Write down what is known; local."""
+        """Write the ledger and close events and metrics; local."""
         self.book()
-        self.tell_ledger()
+        self.write_ledger()
         self.events.close()
         if self.metrics is not None:
             self.metrics.close()
 
-    def obey_sigterm(self) -> None:
-        """From now on SIGTERM asks for a save and a leave at the next steps."""
+    def handle_sigterm(self) -> None:
+        """Handle SIGTERM from now on as a request to save and end within the next steps."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def _on_sigterm(self, number: int, frame: Any) -> None:

@@ -10,10 +10,12 @@ from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 from gangline.train.task import Task
 
 FETCH_SECONDS = 1800.0
+SHARD = ".shard"
+"""Ending of data files that hold samples as tensors; other files are text."""
 
 
 def fetch_data(context: RankContext) -> None:
-    """Bring the data files to this node; collective."""
+    """Download the data files to this node; collective."""
     if context.store is None:
         return
     with context.during("data", at_most_seconds=FETCH_SECONDS):
@@ -23,7 +25,11 @@ def fetch_data(context: RankContext) -> None:
 
 
 def open_split(context: RankContext, task: Task, split: str, *, seed: int) -> Any:
-    """What `build_data` gives for `split`: something with a length and samples by number."""
+    """Data that `build_data` returns for `split`, with a length and samples by number.
+
+    Raises:
+        ConfigError: They have no length, or no `[i]`.
+    """
     plan = context.plan
     paths = data_paths(plan, context.data_folder)
     options = {
@@ -35,8 +41,5 @@ def open_split(context: RankContext, task: Task, split: str, *, seed: int) -> An
     }
     data = task.build_data(split, options)
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise ConfigError(f"build_data({split!r}) must give something with a length and [i], got {type(data).__name__}")
+        raise ConfigError(f"build_data({split!r}): wanted an object with len() and [i], found {type(data).__name__}")
     return data
-
-
-SHARD = ".shard"

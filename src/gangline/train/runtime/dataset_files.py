@@ -13,7 +13,7 @@ BLOCK_BYTES = 16 * 2**20
 
 
 def data_paths(plan: Plan, folder: Path) -> list[str]:
-    """Where the files of `plan` lie below `folder`, sorted by their names.
+    """Paths of the files of `plan` below `folder`, sorted by name.
 
     Raises:
         ConfigError: A name leads out of the folder.
@@ -22,16 +22,16 @@ def data_paths(plan: Plan, folder: Path) -> list[str]:
 
 
 def fetch_data_files(plan: Plan, folder: Path, store: ObjectStore) -> None:
-    """Bring what is not there yet into `folder`, which is made; one rank of a node calls.
+    """Download the missing files into `folder`, which is created; called by one rank of a node.
 
     Raises:
         StorageError: The store failed, or lacks a file.
-        IntegrityError: A file of the store is not what the plan names.
+        IntegrityError: A file of the store does not have the digest in the plan.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for each in plan.data.files:
         place = _place(folder, each)
-        if not (place.exists() and place.stat().st_size == each.size_bytes):  # it appeared verified, by rename
+        if not (place.exists() and place.stat().st_size == each.size_bytes):  # it was renamed after verification
             _fetch(store, each, place)
 
 
@@ -51,7 +51,7 @@ def _fetch(store: ObjectStore, file: DataFile, place: Path) -> None:
             for start in range(0, max(file.size_bytes, 1), BLOCK_BYTES):
                 blob = store.get(file.key, start, BLOCK_BYTES) if file.size_bytes else store.get(file.key)
                 if blob is None:
-                    raise StorageError(f"store {store.url}: data file {file.path} ({file.key}) is not there")
+                    raise StorageError(f"store {store.url}: data file {file.path} ({file.key}) does not exist")
                 digest.update(blob.data)
                 out.write(blob.data)
         if PREFIX + digest.hexdigest() != file.key:

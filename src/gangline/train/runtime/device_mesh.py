@@ -14,12 +14,12 @@ from gangline.spec.plan import Device, Plan
 
 REPLICATE, SHARD = "dp_replicate", "shard"
 EXPERT_SHARD = "expert_shard"
-"""What `ep` leaves of `shard`: ranks that hold pieces of the same experts."""
+"""The part of `shard` that `ep` does not use: ranks that hold pieces of the same experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meshes:
-    """This rank's meshes; every rank of the gang makes its own with the same call."""
+    """Device meshes of this rank."""
 
     degrees: Mesh = Mesh()
     place: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Meshes:
 
     @staticmethod
     def of(plan: Plan, rank: int) -> "Meshes":
-        """Meshes of `plan`; collective."""
+        """Create the meshes of `plan`; collective."""
         degrees = plan.mesh
         on_parameters = {
             "pp": degrees.pp,
@@ -60,7 +60,7 @@ class Meshes:
         )
 
     def axis(self, name: str) -> DeviceMesh | None:
-        """One dimension of a rank's peers: `pp`, `dp_replicate`, `shard`, `tp`, `cp` or `ep`; None: degree 1."""
+        """One-dimensional mesh of peers: `pp`, `dp_replicate`, `shard`, `tp`, `cp` or `ep`; None: degree 1."""
         root = {"cp": self.sequence, "ep": self.experts}.get(name, self.parameters)
         if root is None or name not in (root.mesh_dim_names or ()):
             return None
@@ -68,7 +68,7 @@ class Meshes:
 
     @property
     def data(self) -> DeviceMesh | None:
-        """What averages gradients: `shard`, `dp_replicate x shard`, or `dp_replicate` alone; None: nothing, or DDP."""
+        """Mesh that averages gradients: `shard`, `dp_replicate x shard` or `dp_replicate`; None: none, or DDP."""
         if self.parameters is None:
             return None
         names = tuple(name for name in (REPLICATE, SHARD) if name in (self.parameters.mesh_dim_names or ()))
@@ -76,13 +76,13 @@ class Meshes:
 
     @property
     def expert_data(self) -> DeviceMesh | None:
-        """What shards experts and averages their gradients, with `dp_replicate` first where that is above 1."""
+        """Mesh that shards experts and averages their gradients, with `dp_replicate` first if it is above 1."""
         if self.experts is None:
             return None
         return self.experts[(REPLICATE, EXPERT_SHARD) if self.degrees.dp_replicate > 1 else EXPERT_SHARD]
 
     def group(self, name: str) -> ProcessGroup | None:
-        """Process group of this rank's peers on an axis; None: it has none."""
+        """Process group of this rank's peers on an axis; None: it has no peers."""
         mesh = self.axis(name)
         if mesh is not None:
             return mesh.get_group()
@@ -97,7 +97,7 @@ def _mesh(device: Device, degrees: Mapping[str, int]) -> DeviceMesh | None:
 
 
 def local_device(device: Device, local_rank: int) -> torch.device:
-    """This rank's own device; a CUDA one is made the current one."""
+    """Device of this rank; a CUDA device becomes the current one."""
     if device == "cpu":
         return torch.device("cpu")
     torch.cuda.set_device(local_rank)

@@ -19,12 +19,12 @@ _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory"
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Exit code of a rank that ends by `error`; what user code raises is a `TrainingError`'s."""
+    """Exit code of a rank that ends by `error`; other exceptions of user code get that of `TrainingError`."""
     return _class_of(error).exit_code
 
 
 def describe(error: BaseException) -> str:
-    """One line for a report; the traceback stands in the log."""
+    """One line for a report; the traceback is in the log."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[0][:500]}"
 
@@ -45,9 +45,9 @@ def _says(error: BaseException, pattern: re.Pattern[str]) -> bool:
 
 @contextmanager
 def defer_peer_loss(context: RankContext, phase: str) -> Iterator[None]:
-    """Of live replicas: a peer lost in `phase` does not cut off a step whose update is made.
+    """In a live replica, keep a step whose update is done although a peer is lost in `phase`.
 
-    The step is written down; the next collective meets the same loss, and what this one left undone is done again.
+    The step is recorded; the next collective fails by the same loss, and unfinished work is repeated.
     """
     try:
         yield
@@ -58,5 +58,5 @@ def defer_peer_loss(context: RankContext, phase: str) -> Iterator[None]:
 
 
 def is_peer_loss(error: BaseException) -> bool:
-    """A peer is gone; nothing is wrong with this rank."""
+    """The error means a lost peer, not a fault of this rank."""
     return exit_code_of(error) == LostPeerError.exit_code

@@ -19,24 +19,24 @@ ROOT = ""
 
 
 class Initializer:
-    """Gives the units of one model their first weights; every rank gives the same ones."""
+    """Gives the units of one model their initial weights, the same on every rank."""
 
     def __init__(self, model: nn.Module, *, seed: int) -> None:
-        """`model` is on the meta device, or anywhere with its weights, which every rank must have made alike."""
+        """`model` is on the meta device, or on any other with weights that are equal on all ranks."""
         self.model = model
         self._seed = seed
 
     @staticmethod
     def build(make: Callable[[], nn.Module], *, seed: int) -> "Initializer":
-        """`make` is called on the meta device, and once more on the CPU where the model must be built whole."""
+        """`make` is called on the meta device, and again on the CPU if the model must be built whole."""
         on_meta = _build_on_meta(make)
         return Initializer(on_meta if on_meta is not None else _build_whole(make, seed), seed=seed)
 
     def unit(self, module: nn.Module, name: str, device: torch.device) -> None:
-        """Bring `module` to `device`, with weights from (seed, `name`) for what of it is still on the meta device.
+        """Move `module` to `device`; parts on the meta device get weights from (seed, `name`).
 
         Raises:
-            ConfigError: Something on the meta device has no `reset_parameters`, or one that leaves it without values.
+            ConfigError: A module on the meta device has no `reset_parameters`, or one that leaves tensors unset.
         """
         pending = [each for each in module.modules() if _is_meta(each)]
         with _seeded(self._seed, name):
@@ -63,12 +63,12 @@ def _build_whole(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def _build_on_meta(make: Callable[[], nn.Module]) -> nn.Module | None:
-    """The model on the meta device; None: asking its modules again would not give what its constructor gives."""
+    """The model on the meta device; None: `reset_parameters` of its modules would not repeat its constructor."""
     try:
         with torch.device("meta"), _count_writes() as built, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "for .*: copying from a non-meta parameter")  # it is built again, whole
             model = make()
-    except RuntimeError:  # it wants values while it is built; its own mistakes show up again below
+    except RuntimeError:  # it needs values while it is built; its own errors are raised by the second build
         return None
     modules = [each for each in model.modules() if _owns_tensors(each)]
     tied = sum(1 for _ in model.named_parameters(remove_duplicate=False)) != sum(1 for _ in model.parameters())
@@ -97,7 +97,7 @@ def _require_values(module: nn.Module, made: "_CountWrites") -> None:
 
 
 def _move(module: Any, device: torch.device) -> None:
-    """Its own tensors alone, and none that is sharded already."""
+    """Move the tensors of `module` itself that are not sharded yet."""
     module._apply(lambda each: each if isinstance(each, DTensor) else each.to(device), recurse=False)  # noqa: SLF001  # .to() would recurse
 
 
@@ -116,7 +116,7 @@ def _count_writes() -> "_CountWrites":
 
 
 class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its hooks have no types
-    """Counts operations that write in place: what a constructor does beyond its modules' own `reset_parameters`."""
+    """Counts in-place writes, to find those of a constructor that `reset_parameters` does not repeat."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # see above
@@ -127,7 +127,7 @@ class _CountWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its h
         return _storage(tensor) in self._storages or not tensor.numel()
 
     def wrote_all_of(self, model: nn.Module) -> bool:
-        """Nothing of `model` has values that only its constructor gave it, such as a table in a buffer."""
+        """True: no tensor of `model` has values from its constructor alone, such as a table in a buffer."""
         return all(map(self.wrote, (*model.parameters(), *model.buffers())))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

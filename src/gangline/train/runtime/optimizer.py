@@ -1,4 +1,4 @@
-"""Optimizer of a line: `[optimizer.elementwise]` as torch's own classes, options checked by name."""
+"""Optimizer of a line: torch's class for `[optimizer.elementwise]`, with options checked by name."""
 
 import inspect
 from typing import Any
@@ -15,17 +15,17 @@ _CLASSES: dict[str, type[torch.optim.Optimizer]] = {"adamw": torch.optim.AdamW, 
 
 
 def make_optimizer(model: nn.Module, table: dict[str, Any], *, precision: Precision = "fp32") -> torch.optim.Optimizer:
-    """Optimizer over all parameters of the wrapped `model` that want gradients.
+    """Optimizer over all parameters of the wrapped `model` that require gradients.
 
     Raises:
-        ConfigError: A rule or option that is not there, named with what is.
+        ConfigError: An unknown rule or option; the message lists the known ones.
     """
     rule, options = read_optimizer(table)
     require_gradients(model)
     parameters = [each for each in model.parameters() if each.requires_grad]
     fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
     if fused and not (rule == "sgd" and any(isinstance(each, DTensor) for each in parameters)):
-        options["fused"] = True  # torch knows no fused sgd of sharded parameters
+        options["fused"] = True  # torch has no fused sgd for sharded parameters
     return _CLASSES[rule](parameters, **options)
 
 
@@ -39,17 +39,17 @@ def require_gradients(model: nn.Module) -> None:
 
 
 def require_optimizer(found: Any, source: str) -> torch.optim.Optimizer:
-    """`found`, which `source` gave, if the loop can step it.
+    """Return `found`, which `source` made, if the loop can use it.
 
     Raises:
-        ConfigError: It is none of torch's kind, or computes the loss again by itself.
+        ConfigError: It is not an optimizer of torch, or its step requires a closure.
     """
     if not isinstance(found, torch.optim.Optimizer):
         raise ConfigError(f"{source}: wanted a torch.optim.Optimizer, found {type(found).__name__}")
     closure = inspect.signature(found.step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
         raise ConfigError(
-            f"{source}: {type(found).__name__}.step wants a closure that computes the loss again, and gradients of a "
-            "step are computed once, on all ranks; use an optimizer that steps without"
+            f"{source}: {type(found).__name__}.step wants a closure that computes the loss again, but the "
+            "gradients of a step are computed once, on all ranks; use an optimizer that needs no closure"
         )
     return found

@@ -1,4 +1,4 @@
-"""Rendezvous of ranks: static numbers, a store that outlives them, three process groups."""
+"""Rendezvous of ranks: fixed rank numbers, a store that outlives them, three process groups."""
 
 import time
 from collections.abc import Callable
@@ -22,12 +22,12 @@ from gangline.train.runtime.torch_compat import (
 )
 
 TIMEOUT = timedelta(minutes=30)
-"""Of collectives: far above any step, since the watchdog judges silence first."""
+"""Timeout of collectives: far above any step, because the watchdog detects silence first."""
 JOIN_TIMEOUT = timedelta(minutes=5)
 LOOK_TIMEOUT = timedelta(seconds=2)
-"""Who might be called elsewhere waits so long at a time."""
+"""Time between two calls of `is_over`."""
 LINK_TIMEOUT = timedelta(seconds=20)
-"""And so long for links to ranks that have all arrived, one of which may be dead again."""
+"""Timeout for connections to ranks that have all arrived, one of which may have died since."""
 BACKENDS: dict[Device, str] = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -40,15 +40,15 @@ class Groups:
 
 
 def join(environment: RankEnvironment, device: Device, *, is_over: Callable[[], bool] | None = None) -> Groups:
-    """Meet all ranks of this generation; all must call.
+    """Meet all ranks of this generation; collective.
 
     Args:
-        environment: Which generation, and where.
-        device: Of the collectives.
-        is_over: Asked every few seconds: nobody will come here any more. None: all come, or the gang ends.
+        environment: Generation, and address of its store.
+        device: Device of the collectives.
+        is_over: Called every few seconds; True: this generation has ended. None: wait until JOIN_TIMEOUT.
 
     Raises:
-        LostPeerError: Somebody did not come; who, where that is known. No group is left.
+        LostPeerError: A rank did not join; the message names it if it is known. No group is left.
     """
     env = environment
     wanted = f"rank {env.rank} wanted {env.world_size} ranks at {env.master_addr}:{env.master_port}"
@@ -69,19 +69,19 @@ def join(environment: RankEnvironment, device: Device, *, is_over: Callable[[], 
 
 
 def join_alone(device: Device) -> Groups:
-    """A gang of one, without any network: a program started at a desk."""
+    """Groups of one rank, without network, for a program that runs on its own."""
     return _make_groups(HashStore(), device, rank=0, world_size=1)
 
 
 def leave() -> None:
-    """Give the groups up; local, and no peer needs to be alive."""
+    """Destroy the groups; local, no peer needs to be alive."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """For a store and for ranks: in one go, or a little at a time where it may be in vain."""
+    """Waits for the store and for ranks: in one call, or in short ones with `is_over` between them."""
 
     began: float
     is_over: Callable[[], bool] | None
@@ -98,7 +98,7 @@ class _Wait:
                 return store
 
     def late(self, store: Store, world_size: int) -> list[int]:
-        """Ranks that did not come."""
+        """Ranks that did not arrive in time."""
         while True:
             try:
                 store.wait([_arrived(rank) for rank in range(world_size)], self._at_a_time)
@@ -127,7 +127,7 @@ def _names(ranks: list[int]) -> str:
 
 
 def _make_groups(store: Store, device: Device, *, rank: int, world_size: int, links: timedelta = TIMEOUT) -> Groups:
-    """Collectives wait for `TIMEOUT`, the links that they are to run over for `links`."""
+    """Create the groups. `links`: timeout for connections; that of collectives is TIMEOUT."""
     name_groups_from_zero()
     dist.init_process_group(BACKENDS[device], store=store, rank=rank, world_size=world_size, timeout=links)
     groups = Groups(control=_all_ranks(links), checkpoint=_all_ranks(links))

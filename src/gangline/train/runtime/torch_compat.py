@@ -25,52 +25,52 @@ from torch.distributed.tensor.parallel.loss import _enable_custom_loss_ops
 NETWORK_ERRORS: tuple[type[BaseException], ...] = tuple(
     getattr(dist, name) for name in ("DistBackendError", "DistNetworkError", "DistStoreError") if hasattr(dist, name)
 )
-"""What collectives and stores raise when a peer is gone; gloo raises a bare RuntimeError besides."""
+"""Errors of collectives and stores when a peer is lost; gloo also raises a plain RuntimeError."""
 
 queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engine.queue_callback  # noqa: SLF001  see above
-"""During a backward pass: call this at its end, in the order of asking. DDP and FSDP2 use it as well."""
+"""During a backward pass: call a function at its end, in the order of the requests. DDP and FSDP2 use it as well."""
 
 compute_losses_in_parts: Callable[[], None] = _enable_custom_loss_ops
-"""From here on, for the life of this process, the cross entropy of logits that lie in parts never puts them together.
-`loss_parallel()` does so for a block, but the backward passes of a loop lie in none."""
+"""From now on in this process, cross entropy of sharded logits does not gather them. `loss_parallel()` does the same
+within a block, but the backward passes of a loop are outside of any."""
 
 all_gather_single: Callable[..., dist.Work | None] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-"""Into one tensor, by rank; it had the other name until 2.15."""
+"""All-gather into one tensor, by rank; its name until 2.15 was `all_gather_into_tensor`."""
 
 reduce_scatter_single: Callable[..., dist.Work | None] = getattr(
     dist, "reduce_scatter_single", dist.reduce_scatter_tensor
 )
-"""Out of one tensor, by rank; likewise."""
+"""Reduce-scatter of one tensor, by rank; its name until 2.15 was `reduce_scatter_tensor`."""
 
 set_timeout: Callable[[timedelta, dist.ProcessGroup], None] = (
     getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout  # noqa: SLF001  see below
 )
-"""How long collectives of a group wait, from now on; it had the other name until 2.15."""
+"""Set the timeout of later collectives of a group; public since 2.15."""
 
 abort_all_groups: Callable[[], None] = _abort_process_group
-"""Give up the default group and all others, whatever is under way in them; nobody is waited for."""
+"""Abort all groups and their collectives in progress, without waiting for a peer."""
 
 
 def name_groups_from_zero() -> None:
-    """Before the first group is made: groups find each other by a number, which one that could not be made has taken.
+    """Reset the number in the names of groups; call it before the first group is created.
 
-    A rank that tried in vain would wait under another name than a rank that is new.
+    A failed attempt uses up numbers: that rank would then wait under another name than a new rank.
     """
     _world.group_count = 0
 
 
 def forget_groups(mesh: DeviceMesh) -> None:
-    """`mesh` finds its groups by name from now on and keeps none alive, though torch's caches keep it.
+    """Make `mesh` drop its references to groups: torch caches meshes, which would keep the groups alive.
 
-    In 2.15 a mesh holds its groups as well, for code that is compiled.
+    Since 2.15 a mesh holds its groups, for compiled code; it also finds them by name.
     """
     getattr(mesh, "_pg_registry", {}).clear()
 
 
 def step_in_micro_batches(schedule: Any, inputs: list[dict[str, Any]], batches: list[Any]) -> None:
-    """A step of a pipeline's schedule over micro-batches as they are: keywords of the first stage, targets of the last.
+    """Run a step of a pipeline's schedule on given micro-batches: keywords of the first stage, targets of the last.
 
-    In 2.13 `step` takes whole batches alone, and cuts them by itself.
+    In 2.13 `step` takes whole batches only, and splits them itself.
     """
     if "kwarg_mbs" in inspect.signature(schedule.step).parameters:
         schedule.step(kwarg_mbs=inputs, target_mbs=batches, return_outputs=False)
@@ -82,7 +82,7 @@ def step_in_micro_batches(schedule: Any, inputs: list[dict[str, Any]], batches: 
 
 
 def torch_release() -> tuple[int, int]:
-    """Of the torch that runs here, as (2, 15)."""
+    """Release of the installed torch, as (2, 15)."""
     major, minor = torch.__version__.split(".")[:2]
     return int(major), int(minor)
 

@@ -1,8 +1,8 @@
 """Audit of what a Python program of a rank runs: modules by origin, packages by version, files and hosts.
 
 Standard library only and nothing of gangline: any program of a rank loads this file by its path. It appends lines of
-JSON to the file that GANGLINE_RAN names, each complete, so that a process that is killed or ends by `os._exit` leaves
-what it reported before; child processes write to files beside their parents':
+JSON to the file that GANGLINE_RAN names. Each line is complete, so that a process that is killed or ends by `os._exit`
+keeps its earlier reports. Child processes append to the same file:
 
     {"event": "python", "version", "prefix", "pid"}                        at the start
     {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
@@ -27,34 +27,36 @@ from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
 
 MOST_READS = 100
-"""Paths that one process tells; more are counted."""
+"""Paths that one process reports; more are only counted."""
 MOST_SEEN = 20_000
-"""Paths that one process remembers: after so many it looks at no other."""
+"""Paths that one process remembers; later ones are ignored."""
 MOST_HOSTS = 20
 MOST_PROGRAMS = 20
 MOST_ELSEWHERE = 50
 MOST_PACKAGES = 1000
 MOST_FILE_BYTES = 1 << 20
-"""Of all that the processes of a rank tell."""
+"""Size of the report of all processes of a rank."""
 _FIRST_SECONDS, _GROWTH, _MOST_SECONDS = 2.0, 6, 600.0
 
 
 class ProgramAudit:
-    """What this process tells."""
+    """Report of this process."""
 
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self.due = time.monotonic() + _FIRST_SECONDS
         self._path, self._environ = path, environ
         self._places = places = FileOrigins(environ)
-        self._look = Programs(environment=(*places.packages, *places.environment), declared=places.declared, told=path)
+        self._look = Programs(
+            environment=(*places.packages, *places.environment), declared=places.declared, report=path
+        )
         self._programs: set[str] = set()
         self._born = _time_of(environ.get("GANGLINE_PLAN"))
-        """Of the gang; what is newer in a folder for temporary files, one of its processes wrote."""
+        """Start of the gang: newer files in a folder for temporary files were written by its processes."""
         self._wait = _FIRST_SECONDS
         self._seen: set[Any] = {path}
         self._hosts: set[str] = set()
         self._reads = 0
-        self._told: tuple[int, int] | None = None
+        self._reported: tuple[int, int] | None = None
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
 
@@ -64,17 +66,17 @@ class ProgramAudit:
             return
         self._seen.add(path)
         if isinstance(path, int) or flags & os.O_ACCMODE == os.O_WRONLY or flags & (os.O_CREAT | os.O_TRUNC):
-            return  # written by this program: no input of it from here on
+            return  # written by this program, so not an input
         full = os.path.abspath(os.fsdecode(path))
         if full.startswith(self._places.declared):
             return
         if self._reads >= MOST_READS:
-            self._reads += 1  # a program that reads thousands is told enough: no more is looked at
+            self._reads += 1  # counted, but not examined
             return
         try:
             found = os.stat(full)
         except OSError:
-            self._seen.discard(path)  # looked for, and not there: it may be later
+            self._seen.discard(path)  # the file may exist later
             return
         real = os.path.realpath(full)
         newer = min(found.st_mtime, found.st_ctime) >= self._born  # a time can be set, a link makes the other one new
@@ -86,7 +88,7 @@ class ProgramAudit:
         self._write({"event": "read", "path": full[:1000], "size_bytes": found.st_size})
 
     def connected(self, database: Any) -> None:
-        """A file of SQLite is about to be opened, or made."""
+        """A file of SQLite is about to be opened or created."""
         path = os.fsdecode(database) if isinstance(database, bytes | os.PathLike) else database
         if not isinstance(path, str) or path in ("", ":memory:"):
             return
@@ -94,7 +96,7 @@ class ProgramAudit:
         self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
 
     def looked_up(self, host: Any) -> None:
-        """The address of a host is asked for."""
+        """The address of a host is about to be looked up."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
         if not isinstance(name, str) or name in self._hosts or len(self._hosts) >= MOST_HOSTS:
             return
@@ -107,14 +109,14 @@ class ProgramAudit:
         if len(self._programs) < MOST_PROGRAMS:
             self._started(self._look.started(event, arguments))
 
-    def tell(self, *, last: bool = False) -> None:
-        """Write down what is imported by now, where that is more than was told."""
+    def report(self, *, last: bool = False) -> None:
+        """Report the imported modules, if there are new ones since the last report."""
         self.due = time.monotonic() + self._wait
         self._wait = min(self._wait * _GROWTH, _MOST_SECONDS)
         mark = len(sys.modules), self._reads
-        if mark == self._told and not last:
+        if mark == self._reported and not last:
             return
-        self._told = mark
+        self._reported = mark
         counts: dict[str, int] = {}
         elsewhere: list[tuple[str, str]] = []
         imported: dict[str, str] = {}
@@ -139,8 +141,8 @@ class ProgramAudit:
         self._started(self._look.leader())
 
     def forked(self) -> None:
-        """In the child."""
-        self._wait, self._told = _FIRST_SECONDS, None
+        """Called in the child process after a fork."""
+        self._wait, self._reported = _FIRST_SECONDS, None
         self.due = time.monotonic() + self._wait
 
     def _started(self, program: str | None) -> None:
@@ -153,7 +155,7 @@ class ProgramAudit:
         return self._places.origin(os.path.realpath(path)) if found == "elsewhere" else found
 
     def _is_own(self, name: str) -> bool:
-        """This machine, or a host that the gang itself has to do with."""
+        """This machine, or a host that the gang itself uses."""
         anywhere = {"0.0.0.0", "::", ""}  # noqa: S104  # names that are looked up; none is listened on
         own = {"localhost", "::1", self._environ.get("MASTER_ADDR", "").lower(), os.uname().nodename.lower()}
         return (
@@ -161,7 +163,7 @@ class ProgramAudit:
         )
 
     def _note(self, path: str, imported: dict[str, str]) -> None:
-        """By what a distribution may be found: the first part of a module's path, of namespaces the first two."""
+        """Add the key that finds the distribution: the first part of a module's path, of namespaces the first two."""
         for folder in self._places.packages:
             if path.startswith(folder):
                 parts = path[len(folder) :].split("/")
@@ -190,53 +192,53 @@ class ProgramAudit:
 
 
 def begin(environ: Mapping[str, str]) -> ProgramAudit:
-    """Watch this process from here on."""
-    global _testimony  # noqa: PLW0603  # one a process, as its hook is
-    told = _testimony = ProgramAudit(environ["GANGLINE_RAN"], dict(environ))
-    sys.addaudithook(_hook_of(told))
+    """Audit this process from now on."""
+    global _audit  # noqa: PLW0603  # one a process, as its hook is
+    started = _audit = ProgramAudit(environ["GANGLINE_RAN"], dict(environ))
+    sys.addaudithook(_hook_of(started))
     import atexit
 
     atexit.register(end)
-    os.register_at_fork(after_in_child=told.forked)
-    told.begin()
-    return told
+    os.register_at_fork(after_in_child=started.forked)
+    started.begin()
+    return started
 
 
 def end() -> None:
-    """The last word of this process, where it is watched; before `os._exit` it has to be asked for."""
-    if _testimony is not None:
+    """Write the last report of this process, if it is audited; call it before `os._exit`."""
+    if _audit is not None:
         try:
-            _testimony.tell(last=True)
-        except Exception:  # a program ends as it would have
+            _audit.report(last=True)
+        except Exception:  # the program ends as it would have
             return
 
 
-_testimony: "ProgramAudit | None" = None
+_audit: "ProgramAudit | None" = None
 
 
-def _hook_of(told: ProgramAudit) -> Any:
+def _hook_of(audit: ProgramAudit) -> Any:
     clock = time.monotonic
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         try:
             if event == "open":
-                told.opened(arguments[0], arguments[2])
+                audit.opened(arguments[0], arguments[2])
             elif event == "sqlite3.connect":
-                told.connected(arguments[0])
+                audit.connected(arguments[0])
             elif event == "socket.getaddrinfo":
-                told.looked_up(arguments[0])
+                audit.looked_up(arguments[0])
             elif event in EVENTS:
-                told.starts(event, arguments)
-            if clock() > told.due:
-                told.tell()
-        except Exception:  # what cannot be told stays unknown; the program goes on
+                audit.starts(event, arguments)
+            if clock() > audit.due:
+                audit.report()
+        except Exception:  # the report lacks something, and the program continues
             return
 
     return hook
 
 
 def _time_of(path: "str | None") -> float:
-    """When the file was written; without one, now."""
+    """Modification time of the file; without one, now."""
     try:
         return os.stat(path or "").st_mtime
     except OSError:
@@ -244,14 +246,14 @@ def _time_of(path: "str | None") -> float:
 
 
 def _file_of(module: Any) -> str | None:
-    """As an absolute path; None: it has none, or is no plain module."""
+    """Absolute path of the file of a module; None: it has none, or it is not a plain module."""
     if not isinstance(module, ModuleType):
         return None
-    path = module.__dict__.get("__file__")  # a lazy module would import more if it were asked
+    path = module.__dict__.get("__file__")  # getattr would make a lazy module import more
     return os.path.abspath(path) if isinstance(path, str) else None
 
 
 def _script() -> str | None:
-    """What was started: at the end of a program Python has taken `__file__` from it again."""
+    """Path of the started script: at the end of a program Python has removed its `__file__`."""
     path = sys.argv[0] if sys.argv else ""
     return os.path.abspath(path) if os.path.isfile(path) else None

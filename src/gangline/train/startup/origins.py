@@ -15,14 +15,14 @@ _CACHES = (
     ".cache/nvidia", ".cache/pip", ".cache/torch/kernels", ".cache/torch_extensions", ".cache/torch/inductor",
     ".cache/triton", ".cache/uv", ".config/matplotlib", ".keras/keras.json", ".matplotlib", ".nv", ".triton",
 )  # fmt: skip
-"""Below the home: what frameworks build for themselves. What they download (`.cache/huggingface`) is input."""
+"""Below the home: files that frameworks build. Files that they download (`.cache/huggingface`) are inputs."""
 _SECRETS = ("GANGLINE_KEY_FILE", "GANGLINE_STORE_CREDENTIALS_FILE")
 """Variables with files in the folder that the launcher gave this gang."""
 _PACKAGES = ("site-packages", "dist-packages")
 
 
 class FileOrigins:
-    """Folders by what lies in them; each ends with a slash."""
+    """Folders by the origin of their files; each ends with a slash."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         home = os.path.expanduser("~")
@@ -87,7 +87,7 @@ def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, t
 
 
 def _folders(paths: Iterable["str | None"]) -> tuple[str, ...]:
-    """As prefixes of absolute paths, where links lead, too."""
+    """Prefixes of absolute paths, with links and with links resolved."""
     found = [os.path.abspath(each) for each in paths if each]
     found += [os.path.realpath(each) for each in found]
     return tuple(dict.fromkeys(each.rstrip("/") + "/" for each in found if each != "/"))
@@ -111,10 +111,10 @@ def _read(path: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """One spelling of a name for all that mean the same."""
+    """Normalized name of a module or a distribution."""
     return _shown(name).replace("-", "_")
 
 
 def _shown(name: str) -> str:
-    """As indexes spell it."""
+    """Name as package indexes spell it."""
     return name.replace("_", "-").replace(".", "-").lower()

@@ -1,4 +1,4 @@
-"""Programs that a process starts and that do not report what they read, from audit events of Python.
+"""Programs that a process starts and that do not report their reads, from audit events of Python.
 
 Standard library only. Left out: a Python that reports itself, tools of the system or the environment that read no
 training data, and what torch's compiler starts. A tool is recognized by its folder, too: a repository may bring a
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 EVENTS = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
-"""`os.spawn` is one of Windows alone: elsewhere these functions fork and then call `os.exec`."""
+"""`os.spawn` is an event on Windows only: elsewhere these functions fork and then call `os.exec`."""
 _TOOLS = re.compile(
     r"(?:\w+-linux-gnu-)?(?:ar|as|c\+\+|cc|clang|clang\+\+|g\+\+|gcc|ld|nm|objdump|ranlib|strip)(?:-[\d.]+)?"
     r"|chmod|cuobjdump|date|echo|false|getconf|git|hipcc|hipconfig|hostname|id|ifconfig|ip|kill|ldconfig|lscpu|lspci"
@@ -23,34 +23,34 @@ _OF_GIT = frozenset({
     "--version", "branch", "config", "describe", "log", "ls-files", "remote", "rev-list", "rev-parse", "status",
     "symbolic-ref", "version",
 })  # fmt: skip
-"""What of git shows no content of files and fetches none."""
+"""Commands of git that neither print nor fetch the content of files."""
 _TOOL_FOLDERS = (
     "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/lib", "/usr/local/cuda",
     "/opt/nvidia", "/opt/rocm", "/nix/store",
 )  # fmt: skip
 _SHELLS = ("sh", "bash", "dash")
 _PLAIN = re.compile(r"[\w./:,@%+= -]+")
-"""A command for a shell that is nothing but words: no second command, redirection, quotes or variables."""
+"""A command for a shell of plain words: without a second command, redirection, quotes or variables."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _NO_CALLERS = (_HERE + "/", os.path.join(os.path.dirname(os.__file__), "subprocess.py"))
 
 
 class Programs:
-    """Looks at what one process starts."""
+    """Examines the programs that one process starts."""
 
-    def __init__(self, *, environment: Iterable[str], declared: tuple[str, ...], told: str) -> None:
+    def __init__(self, *, environment: Iterable[str], declared: tuple[str, ...], report: str) -> None:
         """
         Args:
             environment: Folders of the rank's packages and programs; all folders end with a slash.
-            declared: Folders whose files may be looked into without being read undeclared.
-            told: The file that this process tells to.
+            declared: Folders whose files this module may read; others would count as an undeclared read.
+            report: File to which this process reports.
         """
         self._environment = tuple(environment)
         self._tools = (*self._environment, *(f"{each}/" for each in _TOOL_FOLDERS))
-        self._declared, self._told = declared, told
+        self._declared, self._report = declared, report
 
     def started(self, event: str, arguments: Sequence[Any]) -> str | None:
-        """Name of the program that nothing tells of; None: there is none, or none such."""
+        """Name of the program about to be started; None: it does not exist, reports itself, or reads no data."""
         if event == "os.system":
             return self._unseen("/bin/sh", ["sh", "-c", os.fsdecode(arguments[0])], "", os.environ)
         path, words, *rest = arguments
@@ -59,7 +59,7 @@ class Programs:
         return self._unseen(os.fsdecode(path), list(map(os.fsdecode, words)), os.fsdecode(cwd or ""), environ)
 
     def leader(self) -> str | None:
-        """Name of what was started as the rank, where that is no Python but started this one, as a shell would."""
+        """Name of the program that was started as the rank, such as a shell; None: it is this Python."""
         leader = os.getsid(0)
         try:
             found = sys.executable if leader in (0, os.getpid()) else os.readlink(f"/proc/{leader}/exe")
@@ -74,9 +74,9 @@ class Programs:
         name = os.path.basename(found)
         if name in _SHELLS and words[1:2] == ["-c"] and len(words) == 3 and _PLAIN.fullmatch(words[2]):
             inner = words[2].split()
-            if inner and (_TOOLS.fullmatch(inner[0]) or _which(inner[0], cwd, environ)):  # else the shell's own word
+            if inner and (_TOOLS.fullmatch(inner[0]) or _which(inner[0], cwd, environ)):  # else a builtin of the shell
                 return self._unseen(inner[0], inner, cwd, environ)
-        return None if self._is_tool(found, words) or self._tells(found, words, environ) else name
+        return None if self._is_tool(found, words) or self._reports_itself(found, words, environ) else name
 
     def _is_compiler(self, caller: str) -> bool:
         return "/torch/_inductor/" in caller and caller.startswith(self._environment)
@@ -86,18 +86,18 @@ class Programs:
         of_tools = _TOOLS.fullmatch(name) is not None and found.startswith(self._tools)
         return of_tools and (name != "git" or not _OF_GIT.isdisjoint(words))
 
-    def _tells(self, found: str, words: list[str], environ: Mapping[str, str]) -> bool:
-        """Whether it is this Python, and finds the start-up folder on its path."""
+    def _reports_itself(self, found: str, words: list[str], environ: Mapping[str, str]) -> bool:
+        """True: the program is this Python, with the start-up folder on its path."""
         python, flags = self._interpreter(found, words, environ)
         return (
             os.path.realpath(python) == os.path.realpath(sys.executable)
             and not _ignores_path(flags)
-            and environ.get("GANGLINE_RAN") == self._told
+            and environ.get("GANGLINE_RAN") == self._report
             and _HERE in environ.get("PYTHONPATH", "").split(os.pathsep)
         )
 
     def _interpreter(self, found: str, words: list[str], environ: Mapping[str, str]) -> tuple[str, list[str]]:
-        """(program, arguments) that the system starts for `found`: of a script, what its first line names."""
+        """(program, arguments) that the system starts for `found`: for a script, the interpreter of its first line."""
         head = _head(found) if found.startswith(self._declared) else []
         first, second, *_ = *head, b"", b""
         if not first.startswith(b"#!"):
@@ -111,7 +111,7 @@ class Programs:
 
 
 def _which(path: str, cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Absolute path of the file that is going to be started; None: there is none."""
+    """Absolute path of the file that the system will start; None: there is none."""
     folders = [""] if "/" in path else environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in folders:
         full = os.path.abspath(os.path.join(cwd, folder, path))
@@ -121,7 +121,7 @@ def _which(path: str, cwd: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _ignores_path(words: Iterable[str]) -> bool:
-    """Whether a Python with these arguments ignores PYTHONPATH or `sitecustomize`."""
+    """True: a Python with these arguments ignores PYTHONPATH or `sitecustomize`."""
     skip = False
     for word in words:
         if skip:
@@ -147,8 +147,8 @@ def _head(path: str) -> list[bytes]:
 
 
 def _caller() -> str:
-    """File of the code that starts a program, past `subprocess` and this folder."""
-    frame = sys._getframe(1)  # noqa: SLF001  # `inspect` would cost every program its import
+    """File of the code that starts a program, without frames of `subprocess` and of this folder."""
+    frame = sys._getframe(1)  # noqa: SLF001  # importing `inspect` would slow every program down
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NO_CALLERS):
         frame = frame.f_back
     return frame.f_code.co_filename

@@ -1,6 +1,6 @@
-"""Runs at the start of every Python program of a rank, by way of PYTHONPATH; then the next `sitecustomize` as usual.
+"""Start-up of every Python program of a rank, found through PYTHONPATH; then runs the next `sitecustomize` as usual.
 
-Standard library alone, and nothing of it may break a program: what goes wrong here costs a report, never a run.
+Standard library only. An error here costs the report of a program, and never ends the program.
 """
 
 import os
@@ -10,7 +10,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _code_first() -> None:
-    """Finders that editable installs put before the path come after it: the code of the commit is on the path."""
+    """Move the finders of editable installs behind the path: the code of the commit is on the path."""
     on_path = next((each for each in sys.meta_path if getattr(each, "__name__", "") == "PathFinder"), None)
     if on_path is None:
         return
@@ -40,7 +40,7 @@ def _watch() -> None:
 
 
 def _next() -> None:
-    """The `sitecustomize` that this one stands before; errors of it are its own."""
+    """Import the `sitecustomize` that this one hides; its errors are raised."""
     this = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")  # the next one on the path
@@ -54,7 +54,7 @@ def _start() -> None:
     for each in (_code_first, _watch):
         try:
             each()
-        except Exception:  # noqa: S112  # a program starts, whatever became of its report
+        except Exception:  # noqa: S112  # the program starts without its report
             continue
     sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
     _next()
