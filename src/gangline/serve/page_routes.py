@@ -42,7 +42,7 @@ def front() -> RedirectResponse:
 @router.get("/static/{name}")
 def static(name: str) -> Response:
     if name not in pages.STATIC:
-        raise RequestRefused(404, "there is no such file")
+        raise RequestRefused(404, "no such file")
     media_type, body = pages.STATIC[name]
     return Response(body, headers={"Content-Type": media_type, "Cache-Control": "public, max-age=300"})
 

@@ -137,7 +137,7 @@ class WebhookReceiver:
             log.warning("delivery_not_kept", forge=forge.name, cause=str(error))
             return DeliveryResponse(503, "failed", hint.event, "the delivery could not be kept; send it again")
         if not is_new:
-            return DeliveryResponse(202, "repeated", hint.event, "seen before: nothing was done")
+            return DeliveryResponse(202, "repeated", hint.event, "repeated delivery: nothing was done")
         log.info("delivery_accepted", forge=forge.name, project=project, ref=order.ref, delivery=hint.delivery)
         return DeliveryResponse(202, "accepted", hint.event, "accepted")
 

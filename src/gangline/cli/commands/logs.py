@@ -50,7 +50,7 @@ def command(
     for line in lines:
         say(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
     if line is None:
-        say(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
+        say(f"no line of these ranks yet; gangline show {record.run.id} shows the state of the run", err=True)
 
 
 def _left(

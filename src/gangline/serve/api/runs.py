@@ -89,7 +89,7 @@ class Start(ApiModel):
     project: str = Field(pattern=PROJECT, examples=["bytegpt"])
     branch: str = Field(max_length=200, pattern=BRANCH, examples=["main"])
     commit: str | None = Field(
-        None, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$", description="Full object name; null: what stands at the branch."
+        None, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$", description="Full object name; null: the head of the branch."
     )
     overrides: list[Annotated[str, Field(max_length=200, pattern=OVERRIDE)]] = Field(
         [], max_length=32, examples=[["train.seed=2"]]
@@ -142,7 +142,7 @@ def start_run(
     if not caller.may("reader", wanted.project) or wanted.project not in service.context.project_names():
         raise RequestRefused(404, f"this service builds no project {wanted.project} that you may read")
     if not caller.may("runner", wanted.project):
-        raise RequestRefused(403, f"wanted runner of {wanted.project}; ask whoever gives tokens here")
+        raise RequestRefused(403, f"the role runner of {wanted.project} is needed; ask an administrator")
     order = order_to_start(
         service.context.site, project=wanted.project, branch=wanted.branch, commit=wanted.commit,
         overrides=tuple(wanted.overrides), again=wanted.again, asked_by=caller.name,

@@ -113,7 +113,7 @@ class Service:
         """
         wait = self.failed_logins.take(peer)
         if wait:
-            detail = f"too many tokens that nobody has came from this address; again in {wait:.0f} s"
+            detail = f"too many unknown tokens from this address; retry in {wait:.0f} s"
             raise RequestRefused(429, detail, {"Retry-After": str(int(wait) + 1)})
 
     @property
@@ -176,7 +176,7 @@ class Service:
         """As `find_row`, for a run that the gate has let through."""
         row = self.find_row(run)
         if row is None:
-            raise RequestRefused(404, "the run is gone")
+            raise RequestRefused(404, "the run was deleted")
         return row
 
     def record_blob(self, run: str) -> tuple[Blob, Record]:

@@ -115,7 +115,7 @@ def _builds_head(order: Order) -> bool:
 def _coalesce(session: DatabaseSession, newer: Order) -> None:
     """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
     for leased in queued_for_head(session, newer):
-        note = "a newer event of the same ref came before this one was taken up"
+        note = "a newer event of the same ref arrived before this one was started"
         write(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))
 
 

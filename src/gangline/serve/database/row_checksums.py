@@ -66,6 +66,6 @@ def read_sealed(cls: type[T], table: str, row: Row) -> T:
     if not is_intact(row):
         raise IntegrityError(
             f"a row of {table} in the service's database is damaged ({str(row[0])[:60]!r});"
-            " stop the service and start it again: it puts aside what is damaged and keeps the rest"
+            " restart the service: it moves the damaged file aside and keeps the intact rows"
         )
     return from_json(cls, str(row[TABLES[table].index("body")]))

@@ -71,7 +71,7 @@ class BodyMemory:
         while self._by_address[buffered.address] > self._each or self.taken_bytes > self._size:
             largest = self._largest(buffered)
             if largest is buffered:
-                raise RequestRefused(503, "many large bodies are being read; again in a moment", _RETRY_LATER)
+                raise RequestRefused(503, "many large bodies are being read; retry in 5 s", _RETRY_LATER)
             self.give_back(largest)
             largest.evict()
 
@@ -132,7 +132,9 @@ async def _read(request: Request, body_memory: BodyMemory, buffered: BufferedBod
                     buffered.timeout.reschedule(min(ends, clock() + STALL_SECONDS))
     except TimeoutError:
         if buffered.evicted:
-            raise RequestRefused(503, "this body gave way to others; again in a moment", _RETRY_LATER) from None
+            raise RequestRefused(
+                503, "this body was dropped to make room for others; retry in 5 s", _RETRY_LATER
+            ) from None
         raise RequestRefused(408, f"the body did not arrive within {seconds:.0f} s, or stopped", _CLOSE) from None
     finally:
         buffered.timeout = None
