@@ -46,6 +46,7 @@ class DeliveryResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
+        """As an HTTP response: 202 and 204 are plain, the others are problems."""
         if self.status == 204:
             return Response(status_code=204)
         if self.status == 202:

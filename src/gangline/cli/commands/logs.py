@@ -65,6 +65,7 @@ def _left(
 
 
 def read_ranks(text: str | None) -> tuple[int, ...]:
+    """Ranks of `--rank`, such as "3,7"; rank 0 where it is not given. Raises UsageError for any other text."""
     if text is None:
         return (0,)
     try:

@@ -21,6 +21,8 @@ _RECORD = {"type": "object"}
 
 
 class Reason(ApiModel):
+    """Body of a request to cancel a run."""
+
     reason: str = Field("", max_length=200, pattern=PLAIN, description="Stands in the record.")
 
 
@@ -100,6 +102,7 @@ def approve_fork_run(service: Service, caller: Principal, run: str) -> Record:
 
 
 def state_of(record: Record) -> RunState:
+    """The state of a run as the API shows it."""
     fields: dict[str, Any] = {
         name: getattr(record.run, name) for name in ("state", "verdict", "reason", "cancel_requested", "approved")
     }

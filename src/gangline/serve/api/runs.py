@@ -157,6 +157,7 @@ def page_of(rows: list[RunRow], limit: int) -> tuple[list[RunRow], str | None]:
 
 
 def encode_cursor(last: RunRow) -> str:
+    """Cursor of the page that begins after `last`."""
     return base64.urlsafe_b64encode(json.dumps([last.created, last.run]).encode()).decode().rstrip("=")
 
 

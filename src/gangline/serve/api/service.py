@@ -42,6 +42,7 @@ class RunCounts:
         self._lock = threading.Lock()
 
     def of(self, projects: tuple[str, ...] | None) -> Counts:
+        """Counts of the runs of `projects`; None: of all projects."""
         with self._lock:
             cached = self._cached.get(projects)
             if cached is not None and self._clock() - cached[0] < COUNT_SECONDS:
@@ -68,6 +69,7 @@ class Service:
 
     @cached_property
     def port(self) -> int:
+        """Port of `serve.listen`."""
         return int(self.context.site.serve.listen.rsplit(":", 1)[1])
 
     @cached_property
@@ -79,20 +81,24 @@ class Service:
 
     @cached_property
     def sessions(self) -> Sessions:
+        """Browser sessions, signed with the key in the service's home."""
         secure = (self.context.site.serve.public_url or "").startswith("https://")
         key = load_or_create_key(self.context.home / "session-key")
         return Sessions(key, secure=secure, port=self.port, clock=self.context.clock)
 
     @cached_property
     def links(self) -> LoginLinks:
+        """One-time login links."""
         return LoginLinks(self.context.clock)
 
     @cached_property
     def run_counts(self) -> RunCounts:
+        """Cached counts of runs by project."""
         return RunCounts(self.context.database.runs.counts)
 
     @cached_property
     def slots(self) -> StreamSlots:
+        """Slots for event streams and followed logs."""
         return StreamSlots(limit=self.limits.streams, limit_each=self.limits.streams_each)
 
     @cached_property
@@ -118,18 +124,22 @@ class Service:
 
     @property
     def health(self) -> StoreHealth:
+        """Whether the object store answers."""
         return self.context.health
 
     @cached_property
     def readiness(self) -> DatabaseReadiness:
+        """Whether the state database can be written."""
         return DatabaseReadiness(self.context.database)
 
     @cached_property
     def watchers(self) -> RunWatchers:
+        """Pollers of the runs that clients follow."""
         return RunWatchers(self.context)
 
     @cached_property
     def stopper(self) -> RunStopper:
+        """Cancels runs in the background."""
         return RunStopper(self.context)
 
     def close(self) -> None:
@@ -154,10 +164,12 @@ class Service:
             raise
 
     def project_of_run(self, run: str) -> str | None:
+        """Project of a run; None where the index has no such run."""
         row = self.find_row(run)
         return row.project if row else None
 
     def project_of_order(self, order: str) -> str | None:
+        """Project of an order, by its number as text; None where there is no such order."""
         found = self.context.database.orders.get(int(order)) if _ORDER.fullmatch(order) else None
         return found.project if found else None
 

@@ -91,6 +91,7 @@ def queued_for_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]
 
 
 def read(row: Row) -> LeasedOrder:
+    """The order of a row. Raises IntegrityError where its checksum is wrong."""
     return LeasedOrder(read_sealed(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
 
 

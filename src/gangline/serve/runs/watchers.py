@@ -78,6 +78,7 @@ class RunWatchers:
             poller.add(subscriber)
 
     def unsubscribe(self, run: str, subscriber: Subscriber) -> None:
+        """Remove a subscriber; a poller without any stops."""
         with self._lock:
             poller = self._pollers.get(run)
             if poller is not None and poller.unsubscribe(subscriber):

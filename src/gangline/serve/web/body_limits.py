@@ -57,6 +57,7 @@ class BodyMemory:
 
     @property
     def taken_bytes(self) -> int:
+        """Bytes of all bodies in memory."""
         return self._by_address.total()
 
     def take(self, buffered: BufferedBody, size_bytes: int) -> None:
@@ -76,6 +77,7 @@ class BodyMemory:
             largest.evict()
 
     def give_back(self, buffered: BufferedBody) -> None:
+        """Free what a body takes; a second call does nothing."""
         self._bodies.discard(buffered)
         self._by_address[buffered.address] -= buffered.size_bytes
         if self._by_address[buffered.address] <= 0:

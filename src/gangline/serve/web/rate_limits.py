@@ -51,6 +51,7 @@ class TokenBuckets:
             return 0.0
 
     def is_empty(self, name: str) -> bool:
+        """Whether `take` would refuse; takes nothing."""
         with self._lock:
             return self._level(name) < 1
 
@@ -104,6 +105,7 @@ class StreamSlots:
             self._open[name] = self._open.get(name, 0) + 1
 
     def give_back(self, name: str) -> None:
+        """Free one slot of a caller."""
         with self._lock:
             left = self._open.get(name, 0) - 1
             if left > 0:
