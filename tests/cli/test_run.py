@@ -124,7 +124,7 @@ def test_ctrl_c_stops_the_gang_and_says_how_to_go_on(toy):
     driver.send_signal(signal.SIGINT)
     out, err = driver.communicate(timeout=DEADLINE)
     assert driver.returncode == CancelledError.exit_code
-    assert "gangline run goes on" in err
+    assert "gangline run resumes" in err
     assert "Traceback" not in out + err
     wait_until_gone(ranks)
     assert toy.newest()["verdict"] == "open"

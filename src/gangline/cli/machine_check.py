@@ -47,7 +47,7 @@ def check_machine(repo: Path, site: Path | None) -> list[Finding]:
 
 
 def check_python() -> Finding:
-    """The version of Python, and whether torch can be imported."""
+    """The version of Python, and the versions that gangline was run with."""
     version = platform.python_version()
     return Finding(
         name="python", ok=sys.version_info >= (3, 11), text=_torch_finding(version, PYTHONS),

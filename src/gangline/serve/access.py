@@ -122,7 +122,7 @@ class AccessMiddleware:
             raise RequestRefused(429, f"too many requests; retry in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
 
     def _require(self, caller: Principal, matched: MatchedRule) -> None:
-        """Does the rule hold? Raises Refused: 404 where the caller may not even look, else 403."""
+        """Does the rule hold? Raises RequestRefused: 404 where the caller may not even look, else 403."""
         rule = matched.rule
         if rule.scope == "run":
             _require_role(caller, rule, self._service.project_of_run(matched.run or ""), NO_RUN)

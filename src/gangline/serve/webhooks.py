@@ -56,7 +56,7 @@ class DeliveryResponse:
 
 
 def router(context: ServiceContext, body_memory: BodyMemory) -> APIRouter:
-    """The one route, for the application; bodies take their memory from `room`."""
+    """The one route, for the application; bodies take their memory from `body_memory`."""
     routes = APIRouter()
     receiver = WebhookReceiver(context, body_memory)
 

@@ -59,7 +59,7 @@ class StackHome:
 
     @property
     def boards(self) -> Path:
-        """Folder of Grafana's boards and their provisioning."""
+        """Folder of Grafana's boards."""
         return self.folder / "boards"
 
     def data(self, member: str) -> Path:

@@ -88,7 +88,7 @@ def approve_fork_run(service: Service, caller: Principal, run: str) -> Record:
     """Approve a fork's run and wake its order.
 
     Raises:
-        Refused: 409, there is nothing to approve, or the record does not hold.
+        RequestRefused: 409, there is nothing to approve, or the record does not hold.
     """
     record = service.record(run)
     try:

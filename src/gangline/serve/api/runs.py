@@ -30,7 +30,7 @@ def order_to_start(
     """What `site` calls this.
 
     Raises:
-        Refused: The site builds no such project.
+        RequestRefused: The site builds no such project.
     """
     place = forge_of_project(site, project)
     if place is None and project not in site.serve.repositories:
@@ -46,7 +46,7 @@ def enqueue(context: ServiceContext, order: Order, *, key: str | None) -> Order:
     """Put an order into the queue, durable when this returns; of one key and asker the first one counts.
 
     Raises:
-        Refused: 409, the key was used for something else.
+        RequestRefused: 409, the key was used for something else.
     """
     now = context.clock()
     if key is None:
@@ -162,7 +162,7 @@ def encode_cursor(last: RunRow) -> str:
 
 
 def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
-    """Raises Refused for what no answer of ours said."""
+    """Raises RequestRefused for what no answer of ours said."""
     if cursor is None:
         return None
     try:

@@ -115,7 +115,7 @@ class Service:
         """Count a token that nobody has.
 
         Raises:
-            Refused: 429, too many came from this address.
+            RequestRefused: 429, too many came from this address.
         """
         wait = self.failed_logins.take(peer)
         if wait:
@@ -151,7 +151,7 @@ class Service:
         """The store, for what cannot be answered without it; an outage is remembered.
 
         Raises:
-            Refused: 503, at once while it is known to be away.
+            RequestRefused: 503, at once while it is known to be away.
             StorageError: It went away just now.
         """
         detail = self.health.problem()
@@ -195,7 +195,7 @@ class Service:
         """The record as it is in the store, byte for byte, and read.
 
         Raises:
-            Refused: The store is away, the record was deleted, or what lies there is not the record of its key.
+            RequestRefused: The store is away, the record was deleted, or what lies there is not the record of its key.
         """
         prefix = self.row(run).prefix
         with self.store() as store:

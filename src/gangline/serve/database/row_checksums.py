@@ -51,7 +51,7 @@ def placeholders(values: Sequence[object]) -> str:
 
 
 def insert(session: DatabaseSession, table: str, values: Sequence[object], *, on_conflict: str = "") -> int:
-    """Insert one sealed row; how many were inserted. `otherwise` is an ON CONFLICT clause."""
+    """Insert one sealed row; how many were inserted. `on_conflict` is an ON CONFLICT clause."""
     whole = (*values, seal(values))
     sql = f"INSERT INTO {table} ({columns(table)}) VALUES ({placeholders(whole)}) {on_conflict}"
     return session.execute(sql, *whole)

@@ -37,7 +37,7 @@ def check_free_space(database: Path) -> None:
 
 
 def problem_text(cause: BaseException | None) -> str:
-    """What hinders a write, by what the system or SQLite raised; see `serve.types.Trouble.words`."""
+    """What hinders a write, by what the system or SQLite raised; see `DatabaseProblem`."""
     if isinstance(cause, OSError):
         return _PROBLEM_BY_CODE.get(cause.errno or 0, "cannot be written")
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF

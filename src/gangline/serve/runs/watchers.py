@@ -65,7 +65,7 @@ class RunWatchers:
         """Tell `looker` of a run from now on.
 
         Raises:
-            Refused: Too many runs are watched.
+            RequestRefused: Too many runs are watched.
         """
         with self._lock:
             poller = self._pollers.get(record.run.id)

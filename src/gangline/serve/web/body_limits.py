@@ -61,10 +61,10 @@ class BodyMemory:
         return self._by_address.total()
 
     def take(self, buffered: BufferedBody, size_bytes: int) -> None:
-        """Count in the next piece of `held`; whoever took some gives it back.
+        """Count in the next piece of `buffered`; the caller of `take` calls `give_back`.
 
         Raises:
-            Refused: There is no room, and nothing larger that could give way.
+            RequestRefused: There is no room, and no larger body to drop.
         """
         self._bodies.add(buffered)
         buffered.size_bytes += size_bytes
@@ -85,7 +85,7 @@ class BodyMemory:
         buffered.size_bytes = 0
 
     def _largest(self, buffered: BufferedBody) -> BufferedBody:
-        """What gives way to `held`, of its own address where that has too much; `held` itself where nothing can."""
+        """The body to drop for `buffered`, of its own address where that has too much; itself where none can be."""
         is_own = self._by_address[buffered.address] > self._each
         candidates = [
             each for each in self._bodies if each.timeout and (not is_own or each.address == buffered.address)
@@ -102,7 +102,7 @@ async def bounded_body(
     `seconds` are those in which it arrives; None: as many as a forge waits.
 
     Raises:
-        Refused: 413 larger than `most`, 408 not here in time, 400 cut off, 503 no room.
+        RequestRefused: 413 larger than `limit`, 408 not here in time, 400 cut off, 503 no room.
     """
     _check_length(request.headers.get("content-length"), limit)
     buffered = BufferedBody(peer_address(request))

@@ -97,7 +97,7 @@ class StreamSlots:
         self._lock = threading.Lock()
 
     def take(self, name: str) -> None:
-        """Raises Refused where no slot is left; whoever took one gives it back."""
+        """Raises RequestRefused where no slot is left; whoever took one gives it back."""
         with self._lock:
             if sum(self._open.values()) >= self._limit or self._open.get(name, 0) >= self._limit_each:
                 detail = f"too many streams are open, at most {self._limit_each} of one caller; close one"
