@@ -65,9 +65,9 @@ def test_who_is_stopped_hears_that_the_same_command_goes_on(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit):
         _run(Struck(lambda: signal.raise_signal(signal.SIGTERM)), BisectView())
-    assert capsys.readouterr().err == "left as it is: the same command goes on with demo-bisect-aaaaaa\n"
+    assert capsys.readouterr().err == "interrupted: the same command resumes demo-bisect-aaaaaa\n"
     assert signal.getsignal(signal.SIGTERM) == before
-    with pytest.raises(Interrupted, match="the same command goes on with demo-bisect-aaaaaa"):
+    with pytest.raises(Interrupted, match="the same command resumes demo-bisect-aaaaaa"):
         _run(Struck(interrupted), BisectView())
 
 

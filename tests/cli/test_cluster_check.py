@@ -77,7 +77,9 @@ def test_account_without_a_placer_hears_whether_it_may_place_its_own_gangs(serve
 def test_namespace_without_our_policies_is_told_with_what_that_means(server, tmp_path):
     admission = findings(server, tmp_path)["admission"]
     assert (admission.ok, admission.needed) == (False, False)
-    assert admission.without.startswith("whoever may create Jobs in gangs may mount every Secret of it; kubectl apply")
+    assert admission.without.startswith(
+        "any account that may create Jobs in gangs may mount every Secret of it; kubectl apply"
+    )
     server.policies = policies()
     assert findings(server, tmp_path)["admission"].ok
     assert list(server.store.all_of(server.kind("jobs.batch"), "gangs")) == []

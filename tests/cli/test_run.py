@@ -138,7 +138,7 @@ def test_sigterm_leaves_the_gang_running_and_cancel_stops_it(toy):
     _, err = driver.communicate(timeout=DEADLINE)
     assert driver.returncode == 143
     run = toy.newest()["run"]
-    assert f"gangline run goes on with {run}" in err
+    assert f"gangline run resumes {run}" in err
     assert all(map(living, ranks))
     code, out, err = toy.call("cancel", str(run)[:12], "--reason", "enough")
     assert code == CancelledError.exit_code

@@ -1,5 +1,6 @@
 """The compose file: loopback only, images by tag, keys by file, and every path it mounts is there."""
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -18,7 +19,7 @@ PLAIN = ROOT / "plain" / "agent.yaml"
 
 @pytest.fixture
 def composed(machine, tmp_path):
-    write_compose(machine.home, tmp_path / "compose.yaml")
+    write_compose(machine.home, tmp_path / "compose.yaml", environ=os.environ)
     return yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
 
 
@@ -88,12 +89,12 @@ def test_the_site_fits_the_servers(machine, composed):
 
 def test_a_file_that_cannot_be_written_is_said_to_be(machine, tmp_path):
     with pytest.raises(StorageError, match="name a file in a folder that is there"):
-        write_compose(machine.home, tmp_path / "none" / "compose.yaml")
+        write_compose(machine.home, tmp_path / "none" / "compose.yaml", environ=os.environ)
 
 
 def test_servers_that_run_without_an_engine_are_stopped_first(machine, tmp_path):
     machine.install("prometheus")
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     with pytest.raises(UsageError, match="found prometheus; gangline down stops them"):
-        write_compose(machine.home, tmp_path / "compose.yaml")
+        write_compose(machine.home, tmp_path / "compose.yaml", environ=os.environ)
     assert not (tmp_path / "compose.yaml").exists()

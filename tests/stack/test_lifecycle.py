@@ -36,7 +36,7 @@ def asked_of(row):
 
 def test_what_is_installed_is_started_and_a_site_names_it(machine):
     machine.install(*ALL)
-    rows = {row.name: row for row in bring_up(machine.home)}
+    rows = {row.name: row for row in bring_up(machine.home, environ=os.environ)}
     assert states(rows.values()) == dict.fromkeys(("s3", "prometheus", "grafana", "service"), "started")
     site = load_site(machine.home.site, environ={})
     assert site.store.endpoint == rows["s3"].url
@@ -55,15 +55,15 @@ def test_a_port_that_is_taken_meanwhile_is_no_server_of_ours_and_the_next_up_tak
                 foreign.bind(("127.0.0.1", machine.home.read().ports["prometheus"]))
                 foreign.listen()
 
-        rows = {row.name: row for row in bring_up(machine.home, say=take)}
+        rows = {row.name: row for row in bring_up(machine.home, environ=os.environ, say=take)}
         assert rows["prometheus"].state == "failed"
         assert "gangline up again" in rows["prometheus"].text
-        assert states(bring_up(machine.home))["prometheus"] == "started"
+        assert states(bring_up(machine.home, environ=os.environ))["prometheus"] == "started"
 
 
 def test_keys_are_files_of_mode_600_and_stand_nowhere_else(machine):
     machine.install(*ALL)
-    rows = {row.name: row for row in bring_up(machine.home)}
+    rows = {row.name: row for row in bring_up(machine.home, environ=os.environ)}
     key = resolve_secret(load_site(machine.home.site, environ={}).store.credentials, {}).partition(":")[2]
     assert len(key) == 32
     for name in ("s3-secret", "s3-credentials", "grafana-password", "state.json", "site.toml"):
@@ -78,23 +78,23 @@ def test_keys_are_files_of_mode_600_and_stand_nowhere_else(machine):
 def test_a_secret_of_the_caller_reaches_no_server(machine, monkeypatch):
     monkeypatch.setenv("GANGLINE_S3", "canary:canary")
     machine.install("prometheus")
-    rows = {row.name: row for row in bring_up(machine.home)}
+    rows = {row.name: row for row in bring_up(machine.home, environ=os.environ)}
     assert "GANGLINE_S3" not in asked_of(rows["prometheus"])["environ"]
 
 
 def test_up_again_changes_nothing(machine):
     machine.install(*ALL)
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     before = machine.home.read()
-    assert set(states(bring_up(machine.home)).values()) == {"running"}
+    assert set(states(bring_up(machine.home, environ=os.environ)).values()) == {"running"}
     assert machine.home.read() == before
 
 
 def test_a_server_that_crashed_comes_back_where_it_was(machine):
     machine.install(*ALL)
-    urls = {row.name: row.url for row in bring_up(machine.home)}
+    urls = {row.name: row.url for row in bring_up(machine.home, environ=os.environ)}
     os.kill(machine.home.read().running["prometheus"].pid, signal.SIGKILL)
-    rows = bring_up(machine.home)
+    rows = bring_up(machine.home, environ=os.environ)
     assert states(rows) == {"s3": "running", "prometheus": "started", "grafana": "running", "service": "running"}
     assert {row.name: row.url for row in rows} == urls
 
@@ -103,7 +103,7 @@ def test_a_server_is_started_anew_where_what_it_reads_has_changed(machine):
     machine.install("prometheus", "service")
     assert "file:" in load_site(bring_and_site(machine), environ={}).store.url
     machine.install("minio")
-    assert states(bring_up(machine.home)) == {
+    assert states(bring_up(machine.home, environ=os.environ)) == {
         "s3": "started", "prometheus": "running", "grafana": "absent", "service": "started",
     }  # fmt: skip
     assert load_site(machine.home.site, environ={}).store.url == "s3://gangline/line"
@@ -112,11 +112,11 @@ def test_a_server_is_started_anew_where_what_it_reads_has_changed(machine):
 def test_the_service_runs_commits_by_itself_only_where_it_was_asked_to(machine):
     machine.install("service")
     with pytest.raises(ConfigError, match=r"line\.toml"):
-        bring_up(machine.home, drive=True)
+        bring_up(machine.home, environ=os.environ, drive=True)
     (machine.repo / "line.toml").write_text(LINE)
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     assert effective_site(machine.repo, load_site(machine.home.site, environ={})).serve.repositories == {}
-    assert states(bring_up(machine.home, drive=True))["service"] == "started"
+    assert states(bring_up(machine.home, environ=os.environ, drive=True))["service"] == "started"
     assert load_site(machine.home.site, environ={}).serve.repositories == {"curve": str(machine.repo)}
 
 
@@ -124,21 +124,21 @@ LINE = (Path(__file__).parents[2] / "examples" / "command" / "line.toml").read_t
 
 
 def bring_and_site(machine):
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     return machine.home.site
 
 
 def test_a_port_that_is_taken_is_left_to_whoever_has_it(machine):
     machine.install("prometheus")
-    first = bring_up(machine.home)[1].url
+    first = bring_up(machine.home, environ=os.environ)[1].url
     take_down(machine.home)
     with socket.create_server(("127.0.0.1", int(first.rpartition(":")[2]))):
-        assert bring_up(machine.home)[1].url != first
+        assert bring_up(machine.home, environ=os.environ)[1].url != first
 
 
 def test_links_of_the_boards_lead_to_the_service_of_the_stack(machine):
     machine.install("grafana", "service")
-    rows = {row.name: row for row in bring_up(machine.home)}
+    rows = {row.name: row for row in bring_up(machine.home, environ=os.environ)}
     boards = Path(asked_of(rows["grafana"])["environ"]["GANGLINE_BOARDS"])
     assert sorted(each.name for each in boards.iterdir()) == ["commit.json", "fleet.json", "line.json"]
     for each in boards.iterdir():
@@ -146,7 +146,7 @@ def test_links_of_the_boards_lead_to_the_service_of_the_stack(machine):
 
 
 def test_what_is_absent_says_what_to_install(machine):
-    rows = bring_up(machine.home)
+    rows = bring_up(machine.home, environ=os.environ)
     assert set(states(rows).values()) == {"absent"}
     assert [row.text.split()[0] for row in rows[:3]] == ["install"] * 3
     assert load_site(machine.home.site, environ={}).metrics.grafana_url is None
@@ -155,7 +155,7 @@ def test_what_is_absent_says_what_to_install(machine):
 def test_a_server_that_ends_at_once_is_told_with_its_last_words(machine):
     machine.install("prometheus")
     machine.break_down("prometheus")
-    row = bring_up(machine.home)[1]
+    row = bring_up(machine.home, environ=os.environ)[1]
     assert (row.state, row.url) == ("failed", "")
     assert "cannot read its licence" in row.text
     assert machine.home.read().running == {}
@@ -163,14 +163,14 @@ def test_a_server_that_ends_at_once_is_told_with_its_last_words(machine):
 
 def test_the_s3_server_stays_the_one_whose_data_lie_here(machine):
     machine.install("minio", "versitygw")
-    bring_up(machine.home, s3="versitygw")
+    bring_up(machine.home, environ=os.environ, s3="versitygw")
     take_down(machine.home)
-    assert bring_up(machine.home)[0].kind == "versitygw"
+    assert bring_up(machine.home, environ=os.environ)[0].kind == "versitygw"
 
 
 def test_down_stops_exactly_what_up_started(machine):
     machine.install(*ALL)
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     running = machine.home.read().running
     assert [(row.name, row.state) for row in take_down(machine.home)] == [
         ("service", "stopped"), ("grafana", "stopped"), ("prometheus", "stopped"), ("s3", "stopped"),
@@ -182,7 +182,7 @@ def test_down_stops_exactly_what_up_started(machine):
 
 def test_a_process_that_took_over_a_pid_is_left_alone(machine):
     machine.install("prometheus")
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     state = machine.home.read()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         mine = state.running["prometheus"]
@@ -196,7 +196,7 @@ def test_a_process_that_took_over_a_pid_is_left_alone(machine):
 
 
 def test_forget_removes_keys_and_data_even_under_a_damaged_state(machine):
-    bring_up(machine.home)
+    bring_up(machine.home, environ=os.environ)
     (machine.home.folder / "state.json").write_text("{")
     with pytest.raises(ConfigError, match="down --forget"):
         take_down(machine.home)
@@ -207,7 +207,7 @@ def test_forget_removes_keys_and_data_even_under_a_damaged_state(machine):
 def test_two_at_a_time_are_refused(machine):
     machine.home.make()
     with machine.home.held(), pytest.raises(CapacityError, match="another gangline up or down"):
-        bring_up(machine.home)
+        bring_up(machine.home, environ=os.environ)
 
 
 def test_a_server_without_manners_is_killed(machine, monkeypatch):

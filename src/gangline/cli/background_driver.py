@@ -103,9 +103,7 @@ def _wait_for_name(process: "subprocess.Popen[bytes]", folder: Path) -> str:
                 raise error_for(code)(_error_text(err) or f"the driver ended with {code} before its run had a name")
             time.sleep(0.05)
         process.terminate()
-        raise TrainingError(
-            f"wanted a run within {START_SECONDS:.0f} s, found none; {_error_text(err) or 'no word of it'}"
-        )
+        raise TrainingError(f"wanted a run within {START_SECONDS:.0f} s, found none; {_error_text(err) or 'no output'}")
 
 
 def _error_text(err: BinaryIO) -> str:

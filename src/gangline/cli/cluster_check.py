@@ -73,7 +73,7 @@ def _served(facts: ClusterFacts, site: Site) -> list[Finding]:
     kueue = Finding(
         name="kueue", ok=facts.kueue, needed=bool(site.launch.queue),
         text=f"ok, queues {', '.join(facts.queues) or 'none in this namespace'}",
-        without="nobody serves launch.queue" if site.launch.queue else "our placer starts gangs whole",
+        without="no ClusterQueue serves launch.queue" if site.launch.queue else "our placer starts gangs whole",
     )  # fmt: skip
     queue = site.launch.queue
     known = Finding(
@@ -112,7 +112,7 @@ def _secrets(api: KubernetesApi) -> Finding:
 
 def _admission(api: KubernetesApi) -> Finding:
     without = (
-        f"whoever may create Jobs in {api.namespace} may mount every Secret of it;"
+        f"any account that may create Jobs in {api.namespace} may mount every Secret of it;"
         f" kubectl apply -k manifests/base/cluster, kubectl label namespace {api.namespace} gangline/gangs=true"
     )
 
@@ -170,7 +170,7 @@ def _model_code(desk: Workspace) -> Finding:
     words = {each.text: None for each in at.values()}
     return Finding(
         name="model code", ok=not bad, needed=False, text="; forks: ".join(words),
-        without="beside the keys of whoever drives: sandbox.mode is off",
+        without="model code runs with access to the driver's keys: sandbox.mode is off",
     )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ print(json.dumps({"version": torch.__version__, "gpus": gpus, **have}))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
+    """One check of this machine: a row of `gangline doctor`."""
+
     name: str
     ok: bool
     text: str
@@ -45,6 +47,7 @@ def check_machine(repo: Path, site: Path | None) -> list[Finding]:
 
 
 def check_python() -> Finding:
+    """The version of Python, and the versions that gangline was run with."""
     version = platform.python_version()
     return Finding(
         name="python", ok=sys.version_info >= (3, 11), text=_torch_finding(version, PYTHONS),
@@ -53,6 +56,7 @@ def check_python() -> Finding:
 
 
 def check_git() -> Finding:
+    """The version of git."""
     said = _output(["git", "--version"])
     version = said.split()[2] if said and len(said.split()) > 2 else ""
     return Finding(
@@ -88,6 +92,7 @@ def _torch_finding(version: str, seen: tuple[str, ...]) -> str:
 
 
 def check_cores() -> Finding:
+    """Cores that this process may use."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     words = {1: "one rank", 2: "two ranks"}.get(count, f"up to {count} ranks")
     return Finding(name="cores", ok=True, text=f"{count}: {words}")

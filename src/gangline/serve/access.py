@@ -21,8 +21,8 @@ from gangline.serve.web.rate_limits import TokenBuckets
 from gangline.serve.web.responses import RequestRefused, problem, refusal
 
 NOBODY = Principal(name="", roles={})
-NO_RUN = "there is no such run, or it is not yours to see; GET /api/v1/runs lists those that are"
-NO_ORDER = "there is no such order, or it is not yours to see; GET /api/v1/orders lists those that are"
+NO_RUN = "no such run, or you may not see it; GET /api/v1/runs lists the runs that you may see"
+NO_ORDER = "no such order, or you may not see it; GET /api/v1/orders lists the orders that you may see"
 _SAFE = frozenset({"GET", "HEAD"})
 
 
@@ -82,13 +82,13 @@ class AccessMiddleware:
     def _rule(self, request: Request) -> MatchedRule:
         host = (request.headers.get("host") or "").rsplit(":", 1)[0].strip("[]").lower()
         if host not in self._service.hosts:
-            raise RequestRefused(421, "this service does not answer to that Host; serve.public_url says its name")
+            raise RequestRefused(421, "this service does not answer to this Host; serve.public_url sets its name")
         found = find_rule(request.method, request.scope["path"])
         if isinstance(found, MatchedRule):
             return found
         if found:
             raise RequestRefused(405, f"wanted {' or '.join(found)} here", {"Allow": ", ".join(found)})
-        raise RequestRefused(404, "there is nothing here; /openapi.json lists what there is")
+        raise RequestRefused(404, "no such route; /openapi.json lists all routes")
 
     def _caller(self, request: Request, rule: RouteRule) -> Principal:
         """Who shows a token or a session; NOBODY on open routes."""
@@ -102,7 +102,7 @@ class AccessMiddleware:
             raise RequestRefused(401, "wanted a token: Authorization: Bearer gl_...", {"WWW-Authenticate": "Bearer"})
         if principal is None:  # asked first: behind a proxy everybody has one address, and guessers hold up themselves
             self._service.count_failed_login(peer)
-            raise RequestRefused(401, "nobody has this token, or it has ended", {"WWW-Authenticate": "Bearer"})
+            raise RequestRefused(401, "unknown or expired token", {"WWW-Authenticate": "Bearer"})
         self._count_request(f"token {digest}")
         return principal
 
@@ -119,17 +119,17 @@ class AccessMiddleware:
     def _count_request(self, name: str) -> None:
         wait = self._requests.take(name)
         if wait:
-            raise RequestRefused(429, f"too many requests; again in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
+            raise RequestRefused(429, f"too many requests; retry in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
 
     def _require(self, caller: Principal, matched: MatchedRule) -> None:
-        """Does the rule hold? Raises Refused: 404 where the caller may not even look, else 403."""
+        """Does the rule hold? Raises RequestRefused: 404 where the caller may not even look, else 403."""
         rule = matched.rule
         if rule.scope == "run":
             _require_role(caller, rule, self._service.project_of_run(matched.run or ""), NO_RUN)
         elif rule.scope == "order":
             _require_role(caller, rule, self._service.project_of_order(matched.order or ""), NO_ORDER)
         elif rule.scope == "all" and not caller.may(rule.role, "*"):
-            raise RequestRefused(403, f"wanted {rule.role} of every project (*); ask whoever gives tokens here")
+            raise RequestRefused(403, f"the role {rule.role} of every project (*) is needed; ask an administrator")
 
     def _check_form(self, request: Request, rule: RouteRule, body: bytes) -> None:
         """Writing by a browser: from a page of ours, with the token of its form."""
@@ -137,18 +137,18 @@ class AccessMiddleware:
             return
         origin = request.headers.get("origin")
         if origin is not None and origin.split("://")[-1] != request.headers.get("host"):
-            raise RequestRefused(403, "this comes from a page of another site")
+            raise RequestRefused(403, "the request comes from a page of another site")
         if rule.is_page and rule.scope != "open":
             cookie = request.cookies.get(self._service.sessions.cookie) or ""
             if not self._service.sessions.has_csrf_token(cookie, body):
-                raise RequestRefused(403, "this form is not of your session; load the page again")
+                raise RequestRefused(403, "the form belongs to another session; reload the page")
 
 
 def _require_role(caller: Principal, rule: RouteRule, project: str | None, absent: str) -> None:
     if project is None or not caller.may("reader", project):
         raise RequestRefused(404, absent)
     if not caller.may(rule.role, project):
-        raise RequestRefused(403, f"wanted {rule.role} of {project}; ask whoever gives tokens here")
+        raise RequestRefused(403, f"the role {rule.role} of {project} is needed; ask an administrator")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

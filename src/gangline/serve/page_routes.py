@@ -36,13 +36,15 @@ _PLACE = re.compile(r"/(runs|compare)([/?][A-Za-z0-9/?&=%._~-]{0,400})?")
 
 @router.get("/")
 def front() -> RedirectResponse:
+    """Redirect to the list of runs."""
     return RedirectResponse("/runs", 303)
 
 
 @router.get("/static/{name}")
 def static(name: str) -> Response:
+    """A style sheet, script or icon of the pages."""
     if name not in pages.STATIC:
-        raise RequestRefused(404, "there is no such file")
+        raise RequestRefused(404, "no such file")
     media_type, body = pages.STATIC[name]
     return Response(body, headers={"Content-Type": media_type, "Cache-Control": "public, max-age=300"})
 
@@ -72,6 +74,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
 
 @router.get("/runs/{run}")
 def run_page(service: ServiceDep, caller: CallerDep, request: Request, run: RunName) -> str:
+    """The page of one run."""
     record = service.record(run)
     return pages.render_run(
         record,
@@ -108,6 +111,7 @@ def compare(service: ServiceDep, caller: CallerDep, request: Request) -> str:
 
 @router.post("/runs/{run}/cancel")
 async def cancel(service: ServiceDep, caller: CallerDep, request: Request, run: RunName) -> RedirectResponse:
+    """Cancel a run from the form of its page."""
     reason = form_of(await request.body()).get("reason", "")
     await run_in_threadpool(stop, service, caller, run, re.sub(r"[\x00-\x1f\x7f]", " ", reason)[:200])
     return RedirectResponse(f"/runs/{run}", 303)
@@ -115,6 +119,7 @@ async def cancel(service: ServiceDep, caller: CallerDep, request: Request, run: 
 
 @router.post("/runs/{run}/approve")
 def approve(service: ServiceDep, caller: CallerDep, run: RunName) -> RedirectResponse:
+    """Approve a fork's run from the form of its page."""
     approve_fork_run(service, caller, run)
     return RedirectResponse(f"/runs/{run}", 303)
 
@@ -145,6 +150,7 @@ async def login(service: ServiceDep, request: Request) -> Response:
 
 @router.post("/logout")
 def logout(service: ServiceDep, request: Request) -> RedirectResponse:
+    """End the session of the browser."""
     cookie = request.cookies.get(service.sessions.cookie, "")
     return RedirectResponse("/login", 303, {"Set-Cookie": service.sessions.end(cookie)})
 

@@ -53,6 +53,7 @@ class RunningService:
 
     @property
     def service(self) -> Service:
+        """What the handlers of the app share."""
         found: Service = self.app.state.service
         return found
 

@@ -46,6 +46,7 @@ class DeliveryResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
+        """As an HTTP response: 202 and 204 are plain, the others are problems."""
         if self.status == 204:
             return Response(status_code=204)
         if self.status == 202:
@@ -55,7 +56,7 @@ class DeliveryResponse:
 
 
 def router(context: ServiceContext, body_memory: BodyMemory) -> APIRouter:
-    """The one route, for the application; bodies take their memory from `room`."""
+    """The one route, for the application; bodies take their memory from `body_memory`."""
     routes = APIRouter()
     receiver = WebhookReceiver(context, body_memory)
 
@@ -137,7 +138,7 @@ class WebhookReceiver:
             log.warning("delivery_not_kept", forge=forge.name, cause=str(error))
             return DeliveryResponse(503, "failed", hint.event, "the delivery could not be kept; send it again")
         if not is_new:
-            return DeliveryResponse(202, "repeated", hint.event, "seen before: nothing was done")
+            return DeliveryResponse(202, "repeated", hint.event, "repeated delivery: nothing was done")
         log.info("delivery_accepted", forge=forge.name, project=project, ref=order.ref, delivery=hint.delivery)
         return DeliveryResponse(202, "accepted", hint.event, "accepted")
 

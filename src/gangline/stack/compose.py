@@ -30,7 +30,7 @@ _HEAD = """\
 """
 
 
-def write_compose(home: StackHome, file: Path) -> None:
+def write_compose(home: StackHome, file: Path, *, environ: Mapping[str, str]) -> None:
     """Write `file`, and below `.gangline/up` what its servers read; the site uses the S3 server.
 
     Raises:
@@ -43,7 +43,7 @@ def write_compose(home: StackHome, file: Path) -> None:
         running = ", ".join(name for name, each in state.running.items() if processes.is_running(each))
         if running:
             raise UsageError(f"wanted no server of {home.folder} to run, found {running}; gangline down stops them")
-        prepare(home, state, "minio", drive=False)
+        prepare(home, state, "minio", environ=environ, drive=False)
         config_files.write_site(home, state.ports, there=("s3", "prometheus", "grafana"), drive=False)
         home.write(state)
     (home.folder / "jenkins-secrets").mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from gangline.stack.servers import BUCKET, USUAL_PORTS
 
 
 def service_database(home: StackHome) -> Path:
+    """Path of the state database of the stack's service."""
     return home.data("service") / "serve.db"
 
 

@@ -44,10 +44,12 @@ class StackHome:
 
     @classmethod
     def of(cls, repo: Path) -> "StackHome":
+        """The stack of a model repository."""
         return cls(repo / ".gangline" / "up", repo)
 
     @property
     def site(self) -> Path:
+        """The site file that names the servers."""
         return self.folder / "site.toml"
 
     @property
@@ -57,12 +59,15 @@ class StackHome:
 
     @property
     def boards(self) -> Path:
+        """Folder of Grafana's boards."""
         return self.folder / "boards"
 
     def data(self, member: str) -> Path:
+        """Data folder of a server."""
         return self.folder / "data" / member
 
     def log(self, member: str) -> Path:
+        """File that gets the output of a server."""
         return self.folder / f"{member}.log"
 
     def make(self) -> None:

@@ -1,6 +1,5 @@
 """Starting and stopping the stack: ports, files, processes, readiness; `down` stops what `up` started, last first."""
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ class ServerStatus:
 def bring_up(
     home: StackHome,
     *,
+    environ: Mapping[str, str],
     s3: S3 | None = None,
     drive: bool = False,
     say: Callable[[ServerStatus], None] = lambda _row: None,
@@ -39,6 +39,7 @@ def bring_up(
     """Start what is installed and does not run.
 
     Args:
+        environ: Of the caller: where programs are found, and what they get of it.
         s3: Kind of S3 server; None: the one used before, else what is installed.
         drive: The service runs new commits of the repository by itself.
         say: Gets each row as soon as it is known.
@@ -49,22 +50,24 @@ def bring_up(
     """
     home.make()
     with home.held():
-        state, kind = home.read(), choose_s3(s3, home.read().s3)
-        servers = prepare(home, state, kind, drive=drive)
+        state, kind = home.read(), choose_s3(s3, home.read().s3, environ=environ)
+        servers = prepare(home, state, kind, environ=environ, drive=drive)
         rows: list[ServerStatus] = []
         for member in servers:
-            rows.append(_settle(home, state, member))
+            rows.append(_settle(home, state, member, environ))
             say(rows[-1])
     return rows
 
 
-def prepare(home: StackHome, state: StackState, s3: S3, *, drive: bool) -> list[StackServer]:
+def prepare(
+    home: StackHome, state: StackState, s3: S3, *, environ: Mapping[str, str], drive: bool
+) -> list[StackServer]:
     """Ports, folders and the files that servers read; nothing is started. The caller holds the stack."""
     state.s3 = s3
     state.running = {name: each for name, each in state.running.items() if processes.is_running(each)}
     state.ports = settle_ports(state.ports, kept=set(state.running))
     home.write(state)
-    servers = stack_servers(home, state.ports, s3=s3)
+    servers = stack_servers(home, state.ports, s3=s3, environ=environ)
     for folder in (f"{s3}/{BUCKET}", "prometheus", "grafana", "service"):
         home.data(folder).mkdir(parents=True, exist_ok=True)
     home.targets.mkdir(exist_ok=True)
@@ -75,7 +78,7 @@ def prepare(home: StackHome, state: StackState, s3: S3, *, drive: bool) -> list[
     return servers
 
 
-def _settle(home: StackHome, state: StackState, member: StackServer) -> ServerStatus:
+def _settle(home: StackHome, state: StackState, member: StackServer, environ: Mapping[str, str]) -> ServerStatus:
     if member.program is None:
         return _row(member, "absent", member.install)
     running = state.running.get(member.name)
@@ -89,7 +92,10 @@ def _settle(home: StackHome, state: StackState, member: StackServer) -> ServerSt
         return _row(member, "failed", f"another program took port {port} just now; gangline up again takes the next")
     try:
         state.running[member.name] = processes.start_process(
-            [member.program, *member.arguments], _environ(member.environ), log=home.log(member.name), asked=member.asked
+            [member.program, *member.arguments],
+            _child_environ(environ, member.environ),
+            log=home.log(member.name),
+            asked=member.asked,
         )
     except OSError as error:
         return _row(member, "failed", f"{member.program} does not start: {error}")
@@ -120,20 +126,14 @@ def _row(member: StackServer, state: Literal["started", "running", "absent", "fa
     return ServerStatus(name=member.name, kind=member.kind, state=state, url=member.url if there else "", text=text)
 
 
-def _environ(own: Mapping[str, str]) -> dict[str, str]:
-    """What a program needs of ours, and its own words; no other secret of the caller reaches it."""
-    kept = (
-        "PATH",
-        "HOME",
-        "LANG",
-        "LC_ALL",
-        "TMPDIR",
-        "VIRTUAL_ENV",
-        "PYTHONPATH",
-        "XDG_CACHE_HOME",
-        "OMP_NUM_THREADS",
-    )
-    return {**{name: os.environ[name] for name in kept if name in os.environ}, **own}
+_INHERITED = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "XDG_CACHE_HOME", "OMP_NUM_THREADS",
+)  # fmt: skip
+
+
+def _child_environ(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Variables that a program needs of the caller, and its own; no other secret of the caller reaches it."""
+    return {**{name: environ[name] for name in _INHERITED if name in environ}, **own}
 
 
 def board_url(rows: list[ServerStatus]) -> str:

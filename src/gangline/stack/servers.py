@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,7 @@ def monitoring_folder() -> Path:
     found = next((each for each in candidates if (each / "grafana" / "dashboards").is_dir()), None)
     if found is None:
         looked = ", ".join(map(str, candidates))
-        raise ConfigError(f"wanted a folder with Grafana's boards, found none among {looked}; install gangline again")
+        raise ConfigError(f"wanted a folder with Grafana's boards, found none among {looked}; reinstall gangline")
     return found
 
 
@@ -73,7 +74,7 @@ class StackServer:
     """Address that answers with one of `answers` once it serves."""
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Beside the caller's own, which are passed on with the exception of its secrets."""
+    """Variables of its own; `PATH`, `HOME` and a few others of the caller are added."""
     reads: tuple[Path, ...] = ()
     """Files that it reads at its start alone."""
     answers: tuple[int, ...] = (200,)
@@ -87,29 +88,37 @@ class StackServer:
         return sha256(words.encode()).hexdigest()
 
 
-def stack_servers(home: StackHome, ports: Mapping[str, int], *, s3: S3) -> list[StackServer]:
+def stack_servers(
+    home: StackHome, ports: Mapping[str, int], *, s3: S3, environ: Mapping[str, str]
+) -> list[StackServer]:
     """All four, in the order in which they are started: the service last, it needs the store."""
-    return [_store(home, ports["s3"], s3), _prometheus(home, ports), _grafana(home, ports), _service(home, ports)]
+    find = partial(find_program, environ=environ)
+    return [
+        _store(home, ports["s3"], s3, find(s3)),
+        _prometheus(home, ports, find("prometheus")),
+        _grafana(home, ports, find("grafana")),
+        _service(home, ports),
+    ]
 
 
-def choose_s3(wanted: S3 | None, remembered: str) -> S3:
-    """The kind of S3 server: the wanted one, else that whose data lie here, else what is installed."""
+def choose_s3(wanted: S3 | None, remembered: str, *, environ: Mapping[str, str]) -> S3:
+    """The kind of S3 server: `wanted`, else the one that has data here, else the one that is installed."""
     kinds: tuple[S3, ...] = ("minio", "versitygw")
     if wanted is not None:
         return wanted
     known = [kind for kind in kinds if kind == remembered]
-    installed = [kind for kind in kinds if find_program(kind)]
+    installed = [kind for kind in kinds if find_program(kind, environ=environ)]
     return next(iter((*known, *installed, *kinds)))
 
 
-def find_program(name: str) -> str | None:
-    """On the PATH, else where `make tools` of this project builds servers."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    tools = Path(os.environ.get("GANGLINE_TOOLS") or cache / "gangline" / "tools" / "bin")
-    return shutil.which(name) or shutil.which(name, path=str(tools))
+def find_program(name: str, *, environ: Mapping[str, str]) -> str | None:
+    """Path of a program on the PATH, else in the folder where `make tools` builds servers."""
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    tools = Path(environ.get("GANGLINE_TOOLS") or cache / "gangline" / "tools" / "bin")
+    return shutil.which(name, path=environ.get("PATH", os.defpath)) or shutil.which(name, path=str(tools))
 
 
-def _store(home: StackHome, port: int, kind: S3) -> StackServer:
+def _store(home: StackHome, port: int, kind: S3, program: str | None) -> StackServer:
     address, data = f"{LOOPBACK}:{port}", home.data(kind)
     key = home.secret("s3-secret").read_text("utf-8")
     credentials = home.secret("s3-credentials", f"{S3_USER}:{key}")
@@ -117,7 +126,7 @@ def _store(home: StackHome, port: int, kind: S3) -> StackServer:
     return StackServer(
         name="s3",
         kind=kind,
-        program=find_program(kind),
+        program=program,
         install="install minio or versitygw (make tools builds both); runs use a folder until then",
         url=f"http://{address}",
         ready=f"http://{address}/minio/health/live" if is_minio else f"http://{address}/",
@@ -140,12 +149,12 @@ def _versitygw(address: str, data: Path) -> tuple[str, ...]:
     return ("--quiet", "--keep-alive", "--port", address, "posix", str(data))
 
 
-def _prometheus(home: StackHome, ports: Mapping[str, int]) -> StackServer:
+def _prometheus(home: StackHome, ports: Mapping[str, int], program: str | None) -> StackServer:
     address = f"{LOOPBACK}:{ports['prometheus']}"
     return StackServer(
         name="prometheus",
         kind="prometheus",
-        program=find_program("prometheus"),
+        program=program,
         install="install prometheus (Debian: apt install prometheus)",
         url=f"http://{address}",
         ready=f"http://{address}/-/ready",
@@ -159,7 +168,7 @@ def _prometheus(home: StackHome, ports: Mapping[str, int]) -> StackServer:
     )
 
 
-def _grafana(home: StackHome, ports: Mapping[str, int]) -> StackServer:
+def _grafana(home: StackHome, ports: Mapping[str, int], program: str | None) -> StackServer:
     address = f"{LOOPBACK}:{ports['grafana']}"
     boards = monitoring_folder() / "grafana"
     password = home.secret("grafana-password")
@@ -167,7 +176,7 @@ def _grafana(home: StackHome, ports: Mapping[str, int]) -> StackServer:
     return StackServer(
         name="grafana",
         kind="grafana",
-        program=find_program("grafana"),
+        program=program,
         install="install grafana 11.6 or newer (grafana.com/oss), or use --compose FILE with a container engine",
         url=f"http://{address}",
         ready=f"http://{address}/api/health",
@@ -207,5 +216,5 @@ def _service(home: StackHome, ports: Mapping[str, int]) -> StackServer:
         ready=f"http://{address}/healthz",
         arguments=("-m", "gangline", "serve", "--site", str(home.site), "--repo", str(home.repo)),
         reads=(home.site,),
-        note=f"how to log in stands in {home.log('service')}",
+        note=f"login link in {home.log('service')}",
     )

@@ -10,12 +10,12 @@ RUN = records.bare().run.id
 
 
 @pytest.mark.parametrize(
-    ("drives", "again"), [(True, f"gangline run goes on with {RUN}"), (False, f"gangline follow {RUN}")]
+    ("drives", "again"), [(True, f"gangline run resumes {RUN}"), (False, f"gangline follow {RUN}")]
 )
 def test_who_leaves_a_run_is_told_the_command_that_goes_on(drives, again, capsys):
     with pytest.raises(KeyboardInterrupt):
         _leave(drives=drives)
-    assert capsys.readouterr().err == f"left as it is: {again} · stop it: gangline cancel {RUN}\n"
+    assert capsys.readouterr().err == f"still running: {again} · stop it: gangline cancel {RUN}\n"
 
 
 def _leave(*, drives):

@@ -28,4 +28,4 @@ def command(
     if json:
         print_json(record)
     else:
-        say(f"{record.run.id} is approved by {record.run.approved}: gangline run goes on with it")
+        say(f"{record.run.id} is approved by {record.run.approved}: gangline run resumes it")

@@ -77,14 +77,14 @@ def command(
 
 def _run(search: Bisection, view: BisectView) -> BisectState:
     """To its ending; who stops it is told how to go on."""
-    again = f"the same command goes on with {search.state.id}"
+    again = f"the same command resumes {search.state.id}"
     try:
         with exit_on_sigterm():
             return search.run(tell=view.tell)
     except Interrupted as error:
         raise Interrupted(f"stopped by Ctrl-C; {again}") from error
     except (KeyboardInterrupt, SystemExit):
-        say(f"left as it is: {again}", err=True)
+        say(f"interrupted: {again}", err=True)
         raise
 
 
@@ -127,7 +127,7 @@ def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
     if yes or asked.budget_hours is not None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("wanted --budget or --yes where nobody can be asked, found neither; --budget 1h bounds it")
+        raise UsageError("wanted --budget or --yes without a terminal, found neither; --budget 1h sets a limit")
     typer.confirm("Begin?", abort=True, err=True)
 
 

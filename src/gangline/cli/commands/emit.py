@@ -38,7 +38,7 @@ def _jenkins_folder() -> Path:
     found = next((each for each in candidates if (each / _PIPELINE).is_file()), None)
     if found is None:
         looked = " or ".join(map(str, candidates))
-        raise ConfigError(f"wanted the files for Jenkins in {looked}, found none; install gangline anew")
+        raise ConfigError(f"wanted the files for Jenkins in {looked}, found none; reinstall gangline")
     return found
 
 

@@ -132,5 +132,5 @@ def _program() -> str:
     beside = Path(sys.executable).with_name("gangline")
     found = str(beside) if beside.exists() else shutil.which("gangline")
     if found is None:
-        raise UsageError(f"wanted the program gangline beside {sys.executable} or on the PATH, found none")
+        raise UsageError(f"wanted the program gangline in the folder of {sys.executable} or on the PATH, found none")
     return found

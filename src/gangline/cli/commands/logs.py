@@ -50,7 +50,7 @@ def command(
     for line in lines:
         say(_json_line(line) if json else f"r{line.rank:0{width}d}│ {visible(line.text)}")
     if line is None:
-        say(f"no line of these ranks yet; gangline show {record.run.id} says where it stands", err=True)
+        say(f"no line of these ranks yet; gangline show {record.run.id} shows the state of the run", err=True)
 
 
 def _left(
@@ -65,6 +65,7 @@ def _left(
 
 
 def read_ranks(text: str | None) -> tuple[int, ...]:
+    """Ranks of `--rank`, such as "3,7"; rank 0 where it is not given. Raises UsageError for any other text."""
     if text is None:
         return (0,)
     try:

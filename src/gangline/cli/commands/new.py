@@ -27,6 +27,7 @@ class Command(TyperCommand):
     """A bare `--template` lists what there is."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """List the templates for `--template` without a value."""
         if args[-1:] == ["--template"]:
             say(listing())
             raise typer.Exit

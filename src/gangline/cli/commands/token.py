@@ -34,7 +34,7 @@ DatabaseOption = Annotated[
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Who will hold it; stands in records as who asked.")],
+    name: Annotated[str, typer.Argument(help="Who will use it; written into records as the requester.")],
     *,
     role: Annotated[
         list[str], typer.Option("--role", metavar="PROJECT=ROLE", help="reader, runner, maintainer or admin; * is all.")
@@ -96,7 +96,7 @@ def revoke(
     with _tokens(repo, site, database) as tokens:
         count = tokens.revoke(digest)
     if not count:
-        raise UsageError(f"there is no token whose digest begins with {digest}; gangline token list shows them")
+        raise UsageError(f"no token has a digest that begins with {digest}; gangline token list shows all")
     say(f"{count} ended")
 
 

@@ -1,5 +1,6 @@
 """`gangline up`: the servers around the line, on this machine: S3, Prometheus, Grafana, the service."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -46,9 +47,9 @@ def command(
         _write_compose(home, compose, json=json)
         return
     try:
-        rows = bring_up(home, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
+        rows = bring_up(home, environ=os.environ, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
     except KeyboardInterrupt:
-        say("left as it is: gangline up goes on, gangline down stops what was started", err=True)
+        say("interrupted: gangline up continues, gangline down stops what was started", err=True)
         raise
     if json:
         print_json({"site": str(home.site), "servers": rows})
@@ -78,7 +79,7 @@ def _next_steps(home: "StackHome", rows: "list[ServerStatus]") -> str:
 def _write_compose(home: "StackHome", file: Path, *, json: bool) -> None:
     from gangline.stack.compose import write_compose
 
-    write_compose(home, file)
+    write_compose(home, file, environ=os.environ)
     if json:
         print_json({"site": str(home.site), "compose": str(file)})
     else:

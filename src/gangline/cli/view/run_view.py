@@ -91,6 +91,6 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 def _say_where(view: RunView, *, drives: bool) -> None:
     if view.run_id:
-        again = f"gangline run goes on with {view.run_id}" if drives else f"gangline follow {view.run_id}"
-        said = f"left as it is: {again} · stop it: gangline cancel {view.run_id}"
+        again = f"gangline run resumes {view.run_id}" if drives else f"gangline follow {view.run_id}"
+        said = f"still running: {again} · stop it: gangline cancel {view.run_id}"
         say(said, err=True)

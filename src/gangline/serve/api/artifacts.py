@@ -66,7 +66,7 @@ def wanted_range(text: str | None, size: int) -> tuple[int, int]:
     """First byte and the one after the last; a range that we do not understand means the whole file.
 
     Raises:
-        Refused: 416, it lies outside the file.
+        RequestRefused: 416, it lies outside the file.
     """
     match = _RANGE.fullmatch(text or "")
     if match is None:

@@ -51,7 +51,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Refusals of a route, for the OpenAPI document; some every route has."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     said = {
-        400: "Not HTTP that can be read", 401: "No token, or one that nobody has", 403: "The token may not do this",
+        400: "Not HTTP that can be read", 401: "No token, or an unknown one", 403: "The token does not allow this",
         404: "Not there, or not yours to see", 405: "No such method here", 408: "The body did not arrive in time",
         409: "Not as things stand", 413: "The body is too large", 416: "The range is outside the file",
         421: "Not our Host", 422: "Not the shape that is wanted", 429: "Too many requests",

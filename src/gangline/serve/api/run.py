@@ -21,6 +21,8 @@ _RECORD = {"type": "object"}
 
 
 class Reason(ApiModel):
+    """Body of a request to cancel a run."""
+
     reason: str = Field("", max_length=200, pattern=PLAIN, description="Stands in the record.")
 
 
@@ -86,7 +88,7 @@ def approve_fork_run(service: Service, caller: Principal, run: str) -> Record:
     """Approve a fork's run and wake its order.
 
     Raises:
-        Refused: 409, there is nothing to approve, or the record does not hold.
+        RequestRefused: 409, there is nothing to approve, or the record does not hold.
     """
     record = service.record(run)
     try:
@@ -100,6 +102,7 @@ def approve_fork_run(service: Service, caller: Principal, run: str) -> Record:
 
 
 def state_of(record: Record) -> RunState:
+    """The state of a run as the API shows it."""
     fields: dict[str, Any] = {
         name: getattr(record.run, name) for name in ("state", "verdict", "reason", "cancel_requested", "approved")
     }

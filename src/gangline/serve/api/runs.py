@@ -30,7 +30,7 @@ def order_to_start(
     """What `site` calls this.
 
     Raises:
-        Refused: The site builds no such project.
+        RequestRefused: The site builds no such project.
     """
     place = forge_of_project(site, project)
     if place is None and project not in site.serve.repositories:
@@ -46,7 +46,7 @@ def enqueue(context: ServiceContext, order: Order, *, key: str | None) -> Order:
     """Put an order into the queue, durable when this returns; of one key and asker the first one counts.
 
     Raises:
-        Refused: 409, the key was used for something else.
+        RequestRefused: 409, the key was used for something else.
     """
     now = context.clock()
     if key is None:
@@ -89,7 +89,7 @@ class Start(ApiModel):
     project: str = Field(pattern=PROJECT, examples=["bytegpt"])
     branch: str = Field(max_length=200, pattern=BRANCH, examples=["main"])
     commit: str | None = Field(
-        None, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$", description="Full object name; null: what stands at the branch."
+        None, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$", description="Full object name; null: the head of the branch."
     )
     overrides: list[Annotated[str, Field(max_length=200, pattern=OVERRIDE)]] = Field(
         [], max_length=32, examples=[["train.seed=2"]]
@@ -142,7 +142,7 @@ def start_run(
     if not caller.may("reader", wanted.project) or wanted.project not in service.context.project_names():
         raise RequestRefused(404, f"this service builds no project {wanted.project} that you may read")
     if not caller.may("runner", wanted.project):
-        raise RequestRefused(403, f"wanted runner of {wanted.project}; ask whoever gives tokens here")
+        raise RequestRefused(403, f"the role runner of {wanted.project} is needed; ask an administrator")
     order = order_to_start(
         service.context.site, project=wanted.project, branch=wanted.branch, commit=wanted.commit,
         overrides=tuple(wanted.overrides), again=wanted.again, asked_by=caller.name,
@@ -157,11 +157,12 @@ def page_of(rows: list[RunRow], limit: int) -> tuple[list[RunRow], str | None]:
 
 
 def encode_cursor(last: RunRow) -> str:
+    """Cursor of the page that begins after `last`."""
     return base64.urlsafe_b64encode(json.dumps([last.created, last.run]).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
-    """Raises Refused for what no answer of ours said."""
+    """Raises RequestRefused for what no answer of ours said."""
     if cursor is None:
         return None
     try:

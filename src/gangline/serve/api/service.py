@@ -42,6 +42,7 @@ class RunCounts:
         self._lock = threading.Lock()
 
     def of(self, projects: tuple[str, ...] | None) -> Counts:
+        """Counts of the runs of `projects`; None: of all projects."""
         with self._lock:
             cached = self._cached.get(projects)
             if cached is not None and self._clock() - cached[0] < COUNT_SECONDS:
@@ -68,6 +69,7 @@ class Service:
 
     @cached_property
     def port(self) -> int:
+        """Port of `serve.listen`."""
         return int(self.context.site.serve.listen.rsplit(":", 1)[1])
 
     @cached_property
@@ -79,20 +81,24 @@ class Service:
 
     @cached_property
     def sessions(self) -> Sessions:
+        """Browser sessions, signed with the key in the service's home."""
         secure = (self.context.site.serve.public_url or "").startswith("https://")
         key = load_or_create_key(self.context.home / "session-key")
         return Sessions(key, secure=secure, port=self.port, clock=self.context.clock)
 
     @cached_property
     def links(self) -> LoginLinks:
+        """One-time login links."""
         return LoginLinks(self.context.clock)
 
     @cached_property
     def run_counts(self) -> RunCounts:
+        """Cached counts of runs by project."""
         return RunCounts(self.context.database.runs.counts)
 
     @cached_property
     def slots(self) -> StreamSlots:
+        """Slots for event streams and followed logs."""
         return StreamSlots(limit=self.limits.streams, limit_each=self.limits.streams_each)
 
     @cached_property
@@ -109,27 +115,31 @@ class Service:
         """Count a token that nobody has.
 
         Raises:
-            Refused: 429, too many came from this address.
+            RequestRefused: 429, too many came from this address.
         """
         wait = self.failed_logins.take(peer)
         if wait:
-            detail = f"too many tokens that nobody has came from this address; again in {wait:.0f} s"
+            detail = f"too many unknown tokens from this address; retry in {wait:.0f} s"
             raise RequestRefused(429, detail, {"Retry-After": str(int(wait) + 1)})
 
     @property
     def health(self) -> StoreHealth:
+        """Whether the object store answers."""
         return self.context.health
 
     @cached_property
     def readiness(self) -> DatabaseReadiness:
+        """Whether the state database can be written."""
         return DatabaseReadiness(self.context.database)
 
     @cached_property
     def watchers(self) -> RunWatchers:
+        """Pollers of the runs that clients follow."""
         return RunWatchers(self.context)
 
     @cached_property
     def stopper(self) -> RunStopper:
+        """Cancels runs in the background."""
         return RunStopper(self.context)
 
     def close(self) -> None:
@@ -141,7 +151,7 @@ class Service:
         """The store, for what cannot be answered without it; an outage is remembered.
 
         Raises:
-            Refused: 503, at once while it is known to be away.
+            RequestRefused: 503, at once while it is known to be away.
             StorageError: It went away just now.
         """
         detail = self.health.problem()
@@ -154,10 +164,12 @@ class Service:
             raise
 
     def project_of_run(self, run: str) -> str | None:
+        """Project of a run; None where the index has no such run."""
         row = self.find_row(run)
         return row.project if row else None
 
     def project_of_order(self, order: str) -> str | None:
+        """Project of an order, by its number as text; None where there is no such order."""
         found = self.context.database.orders.get(int(order)) if _ORDER.fullmatch(order) else None
         return found.project if found else None
 
@@ -176,14 +188,14 @@ class Service:
         """As `find_row`, for a run that the gate has let through."""
         row = self.find_row(run)
         if row is None:
-            raise RequestRefused(404, "the run is gone")
+            raise RequestRefused(404, "the run was deleted")
         return row
 
     def record_blob(self, run: str) -> tuple[Blob, Record]:
         """The record as it is in the store, byte for byte, and read.
 
         Raises:
-            Refused: The store is away, the record was deleted, or what lies there is not the record of its key.
+            RequestRefused: The store is away, the record was deleted, or what lies there is not the record of its key.
         """
         prefix = self.row(run).prefix
         with self.store() as store:

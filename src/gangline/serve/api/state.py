@@ -11,10 +11,14 @@ router = APIRouter(tags=["service"])
 
 
 class Alive(ApiModel):
+    """The process answers."""
+
     status: str
 
 
 class Ready(ApiModel):
+    """Whether the service can do its work, and what hinders it."""
+
     status: str
     store: str
     database: str

@@ -17,6 +17,8 @@ Beginning = Annotated[str, Path(pattern=r"^[0-9a-f]{8,64}$", description="First 
 
 
 class Wanted(ApiModel):
+    """A token to be created."""
+
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]*$", examples=["ci"])
     roles: dict[Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,19}|\*)$")], Role] = Field(
         min_length=1, max_length=100, description="By project; `*` is every project.", examples=[{"bytegpt": "runner"}]
@@ -25,11 +27,15 @@ class Wanted(ApiModel):
 
 
 class Made(ApiModel):
+    """A token that was created."""
+
     token: str = Field(description="Shown this once.")
     digest: str = Field(description="First 8 of its SHA-256, its name from now on.")
 
 
 class Known(ApiModel):
+    """A token as it is listed: everything but the token itself."""
+
     digest: str
     name: str
     roles: dict[str, Role]
@@ -37,6 +43,8 @@ class Known(ApiModel):
 
 
 class AllTokens(ApiModel):
+    """All tokens of the service."""
+
     tokens: list[Known]
 
 

@@ -49,10 +49,12 @@ class Accounts:
 
 
 def new_token() -> str:
+    """A random token of 256 bits with our prefix."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest_of(token: str) -> str:
+    """SHA-256 of a token in hexadecimal, the only form in which it is stored."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

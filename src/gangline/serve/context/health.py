@@ -21,9 +21,11 @@ class StoreHealth:
         self._problem: str | None = None
 
     def failed(self, error: StorageError) -> None:
+        """Record that a request to the store failed."""
         self._problem = str(error)
 
     def answered(self) -> None:
+        """Record that the store answered a request."""
         self._problem = None
 
     def problem(self) -> str | None:

@@ -52,6 +52,7 @@ class ServiceHome:
 
     @property
     def database(self) -> Path:
+        """Path of the SQLite file, used where the site names no database."""
         return self.folder / "serve.db"
 
     @contextmanager

@@ -97,6 +97,7 @@ class Telemetry:
         self.book.observe("webhook_ack_duration_seconds", seconds, forge=name)
 
     def forge_request(self, forge: str, outcome: CallOutcome) -> None:
+        """Count one request to a forge."""
         self.book.add("forge_requests_total", forge=forge, outcome=outcome)
 
     def orders(self, counts: Mapping[str, int], oldest_seconds: float) -> None:
@@ -121,6 +122,7 @@ class Telemetry:
         self.book.set("records_refused", count)
 
     def store_request(self, operation: str, outcome: StoreOutcome, seconds: float) -> None:
+        """Count one request to the store, and how long it took."""
         self.book.add("store_requests_total", operation=operation, outcome=outcome)
         self.book.observe("store_request_duration_seconds", seconds, operation=operation)
         self.book.add("store_conflicts_total", float(outcome == "conflict"))

@@ -19,7 +19,9 @@ class DatabaseSession(Protocol):
     for_update: str
     """Ends a SELECT whose rows this transaction will change, so that no other changes them meanwhile."""
 
-    def rows(self, sql: str, *values: object) -> list[Row]: ...
+    def rows(self, sql: str, *values: object) -> list[Row]:
+        """All rows of a SELECT, or of a statement with RETURNING."""
+        ...
 
     def execute(self, sql: str, *values: object) -> int:
         """How many rows it met."""
@@ -46,7 +48,7 @@ class DatabaseEngine(Protocol):
         ...
 
     def check(self) -> DatabaseProblem | None:
-        """As `serve.protocol.Database.check`."""
+        """As `serve.database.protocol.Database.check`."""
         ...
 
     def close(self) -> None: ...

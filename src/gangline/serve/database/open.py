@@ -14,7 +14,7 @@ from gangline.serve.database.types import DatabaseProblem
 
 
 class OpenDatabase:
-    """`serve.protocol.Database` over an engine."""
+    """`serve.database.protocol.Database` over an engine."""
 
     def __init__(self, engine: DatabaseEngine, *, restored: str | None = None) -> None:
         self.deliveries: Deliveries = SqlDeliveries(engine)

@@ -41,6 +41,8 @@ _FORGET = """
 
 
 class SqlOrders:
+    """`OrderQueue` over an engine."""
+
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 

@@ -41,6 +41,8 @@ _KEEPALIVE: dict[str, Any] = {
 
 
 class PostgresSession:
+    """`DatabaseSession` over a connection of psycopg."""
+
     for_update = " FOR UPDATE"
 
     def __init__(self, connection: "psycopg.Connection") -> None:
@@ -60,6 +62,8 @@ class PostgresSession:
 
 
 class PostgresEngine:
+    """`DatabaseEngine` over a small pool of connections; thread-safe."""
+
     def __init__(self, url: str) -> None:
         """Connect, and make the tables in the schema `gangline` where there are none.
 

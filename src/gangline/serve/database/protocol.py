@@ -126,13 +126,17 @@ class Tokens(Protocol):
         """Only the SHA-256 of a token is kept."""
         ...
 
-    def find(self, digest: str, *, now: float) -> Principal | None: ...
+    def find(self, digest: str, *, now: float) -> Principal | None:
+        """Whose token has this digest; None where it is unknown or expired."""
+        ...
 
     def list(self) -> list[tuple[str, Principal, float | None]]:
         """(first 8 of the digest, principal, end)."""
         ...
 
-    def revoke(self, beginning: str) -> int: ...
+    def revoke(self, beginning: str) -> int:
+        """Delete tokens whose digest begins so; how many."""
+        ...
 
 
 class Database(Protocol):

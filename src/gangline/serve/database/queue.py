@@ -91,6 +91,7 @@ def queued_for_head(session: DatabaseSession, order: Order) -> list[LeasedOrder]
 
 
 def read(row: Row) -> LeasedOrder:
+    """The order of a row. Raises IntegrityError where its checksum is wrong."""
     return LeasedOrder(read_sealed(Order, "orders", row), ready=row[6], holder=row[7], lease_until=row[8])
 
 
@@ -115,7 +116,7 @@ def _builds_head(order: Order) -> bool:
 def _coalesce(session: DatabaseSession, newer: Order) -> None:
     """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
     for leased in queued_for_head(session, newer):
-        note = "a newer event of the same ref came before this one was taken up"
+        note = "a newer event of the same ref arrived before this one was started"
         write(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))
 
 

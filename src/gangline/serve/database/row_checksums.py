@@ -51,7 +51,7 @@ def placeholders(values: Sequence[object]) -> str:
 
 
 def insert(session: DatabaseSession, table: str, values: Sequence[object], *, on_conflict: str = "") -> int:
-    """Insert one sealed row; how many were inserted. `otherwise` is an ON CONFLICT clause."""
+    """Insert one sealed row; how many were inserted. `on_conflict` is an ON CONFLICT clause."""
     whole = (*values, seal(values))
     sql = f"INSERT INTO {table} ({columns(table)}) VALUES ({placeholders(whole)}) {on_conflict}"
     return session.execute(sql, *whole)
@@ -66,6 +66,6 @@ def read_sealed(cls: type[T], table: str, row: Row) -> T:
     if not is_intact(row):
         raise IntegrityError(
             f"a row of {table} in the service's database is damaged ({str(row[0])[:60]!r});"
-            " stop the service and start it again: it puts aside what is damaged and keeps the rest"
+            " restart the service: it moves the damaged file aside and keeps the intact rows"
         )
     return from_json(cls, str(row[TABLES[table].index("body")]))

@@ -19,6 +19,8 @@ _LAST = "\U0010ffff"
 
 
 class SqlRuns:
+    """`RunIndex` over an engine."""
+
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 

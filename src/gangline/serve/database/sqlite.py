@@ -34,6 +34,8 @@ Piece = tuple[Callable[[DatabaseSession], Any], "Future[Any]"]
 
 
 class SqliteEngine:
+    """`DatabaseEngine` over one file: one writer thread, a connection for each reader; thread-safe."""
+
     def __init__(self, path: Path) -> None:
         """Open or make the database at `path`.
 

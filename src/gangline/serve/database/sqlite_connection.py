@@ -37,7 +37,7 @@ def check_free_space(database: Path) -> None:
 
 
 def problem_text(cause: BaseException | None) -> str:
-    """What hinders a write, by what the system or SQLite raised; see `serve.types.Trouble.words`."""
+    """What hinders a write, by what the system or SQLite raised; see `DatabaseProblem`."""
     if isinstance(cause, OSError):
         return _PROBLEM_BY_CODE.get(cause.errno or 0, "cannot be written")
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
@@ -55,6 +55,8 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class SqliteSession:
+    """`DatabaseSession` over a connection of sqlite3."""
+
     for_update = ""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -86,6 +88,7 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """Commit when the block ends, roll back when it raises."""
     connection.execute(begin)
     try:
         yield

@@ -11,6 +11,8 @@ SHOWN = 8
 
 
 class SqlTokens:
+    """`Tokens` over an engine."""
+
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
 

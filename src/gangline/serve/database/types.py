@@ -25,6 +25,7 @@ class Principal:
     """By project; `*` is every project."""
 
     def may(self, role: Role, project: str) -> bool:
+        """Whether a role for `project`, or for all projects, includes `role`."""
         held = [self.roles[key] for key in ("*", project) if key in self.roles]
         return any(ROLES.index(each) >= ROLES.index(role) for each in held)
 
@@ -113,6 +114,7 @@ class RunRow:
 
     @property
     def prefix(self) -> str:
+        """Prefix of the run's objects in the store."""
         return run_prefix(self.project, self.commit, self.run)
 
 

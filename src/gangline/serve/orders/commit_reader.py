@@ -5,10 +5,9 @@ read in bounds as well.
 """
 
 import json
-import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,23 +74,31 @@ class CommitContent(Document):
 
 
 def read_commit(
-    place: Path, commit: str, order: Order, *, is_over: Callable[[], bool] = lambda: False
+    place: Path,
+    commit: str,
+    order: Order,
+    *,
+    environ: Mapping[str, str],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> CommitContent:
-    """What `order` asks of `commit`, which is checked out at `place`.
+    """Read what `order` runs of `commit`, which is checked out at `place`, in a process with limits.
+
+    Args:
+        environ: Of the service; the process gets `PATH` and the like, and no key.
 
     Raises:
-        ConfigError: Reading it takes more than anybody is given for that.
+        ConfigError: Reading it takes more time or memory than the limits allow.
         GanglineError: It could not be read now.
         Stopped: `is_over`.
     """
     request = canonical({"overrides": order.overrides, **_origin(order)}).decode()
     command = [sys.executable, "-P", "-m", __name__, str(place), commit, request]
-    environ = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    passed = {name: environ[name] for name in _PASSED if name in environ}
     bounds = ProcessLimits(
         seconds=READ_SECONDS, most_bytes=MAX_ANSWER_BYTES, memory_bytes=MEMORY_BYTES, cpu_seconds=CPU_SECONDS,
         file_bytes=0, is_over=is_over,
     )  # fmt: skip
-    done = run_bounded(command, name="reading the line", folder=Path("/"), environ=environ, bounds=bounds)
+    done = run_bounded(command, name="reading the line", folder=Path("/"), environ=passed, bounds=bounds)
     if done.returncode in _LIMIT_SIGNALS:
         raise ConfigError(_limit_message(commit))
     if done.returncode:

@@ -83,6 +83,7 @@ class DriverProcess:
                 time.sleep(LOOK_SECONDS)
 
     def is_alive(self) -> bool:
+        """Whether the process runs, also one that an earlier service started."""
         if self._process is not None:
             return self._process.poll() is None
         try:

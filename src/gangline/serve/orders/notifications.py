@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 
 class OrderNotifications:
+    """Reports the results of orders to their forge: commit states, comments and tags."""
+
     def __init__(self, context: ServiceContext, clones: Clones) -> None:
         self._context = context
         self._clones = clones

@@ -162,7 +162,7 @@ class OrderRunner:
         return replace(self.order, state="dropped", note=clean(note, limit=400))
 
     def _read(self, place: Path, commit: str) -> CommitContent:
-        return read_commit(place, commit, self.order, is_over=self._clones.is_over)
+        return read_commit(place, commit, self.order, environ=self._context.environ, is_over=self._clones.is_over)
 
     def _find_or_start_run(self, place: Path, identity: RunIdentity) -> Order:
         """By the run that stands for this question, else by a new one."""

@@ -74,6 +74,7 @@ class Schedules:
                 self._write(known)
 
     def all(self) -> list[Scheduled]:
+        """Every branch with a schedule."""
         with self._lock:
             return [Scheduled(**each) for each in self._read().values()]
 

@@ -46,7 +46,7 @@ def trigger_refusal(order: Order, trigger: TriggerTable, found: TriggerFacts) ->
     if why := push_refusal(trigger, branch=found.branch, changed=found.changed):
         return why
     if order.cause == "sweep" and found.commit_age_seconds > SWEPT_SECONDS:
-        return "no event told of this commit, and it is older than a day: start it by hand if it is wanted"
+        return "no event named this commit, and it is older than a day: start it by hand if it is needed"
     return None
 
 
@@ -111,7 +111,7 @@ def line_to_run(
     if line is None:
         return "no line.toml there"
     _check_project(line, order.project)
-    rules = _target_line(clones, order, source, head) if head.is_fork else line
+    rules = _target_line(context, clones, order, source, head) if head.is_fork else line
     if rules is None:
         return "no line.toml on the branch that it wants to change"
     changed = None
@@ -127,7 +127,9 @@ def line_to_run(
     return trigger_refusal(order, rules.trigger, found) or line
 
 
-def _target_line(clones: Clones, order: Order, source: CommitSource, head: RefHead) -> Line | None:
+def _target_line(
+    context: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead
+) -> Line | None:
     """Of the branch that a fork wants to change: its triggers judge the fork."""
     ref = f"refs/heads/{head.target}"
     target = source.head(clones, ref)
@@ -136,7 +138,7 @@ def _target_line(clones: Clones, order: Order, source: CommitSource, head: RefHe
     source.fetch(clones, ref)
     plain = replace(order, overrides=(), trust="own", pull_request=None, branch=head.target)
     place = clones.checkout(source.clone, target.commit)
-    return read_commit(place, target.commit, plain, is_over=clones.is_over).require_line()
+    return read_commit(place, target.commit, plain, environ=context.environ, is_over=clones.is_over).require_line()
 
 
 def _check_branch_name(order: Order) -> None:

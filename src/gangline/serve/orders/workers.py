@@ -205,6 +205,7 @@ class OrderService:
 
 
 def clones_home(home: Path) -> Path:
+    """Folder of the clones of forges' repositories."""
     return home / "clones"
 
 

@@ -35,6 +35,7 @@ class Style(NamedTuple):
 
     @property
     def attributes(self) -> str:
+        """SVG attributes of the curve's stroke."""
         dashed = f' stroke-dasharray="{self.dash}"' if self.dash else ""
         return stroke(self.color, 3 if self.letter == "A" else 2) + dashed
 

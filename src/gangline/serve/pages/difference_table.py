@@ -12,6 +12,8 @@ _SHOWN_ROWS = 120
 
 
 class TableCell(NamedTuple):
+    """What one run has in a row of the comparison."""
+
     value: str
     note: str = ""
     mark: str = ""
@@ -20,6 +22,8 @@ class TableCell(NamedTuple):
 
 
 class TableRow(NamedTuple):
+    """One property, with a cell for each run that is compared."""
+
     name: str
     cells: list[TableCell]
     note: str = ""

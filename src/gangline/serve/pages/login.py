@@ -23,10 +23,10 @@ _AWAY = (
 _ADVICE_BY_STATUS = {
     401: ("Who are you?", "The session has ended, or there was none. Log in again."),
     403: ("Not for this token", _FORBIDDEN),
-    404: ("Nothing here", _MISSING),
+    404: ("Not found", _MISSING),
     413: ("Too large", "The service takes less than was sent: send less at once."),
     429: ("Too many requests", "This token has asked too often: wait a moment, then ask again."),
-    500: ("That was our mistake", _BROKEN),
+    500: ("Internal error", _BROKEN),
     503: ("The store is away", _AWAY),
 }
 """By status: what happened, and what works."""

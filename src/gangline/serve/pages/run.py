@@ -132,6 +132,8 @@ def _graph(record: Record) -> list[Node]:
 
 
 class HeatCell(NamedTuple):
+    """One cell of the heat map of rank times."""
+
     level: int
     """0 to 10: how dark."""
     percent: int

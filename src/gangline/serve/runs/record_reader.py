@@ -69,7 +69,7 @@ class RowReader:
     def of_entry(self, entry: Entry, *, on_end: Callable[[Record], None] | None = None) -> RunRow | None:
         """Row of a record that is new or changed since it was asked for last; None of any other.
 
-        `on_end` is told of one that was not known to have ended.
+        `on_end` gets a record that was not known to have ended.
         """
         before = self._seen.get(entry.key)
         if before is not None and (before.modified, before.size_bytes) == (entry.modified, entry.size_bytes):
@@ -89,7 +89,7 @@ class RowReader:
         return row
 
     def of_run(self, prefix: str, *, on_read: Callable[[Record], None]) -> RunRow | None:
-        """Row of the run at `prefix`, whose record is handed to `then`; None where there is none to be read."""
+        """Row of the run at `prefix`, whose record is passed to `on_read`; None where there is none to be read."""
         records = RecordStore(self.store, prefix)
         record: Record | None = None
         with self.refusing(records.key):
@@ -97,7 +97,7 @@ class RowReader:
         return None if record is None else self.of_record(record, on_read=on_read)
 
     def of_record(self, record: Record, *, on_read: Callable[[Record], None]) -> RunRow | None:
-        """Row of a record that was read, and handed to `then`."""
+        """Row of a record that was read, and passed to `on_read`."""
         key = f"{record.prefix}/record.json"
         row: RunRow | None = None
         with self.refusing(key):

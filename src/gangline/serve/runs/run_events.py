@@ -69,6 +69,7 @@ def progress_fields(progress: StageProgress) -> dict[str, Any]:
 
 
 def record_event(record: Record) -> RunEvent:
+    """The event that tells clients the state of a run."""
     begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
     data = {
         "run": record.run.id,
@@ -82,6 +83,7 @@ def record_event(record: Record) -> RunEvent:
 
 
 def end_event(record: Record) -> RunEvent:
+    """The last event of a run."""
     run = record.run
     fields = {"run": run.id, "verdict": run.verdict, "words": _words(record), "reason": verdict_reason(record)}
     return RunEvent("end", _json(fields))

@@ -65,7 +65,7 @@ class RunWatchers:
         """Tell `looker` of a run from now on.
 
         Raises:
-            Refused: Too many runs are watched.
+            RequestRefused: Too many runs are watched.
         """
         with self._lock:
             poller = self._pollers.get(record.run.id)
@@ -78,6 +78,7 @@ class RunWatchers:
             poller.add(subscriber)
 
     def unsubscribe(self, run: str, subscriber: Subscriber) -> None:
+        """Remove a subscriber; a poller without any stops."""
         with self._lock:
             poller = self._pollers.get(run)
             if poller is not None and poller.unsubscribe(subscriber):

@@ -57,13 +57,14 @@ class BodyMemory:
 
     @property
     def taken_bytes(self) -> int:
+        """Bytes of all bodies in memory."""
         return self._by_address.total()
 
     def take(self, buffered: BufferedBody, size_bytes: int) -> None:
-        """Count in the next piece of `held`; whoever took some gives it back.
+        """Count in the next piece of `buffered`; the caller of `take` calls `give_back`.
 
         Raises:
-            Refused: There is no room, and nothing larger that could give way.
+            RequestRefused: There is no room, and no larger body to drop.
         """
         self._bodies.add(buffered)
         buffered.size_bytes += size_bytes
@@ -71,11 +72,12 @@ class BodyMemory:
         while self._by_address[buffered.address] > self._each or self.taken_bytes > self._size:
             largest = self._largest(buffered)
             if largest is buffered:
-                raise RequestRefused(503, "many large bodies are being read; again in a moment", _RETRY_LATER)
+                raise RequestRefused(503, "many large bodies are being read; retry in 5 s", _RETRY_LATER)
             self.give_back(largest)
             largest.evict()
 
     def give_back(self, buffered: BufferedBody) -> None:
+        """Free what a body takes; a second call does nothing."""
         self._bodies.discard(buffered)
         self._by_address[buffered.address] -= buffered.size_bytes
         if self._by_address[buffered.address] <= 0:
@@ -83,7 +85,7 @@ class BodyMemory:
         buffered.size_bytes = 0
 
     def _largest(self, buffered: BufferedBody) -> BufferedBody:
-        """What gives way to `held`, of its own address where that has too much; `held` itself where nothing can."""
+        """The body to drop for `buffered`, of its own address where that has too much; itself where none can be."""
         is_own = self._by_address[buffered.address] > self._each
         candidates = [
             each for each in self._bodies if each.timeout and (not is_own or each.address == buffered.address)
@@ -100,7 +102,7 @@ async def bounded_body(
     `seconds` are those in which it arrives; None: as many as a forge waits.
 
     Raises:
-        Refused: 413 larger than `most`, 408 not here in time, 400 cut off, 503 no room.
+        RequestRefused: 413 larger than `limit`, 408 not here in time, 400 cut off, 503 no room.
     """
     _check_length(request.headers.get("content-length"), limit)
     buffered = BufferedBody(peer_address(request))
@@ -132,7 +134,9 @@ async def _read(request: Request, body_memory: BodyMemory, buffered: BufferedBod
                     buffered.timeout.reschedule(min(ends, clock() + STALL_SECONDS))
     except TimeoutError:
         if buffered.evicted:
-            raise RequestRefused(503, "this body gave way to others; again in a moment", _RETRY_LATER) from None
+            raise RequestRefused(
+                503, "this body was dropped to make room for others; retry in 5 s", _RETRY_LATER
+            ) from None
         raise RequestRefused(408, f"the body did not arrive within {seconds:.0f} s, or stopped", _CLOSE) from None
     finally:
         buffered.timeout = None

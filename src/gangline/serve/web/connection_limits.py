@@ -129,7 +129,7 @@ class ProxyLimitMiddleware:
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send, name: str) -> None:
         if self._unanswered[name] >= MAX_UNANSWERED:
-            detail = f"{MAX_UNANSWERED} requests of your address are not answered yet; again in a moment"
+            detail = f"{MAX_UNANSWERED} requests of your address are not answered yet; retry in 1 s"
             refused = RequestRefused(429, detail, {"Retry-After": "1", "Connection": "close"})
             await problem(refused, page=False)(scope, receive, send)
             return

@@ -51,6 +51,7 @@ class TokenBuckets:
             return 0.0
 
     def is_empty(self, name: str) -> bool:
+        """Whether `take` would refuse; takes nothing."""
         with self._lock:
             return self._level(name) < 1
 
@@ -96,7 +97,7 @@ class StreamSlots:
         self._lock = threading.Lock()
 
     def take(self, name: str) -> None:
-        """Raises Refused where no slot is left; whoever took one gives it back."""
+        """Raises RequestRefused where no slot is left; whoever took one gives it back."""
         with self._lock:
             if sum(self._open.values()) >= self._limit or self._open.get(name, 0) >= self._limit_each:
                 detail = f"too many streams are open, at most {self._limit_each} of one caller; close one"
@@ -104,6 +105,7 @@ class StreamSlots:
             self._open[name] = self._open.get(name, 0) + 1
 
     def give_back(self, name: str) -> None:
+        """Free one slot of a caller."""
         with self._lock:
             left = self._open.get(name, 0) - 1
             if left > 0:

@@ -41,6 +41,7 @@ def status_of(error: GanglineError) -> int:
 
 
 def refusal(error: RequestRefused | GanglineError) -> RequestRefused:
+    """The response to an error: its status, and `Retry-After` where the store is away."""
     if isinstance(error, RequestRefused):
         return error
     status = status_of(error)
