@@ -32,6 +32,7 @@ class Peers:
 
     @property
     def alone(self) -> bool:
+        """One process without a group: nothing is exchanged."""
         return self.group is None
 
     def second_group(self) -> "Peers":

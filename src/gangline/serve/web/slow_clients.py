@@ -31,6 +31,7 @@ class TimedHttpProtocol(H11Protocol):
     _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        """Admit the connection, or close it if its address has too many."""
         super().connection_made(transport)
         if self.budget.admit(self, self._peer):
             self._start_head_timer()
@@ -38,6 +39,7 @@ class TimedHttpProtocol(H11Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        """Count the data, and start or stop the timer of a request's head."""
         self.budget.touch(self, self._peer)
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
@@ -46,25 +48,30 @@ class TimedHttpProtocol(H11Protocol):
             self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Give the connection back to the budget."""
         self.budget.remove(self, self._peer)
         self._stop_head_timer()
         self._stop_write_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
+        """The client takes no data: start the timer of its answer."""
         super().pause_writing()
         self._start_write_timer()
 
     def resume_writing(self) -> None:
+        """The client takes data again."""
         super().resume_writing()
         self._stop_write_timer()
 
     def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; data that is left in its buffer gets the time of an answer."""
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():  # it closes once that is taken
             self._start_write_timer()
 
     def on_response_complete(self) -> None:
+        """Called by uvicorn after the last byte of an answer was handed over."""
         self.was_answered = True
         super().on_response_complete()
 

@@ -1,0 +1,136 @@
+"""The layout of the source tree: names that exist once, sizes, docstrings, where the environment is read."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "gangline"
+FILES = sorted(SOURCE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+PARENTS = {
+    f"{node.name}.{part.name}": node.bases
+    for tree in TREES.values()
+    for node in tree.body
+    if isinstance(node, ast.ClassDef)
+    for part in node.body
+    if isinstance(part, FUNCTIONS)
+}
+"""Method to the bases of its class."""
+
+MOST_LINES, MOST_FUNCTION_LINES = 350, 60
+
+SHARED_CLASS_NAMES = {"GanglineCallback"}
+"""Public classes that each framework's users know by one name."""
+
+ENVIRONMENT_READERS = ("cli", "keeper", "train", "measure")
+"""Rooms with entry points of processes."""
+
+# fmt: off
+RETIRED = [
+    "answers", "anew", "asked", "birth", "board", "closing", "course", "desk", "door", "errand", "finals",
+    "glance", "given", "gone", "heard", "held", "intake", "kept", "later", "leash", "listeners", "looked",
+    "marks", "marked", "moments", "naming", "news", "outcome", "outer", "outside", "parting", "patience",
+    "places", "postman", "pump", "question", "ran", "roll", "saying", "second", "standing", "strangers",
+    "strike", "struck", "tallies", "telling", "teller", "tend", "thin", "told", "trouble", "wanted", "wishes",
+    "word", "words",
+]
+# fmt: on
+"""Former names of modules: each needed its docstring to be understood."""
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def public_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
+    for node in body:
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
+            yield f"{prefix}{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                yield from public_definitions(node.body, f"{prefix}{node.name}.")
+
+
+def test_a_public_class_name_exists_once():
+    names = Counter(node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    twice = {name for name, count in names.items() if count > 1 and not name.startswith("_")}
+    assert twice - SHARED_CLASS_NAMES == set()
+
+
+def test_no_module_has_a_retired_name():
+    names = {part for path in FILES for part in path.relative_to(SOURCE).with_suffix("").parts}
+    assert names & set(RETIRED) == set()
+
+
+def test_files_stay_within_their_limit():
+    lengths = {relative(path): len(path.read_text().splitlines()) for path in FILES}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_functions_stay_within_their_limit():
+    found = {
+        f"{relative(path)}:{node.name}": lines
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, FUNCTIONS) and (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
+    }
+    assert found == {}
+
+
+def documented_interfaces() -> dict[str, set[str]]:
+    """Methods that a class documents, by class, once for every implementation; "Protocol": those of any Protocol."""
+    classes = [node for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {
+        each.name: {part.name for part in each.body if isinstance(part, FUNCTIONS) and ast.get_docstring(part)}
+        for each in classes
+    } | {
+        "Protocol": {
+            part.name
+            for each in classes
+            if any("Protocol" in ast.unparse(base) for base in each.bases)
+            for part in each.body
+            if isinstance(part, FUNCTIONS) and ast.get_docstring(part)
+        }
+    }
+
+
+def test_everything_public_has_a_docstring():
+    interfaces = documented_interfaces()
+    missing = []
+    for path, tree in TREES.items():
+        for name, node in [*public_definitions(tree.body), ("module", tree)]:
+            method = name.rpartition(".")[2] if isinstance(node, FUNCTIONS) and "." in name else ""
+            implements = method in interfaces["Protocol"] or any(
+                method in interfaces.get(ast.unparse(base).split("[")[0], ()) for base in PARENTS.get(name, ())
+            )
+            if not ast.get_docstring(node) and not implements:
+                missing.append(f"{relative(path)}:{name}")
+    assert missing == []
+
+
+def test_the_environment_is_read_at_entry_points():
+    def reads(tree: ast.AST) -> int:
+        return sum(
+            isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv", "os.environb")
+            for node in ast.walk(tree)
+        )
+
+    elsewhere = {
+        relative(path): count
+        for path, tree in TREES.items()
+        if (count := reads(tree)) and path.relative_to(SOURCE).parts[0] not in ENVIRONMENT_READERS
+    }
+    lines = sum(len(path.read_text().splitlines()) for path in FILES)
+    assert 1000 * sum(elsewhere.values()) / lines <= 0.2, elsewhere
+
+
+@pytest.mark.parametrize("word", re.findall(r"^\| (\w+) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[1:])
+def test_a_word_of_the_glossary_is_used(word):
+    pages = [ROOT / "README.md", *(ROOT / "docs/guides").glob("*.md")]
+    assert any(re.search(rf"\b{word}s?\b", page.read_text(), re.IGNORECASE) for page in pages)
