@@ -89,7 +89,7 @@ class Leader:
         return [*self._listener.handles(), *self._members.handles()]
 
     def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> GenerationStart | None:
-        """Nodes start and end a generation together: over several of them all ranks start anew."""
+        """Nodes start and end a generation together: with several nodes all ranks are started again."""
         del dead, oom_kills
         return None
 
