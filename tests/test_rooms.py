@@ -134,3 +134,35 @@ def test_the_environment_is_read_at_entry_points():
 def test_a_word_of_the_glossary_is_used(word):
     pages = [ROOT / "README.md", *(ROOT / "docs/guides").glob("*.md")]
     assert any(re.search(rf"\b{word}s?\b", page.read_text(), re.IGNORECASE) for page in pages)
+
+
+def defined_names(module: str) -> set[str] | None:
+    """Names that `from module import` gives, submodules among them; None: there is no such module."""
+    path = SOURCE.parent.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not file.exists():
+        return None
+    names = {each.stem for each in path.glob("*")} if path.is_dir() else set()
+    for node in ast.walk(TREES[file]):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+    return names | {
+        each.value for each in ast.walk(TREES[file]) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "components", "examples", "pipelines", "tools"])
+def test_programs_outside_the_package_import_what_exists(folder):
+    missing = [
+        f"{path.relative_to(ROOT)}: from {node.module} import {alias.name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gangline"
+        for alias in node.names
+        if alias.name not in (defined_names(node.module) or ())
+    ]
+    assert missing == []
