@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,7 @@ def test_a_word_of_the_glossary_is_used(word):
     assert any(re.search(rf"\b{word}s?\b", page.read_text(), re.IGNORECASE) for page in pages)
 
 
+@cache
 def defined_names(module: str) -> set[str] | None:
     """Names that `from module import` gives, submodules among them; None: there is no such module."""
     path = SOURCE.parent.joinpath(*module.split("."))

@@ -130,7 +130,7 @@ def test_job_that_is_deleted_by_somebody_is_told(idle):
 
 @pytest.mark.parametrize(("swap", "error", "says"), [
     (lambda store, key: store.put(key, b"another's"), IntegrityError, "wanted digest .* it was changed"),
-    (lambda store, key: store.delete(key), StorageError, "the store answers 404"),
+    (lambda store, key: store.delete(key), StorageError, "the store answered 404"),
 ])  # fmt: skip
 def test_bundle_that_was_changed_or_lost_never_runs(stand, swap, error, says):
     stand.pods.before = lambda: swap(stand.store, stand.store.list("once/")[0].key)
