@@ -5,8 +5,23 @@ from dataclasses import replace
 import pytest
 
 from gangline.errors import GanglineError
-from gangline.metrics.catalogue import CATALOGUE, Series, check_catalogue, most_series
-from gangline.metrics.labels import EXITS, MAX_SERIES_PER_RUN
+from gangline.metrics.catalogue import CATALOGUE, PREFIX, Series, check_catalogue
+from gangline.metrics.labels import COUNTED, EXITS, MAX_RANKS, MAX_SERIES_PER_RUN, STATISTICS, values_of
+
+
+def most_series(owner, ranks=1):
+    """Series that carry one value of the label `owner` (`run`, `project`), with all other labels in use."""
+    return sum(most(each, ranks) for each in CATALOGUE.values() if owner in each.labels)
+
+
+def most(series, ranks):
+    if "rank" in series.labels:
+        return ranks if ranks <= MAX_RANKS else len(STATISTICS)
+    count = series.lines
+    for label in series.labels:
+        values = values_of(series.name.removeprefix(PREFIX), label)
+        count *= COUNTED.get(label, 1) if values is None else len(values)
+    return count
 
 
 def test_the_catalogue_keeps_its_rules():
@@ -43,7 +58,7 @@ def test_every_exit_code_of_an_error_is_a_value_of_its_label():
         ({"kind": "counter"}, "counters end in _total"),
         ({"kind": "histogram", "buckets": (2.0, 1.0)}, "rising buckets"),
         ({"labels": ("run", "user")}, "have no known values"),
-        ({"labels": ("run", "branch")}, "gangline_run_info alone"),
+        ({"labels": ("run", "branch")}, "only gangline_run_info"),
         ({"labels": ("run", "state")}, "not declared for this series"),
         ({"help": "no sentence"}, "a sentence of help"),
     ],

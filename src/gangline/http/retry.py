@@ -63,9 +63,6 @@ class Deadline:
         return time.monotonic() - self.began
 
 
-NO_DEADLINE = Deadline(inf)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
     """Waits between tries: exponential, with jitter."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gangline.metrics.labels import CLOSED, COUNTED, CUT, MAX_RANKS, STATISTICS, values_of
+from gangline.metrics.labels import CLOSED, COUNTED, CUT, values_of
 
 Kind = Literal["gauge", "counter", "histogram"]
 Source = Literal["driver", "rank 0", "each rank", "serve", "all"]
@@ -141,21 +141,6 @@ _NAME = re.compile(r"gangline_[a-z]+(_[a-z]+)*")
 def check_catalogue(catalogue: Mapping[str, Series] = CATALOGUE) -> tuple[str, ...]:
     """Sentences on series that break the rules of the catalogue; none: it is sound."""
     return tuple(problem for each in catalogue.values() for problem in _problems(each))
-
-
-def most_series(owner: str, ranks: int = 1) -> int:
-    """Series that carry one value of the label `owner` (`run`, `project`), with all other labels in use."""
-    return sum(_most(each, ranks) for each in CATALOGUE.values() if owner in each.labels)
-
-
-def _most(series: Series, ranks: int) -> int:
-    if "rank" in series.labels:
-        return ranks if ranks <= MAX_RANKS else len(STATISTICS)
-    count = series.lines
-    for label in series.labels:
-        values = values_of(series.name.removeprefix(PREFIX), label)
-        count *= COUNTED.get(label, 1) if values is None else len(values)
-    return count
 
 
 def _problems(series: Series) -> list[str]:

@@ -18,6 +18,7 @@ def open_store(
     credentials: str | Path | None = None,
     deadline_seconds: float = 60.0,
     connect_seconds: float = inf,
+    socket_folder: Path | None = None,
 ) -> ObjectStore:
     """Open `file:PATH` or `s3://bucket/prefix`; the store's own `url` opens it again, from any folder.
 
@@ -28,6 +29,7 @@ def open_store(
             A path: the file that holds it, read again when it changes.
         deadline_seconds: Of one call to a server, all its tries together.
         connect_seconds: Shorter, for a server that no connection came about to yet; for people who wait.
+        socket_folder: Holds the socket to an S3 server, in a sandbox without network; None: it is dialled.
 
     Raises:
         ConfigError: Unknown scheme, S3 without endpoint or credentials, or its client is not installed.
@@ -43,6 +45,7 @@ def open_store(
             credentials=credentials,
             deadline_seconds=deadline_seconds,
             connect_seconds=connect_seconds,
+            socket_folder=socket_folder,
         )
     raise ConfigError(f"store.url {url!r}: unknown scheme {scheme!r}; {_FORMS}")
 
@@ -63,6 +66,7 @@ def _open_s3(
     credentials: str | Path | None,
     deadline_seconds: float,
     connect_seconds: float,
+    socket_folder: Path | None,
 ) -> ObjectStore:
     from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -91,5 +95,6 @@ def _open_s3(
         credentials=credentials,
         deadline_seconds=deadline_seconds,
         connect_seconds=connect_seconds,
+        socket_folder=socket_folder,
         url=f"s3://{parts.netloc}{parts.path.rstrip('/')}?" + urlencode({"endpoint": endpoint, "region": region}),
     )

@@ -76,5 +76,5 @@ def test_clock_far_away_is_named_but_no_reason_to_refuse(tmp_path, monkeypatch):
 
 
 def test_unreachable_store_raises(tmp_path):
-    with pytest.raises(StorageError, match="is not there; make it"):
+    with pytest.raises(StorageError, match="found none; make it"):
         probe(FolderStore(tmp_path / "a" / "b" / "c"))

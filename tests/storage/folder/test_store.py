@@ -81,7 +81,7 @@ def test_folder_and_parent_are_made_but_no_grandparent(tmp_path):
     assert FolderStore(tmp_path / ".gangline" / "store").put("a", b"1")
     away = FolderStore(tmp_path / "mount" / "team" / "store")
     for write in (lambda: away.put("a", b""), lambda: away.put_if_absent("a", b""), lambda: away.upload("a")):
-        with pytest.raises(StorageError, match=r"mount is not there; make it \(or mount what belongs there\)"):
+        with pytest.raises(StorageError, match=r"mount, found none; make it \(or mount it\)"):
             write()
 
 

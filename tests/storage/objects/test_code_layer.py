@@ -57,7 +57,7 @@ def test_layer_is_laid_out_with_executables_only_where_they_were(tmp_path):
     assert fetch_layer(store, key, tmp_path / "code") == 2
     assert (tmp_path / "code/model.py").stat().st_mode & 0o7777 == 0o644
     assert (tmp_path / "code/bin/go.sh").stat().st_mode & 0o7777 == 0o755
-    with pytest.raises(StorageError, match="not there"):
+    with pytest.raises(StorageError, match="found none"):
         fetch_layer(store, "blobs/sha256/" + "0" * 64, tmp_path / "other")
 
 

@@ -43,6 +43,8 @@ class GangEnvironment:
     store: str
     """URL as `storage.open_store` reads it."""
     store_credentials_file: Path | None
+    store_socket: Path | None = None
+    """Folder with the socket to the store's server, in a sandbox; None: the server is dialled."""
     key_file: Path
     """Raw HMAC key of checkpoint manifests."""
     grace_seconds: float
@@ -224,6 +226,7 @@ def _read_gang(environ: Mapping[str, str]) -> GangEnvironment:
         code=_read(environ, "GANGLINE_CODE", Path),
         store=_read(environ, "GANGLINE_STORE", str),
         store_credentials_file=_read(environ, "GANGLINE_STORE_CREDENTIALS_FILE", Path, None),
+        store_socket=_read(environ, "GANGLINE_STORE_SOCKET", Path, None),
         key_file=_read(environ, "GANGLINE_KEY_FILE", Path),
         grace_seconds=_read(environ, "GANGLINE_GRACE_SECONDS", _positive, 30.0),
         metrics_port=_read(environ, "GANGLINE_METRICS_PORT", _port, None),

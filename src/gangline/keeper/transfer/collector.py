@@ -231,7 +231,9 @@ def _collect(environment: KeeperEnvironment, began: float) -> None:
     assert environment.outputs is not None, "the keeper starts it only for a request"
     plan = Plan.from_json(environment.plan.read_bytes())
     prefix = output_prefix(plan)
-    store = open_store(environment.store, credentials=environment.store_credentials_file)
+    store = open_store(
+        environment.store, credentials=environment.store_credentials_file, socket_folder=environment.store_socket
+    )
     collector = Collector(
         store=store, request=environment.outputs, folder=environment.code / plan.program.folder, prefix=prefix,
         gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",

@@ -43,7 +43,11 @@ def fetch(environment: KeeperEnvironment) -> None:
         on=StorageError, attempts=None, timeout=environment.fetch_seconds, wait_max=10.0
     ):
         with attempt:
-            store = open_store(environment.store, credentials=environment.store_credentials_file)
+            store = open_store(
+                environment.store,
+                credentials=environment.store_credentials_file,
+                socket_folder=environment.store_socket,
+            )
             data = get_blob(store, str(environment.plan))
             plan = Plan.from_json(data)
             replace_file(plan_path(environment), data, durable=False)

@@ -107,7 +107,9 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     die_with_parent(int(sys.argv[1]))
     environment = KeeperEnvironment.read(os.environ)
-    store = open_store(environment.store, credentials=environment.store_credentials_file)
+    store = open_store(
+        environment.store, credentials=environment.store_credentials_file, socket_folder=environment.store_socket
+    )
     prefix = output_prefix(Plan.from_json(environment.plan.read_bytes()))
     mirror = OutputMirror(store, environment.out, prefix)
 

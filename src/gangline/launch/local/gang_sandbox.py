@@ -23,7 +23,7 @@ from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.blobs import PREFIX
 
 _STORE_SOCKET = "GANGLINE_STORE_SOCKET"
-"""Read by `storage.s3.unix_socket`, which imports a client that may be missing here."""
+"""Read by `keeper.ipc.environment`, which launchers do not import."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

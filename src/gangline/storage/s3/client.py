@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
+from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlsplit
 
@@ -27,7 +28,7 @@ from gangline.http.retry import (
 from gangline.storage.objects.errors import PermissionDenied
 from gangline.storage.s3.credentials import CredentialSource
 from gangline.storage.s3.errors import error_code, explain, is_about_credentials
-from gangline.storage.s3.unix_socket import dial_store
+from gangline.storage.s3.unix_socket import store_dial
 
 Result = TypeVar("Result")
 
@@ -82,6 +83,7 @@ class S3Client:
         credentials: Read at the beginning of each call.
         deadline_seconds: Total time of one call, all its tries and waits together.
         connect_seconds: Time in which a connection must come about at all, the first time.
+        socket_folder: Holds the socket to the server, in a sandbox; None: it is dialled.
 
     Attributes:
         place: As given.
@@ -96,6 +98,7 @@ class S3Client:
         *,
         deadline_seconds: float,
         connect_seconds: float = inf,
+        socket_folder: Path | None = None,
     ) -> None:
         self.place = place
         self._credentials = credentials
@@ -104,7 +107,7 @@ class S3Client:
         """A server has answered at least once."""
         self._deadline_seconds = deadline_seconds
         self._connect_seconds = connect_seconds
-        self.http = HttpClient(dial_store(), connections=32)
+        self.http = HttpClient(store_dial(socket_folder), connections=32)
 
     def credentials(self) -> Credentials:
         """As they are now: one value, which does not change while it is used."""

@@ -34,6 +34,7 @@ class S3Store:
         credentials: `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, or a file that holds it.
         deadline_seconds: Total time of one call, all its tries and waits together.
         connect_seconds: Time in which a connection must come about at all, the first time.
+        socket_folder: Holds the socket to the server, in a sandbox; None: it is dialled.
     """
 
     def __init__(
@@ -47,11 +48,16 @@ class S3Store:
         url: str,
         deadline_seconds: float = 60.0,
         connect_seconds: float = inf,
+        socket_folder: Path | None = None,
     ) -> None:
         place = S3Endpoint(url=url.partition("?")[0], endpoint=endpoint.rstrip("/"), bucket=bucket, region=region)
         self.url = url
         self.wire = S3Client(
-            place, source_of(credentials), deadline_seconds=deadline_seconds, connect_seconds=connect_seconds
+            place,
+            source_of(credentials),
+            deadline_seconds=deadline_seconds,
+            connect_seconds=connect_seconds,
+            socket_folder=socket_folder,
         )
         self.prefix = f"{check_prefix(prefix)}/" if prefix else ""
 

@@ -2,29 +2,31 @@
 
 import os
 import socket
+from pathlib import Path
 
 from gangline.http.connections import Dial, direct
 
-FOLDER_VARIABLE = "GANGLINE_STORE_SOCKET"
 SOCKET = "store"
-"""Its name in that folder."""
+"""Name of the socket in its folder."""
 
 
-def dial_store() -> Dial:
-    """How this process reaches the store's server: directly, or by the socket in `$GANGLINE_STORE_SOCKET`."""
-    return _dial_socket if os.environ.get(FOLDER_VARIABLE) else direct
+def store_dial(folder: Path | None) -> Dial:
+    """How the store's server is reached: through the socket in `folder`, or directly."""
+    if folder is None:
+        return direct
+    return lambda _host, _port, seconds: _dial_socket(folder, seconds)
 
 
-def _dial_socket(_host: str, _port: int, seconds: float | None) -> socket.socket:
+def _dial_socket(folder: Path, seconds: float | None) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     made.settimeout(seconds)
     try:
-        folder = os.open(os.environ[FOLDER_VARIABLE], os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            made.connect(f"/proc/self/fd/{folder}/{SOCKET}")  # a path of a socket is short
+            made.connect(f"/proc/self/fd/{descriptor}/{SOCKET}")  # a path of a socket is short
         finally:
-            os.close(folder)
+            os.close(descriptor)
     except OSError as error:
         made.close()
-        raise OSError(f"the way out of the sandbox is closed: {error}") from error
+        raise OSError(f"the sandbox's socket to the store is closed: {error}") from error
     return made

@@ -229,7 +229,7 @@ class Program:
         self._events = EventLog(env.out / "ranks" / f"{env.rank}.jsonl", rank=env.rank, generation=env.generation)
         self._events.emit("started", pid=os.getpid(), node=env.node_rank, gang=env.gang)
         self._metrics = LineFile(env.out / METRICS) if env.rank == 0 else None
-        store = open_store(env.store, credentials=env.store_credentials_file)
+        store = open_store(env.store, credentials=env.store_credentials_file, socket_folder=env.store_socket)
         self._fetch(plan, store)
         self._saves = ProgramSaves(
             store, f"{plan.own_prefix}/program", run=plan.run, plan_digest=plan.digest, generation=env.generation,

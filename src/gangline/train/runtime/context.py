@@ -186,7 +186,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         generation=env.generation,
         local_rank=env.local_rank,
         ranks_per_node=env.local_world_size,
-        store=open_store(env.store, credentials=env.store_credentials_file),
+        store=open_store(env.store, credentials=env.store_credentials_file, socket_folder=env.store_socket),
         copies=_copies(env, plan),
         key=env.key_file.read_bytes(),
         out=env.out,
