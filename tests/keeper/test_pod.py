@@ -124,7 +124,7 @@ def test_error_of_the_program_is_the_pods_own_with_evidence(pods):
 @pytest.mark.parametrize(
     ("variable", "value", "code", "words"),
     [
-        ("GANGLINE_CODE", PREFIX + "0" * 64, 40, "is not there"),
+        ("GANGLINE_CODE", PREFIX + "0" * 64, 40, "found none"),
         ("GANGLINE_CODE", "code", 50, "wanted the key of a code layer"),
         ("GANGLINE_STORE", "s3://bucket", 10, "store.endpoint"),
         ("WORLD_SIZE", "no", 10, "WORLD_SIZE='no'"),
