@@ -118,7 +118,7 @@ def test_a_loss_is_held_against_the_base_though_training_measured_it(desk):
     (gate,) = (gate for gate in desk.run().gates if gate.name == "quality:loss")
     assert gate.verdict == "unknown"
     assert gate.reason == (
-        "the base has no band, only 1; evaluate.seeds = 3 learns one, where the program reads its seed (GANGLINE_SEED);"
+        "the base has no band, only 1; evaluate.seeds = 3 learns one, if the program reads its seed (GANGLINE_SEED);"
         " tolerance_percent or limit judges without one"
     )
 
