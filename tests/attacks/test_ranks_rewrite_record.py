@@ -122,7 +122,7 @@ def test_under_the_service(s3, tmp_path):
         yard.forge.forks.add(7)
         site = replace(yard.context.site, store=table)
         desk = Desk(yard.repo, site, {**yard.context.environ, **variables})
-        yard.context = replace(yard.desk, site=site, store=desk.store, environ=desk.environ)
+        yard.context = replace(yard.context, site=site, store=desk.store, environ=desk.environ)
         (tmp_path / "site.toml").write_text(site_text(site))
         service = OrderService(yard.context, program=PROGRAM)
         service.workers.start()
