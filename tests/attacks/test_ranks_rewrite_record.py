@@ -30,7 +30,9 @@ HOSTILE = (
     + """
 from gangline.storage.open import open_store
 credentials = pathlib.Path(os.environ["GANGLINE_STORE_CREDENTIALS_FILE"])
-store = open_store(os.environ["GANGLINE_STORE"], credentials=credentials, deadline_seconds=3)
+socket = os.environ.get("GANGLINE_STORE_SOCKET")
+store = open_store(os.environ["GANGLINE_STORE"], credentials=credentials, deadline_seconds=3,
+                   socket_folder=pathlib.Path(socket) if socket else None)
 gang = json.loads(pathlib.Path(os.environ["GANGLINE_PLAN"]).read_bytes())["run_prefix"]
 run = gang.removesuffix("/gang")
 project = run.split("/")[1]
