@@ -65,10 +65,11 @@ class Prometheus:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        found = program("prometheus")  # skips where there is none, before a file is open
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(
             [
-                program("prometheus"), f"--config.file={self.config}", f"--storage.tsdb.path={self.data}",
+                found, f"--config.file={self.config}", f"--storage.tsdb.path={self.data}",
                 f"--web.listen-address={self.url.removeprefix('http://')}", "--web.enable-lifecycle",
                 "--web.enable-admin-api", *options,
             ],
