@@ -139,7 +139,7 @@ NEVER = {
     "no quota for a resource": ({"covered": ("cpu",)}, {}, "has no quota for memory at all"),
     "too little of a resource": ({"cpus": "300m"}, {}, "can never satisfy it: more cpu"),
     "another namespace": ({"selector": OF_OTHERS}, {}, "takes no gangs of this namespace"),
-    "no topology": ({}, {"placement": RACK}, "knows no such topology level"),
+    "no topology": ({}, {"placement": RACK}, "has no such topology level"),
 }
 
 
