@@ -110,7 +110,7 @@ def _download(url: str, path: Path) -> str:
             raise NotCarriedOut(f"the store answered {answer.status}")
         if answer.status != 200:
             raise StorageError(
-                f"bundle: the store answered {answer.status}: {answer.read().data[:300].decode(errors='replace')}"
+                f"bundle: the store answered {answer.status}: {next(answer.pieces(300), b'').decode(errors='replace')}"
             )
         for chunk in answer.pieces(_CHUNK_BYTES):
             digest.update(chunk)

@@ -177,16 +177,20 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:
     if mesh.tp > least.tp:
-        return f"{mesh.tp} peers exchange in every block where {least.tp} do"
+        return f"{mesh.tp} peers exchange in every block{_instead_of(least.tp)}"
     if mesh.cp > least.cp:
         return f"{mesh.cp} peers hand keys and values around in every block"
     if mesh.ep > least.ep:
         return "rows go to experts of other ranks and back in every block"
     if mesh.pp > least.pp:
-        return f"{mesh.pp} stages wait for each other where {least.pp} do"
+        return f"{mesh.pp} stages wait for each other{_instead_of(least.pp)}"
     if mesh.world_size < least.world_size:
         return f"{mesh.world_size} ranks where {least.world_size} work"
     return ""
+
+
+def _instead_of(count: int) -> str:
+    return f" where {count} do" if count > 1 else ""
 
 
 def _of_copies(shape: Shape, winner: Shape) -> str:

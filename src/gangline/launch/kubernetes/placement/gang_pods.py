@@ -32,12 +32,12 @@ class GangPods:
 
     @property
     def were_let_go(self) -> bool:
-        """Whether some gates are open, hence once all pods existed."""
+        """Whether some gates are open, which is the case only after all pods existed."""
         return len(self.gated) < len(self.living)
 
     @property
     def replacements(self) -> frozenset[int]:
-        """Ranks whose pod was created after another was bound, hence after all gates were open (server time)."""
+        """Ranks whose pod was created after another was bound, so after all gates were open (server time)."""
         first = min((time for pod in self.living.values() if (time := _bound_at(pod))), default=None)
         made = {rank: pod["metadata"].get("creationTimestamp", "") for rank, pod in self.living.items()}
         return frozenset(rank for rank, time in made.items() if first is not None and time > first)
