@@ -23,7 +23,7 @@ class CodeLayer:
     """The commit's code as one archive."""
 
     data: bytes
-    """The ZIP, as `storage.layer` reads it."""
+    """The ZIP, as `storage.objects.code_layer` reads it."""
     files: int
     size_bytes: int
     """Of the files."""

@@ -87,7 +87,7 @@ class StoreOutage:
 
 
 INJECTED_FILE = "struck.json"
-"""Written by the rank that injects a fault into itself; format in `train.faulty_task`, which is not imported here."""
+"""Written by the rank that injects a fault into itself; format in `train.rank.faulty_task`, not imported here."""
 NODES = 2
 _WITHIN_SECONDS = 300.0
 """Time limit for the rank to reach that step."""

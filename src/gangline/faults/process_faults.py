@@ -140,7 +140,7 @@ def _send(pid: int, number: signal.Signals, rank: int) -> None:
         raise UsageError(f"rank {rank} was gone before {number.name} reached process {pid}") from error
 
 
-_MEMORY = Path("/dev/shm")  # noqa: S108  # where keepers hold copies; layout in `train.copy_folder`
+_MEMORY = Path("/dev/shm")  # noqa: S108  # where keepers hold copies; layout in `keeper.main.copy_folder`
 _DYING_SECONDS = 30.0
 
 

@@ -18,7 +18,7 @@ _READERS = {
 
 
 class Gitea(hub.GitHubCompatible):
-    """`line.forge.protocol.Forge` over the API of Gitea, version 1."""
+    """`forge.protocol.Forge` over the API of Gitea, version 1."""
 
     page_size: ClassVar[int] = 50
     page_size_name: ClassVar[str] = "limit"

@@ -13,7 +13,7 @@ _PREFIX = "sha256="
 
 
 class GitHub(hub.GitHubCompatible):
-    """`line.forge.protocol.Forge` over the REST API of GitHub."""
+    """`forge.protocol.Forge` over the REST API of GitHub."""
 
     page_size: ClassVar[int] = 100
     page_size_name: ClassVar[str] = "per_page"

@@ -19,7 +19,7 @@ _PAGE = 100
 
 
 class GitLab:
-    """`line.forge.protocol.Forge` over the API of GitLab, version 4."""
+    """`forge.protocol.Forge` over the API of GitLab, version 4."""
 
     def __init__(self, *, name: str, api: ForgeClient, root: str, secret: Callable[[], str]) -> None:
         self.name = name

@@ -28,8 +28,8 @@ from gangline.keeper.ipc.requests import (
     remove_rejoin,
     write_rejoin,
 )
-from gangline.keeper.ledger import ProcessSpan
 from gangline.keeper.logs.rank_files import exit_reason, last_lines, last_meaningful_line
+from gangline.keeper.node_ledger import ProcessSpan
 from gangline.keeper.node_result import gang_end, process_spans
 from gangline.keeper.node_status import NodeStatus
 from gangline.keeper.rank_environment import rank_starts

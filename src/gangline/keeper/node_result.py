@@ -6,9 +6,9 @@ from typing import Any
 
 from gangline.keeper.coordination.restart_policy import RestartDecision
 from gangline.keeper.ipc.environment import KeeperEnvironment
-from gangline.keeper.ledger import ProcessSpan, excess_seconds, merge_ledgers
 from gangline.keeper.logs.journal import utc_now
 from gangline.keeper.logs.rank_files import final_exception, last_ledger
+from gangline.keeper.node_ledger import ProcessSpan, excess_seconds, sum_node_seconds
 from gangline.keeper.ranks.generation_result import GenerationResult
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
 from gangline.spec.gang.status import GangEnd
@@ -48,7 +48,7 @@ def gang_end(
         restarts=restarts,
         time=utc_now(),
         evidence=_evidence(decision, outcome, logs=environment.home / "logs"),
-        ledger=merge_ledgers(
+        ledger=sum_node_seconds(
             spans, slots=slots, start=wall[0], end=wall[1], gathered=gathered, last_generation=generation
         ),
         allocated_seconds=slots * (wall[1] - wall[0]) + excess_seconds(spans, slots=slots),

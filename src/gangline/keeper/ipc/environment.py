@@ -41,7 +41,7 @@ class GangEnvironment:
     plan: Path
     code: Path
     store: str
-    """URL as `storage.open_store` reads it."""
+    """URL as `storage.open.open_store` reads it."""
     store_credentials_file: Path | None
     store_socket: Path | None = None
     """Folder with the socket to the store's server, in a sandbox; None: the server is dialled."""

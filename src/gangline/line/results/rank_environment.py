@@ -1,6 +1,6 @@
 """Environment of a gang's ranks as they report it: modules, packages, files read; read within bounds.
 
-The processes of the model code write this report (`train.startup.ran`), so its author can forge it. It finds mistakes;
+The processes of the model code write this report (`train.startup.audit`), so its author can forge it. It finds errors;
 what the driver knows of commit, code layer, data and image does not depend on it.
 """
 

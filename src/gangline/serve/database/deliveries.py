@@ -9,7 +9,7 @@ REMEMBER_SECONDS = 30 * 86_400.0
 
 
 class SqlDeliveries:
-    """`serve.protocol.Deliveries` over an engine."""
+    """`serve.database.protocol.Deliveries` over an engine."""
 
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""`serve.protocol.Orders` over an engine; what becomes of an order in the tables is known to `queue`."""
+"""`serve.database.protocol.Orders` over an engine; what becomes of an order in the tables is known to `queue`."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`serve.protocol.RunIndex` over an engine: pages by key, never by counting rows off."""
+"""`serve.database.protocol.RunIndex` over an engine: pages by key, never by counting rows off."""
 
 from collections.abc import Sequence
 from heapq import merge

@@ -1,4 +1,4 @@
-"""`serve.protocol.Tokens` over an engine: of a token only its SHA-256 is kept."""
+"""`serve.database.protocol.Tokens` over an engine: of a token only its SHA-256 is kept."""
 
 from gangline.serve.database.engine import DatabaseEngine, DatabaseSession, Row
 from gangline.serve.database.row_checksums import columns, insert, read_sealed

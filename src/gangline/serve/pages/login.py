@@ -13,8 +13,8 @@ _MISSING = (
     "id, by branch or by subject with the filter above the list of runs."
 )
 _BROKEN = (
-    "The service could not finish this page; no record or run was changed. The log of gangline serve says what happened. "
-    "The page can be asked for again."
+    "The service could not finish this page; no record or run was changed. The log of gangline serve says what "
+    "happened. Load the page again."
 )
 _AWAY = (
     "Records cannot be read right now. Runs go on, and write once the store is back; nothing is lost. On the service's "

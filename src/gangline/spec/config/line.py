@@ -1,4 +1,4 @@
-"""`line.toml` as frozen data: every key, its default and the rule about itself. `spec.load` reads it."""
+"""`line.toml` as frozen data: every key, its default and the rule about itself. `spec.config.load` reads it."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -73,7 +73,7 @@ class PodSet(Document):
     plan: str
     """Store key of the plan, `blobs/sha256/<digest>`."""
     store: str
-    """Store URL as `storage.open_store` reads it; no credentials."""
+    """Store URL as `storage.open.open_store` reads it; no credentials."""
     command: tuple[str, ...] = ("python", "-m", "gangline.keeper.main")
     env: dict[str, str] = field(default_factory=dict)
     resources: Resources = Resources()

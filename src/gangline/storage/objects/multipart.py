@@ -18,7 +18,7 @@ AnyUpload = TypeVar("AnyUpload", bound=Upload)
 def finishing(upload: AnyUpload) -> Iterator[AnyUpload]:
     """Complete `upload` at the end of the block, abort it when the block raises.
 
-    An abort that fails too leaves parts behind for `storage.collect`; the block's own error stays the one raised.
+    An abort that fails too leaves parts behind for `abort_left_uploads`; the block's own error stays the one raised.
     """
     try:
         yield upload

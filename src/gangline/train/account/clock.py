@@ -1,7 +1,7 @@
 """Phase clock of a rank, its ledger, and the time spent waiting for other ranks.
 
 A rank is in exactly one phase at any time, so the seconds of all phases sum to the wall time. The phases of a step are
-those of `spec.measured.PHASES`; the others (rendezvous, build, resume, evaluate, stop) lie between steps.
+those of `spec.measurements.PHASES`; the others (rendezvous, build, resume, evaluate, stop) lie between steps.
 
 For DDP the wait is the rest of backward after the last computation. Collectives that block are added one by one: those
 of FSDP2 on the CPU, of sequences, experts and replicas. On CUDA those of FSDP2 run asynchronously and are not counted.

@@ -1,7 +1,7 @@
 """`ApiFaultProxy`: stands before a real or fake API server and does to single requests what networks and servers do.
 
 It ends TLS with a certificate authority of its own and goes on with the credentials of a kubeconfig, so a client needs
-nothing but the kubeconfig that it writes. Faults of bytes and connections are `gangline.faults.FaultProxy`'s,
+nothing but the kubeconfig that it writes. Faults of bytes and connections are `gangline.faults.proxy.FaultProxy`'s,
 which may stand before this one.
 """
 

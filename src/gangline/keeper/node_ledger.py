@@ -2,7 +2,7 @@
 
 A node has one slot for each of its ranks; a rank occupies a slot while its generation lasts. Every instant of
 every slot has one cause, so the sum is slots x wall. A generation with more ranks than slots adds their time; one
-with fewer leaves slots idle. Causes are those of `spec.measured.LEDGER_CAUSES`.
+with fewer leaves slots idle. Causes are those of `spec.measurements.LEDGER_CAUSES`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class ProcessSpan:
     """It exited by itself; otherwise its last events may be missing."""
 
 
-def merge_ledgers(
+def sum_node_seconds(
     spans: Sequence[ProcessSpan], *, slots: int, start: float, end: float, gathered: float | None = None,
     last_generation: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
