@@ -42,7 +42,7 @@ def test_answer_and_complaint_come_back_whole():
 
 
 def test_an_answer_is_read_up_to_its_limit():
-    with pytest.raises(OutputTooLarge, match="a program said more than"):
+    with pytest.raises(OutputTooLarge, match="a program wrote more than"):
         run("for _ in range(100): print('a' * 100_000)", most_bytes=1 << 20)
 
 

@@ -375,5 +375,5 @@ def test_a_branch_list_that_is_too_long_and_a_difference_that_is_too_wide_are_no
     monkeypatch.setattr("gangline.git.mirror.MOST_CHANGED", 4)
     assert clones.changed("cheap", old, new) is None
     monkeypatch.setattr("gangline.git.clones.MOST_LISTED_BYTES", 10)
-    with pytest.raises(OutputTooLarge, match="git ls-remote said more than 10 B"):
+    with pytest.raises(OutputTooLarge, match="git ls-remote wrote more than 10 B"):
         clones.heads(str(origin), local=True)

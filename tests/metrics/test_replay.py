@@ -4,8 +4,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.metrics.test_from_events import STEP, values
 from tests.report.records import passed
 
+from gangline.metrics.from_events import replay
 from gangline.metrics.openmetrics import render_openmetrics
-from gangline.metrics.replay import replay
 
 
 def steps(count, seconds=1.0, start=1000.0):

@@ -20,7 +20,7 @@ from gangline.errors import ConfigError, GanglineError
 from gangline.units import format_bytes
 
 MOST_BYTES = 256 << 20
-MOST_SAID_BYTES = 64 << 10
+MOST_STDERR_BYTES = 64 << 10
 """Of standard error that is kept; the rest is dropped."""
 PIECE_BYTES = 1 << 18
 END_SECONDS = 1.0
@@ -63,7 +63,7 @@ class ProcessResult:
     """How a process ended, once its answer was read to the end."""
 
     code: int = 0
-    said: bytes = b""
+    stderr: bytes = b""
 
 
 def run_bounded(
@@ -83,8 +83,8 @@ def run_bounded(
         for piece in pieces:
             answer += piece
             if len(answer) > bounds.most_bytes:
-                raise OutputTooLarge(f"{name} said more than {format_bytes(bounds.most_bytes)} in {folder}")
-    return subprocess.CompletedProcess(list(command), ended.code, bytes(answer), ended.said)
+                raise OutputTooLarge(f"{name} wrote more than {format_bytes(bounds.most_bytes)} in {folder}")
+    return subprocess.CompletedProcess(list(command), ended.code, bytes(answer), ended.stderr)
 
 
 def stream_bounded(
@@ -134,7 +134,7 @@ def _pieces(
                 elif key.fileobj is process.stdout:
                     yield piece
                 else:
-                    ended.said = (ended.said + piece)[:MOST_SAID_BYTES]
+                    ended.stderr = (ended.stderr + piece)[:MOST_STDERR_BYTES]
             if bounds.is_over():
                 raise ProcessStopped(f"{name} was stopped in {folder}")
             if time.monotonic() > deadline:

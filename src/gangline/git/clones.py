@@ -1,6 +1,6 @@
 """Clones that a service builds from: one bare mirror for each repository, and a small repository for each commit.
 
-    HOME/<name>/mirror.git          every object that was ever asked for
+    HOME/<name>/mirror.git          every object that was ever fetched
     HOME/<name>/commits/<commit>/   a repository of its own that borrows the mirror's objects
 
 No file of a commit is ever written out: a line is read from its objects, so links, filters and submodules have no
@@ -130,8 +130,8 @@ class Clones:
         """
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         wanted = ("HEAD", *(f"refs/heads/{each}" for each in _DEFAULTS))
-        asked = ("ls-remote", "--symref", "--end-of-options", url, *wanted)
-        done = run_remote_git(Path("/"), *asked, environ=environment, limits=self._limits(FETCH_SECONDS))
+        arguments = ("ls-remote", "--symref", "--end-of-options", url, *wanted)
+        done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
             raise StorageError(f"could not ask {url} for its default branch: {done.message}")
         text = done.text
@@ -188,9 +188,9 @@ class Clones:
         """
         environment = self._environment(url, local=local, named_by_site=named_by_site, credential=credential)
         with self._locked(name) as folder:
-            asked = ("push", "--porcelain", "--", url, _MODEL_TAGS)
+            arguments = ("push", "--porcelain", "--", url, _MODEL_TAGS)
             done = run_remote_git(
-                folder / "mirror.git", *asked, environ=environment, limits=self._limits(FETCH_SECONDS)
+                folder / "mirror.git", *arguments, environ=environment, limits=self._limits(FETCH_SECONDS)
             )
         if done.returncode:
             refused = [line for line in done.text.splitlines() if line.startswith("!")]
@@ -217,8 +217,8 @@ class Clones:
     ) -> dict[str, str]:
         """Commit of each branch of a repository by name, or of `ref` alone; raises as `fetch` does."""
         environment = self._environment(url, local=local, credential=credential)
-        asked = ("ls-remote", "--heads", "--end-of-options", url, *([] if ref is None else [check_ref(ref)]))
-        done = run_remote_git(Path("/"), *asked, environ=environment, limits=self._limits(FETCH_SECONDS))
+        arguments = ("ls-remote", "--heads", "--end-of-options", url, *([] if ref is None else [check_ref(ref)]))
+        done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
             raise StorageError(f"could not list the branches of {url}: {done.message}")
         rows = (line.split("\t", 1) for line in done.text.splitlines())

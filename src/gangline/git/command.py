@@ -126,7 +126,7 @@ def stream_git(
     except ProcessTimeout as error:
         raise GitTimeout(f"{error}; does the disk or the other server respond?") from error
     if ended.code:
-        raise GitFailed(f"git {arguments[0]} failed in {folder}: {_message(ended.said, ended.code)}")
+        raise GitFailed(f"git {arguments[0]} failed in {folder}: {_message(ended.stderr, ended.code)}")
 
 
 def _command(arguments: tuple[str, ...], settings: Mapping[str, str] | None) -> list[str]:

@@ -239,10 +239,10 @@ class Repository:
         Raises:
             OutputTooLarge: One is larger than what anything is made of.
         """
-        with tempfile.TemporaryFile() as asked:
-            asked.writelines(f"{name}\n".encode() for name in names)
-            asked.seek(0)
-            with closing(self._stream("cat-file", "--batch", stdin=asked)) as pieces:
+        with tempfile.TemporaryFile() as stdin:
+            stdin.writelines(f"{name}\n".encode() for name in names)
+            stdin.seek(0)
+            with closing(self._stream("cat-file", "--batch", stdin=stdin)) as pieces:
                 yield from read_contents(pieces, names)
 
     def branch(self) -> str | None:
@@ -284,8 +284,8 @@ class Repository:
 
     def subject(self, commit: str) -> str:
         """First line of the message, cleaned of control and direction characters, at most 200 of it."""
-        asked = ("show", "--no-patch", "--format=%s", "--no-show-signature", "--end-of-options", commit)
-        with closing(self._stream(*asked)) as pieces:
+        arguments = ("show", "--no-patch", "--format=%s", "--no-show-signature", "--end-of-options", commit)
+        with closing(self._stream(*arguments)) as pieces:
             head = next(pieces, b"")[:MOST_SUBJECT_BYTES]
         return clean(head.decode(errors="replace"), limit=200)
 
@@ -314,8 +314,8 @@ class Repository:
         return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE) if done.returncode == 0 else None
 
     def _listed(self, tree: str) -> list[TreeEntry]:
-        asked = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
-        with closing(self._stream(*asked)) as pieces:
+        arguments = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
+        with closing(self._stream(*arguments)) as pieces:
             return read_entries(pieces)
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:

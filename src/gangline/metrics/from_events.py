@@ -1,4 +1,4 @@
-"""Series from events and records. Pure: fills a series store, and does not serve it."""
+"""Series from the events of a rank, live or replayed, and from records. Pure: fills a series store."""
 
 import threading
 from collections import deque
@@ -105,6 +105,36 @@ class RankSeries:
             seconds = _number(event.get(key))
             if seconds is not None:
                 self.book.observe("checkpoint_duration_seconds", seconds, run=self.run, part=part)
+
+
+def replay(
+    events: Iterable[Mapping[str, Any]], *, run: str, rank: int, every_seconds: float, world_size: int = 1
+) -> Iterator[tuple[float, SeriesStore]]:
+    """Time and values of the rank's series every `every_seconds` of its life, and at its last event.
+
+    Args:
+        events: Of `ranks/<rank>.jsonl`, in order; those without a time are ignored.
+        run: Its id.
+        rank: Whose events they are.
+        every_seconds: Between two scrapes.
+        world_size: Above 256 no rank has series of its own.
+    """
+    series = RankSeries(run, rank, SeriesStore(), by_rank=world_size <= MAX_RANKS)
+    last: float | None = None
+    due = 0.0
+    for event in events:
+        time = event.get("time")
+        if not isinstance(time, int | float) or (last is not None and time < last):
+            continue
+        if last is None:
+            due = time + every_seconds
+        elif time > due:
+            yield last, series.book
+            due = max(due, time) + every_seconds
+        last = time
+        series.observe(event)
+    if last is not None:
+        yield last, series.book
 
 
 _TRAIN_GAUGES = {

@@ -5,8 +5,8 @@ from tests.metrics.test_from_events import STEP
 from tests.monitoring.prometheus import Prometheus, promtool
 from tests.report.records import passed
 
+from gangline.metrics.from_events import replay
 from gangline.metrics.openmetrics import render_openmetrics
-from gangline.metrics.replay import replay
 
 pytestmark = [pytest.mark.row("M1"), pytest.mark.tools]
 BEGAN = 1_790_000_000.0

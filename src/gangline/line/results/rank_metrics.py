@@ -6,7 +6,7 @@ from typing import Any
 
 from gangline.line.results.loss_curve import each_line
 from gangline.line.results.rank_times import MANY_RANKS, read_tail
-from gangline.metrics.replay import replay
+from gangline.metrics.from_events import replay
 from gangline.metrics.series_store import SeriesStore
 from gangline.metrics.step_table import finite
 from gangline.sanitize import clean

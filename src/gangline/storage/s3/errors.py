@@ -58,5 +58,5 @@ def explain(status: int, code: str, *, bucket: str) -> str:
     if status in (401, 403):
         return "the key is not accepted; check store.credentials, store.endpoint and the key's policy"
     if 300 <= status < 400:
-        return "another endpoint or region is asked for; check store.endpoint and store.region"
+        return "the server redirects to another endpoint or region; check store.endpoint and store.region"
     return "the server does not accept this request; check store.endpoint, and run `gangline store doctor`"

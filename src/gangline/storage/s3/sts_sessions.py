@@ -37,9 +37,9 @@ def assume(wire: S3Client, policy: dict[str, Any], *, seconds: int) -> str | Non
         return None
     if answer.status == 200 and (found := _session(answer.data)):
         return found
-    said = f"{answer.status} {error_code(answer)}" if answer.status != 200 else "an unreadable answer"
+    reason = f"{answer.status} {error_code(answer)}" if answer.status != 200 else "an unreadable answer"
     raise StorageError(
-        f"store {wire.place.url} at {wire.place.endpoint}: a credential for one run was refused ({said.strip()}); "
+        f"store {wire.place.url} at {wire.place.endpoint}: a credential for one run was refused ({reason.strip()}); "
         "let this key call AssumeRole, or set store.scoped = false"
     )
 

@@ -34,7 +34,7 @@ class S3Upload:
         self._part_etags: list[str] = []
         self._last_size: int | None = None
         self._etag: Etag | None = None
-        self._doubts = 0
+        self._lost_answers = 0
         wire.send("PUT", self._note)
         answer = wire.retrying(f"begin {self._path}", self._begin_once)
         found = ET.fromstring(answer.data).findtext("{*}UploadId")  # noqa: S314  expat expands nothing from outside
@@ -65,12 +65,12 @@ class S3Upload:
         try:
             return self._wire.once("POST", self._path, query={"uploads": ""}, headers={WRITE_ID_HEADER: self._word})
         except OutcomeUnknown:
-            self._doubts += 1
+            self._lost_answers += 1
             raise
 
     def _forget(self) -> None:
         """Remove the note, unless a second upload of ours may have begun: then it leads the collector there."""
-        if not self._doubts:
+        if not self._lost_answers:
             self._wire.send("DELETE", self._note, accept=(404,))
 
     def _complete_once(self) -> Etag:

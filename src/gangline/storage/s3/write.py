@@ -29,26 +29,26 @@ def write(wire: S3Client, path: str, data: bytes, condition: Mapping[str, str]) 
         StorageError: Refused; or the outcome cannot be known.
     """
     write_id = token_hex(16)
-    doubts = 0
+    lost = 0
 
     def attempt() -> Etag | None:
-        nonlocal doubts
-        if doubts and (etag := _settled(wire, path, write_id, condition)):
+        nonlocal lost
+        if lost and (etag := _settled(wire, path, write_id, condition)):
             return etag
         try:
             answer = wire.once(
                 "PUT", path, headers={**condition, WRITE_ID_HEADER: write_id}, body=data, accept=(404, 412)
             )
         except OutcomeUnknown:
-            doubts += 1
+            lost += 1
             raise
         if answer.status < 300:
             return etag_of(answer)
         if answer.status == 404 and "If-Match" not in condition:
             raise wire.refused("PUT", path, answer)
-        if doubts and (etag := was_written(wire, path, write_id)):
+        if lost and (etag := was_written(wire, path, write_id)):
             return etag
-        if doubts:
+        if lost:
             raise _unknown_outcome(wire, path)
         return None
 
