@@ -103,7 +103,7 @@ def test_with_room_for_three_of_four_pods_none_starts_until_there_is_room(stand)
     stand.submit("g", 4)
     stand.for_a_while()
     assert stand.pods("g") == []
-    assert "3 pods would, were all servers of pool" in stand.waits("g")
+    assert "3 pods would fit if all servers of pool" in stand.waits("g")
     more = stand.servers.add(1)
     stand.until(lambda: len(stand.bound("g")) == 4)
     assert stand.bound("g") == dict(enumerate([*first, *more]))

@@ -153,6 +153,7 @@ def test_server_that_is_away_stops_no_training(stand, proxy):
     events = through(stand, proxy).follow("run-1")
     seen = [next(event for event in events if event.status and event.status.state == "running")]
     proxy.book.set(HttpRule(action="answer", status=503))
+    proxy.cut_connections()
     for event in events:
         seen.append(event)
         if event.status is not None and event.status.stale_seconds:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 
 from gangline.errors import StillRunning, UsageError
 from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
@@ -37,7 +38,6 @@ from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd
 
-_AWAY_SECONDS = 1.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -100,7 +100,7 @@ class KubernetesLauncher:
                 self._api, root, facts=self._facts, after=after or {}, place=self._placing(root)
             )
             yield from self._remembered(name, follower.events())
-            final_state = self._closed(root, follower)
+            final_state = yield from retry_while_unavailable(partial(self._close, root, follower), seconds=inf)
         if final_state is None:
             raise _unknown(name, self._api)
         if root is None:
@@ -204,16 +204,12 @@ class KubernetesLauncher:
     def _has_ended(self, name: str) -> bool:
         return self.status(name).state in ("ended", "absent")
 
-    def _closed(self, root: Root, follower: KubernetesFollower) -> FinalState | None:
-        """Final state of a gang that was followed; retries while the API server is unavailable."""
-        while True:
-            try:
-                now = self._api.get(root.path)
-                if now is None or now["metadata"]["uid"] != root.uid:
-                    return close_deleted_gang(self._api, root, seen=follower.ends)
-                return close_ended_gang(self._api, Root(root.path, now), seen=follower.ends)
-            except ApiUnavailable:
-                time.sleep(_AWAY_SECONDS)
+    def _close(self, root: Root, follower: KubernetesFollower) -> FinalState | None:
+        """Final state of a gang that was followed."""
+        now = self._api.get(root.path)
+        if now is None or now["metadata"]["uid"] != root.uid:
+            return close_deleted_gang(self._api, root, seen=follower.ends)
+        return close_ended_gang(self._api, Root(root.path, now), seen=follower.ends)
 
     def _podset(self, name: str) -> PodSet:
         _demand_name(name)

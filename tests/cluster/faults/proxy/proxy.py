@@ -7,10 +7,12 @@ which may stand before this one.
 
 import json
 import os
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -42,12 +44,14 @@ class ApiFaultProxy:
         self.kubeconfig = folder / "proxy.kubeconfig"
         self._session = sign_in({**os.environ, "KUBECONFIG": str(kubeconfig)})
         ca, server = write_certificates(folder)
-        handler = type("Handler", (_Handler,), {"book": self.book, "session": self._session})
+        self._connections: set[socket.socket] = set()
+        context = {"book": self.book, "session": self._session, "connections": self._connections}
+        handler = type("Handler", (_Handler,), context)
         self._front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._front.daemon_threads = True
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(server)
-        self._front.socket = context.wrap_socket(self._front.socket, server_side=True, do_handshake_on_connect=False)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(server)
+        self._front.socket = tls.wrap_socket(self._front.socket, server_side=True, do_handshake_on_connect=False)
         self._write_kubeconfig(ca)
         self._thread = threading.Thread(target=self._front.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -61,6 +65,12 @@ class ApiFaultProxy:
         self._front.shutdown()
         self._front.server_close()
         self._thread.join()
+
+    def cut_connections(self) -> None:
+        """Break every open connection, those of watches and logs too; new ones are accepted."""
+        for each in list(self._connections):
+            with suppress(OSError):  # it was closed meanwhile
+                each.shutdown(socket.SHUT_RDWR)
 
     def _write_kubeconfig(self, ca: Path) -> None:
         cluster = {"server": f"https://127.0.0.1:{self._front.server_port}", "certificate-authority": str(ca)}
@@ -80,6 +90,15 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     book: RuleBook
     session: ApiSession
+    connections: set[socket.socket]
+
+    def setup(self) -> None:
+        super().setup()
+        self.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.connections.discard(self.connection)
+        super().finish()
 
     def do_GET(self) -> None:
         size = int(self.headers.get("Content-Length", "0"))

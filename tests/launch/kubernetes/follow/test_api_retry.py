@@ -1,5 +1,7 @@
 """Waiting for an API server that is away."""
 
+from math import inf
+
 import pytest
 
 from gangline.launch.kubernetes.client.api import ApiUnavailable
@@ -31,6 +33,12 @@ def test_outage_is_told_once_and_outlasted():
     (note,) = notes
     assert note.startswith("no answer since ")
     assert note.endswith("10 min: the line is cut")
+
+
+def test_wait_without_limit_names_none():
+    notes = []
+    assert report_retries(retry_while_unavailable(failing(1), seconds=inf), notes.append) == "answer"
+    assert ", retrying: the line is cut" in notes[0]
 
 
 def test_server_that_answers_is_no_news():

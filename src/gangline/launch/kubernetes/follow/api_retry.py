@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
+from math import inf
 from typing import TypeVar
 
 from gangline.launch.kubernetes.client.api import ApiUnavailable
@@ -33,7 +34,8 @@ def retry_while_unavailable(
                 raise
             if not is_reported:
                 is_reported = True
-                text = f"no answer since {since:%H:%M:%S} UTC, retrying for up to {seconds / 60:.0f} min: {error}"
+                limit = "" if seconds == inf else f" for up to {seconds / 60:.0f} min"
+                text = f"no answer since {since:%H:%M:%S} UTC, retrying{limit}: {error}"
                 yield GangEvent(kind="note", text=text)
         time.sleep(PAUSE_SECONDS)
 
