@@ -1,0 +1,221 @@
+"""Evaluation of all candidates: memory of each, step of those that fit, and the best of every layout. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import add
+
+from gangline.planner.transformer.bounds import step_bound_seconds
+from gangline.planner.transformer.layout import Layout, SearchSpace, Sync, layouts, schedules_of
+from gangline.planner.transformer.memory import RankMemory, StageLoad, activation_memory, rank_memory, state_memory
+from gangline.planner.transformer.step_time import (
+    Hardware,
+    StepParts,
+    Stages,
+    exchange_seconds,
+    passes,
+    stages_of,
+    update_seconds,
+)
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.transformer import Transformer
+
+Support = Callable[[Layout, Sync, int], str]
+"""Why ranks cannot run a layout with a sync and pieces of loss; empty: they can."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What candidates are evaluated for."""
+
+    model: Transformer
+    space: SearchSpace
+    hardware: Hardware
+    usable_bytes: float
+    """Of one rank: what its peak may be by formula."""
+    precision: Precision = "bf16"
+    moment_bytes: int = ADAMW_MOMENT_BYTES
+    support: Support = lambda layout, sync, loss_chunks: ""  # noqa: ARG005, E731
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a layout is run."""
+
+    micro_batch: int
+    recompute: str
+    loss_chunks: int
+    sync: Sync
+    schedule: PipelineSchedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutPlan:
+    """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
+
+    layout: Layout
+    setting: Setting
+    memory: RankMemory
+    parts: StepParts
+    fits: bool
+    unsupported: str = ""
+    """The rule, where ranks here run none of its candidates."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step."""
+        return self.parts.total
+
+    @property
+    def name(self) -> str:
+        """With how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
+        again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
+        return f"{self.layout.name} b{self.setting.micro_batch}{again}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """All candidates of a question, by layout."""
+
+    plans: tuple[LayoutPlan, ...]
+    """One a layout, the fastest first, then misses, the nearest first."""
+    num_candidates: int
+    num_fit: int
+    bound_seconds: float
+    """No step on so many GPUs takes less."""
+    struck: Counter[str]
+    """Degrees that a rule left out, by the rule."""
+
+
+def evaluate(question: Question) -> Evaluation:
+    """Every candidate of the question's search space; none is left out."""
+    found = layouts(question.space, question.model)
+    groups = [_LayoutCandidates(question, layout) for layout in found.found]
+    plans = [best for each in groups if (best := each.best()) is not None]
+    plans.sort(key=lambda each: (not each.fits, each.step_seconds if each.fits else each.memory.total))
+    return Evaluation(
+        plans=tuple(plans),
+        num_candidates=sum(each.num_candidates for each in groups),
+        num_fit=sum(each.num_fit for each in groups),
+        bound_seconds=step_bound_seconds(question.model, question.space, question.hardware),
+        struck=found.struck,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best candidate so far, and what orders it: run by ranks here, fits, seconds or bytes."""
+
+    order: tuple[bool, bool, float]
+    setting: Setting
+    stages: Stages
+    unsupported: str
+
+
+class _LayoutCandidates:
+    """All settings of one layout."""
+
+    def __init__(self, question: Question, layout: Layout) -> None:
+        self._question, self._layout = question, layout
+        self._samples = question.space.global_batch // layout.mesh.data_parallel
+        shards = layout.kind in ("zero2", "zero3")
+        self._syncs: Sequence[Sync] = question.space.syncs if shards else ("last",)
+        self._support = {
+            (sync, chunks): question.support(layout, sync, chunks)
+            for sync in self._syncs
+            for chunks in question.space.loss_chunks
+        }
+        self.num_candidates = self.num_fit = 0
+
+    def best(self) -> LayoutPlan | None:
+        """None: no size of a micro-batch divides a rank's share, or no schedule takes it."""
+        best: _Best | None = None
+        for micro_batch in self._question.space.micro_batches:
+            if self._samples % micro_batch:
+                continue
+            count = self._samples // micro_batch
+            for schedule in schedules_of(self._question.space, self._question.model, self._layout.mesh, count):
+                stages = stages_of(self._question.model, self._layout.mesh.pp, schedule)
+                best = self._best_of(stages, micro_batch, count, best)
+        return None if best is None else self._plan(best)
+
+    def _best_of(self, stages: Stages, micro_batch: int, count: int, best: _Best | None) -> _Best | None:
+        """`best`, or a better one of what one schedule and size of micro-batches leave open."""
+        space, usable = self._question.space, self._question.usable_bytes
+        loads = stages.loads(count)
+        states = {sync: [self._state_bytes(load, sync) for load in loads] for sync in self._syncs}
+        added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
+        for recompute in space.recompute:
+            parts = self._passes(stages, micro_batch, count, recompute)
+            hidden = self._question.hardware.overlap * parts.compute
+            for chunks in space.loss_chunks:
+                work = [self._work_bytes(load, micro_batch, recompute, chunks) for load in loads]
+                for sync in self._syncs:
+                    need = max(map(add, states[sync], work))
+                    fits = need <= usable
+                    self.num_candidates += 1
+                    self.num_fit += fits
+                    exchange, update = added[sync]
+                    seconds = parts.total + max(0.0, exchange - hidden) + update
+                    unsupported = self._support[sync, chunks]
+                    order = (bool(unsupported), not fits, seconds if fits else need)
+                    if best is None or order < best.order:
+                        setting = Setting(micro_batch, recompute, chunks, sync, stages.schedule)
+                        best = _Best(order, setting, stages, unsupported)
+        return best
+
+    def _state_bytes(self, load: StageLoad, sync: Sync) -> float:
+        question = self._question
+        return sum(
+            state_memory(
+                self._layout, load.parameters / self._layout.mesh.tp, sync=sync,
+                width_bytes=4 if question.precision == "fp32" else 2, moment_bytes=question.moment_bytes,
+            )
+        )  # fmt: skip
+
+    def _work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
+        question = self._question
+        return sum(
+            activation_memory(
+                question.model, self._layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
+                precision=question.precision,
+            )
+        )  # fmt: skip
+
+    def _passes(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
+        question = self._question
+        return passes(
+            question.model, self._layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
+            recompute=recompute, precision=question.precision,
+        )  # fmt: skip
+
+    def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float]:
+        """Exchange of data-parallel ranks, before any of it is hidden, and the update."""
+        question, layout = self._question, self._layout
+        most = max(stages.rank_parameters) / layout.mesh.tp
+        exchange = exchange_seconds(
+            layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision
+        )
+        return exchange, update_seconds(layout, most, question.hardware, moment_bytes=question.moment_bytes)
+
+    def _plan(self, best: _Best) -> LayoutPlan:
+        """With its terms."""
+        setting, question, stages = best.setting, self._question, best.stages
+        count = self._samples // setting.micro_batch
+        memories = [
+            rank_memory(
+                question.model, self._layout, load, sync=setting.sync, micro_batch=setting.micro_batch,
+                recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
+                moment_bytes=question.moment_bytes,
+            )
+            for load in stages.loads(count)
+        ]  # fmt: skip
+        parts = self._passes(stages, setting.micro_batch, count, setting.recompute)
+        exchange, update = self._added_seconds(stages, setting.sync, count)
+        exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
+        memory = max(memories, key=lambda each: each.total)
+        return LayoutPlan(
+            layout=self._layout, setting=setting, memory=memory, fits=memory.total <= question.usable_bytes,
+            parts=replace(parts, exchange=exposed, optimizer=update), unsupported=best.unsupported,
+        )  # fmt: skip
