@@ -21,6 +21,10 @@ SCHEDULES = ("constant", "linear", "cosine")
 ContextExchange = Literal["ring", "ulysses"]
 Collectives = Literal["auto", "ring", "tree"]
 Device = Literal["cpu", "cuda"]
+Verdict = Literal[
+    "chosen", "runner_up", "lost", "more_axes", "dearer", "late", "over_budget", "no_servers", "no_fit", "unsupported"
+]
+"""Of a candidate: `lost` is slower; `more_axes` as fast and less simple; `no_servers` finds none free now."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +135,8 @@ class Memory:
     activation_checkpointing: str = "none"
     loss_chunks: int = 1
     offload: Literal["none", "cpu", "activations", "optimizer_nvme"] = "none"
+    gradient_sync: Literal["last", "each"] = "last"
+    """When shards reduce their gradients: after the last micro-batch of a step, or after each of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +146,7 @@ class Candidate:
     name: str
     strategy: Strategy
     mesh: Mesh
-    verdict: Literal["chosen", "runner_up", "lost", "dearer", "late", "over_budget", "no_fit", "unsupported"]
+    verdict: Verdict
     reason: str
     forecast: Forecast = Forecast()
 

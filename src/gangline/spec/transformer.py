@@ -1,8 +1,10 @@
 """Shape of a decoder-only transformer, from which its parameters follow: a model that no machine here has to hold."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
-from gangline.errors import ConfigError
+MOST = 1_000_000_000
+"""Of any count or width: beyond it a number was mistyped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,22 +36,18 @@ class Transformer:
     active_experts: int = 1
     """Of them, as many as a token goes through."""
 
-    def __post_init__(self) -> None:
-        if problem := self._problem():
-            raise ConfigError(f"plan.transformer: {problem}")
-
-    def _problem(self) -> str:
-        """The first rule that is broken; empty: none is."""
-        for name in ("layers", "width", "heads", "feed_width", "vocabulary", "sequence", "experts", "active_experts"):
-            if getattr(self, name) < 1:
-                return f"wanted {name} of at least 1, found {getattr(self, name)}"
-        if self.head_width is None and self.width % self.heads:
-            return f"wanted a width that {self.heads} heads divide, found {self.width}; head_width gives another one"
+    def problems(self) -> Iterator[tuple[str, str, object]]:
+        """Field, what is wanted of it, and what it is, for each rule that is broken."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= MOST:
+                yield each.name, f"a number from 1 to {MOST:,}", value
+        if self.heads > 0 and self.head_width is None and self.width % self.heads:
+            yield "width", f"a multiple of the {self.heads} heads, or head_width besides", self.width
         if self.heads % self.asked_heads:
-            return f"wanted key_value_heads that divide the {self.heads} heads, found {self.key_value_heads}"
+            yield "key_value_heads", f"a divisor of the {self.heads} heads", self.key_value_heads
         if self.active_experts > self.experts:
-            return f"wanted at most {self.experts} active_experts, found {self.active_experts}"
-        return ""
+            yield "active_experts", f"at most the {self.experts} experts", self.active_experts
 
     @property
     def asked_heads(self) -> int:

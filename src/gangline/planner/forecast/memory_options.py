@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from gangline.planner.forecast.memory import SHARES, Fit
 from gangline.planner.shapes.shape import Shape
@@ -56,7 +57,16 @@ def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | N
     for offload in offloads:
         for word in _checkpointing_values(line, shape, profile):
             for chunks in _chunks(line, shape, profile):
-                yield Memory(activation_checkpointing=word, loss_chunks=chunks, offload=offload)  # type: ignore[arg-type]  # one of its words
+                yield Memory(
+                    activation_checkpointing=word, loss_chunks=chunks, offload=offload,  # type: ignore[arg-type]  # one of its words
+                    gradient_sync=gradient_sync(line, shape),
+                )  # fmt: skip
+
+
+def gradient_sync(line: Line, shape: Shape) -> Literal["last", "each"]:
+    """As the line asks, where there are shards that can; a pipeline reduces after its last micro-batch."""
+    can = shape.wrapping.shards and shape.mesh.pp == 1
+    return "each" if can and line.train.memory.gradient_sync == "each" else "last"
 
 
 def _checkpointing_values(line: Line, shape: Shape, profile: ModelProfile | None) -> list[str]:

@@ -15,8 +15,9 @@ from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, offload_obs
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.feasibility import require_axes, require_options, require_runnable, require_task
 from gangline.planner.selection.model_cuts import cut_shapes, refusal_reason, unused_axes
-from gangline.planner.selection.request import PlanRequest, TimeBounds
+from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan
+from gangline.planner.selection.time_bounds import TimeBounds, unbeaten
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape, data_parallel_shapes, explicit_shape, shape_of
 from gangline.planner.shapes.world_size import check_world, choose_world, num_nodes, ranks_per_node
@@ -70,11 +71,7 @@ def _best(
     within = [shape for shape in costs if shape not in over]
     if not within:
         return min(costs, key=lambda shape: (over[shape].ratio, place[shape]))
-    best = [
-        shape
-        for shape in within
-        if not any(costs[other].is_clearly_below(costs[shape], request.band) for other in within)
-    ]
+    best = unbeaten({shape: costs[shape] for shape in within}, request.band)
     return min(best, key=lambda shape: (shape.num_axes, place[shape]))
 
 

@@ -13,6 +13,7 @@ from gangline.planner.forecast.shape_forecast import (
     formula_of,
     measured_seconds,
 )
+from gangline.planner.selection.time_bounds import TimeBounds
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import micro_batches, ranks_per_node
@@ -24,28 +25,6 @@ from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Memory, Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.units import format_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TimeBounds:
-    """Of one plan; of what was measured both are equal."""
-
-    most: float
-    """Seconds, or what they cost, with as much communication hidden behind computing as the site grants."""
-    least: float
-    """With as much hidden as there is computing to hide it."""
-
-    def times(self, factor: float) -> "TimeBounds":
-        """Both bounds multiplied by `factor`."""
-        return TimeBounds(self.most * factor, self.least * factor)
-
-    def is_clearly_below(self, other: "TimeBounds", band: float) -> bool:
-        """Whatever is hidden, by more than the share `band`; a strict partial order."""
-        return self.most * (1 + band) < other.most and self.least * (1 + band) < other.least
-
-    def beyond(self, other: "TimeBounds") -> float:
-        """By which share it is more than `other` at the upper bound; below 0: less."""
-        return self.most / other.most - 1
 
 
 CPU_BAND = 0.30
@@ -153,6 +132,7 @@ class PlanRequest:
             loss_chunks=memory.loss_chunks,
             precision=self.precision,
             offload=memory.offload,
+            gradient_sync=memory.gradient_sync,
             moment_bytes=self.evidence.moment_bytes,
         )
         on_host = host_bytes(self.profile, shape, load)

@@ -32,6 +32,13 @@ class TokenCosts:
     """From forward to backward in 16 bits, by what is recomputed: `none`, `selective` (outputs of matrices and of
     attention are kept), `full` (what enters the block)."""
 
+    def kept(self, recompute: str) -> float:
+        """Bytes from forward to backward; `every_N` keeps of one block in N only what enters it."""
+        if recompute in self.kept_bytes:
+            return self.kept_bytes[recompute]
+        whole, entering = self.kept_bytes["none"], self.kept_bytes["full"]
+        return whole - (whole - entering) / int(recompute.removeprefix("every_"))
+
     @property
     def head_blocks(self) -> float:
         """Blocks that take as long as the head."""
@@ -93,6 +100,12 @@ def _slowest(layers: int, stages: int, head_blocks: float, early: int) -> float:
     """Blocks' worth of the slowest stage, where no early one has more than `early`."""
     last = max(1, layers - early * (stages - 1))
     return max(early if stages > 1 else 0, last + head_blocks)
+
+
+def recomputed_share(recompute: str) -> float:
+    """Share of the blocks' forward passes that is done once more: of `selective` only what costs next to nothing."""
+    known = {"none": 0.0, "selective": 0.0, "full": 1.0}
+    return known[recompute] if recompute in known else 1 / int(recompute.removeprefix("every_"))
 
 
 def stage_parameters(model: Transformer, blocks: Sequence[int]) -> tuple[int, ...]:

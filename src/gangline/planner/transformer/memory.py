@@ -115,7 +115,7 @@ def activation_memory(
     width = 4 if precision == "fp32" else 2
     mesh, costs = layout.mesh, token_costs(model)
     tokens = micro_batch * model.sequence / mesh.cp / mesh.tp
-    kept = costs.kept_bytes[recompute] * (width / 2) * load.live * load.blocks * tokens
+    kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
     logits = LOGIT_BYTES * tokens * model.vocabulary / loss_chunks if load.has_head else 0.0
     again = costs.kept_bytes["none"] * (width / 2) * tokens if recompute != "none" else 0.0
     block = (model.block_parameters - model.experts * model.expert_parameters * (1 - 1 / mesh.ep)) / mesh.tp

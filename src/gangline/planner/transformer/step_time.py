@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gangline.fabric.collectives import bus_factor
 from gangline.planner.forecast.device_speeds import LinkRates
-from gangline.planner.transformer.costs import stage_blocks, stage_parameters, token_costs
+from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import Layout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad, live_micro_batches
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
@@ -157,7 +157,7 @@ def passes(
     """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
     width = 4 if precision == "fp32" else 2
     mesh, costs = layout.mesh, token_costs(model)
-    again = 4 if recompute == "full" else 3
+    again = 3 + recomputed_share(recompute)
     tokens = micro_batch * model.sequence / mesh.cp
     work = tokens / (mesh.tp * hardware.flops_per_second)
     blocks = [
@@ -198,7 +198,7 @@ def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: f
 
 
 def _tensor_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: int
+    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
@@ -216,7 +216,7 @@ def _context_seconds(
 
 
 def _expert_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: int
+    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
     """Rows there and back, forward and backward, once more where the block is computed again."""
     mesh = layout.mesh

@@ -123,6 +123,14 @@ class SitePlanTable:
     """Share within which two forecasts count as equal."""
     overlap: float = 0.0
     """Share of communication that computation hides."""
+    storage: dict[str, float] = field(default_factory=lambda: {"file system": 25e9, "object store": 1.25e9})
+    """Bytes per second that one server writes to each class of storage."""
+    saves_to: str | None = None
+    """The class that checkpoints are written to while training waits; none: time for saves is not counted."""
+    restart_seconds: float = 180.0
+    """From an interruption to the next step, without what is computed again."""
+    start_seconds: float = 0.0
+    """From the start of a gang to its first step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
