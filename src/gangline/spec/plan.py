@@ -1,7 +1,7 @@
 """The plan: what a gang obeys. Made by the plan stage, written once as `plan.json`, read by every rank."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
@@ -14,6 +14,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"
 ]
+SCHEDULE_NAMES: tuple[PipelineSchedule, ...] = get_args(PipelineSchedule)
 V_SCHEDULES: frozenset[PipelineSchedule] = frozenset({"zbv", "dualpipev"})
 """Stages run down the ranks and up again: the first rank holds the first and the last."""
 SCHEDULES = ("constant", "linear", "cosine")

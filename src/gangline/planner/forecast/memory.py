@@ -5,6 +5,7 @@ from typing import Literal
 
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile, Trace, Unit
 
@@ -28,6 +29,8 @@ class Fit:
     usable_bytes: float | None
     cause: str = ""
     """What takes most of the need, with its bytes."""
+    causes: tuple[MemoryCause, ...] = ()
+    """What the need consists of; empty: not known."""
 
     @property
     def holds(self) -> bool:

@@ -3,8 +3,8 @@
 Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.forecast.memory_options import ShapeSetting
@@ -23,8 +23,17 @@ from gangline.planner.selection.explanation import (
     runner_up,
     winner_reason,
 )
+from gangline.planner.selection.formula_choice import (
+    candidates_of,
+    fitting_layout,
+    layout_holds,
+    options_of,
+    rank_layouts,
+    refuse_layouts,
+)
+from gangline.planner.selection.formula_question import strategy_of_layout
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.smallest_change import smallest_change
+from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
 from gangline.planner.shapes.elastic_plans import elastic_sizes
 from gangline.planner.shapes.shape import Shape, display_name, program_decides
 from gangline.planner.shapes.world_size import num_nodes
@@ -36,6 +45,22 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import Strategy
+from gangline.spec.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSummary:
+    """What a choice was made from."""
+
+    num_candidates: int
+    """Each a layout with one way to run it."""
+    num_fit: int
+    bound_seconds: float | None
+    """No step on so many GPUs takes less; None: no rates are known."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How each layout would be run: `fsdp-16 b4s`."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """Products of degrees that a rule left out, by the rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +89,8 @@ class PlanChoice:
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
     """As earlier runs of this shape had them; None: not known."""
+    search: SearchSummary | None = None
+    """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
 
     @property
     def is_left_to_program(self) -> bool:
@@ -104,6 +131,8 @@ def choose_plan(
         return PlanRequest.about(line, site, inventory, profile, history, rates=rates)
 
     request = ask(line, inventory)
+    if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
+        return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
     evaluated = evaluate_shapes(request)
     if not evaluated.ranked:
         change = smallest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
@@ -115,6 +144,56 @@ def choose_plan(
         for each, reason in evaluated.unsupported.items()
     )
     return _choice(request, evaluated, (*candidates, *cut))
+
+
+Ask = Callable[[Line, Inventory], PlanRequest]
+"""The same question about another line, or other devices."""
+
+
+def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:
+    """The plan of a model that is known by its shape alone.
+
+    Raises:
+        ConfigError: Nothing fits that ranks here run.
+    """
+    ranking = rank_layouts(request, model)
+    chosen = ranking.chosen
+    if chosen is None:
+
+        def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
+            return fitting_layout(ask(line, inventory), model)
+
+        raise refuse_layouts(request, ranking, model, smallest_change(request.line, inventory, fitting))
+    evaluation, options = ranking.evaluation, options_of(request, chosen)
+    candidates = candidates_of(request, ranking)
+    mesh, strategy = chosen.layout.mesh, strategy_of_layout(chosen.layout)
+    sizes, too_few = elastic_sizes(
+        request.line, strategy=strategy, mesh=mesh, micro_batch=options.micro_batch,
+        holds=lambda shape, micro_batch: layout_holds(request, model, chosen, shape.mesh, micro_batch),
+    )  # fmt: skip
+    missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
+    return PlanChoice(
+        name=chosen.layout.name,
+        strategy=strategy,
+        mesh=mesh,
+        micro_batch=options.micro_batch,
+        precision=request.precision,
+        device=request.pool.device,
+        num_nodes=num_nodes(request.pool, mesh.world_size),
+        reason=candidates[0].reason + missing,
+        candidates=candidates,
+        forecast=candidates[0].forecast,
+        memory=options.memory,
+        pp_schedule=chosen.setting.schedule,
+        sizes=sizes,
+        search=SearchSummary(
+            num_candidates=evaluation.num_candidates,
+            num_fit=evaluation.num_fit,
+            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
+            settings={each.layout.name: each.name for each in ranking.order},
+            struck=dict(evaluation.struck),
+        ),
+    )
 
 
 def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> Candidate:

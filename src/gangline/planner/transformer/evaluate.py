@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from operator import add
 
 from gangline.planner.transformer.bounds import step_bound_seconds
@@ -21,6 +22,8 @@ from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
 
+MOST_WEIGHED = 5_000
+"""Candidates that are weighed one by one, in some tens of milliseconds."""
 Support = Callable[[Layout, Sync, int], str]
 """Why ranks cannot run a layout with a sync and pieces of loss; empty: they can."""
 
@@ -76,31 +79,70 @@ class LayoutPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """All candidates of a question, by layout."""
+    """Candidates of a question, by layout."""
 
     plans: tuple[LayoutPlan, ...]
     """One a layout, the fastest first, then misses, the nearest first."""
+    slower: dict[Layout, float]
+    """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
     num_candidates: int
+    num_weighed: int
+    """Of them; the others could not be the best of their layout, or their layout not the best."""
     num_fit: int
+    """Of those that were weighed."""
     bound_seconds: float
     """No step on so many GPUs takes less."""
     struck: Counter[str]
     """Degrees that a rule left out, by the rule."""
 
 
-def evaluate(question: Question) -> Evaluation:
-    """Every candidate of the question's search space; none is left out."""
+def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_WEIGHED) -> Evaluation:
+    """The best candidate of every layout that may be within `band` of the best of all.
+
+    Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block
+    computed again, least traffic, least bubble) already loses: what is left has the same best plans.
+    """
     found = layouts(question.space, question.model)
-    groups = [_LayoutCandidates(question, layout) for layout in found.found]
-    plans = [best for each in groups if (best := each.best()) is not None]
+    groups = [LayoutCandidates(question, layout) for layout in found.found]
+    counted = sum(each.num_candidates for each in groups)
+    prunes = counted > most_weighed
+    bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
+    plans: list[LayoutPlan] = []
+    slower: dict[Layout, float] = {}
+    best = inf
+    for each in sorted(groups, key=lambda group: bounds[group]):
+        if bounds[each] > best * (1 + band):
+            slower[each.layout] = bounds[each]
+            continue
+        plan = each.best(prunes=prunes)
+        if plan is not None:
+            plans.append(plan)
+            best = min(best, plan.step_seconds) if plan.fits and not plan.unsupported else best
     plans.sort(key=lambda each: (not each.fits, each.step_seconds if each.fits else each.memory.total))
     return Evaluation(
         plans=tuple(plans),
-        num_candidates=sum(each.num_candidates for each in groups),
+        slower=slower,
+        num_candidates=counted,
+        num_weighed=sum(each.num_weighed for each in groups),
         num_fit=sum(each.num_fit for each in groups),
         bound_seconds=step_bound_seconds(question.model, question.space, question.hardware),
         struck=found.struck,
     )
+
+
+def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankMemory:
+    """Of the fullest rank."""
+    stages = stages_of(question.model, layout.mesh.pp, setting.schedule)
+    count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
+    found = (
+        rank_memory(
+            question.model, layout, load, sync=setting.sync, micro_batch=setting.micro_batch,
+            recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
+            moment_bytes=question.moment_bytes,
+        )
+        for load in stages.loads(count)
+    )  # fmt: skip
+    return max(found, key=lambda each: each.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +154,61 @@ class _Best:
     stages: Stages
     unsupported: str
 
+    @property
+    def is_found(self) -> bool:
+        """It fits, and ranks here run it."""
+        return not (self.order[0] or self.order[1])
 
-class _LayoutCandidates:
-    """All settings of one layout."""
+
+class LayoutCandidates:
+    """All ways to run one layout."""
 
     def __init__(self, question: Question, layout: Layout) -> None:
-        self._question, self._layout = question, layout
-        self._samples = question.space.global_batch // layout.mesh.data_parallel
-        shards = layout.kind in ("zero2", "zero3")
-        self._syncs: Sequence[Sync] = question.space.syncs if shards else ("last",)
+        self.layout, self._question = layout, question
+        space = question.space
+        self._samples = space.global_batch // layout.mesh.data_parallel
+        self._syncs: Sequence[Sync] = space.syncs if layout.kind in ("zero2", "zero3") else ("last",)
+        self._sizes = [
+            (size, self._samples // size, schedules)
+            for size in space.micro_batches
+            if self._samples % size == 0
+            and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
+        ]
+        self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)
         self._support = {
             (sync, chunks): question.support(layout, sync, chunks)
             for sync in self._syncs
-            for chunks in question.space.loss_chunks
+            for chunks in space.loss_chunks
         }
-        self.num_candidates = self.num_fit = 0
+        self.num_weighed = self.num_fit = 0
 
-    def best(self) -> LayoutPlan | None:
+    @property
+    def num_candidates(self) -> int:
+        """Of this layout."""
+        return self._ways * sum(len(schedules) for _, _, schedules in self._sizes)
+
+    def bound_seconds(self) -> float:
+        """No step of the layout takes less: passes of single samples, which leave the least bubble, and the traffic of
+        the fewest passes."""
+        stages = {stages_of(self._question.model, self.layout.mesh.pp, each) for *_, all_ in self._sizes for each in all_}
+        fewest = min((count for _, count, _ in self._sizes), default=1)
+        return min((self._least_seconds(each, 1, self._samples, fewest) for each in stages), default=inf)
+
+    def _least_seconds(self, stages: Stages, micro_batch: int, count: int, fewest: int) -> float:
+        """Of passes without recomputation, whose traffic is that of `fewest` of them."""
+        parts = self._passes(stages, micro_batch, count, "none")
+        exchange, update = min(self._added_seconds(stages, sync, fewest) for sync in self._syncs)
+        return parts.total + max(0.0, exchange - self._question.hardware.overlap * parts.compute) + update
+
+    def best(self, *, prunes: bool = False) -> LayoutPlan | None:
         """None: no size of a micro-batch divides a rank's share, or no schedule takes it."""
         best: _Best | None = None
-        for micro_batch in self._question.space.micro_batches:
-            if self._samples % micro_batch:
-                continue
-            count = self._samples // micro_batch
-            for schedule in schedules_of(self._question.space, self._question.model, self._layout.mesh, count):
-                stages = stages_of(self._question.model, self._layout.mesh.pp, schedule)
+        for micro_batch, count, schedules in self._sizes:
+            for schedule in schedules:
+                stages = stages_of(self._question.model, self.layout.mesh.pp, schedule)
+                if prunes and best is not None and best.is_found:
+                    if self._least_seconds(stages, micro_batch, count, count) >= best.order[2]:
+                        continue
                 best = self._best_of(stages, micro_batch, count, best)
         return None if best is None else self._plan(best)
 
@@ -146,6 +218,7 @@ class _LayoutCandidates:
         loads = stages.loads(count)
         states = {sync: [self._state_bytes(load, sync) for load in loads] for sync in self._syncs}
         added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
+        self.num_weighed += self._ways
         for recompute in space.recompute:
             parts = self._passes(stages, micro_batch, count, recompute)
             hidden = self._question.hardware.overlap * parts.compute
@@ -154,7 +227,6 @@ class _LayoutCandidates:
                 for sync in self._syncs:
                     need = max(map(add, states[sync], work))
                     fits = need <= usable
-                    self.num_candidates += 1
                     self.num_fit += fits
                     exchange, update = added[sync]
                     seconds = parts.total + max(0.0, exchange - hidden) + update
@@ -169,7 +241,7 @@ class _LayoutCandidates:
         question = self._question
         return sum(
             state_memory(
-                self._layout, load.parameters / self._layout.mesh.tp, sync=sync,
+                self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
                 width_bytes=4 if question.precision == "fp32" else 2, moment_bytes=question.moment_bytes,
             )
         )  # fmt: skip
@@ -178,7 +250,7 @@ class _LayoutCandidates:
         question = self._question
         return sum(
             activation_memory(
-                question.model, self._layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
+                question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
                 precision=question.precision,
             )
         )  # fmt: skip
@@ -186,13 +258,13 @@ class _LayoutCandidates:
     def _passes(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
         question = self._question
         return passes(
-            question.model, self._layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
+            question.model, self.layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
             recompute=recompute, precision=question.precision,
         )  # fmt: skip
 
     def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float]:
         """Exchange of data-parallel ranks, before any of it is hidden, and the update."""
-        question, layout = self._question, self._layout
+        question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
         exchange = exchange_seconds(
             layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision
@@ -203,19 +275,11 @@ class _LayoutCandidates:
         """With its terms."""
         setting, question, stages = best.setting, self._question, best.stages
         count = self._samples // setting.micro_batch
-        memories = [
-            rank_memory(
-                question.model, self._layout, load, sync=setting.sync, micro_batch=setting.micro_batch,
-                recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
-                moment_bytes=question.moment_bytes,
-            )
-            for load in stages.loads(count)
-        ]  # fmt: skip
         parts = self._passes(stages, setting.micro_batch, count, setting.recompute)
         exchange, update = self._added_seconds(stages, setting.sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
-        memory = max(memories, key=lambda each: each.total)
+        memory = layout_memory(question, self.layout, setting)
         return LayoutPlan(
-            layout=self._layout, setting=setting, memory=memory, fits=memory.total <= question.usable_bytes,
+            layout=self.layout, setting=setting, memory=memory, fits=memory.total <= question.usable_bytes,
             parts=replace(parts, exchange=exposed, optimizer=update), unsupported=best.unsupported,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Layouts of a gang: every product of mesh degrees and ways to share data, and the rules that strike some out. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,6 +78,8 @@ class SearchSpace:
     recompute: Sequence[str] = ("none", "selective", "full")
     loss_chunks: Sequence[int] = (1, 8)
     schedules: Sequence[PipelineSchedule] = ("1f1b",)
+    admits: Callable[[Layout], bool] = lambda layout: True  # noqa: ARG005, E731
+    """Whether a layout is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +99,7 @@ def layouts(space: SearchSpace, model: Transformer) -> Layouts:
         if rule := broken_rule(space, model, mesh):
             struck[rule] += 1
             continue
-        found |= dict.fromkeys(_data_layouts(space, mesh))
+        found |= dict.fromkeys(filter(space.admits, _data_layouts(space, mesh)))
     return Layouts(found=tuple(found), struck=struck)
 
 

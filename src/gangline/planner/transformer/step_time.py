@@ -5,6 +5,7 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gangline.fabric.collectives import bus_factor
 from gangline.planner.forecast.device_speeds import LinkRates
@@ -108,6 +109,7 @@ class Stages:
         ]
 
 
+@lru_cache(maxsize=4096)
 def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
     """The division of `model` that makes the slowest stage as fast as can be."""
     a_rank = stages_a_rank(schedule)

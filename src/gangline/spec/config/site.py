@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gangline.spec.config.fabric import FailureRates, Preset
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreTable:
@@ -131,6 +133,8 @@ class SitePlanTable:
     """From an interruption to the next step, without what is computed again."""
     start_seconds: float = 0.0
     """From the start of a gang to its first step."""
+    failures: Preset | FailureRates = "llama3"
+    """Published rates of interruptions by name, or a table of mean hours to a failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
