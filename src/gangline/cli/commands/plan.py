@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,13 +19,19 @@ from gangline.cli.options import (
 )
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say, spinner
+from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import open_workspace
-from gangline.errors import GateError
+from gangline.errors import GateError, UsageError
+from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
+from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
 from gangline.line.stages.preview import Preview, preview
+from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count
@@ -44,28 +51,89 @@ def command(
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
     why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", metavar="[NAME:]N", help="For so many GPUs as [gpu.NAME] of site.toml, here or not."),
+    ] = None,
+    fabric: Annotated[Path | None, typer.Option("--fabric", help="fabric.toml: the network between servers.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Most money, in the site's currency.")] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_workspace(repo / path, site)
-    overrides = tuple(set_ or ())
+    overrides = (*(set_ or ()), *_bounds(deadline, budget))
+    where, devices = _devices(with_target(desk.site, target), gpus, fabric)
+    if devices is not None:
+        request = resolve_request(desk.repo, commit=commit, overrides=overrides, strategy=strategy)
+        if request.line.plan.transformer is not None:
+            _show_hypothetical(plan_hypothetically(request, site=where, inventory=devices), why=why, json=json)
+            return
     with spinner("packing the code") as tell:
         found = preview(
             desk.repo,
-            site=with_target(desk.site, target),
+            site=where,
             environ=desk.environ,
             commit=commit,
             overrides=overrides,
             strategy=strategy,
             memory_run=memory_run,
             notify=tell,
+            devices=devices,
         )
     if json:
         print_json(_document(found))
     else:
         say(_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
+    if found.budget.verdict == "no":
+        raise typer.Exit(GateError.exit_code)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _bounds(deadline: str | None, budget: float | None) -> list[str]:
+    """Overrides of the line's `[plan]`."""
+    found = []
+    if deadline is not None:
+        found.append(f"plan.deadline_seconds={_seconds(deadline)}")
+    if budget is not None:
+        found.append(f"plan.budget_money={budget}")
+    return found
+
+
+def _seconds(text: str) -> float:
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        raise UsageError(f"--deadline: wanted a time as 90m, 36h, 14d or seconds, found {text!r}") from None
+
+
+def _load(path):
+    from gangline.spec.config.load import load_fabric
+
+    return load_fabric(path)
+
+
+def _devices(site: Site, gpus: str | None, fabric: Path | None) -> tuple[Site, Inventory | None]:
+    """The site with the network of `fabric`, and the devices that are asked for; None: those that are there."""
+    network = None if fabric is None else _load(fabric)
+    where = site if network is None else with_network(site, network)
+    if gpus is None:
+        return where, None
+    return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
+
+
+def _show_hypothetical(found: HypotheticalPlan, *, why: bool, json: bool) -> None:
+    if json:
+        print_json({"choice": found.choice, "inventory": found.inventory, "budget": found.budget})
+    else:
+        say(hypothetical_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
     if found.budget.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 

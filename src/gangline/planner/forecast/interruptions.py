@@ -1,4 +1,4 @@
-"""Interruptions of a training: their probability, the checkpoint interval, and the time that they and saves take. Pure."""
+"""Interruptions of a training: their probability, the best checkpoint interval, and the time that is lost. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -43,9 +43,7 @@ def storage_costs(
         write = write_seconds(parameters * bytes_per_parameter, servers=servers, server_bytes_per_second=rate)
         interval = best_interval(write, mean)
         share = effective_share(interval, write, plan.restart_seconds, mean)
-        found.append(
-            StorageCost(storage=name, write_seconds=write, interval_seconds=interval, effective_share=share)
-        )
+        found.append(StorageCost(storage=name, write_seconds=write, interval_seconds=interval, effective_share=share))
     return sorted(found, key=lambda each: (-each.effective_share, each.storage))
 
 

@@ -54,7 +54,10 @@ class SearchSummary:
 
     num_candidates: int
     """Each a layout with one way to run it."""
+    num_weighed: int
+    """Of them; the others lose by their bounds."""
     num_fit: int
+    """Of those that were weighed."""
     bound_seconds: float | None
     """No step on so many GPUs takes less; None: no rates are known."""
     settings: dict[str, str] = field(default_factory=dict)
@@ -188,6 +191,7 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
         sizes=sizes,
         search=SearchSummary(
             num_candidates=evaluation.num_candidates,
+            num_weighed=evaluation.num_weighed,
             num_fit=evaluation.num_fit,
             bound_seconds=None if ranking.missing else evaluation.bound_seconds,
             settings={each.layout.name: each.name for each in ranking.order},

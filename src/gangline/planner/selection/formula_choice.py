@@ -1,4 +1,4 @@
-"""Choice of a plan for a transformer that is known by its shape: every candidate weighed, one reason for each layout."""
+"""Choice of a plan for a transformer known by its shape: every candidate weighed, one reason for each layout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -169,8 +169,8 @@ def candidates_of(request: PlanRequest, ranking: FormulaRanking) -> tuple[Candid
 
 def verdict_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> tuple[Verdict, str]:
     """The first reason that applies: of what cannot run, does not fit, is beyond a bound, is slower, is less simple."""
-    name, chosen = plan.layout.name, ranking.chosen
-    if chosen is plan:
+    name = plan.layout.name
+    if ranking.chosen is plan:
         return "chosen", _why_chosen(ranking, plan)
     behind = _behind(ranking, plan)
     if plan.unsupported:
@@ -179,6 +179,12 @@ def verdict_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) 
         return "no_fit", f"no fit: {_largest_causes(request, plan)}"
     if name in ranking.over:
         return ranking.over[name].kind, ranking.over[name].words
+    return _why_lost(request, ranking, plan, behind)
+
+
+def _why_lost(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan, behind: str) -> tuple[Verdict, str]:
+    """Of what fits, runs and is within the bounds."""
+    name, chosen = plan.layout.name, ranking.chosen
     assert chosen is not None, "what fits and runs is chosen, or loses to what is"
     if ranking.missing:
         return _by_axes(plan, chosen, "")
@@ -239,9 +245,7 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
     return FittingPlan(chosen.name, ranking.forecasts[chosen.layout.name].step_seconds)
 
 
-def layout_holds(
-    request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int
-) -> bool:
+def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
     """Whether a rank holds the chosen plan on another number of ranks."""
     question, _ = formula_question(request, model, mesh.world_size)
     layout = Layout(mesh=mesh, kind=chosen.layout.kind)
@@ -264,4 +268,3 @@ def refuse_layouts(request: PlanRequest, ranking: FormulaRanking, model: Transfo
         f"{format_bytes(has)} usable: {nearest or 'no layout divides the ranks and the batch'}; "
         f"{change or 'larger devices are needed'}"
     )
-

@@ -1,4 +1,4 @@
-"""Question of a line about a transformer known by its shape: the search space, what ranks here run, and the hardware."""
+"""Question of a line about a transformer known by its shape: search space, what ranks here run, hardware."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -150,4 +150,3 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
     links = LinkRates(node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second)
     overlap = request.site.plan.overlap
     return Hardware(flops_per_second=flops, memory_bytes_per_second=memory, links=links, overlap=overlap), ""
-

@@ -27,7 +27,6 @@ from gangline.spec.plan import Memory, Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.units import format_bytes
 
-
 CPU_BAND = 0.30
 """Step times on shared cores repeat within this: a plan does not change for less."""
 

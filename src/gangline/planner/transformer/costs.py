@@ -50,8 +50,8 @@ def token_costs(model: Transformer) -> TokenCosts:
     """Of `model`.
 
     Source:
-        Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), arXiv 2205.05198, for
-        a plain block without grouped heads: 8h + 4h + 4h + 4 (4h) = 32 h bytes, 34 h with the masks of dropout.
+        Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), arXiv 2205.05198,
+        for a plain block without grouped heads: 8h + 4h + 4h + 4 (4h) = 32 h bytes, 34 h with the masks of dropout.
     """
     h, queries, keys = model.width, model.query_width, model.key_width
     active = model.active_experts * model.expert_parameters

@@ -11,8 +11,8 @@ from gangline.planner.transformer.layout import Layout, SearchSpace, Sync, layou
 from gangline.planner.transformer.memory import RankMemory, StageLoad, activation_memory, rank_memory, state_memory
 from gangline.planner.transformer.step_time import (
     Hardware,
-    StepParts,
     Stages,
+    StepParts,
     exchange_seconds,
     passes,
     stages_of,
@@ -39,7 +39,7 @@ class Question:
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
     moment_bytes: int = ADAMW_MOMENT_BYTES
-    support: Support = lambda layout, sync, loss_chunks: ""  # noqa: ARG005, E731
+    support: Support = lambda layout, sync, loss_chunks: ""  # noqa: ARG005
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,9 @@ class _Best:
     unsupported: str
 
     @property
-    def is_found(self) -> bool:
-        """It fits, and ranks here run it."""
-        return not (self.order[0] or self.order[1])
+    def fits(self) -> bool:
+        """A rank holds it."""
+        return not self.order[1]
 
 
 class LayoutCandidates:
@@ -190,7 +190,9 @@ class LayoutCandidates:
     def bound_seconds(self) -> float:
         """No step of the layout takes less: passes of single samples, which leave the least bubble, and the traffic of
         the fewest passes."""
-        stages = {stages_of(self._question.model, self.layout.mesh.pp, each) for *_, all_ in self._sizes for each in all_}
+        stages = {
+            stages_of(self._question.model, self.layout.mesh.pp, each) for *_, all_ in self._sizes for each in all_
+        }
         fewest = min((count for _, count, _ in self._sizes), default=1)
         return min((self._least_seconds(each, 1, self._samples, fewest) for each in stages), default=inf)
 
@@ -203,13 +205,17 @@ class LayoutCandidates:
     def best(self, *, prunes: bool = False) -> LayoutPlan | None:
         """None: no size of a micro-batch divides a rank's share, or no schedule takes it."""
         best: _Best | None = None
-        for micro_batch, count, schedules in self._sizes:
-            for schedule in schedules:
-                stages = stages_of(self._question.model, self.layout.mesh.pp, schedule)
-                if prunes and best is not None and best.is_found:
-                    if self._least_seconds(stages, micro_batch, count, count) >= best.order[2]:
-                        continue
-                best = self._best_of(stages, micro_batch, count, best)
+        passes = [
+            (stages_of(self._question.model, self.layout.mesh.pp, schedule), micro_batch, count)
+            for micro_batch, count, schedules in self._sizes
+            for schedule in schedules
+        ]
+        runs = not all(self._support.values())
+        least = {each: self._least_seconds(*each, each[-1]) if prunes else 0.0 for each in passes}
+        for each in sorted(passes, key=lambda one: least[one]):
+            if best is not None and best.fits and bool(best.unsupported) != runs and least[each] >= best.order[2]:
+                break
+            best = self._best_of(*each, best)
         return None if best is None else self._plan(best)
 
     def _best_of(self, stages: Stages, micro_batch: int, count: int, best: _Best | None) -> _Best | None:

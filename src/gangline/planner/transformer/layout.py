@@ -12,8 +12,8 @@ from gangline.spec.plan import PipelineSchedule
 from gangline.spec.transformer import Transformer
 
 DataKind = Literal["replicate", "zero1", "zero2", "zero3"]
-"""How data-parallel ranks hold a model: copies; copies that share the optimizer's state; shards that are gathered once a
-step, or for each pass (FSDP)."""
+"""How data-parallel ranks hold a model: copies; copies that share the optimizer's state; shards that are gathered once
+a step, or for each pass (FSDP)."""
 Sync = Literal["each", "last"]
 """When gradients are reduced: after each micro-batch, or after the last one of a step."""
 
@@ -78,7 +78,7 @@ class SearchSpace:
     recompute: Sequence[str] = ("none", "selective", "full")
     loss_chunks: Sequence[int] = (1, 8)
     schedules: Sequence[PipelineSchedule] = ("1f1b",)
-    admits: Callable[[Layout], bool] = lambda layout: True  # noqa: ARG005, E731
+    admits: Callable[[Layout], bool] = lambda layout: True  # noqa: ARG005
     """Whether a layout is asked for."""
 
 
@@ -182,7 +182,10 @@ def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 
         (mesh.pp > 1 and sync == "each" and layout.shards > 1, "stages reduce after the last micro-batch"),
         (mesh.pp > 1 and loss_chunks > 1, "the loss of a pipeline is not cut into pieces"),
         (mesh.pp > 1 and layout.kind == "zero1", "zero1 runs without pp"),
-        (layout.kind == "zero2" and mesh.pp == 1 and cut, "shards beside tp, cp or ep are gathered for each pass: fsdp"),
+        (
+            layout.kind == "zero2" and mesh.pp == 1 and cut,
+            "shards beside tp, cp or ep are gathered for each pass: fsdp",
+        ),
         (layout.kind == "zero2" and mesh.pp == 1 and mesh.dp_replicate > 1, "replicas of shards run as hsdp"),
         (compiled in SPLIT, "compiled blocks do not take backward passes apart"),
     )

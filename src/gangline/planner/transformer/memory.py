@@ -1,4 +1,4 @@
-"""Memory of one rank by formula: weights, gradients, optimizer, activations and buffers of its pipeline stages. Pure."""
+"""Memory of one rank by formula: weights, gradients, optimizer, activations and buffers of its stages. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Step time of a transformer by formula: passes of the slowest stage, bubble, exchanges that nothing hides, update. Pure.
+"""Step time of a transformer by formula: passes of the slowest stage, bubble, exposed traffic, update. Pure.
 
 Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P pipeline ranks, tau tokens of a pass.
 """
@@ -60,7 +60,10 @@ class StepParts:
     @property
     def total(self) -> float:
         """Of the whole step."""
-        return sum(getattr(self, name) for name in PART_WORDS)
+        return (
+            self.compute + self.tensor + self.context + self.experts + self.stages + self.bubble + self.exchange
+            + self.optimizer
+        )  # fmt: skip
 
     def largest_over(self, other: "StepParts") -> tuple[str, float]:
         """The part in which this step takes longest beyond `other`, and by how many seconds."""

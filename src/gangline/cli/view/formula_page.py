@@ -1,0 +1,105 @@
+"""Page of a plan for a model known by its shape: table, bound, risk, storage, and where each number comes from."""
+
+import textwrap
+from collections.abc import Iterator
+
+from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
+from gangline.line.stages.hypothetical import HypotheticalPlan
+from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
+from gangline.planner.selection.choice import PlanChoice
+from gangline.report.facts import MARKS
+from gangline.report.text import percent, step_time
+from gangline.spec.config.line import Line
+from gangline.spec.config.optimizer import moment_bytes
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.forecast import Forecast
+from gangline.units import format_bytes, format_count, format_seconds
+
+
+def hypothetical_page(found: HypotheticalPlan, *, why: bool, width: int | None) -> str:
+    """All of it; `width` None: nobody looks."""
+    line, choice, inventory = found.request.line, found.choice, found.inventory
+    capacity = float(inventory.gpus.memory_bytes or 0) if inventory.gpus else 0.0
+    settings = choice.search.settings if choice.search else {}
+    table = formula_table(choice.candidates, settings, capacity_bytes=capacity, width=width, every=why)
+    lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
+    saves = storage_lines(_storage(choice, line, found.site), found.site.plan.saves_to)
+    lines += [f"saves     {each}" for each in saves]
+    if why:
+        lines += [part for name in _told(choice) for part in why_lines(choice, name)]
+    wrapped = [part for each in lines for part in _wrapped(each, width)]
+    return "\n".join([_heading(line, found.site, inventory, choice), table, *wrapped])
+
+
+def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -> str:
+    gpus, model = inventory.gpus, line.plan.transformer
+    assert gpus is not None, "a hypothetical inventory has GPUs"
+    assert model is not None, "only such lines are planned for so"
+    price = site.gpu[gpus.name].price_per_hour
+    money = f" · {price:.2f} {site.money.currency} a GPU-hour" if price is not None else ""
+    servers = f"{inventory.num_nodes} servers x {gpus.count} GPU" if inventory.num_nodes > 1 else f"{gpus.count} GPU"
+    return (
+        f"{format_count(choice.forecast.parameters or 0).replace(' G', ' B')} parameters · {servers} x "
+        f"{format_bytes(gpus.memory_bytes or 0)} · {line.train.global_batch} x {model.sequence:,} tokens · "
+        f"{line.train.steps:,} steps{money}"
+    )
+
+
+def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
+    search, overlap = choice.search, site.plan.overlap
+    if search is not None:
+        bound = "" if search.bound_seconds is None else (
+            f" · no step under {search.bound_seconds:.2f} s on {choice.mesh.world_size} GPUs (compute)"
+        )  # fmt: skip
+        hidden = "overlap 0: worst case, not yet measured here" if not overlap else f"overlap {percent(overlap)}"
+        pruned = search.num_candidates - search.num_weighed
+        fit = f"{search.num_fit:,} fit" if not pruned else (
+            f"{search.num_weighed:,} weighed, {search.num_fit:,} of them fit, the others lose by their bounds"
+        )  # fmt: skip
+        yield f"{search.num_candidates:,} candidates, {fit}{bound} · {hidden}"
+    risk = interruption_words(choice.forecast, site.plan.failures)
+    trust = "default: no records yet" if choice.forecast.origin.startswith("rates") else choice.forecast.origin
+    yield " · ".join(filter(None, [risk, f"forecast band {percent(site.plan.band)} ({trust})"]))
+    if choice.forecast.missing:
+        yield f"no step time: {choice.forecast.missing}"
+    elif choice.forecast.wall_seconds is not None:
+        yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
+
+
+def _storage(choice: PlanChoice, line: Line, site: Site) -> list[StorageCost]:
+    return storage_costs(
+        site.plan, gpus=choice.mesh.world_size, servers=choice.num_nodes, parameters=choice.forecast.parameters or 0,
+        bytes_per_parameter=WEIGHT_BYTES + moment_bytes(line.optimizer),
+    )  # fmt: skip
+
+
+def _told(choice: PlanChoice) -> list[str]:
+    return [each.name for each in choice.candidates[:2]]
+
+
+def why_lines(choice: PlanChoice, name: str) -> list[str]:
+    """The terms of one row of the table, each with its origin."""
+    candidate = next(each for each in choice.candidates if each.name == name)
+    forecast = candidate.forecast
+    lines = [f"known     {(choice.search.settings if choice.search else {}).get(name, name)}: {forecast.way}"]
+    lines += [
+        f"            {each.cause:14}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
+    ]
+    lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
+    return [*lines, *_sums(forecast)]
+
+
+def _sums(forecast: Forecast) -> Iterator[str]:
+    if forecast.memory_bytes is not None:
+        yield f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  sum of its causes"
+    if forecast.step_seconds is not None:
+        yield f"            {'step':14}{step_time(forecast.step_seconds):>8}  sum of its parts"
+    if forecast.missing:
+        yield f"            no step time: {forecast.missing}"
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
