@@ -136,13 +136,18 @@ def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankM
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
     found = (
         rank_memory(
-            question.model, layout, load, sync=setting.sync, micro_batch=setting.micro_batch,
+            question.model, layout, load, sync=_held(setting.sync, count), micro_batch=setting.micro_batch,
             recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
             moment_bytes=question.moment_bytes,
         )
         for load in stages.loads(count)
     )  # fmt: skip
     return max(found, key=lambda each: each.total)
+
+
+def _held(sync: Sync, micro_batches: int) -> Sync:
+    """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
+    return "each" if micro_batches == 1 else sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,7 @@ class LayoutCandidates:
         """`best`, or a better one of what one schedule and size of micro-batches leave open."""
         space, usable = self._question.space, self._question.usable_bytes
         loads = stages.loads(count)
-        states = {sync: [self._state_bytes(load, sync) for load in loads] for sync in self._syncs}
+        states = {sync: [self._state_bytes(load, _held(sync, count)) for load in loads] for sync in self._syncs}
         added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
         self.num_weighed += self._ways
         for recompute in space.recompute:
