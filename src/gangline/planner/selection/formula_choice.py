@@ -10,6 +10,7 @@ from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.formula_question import formula_question, strategy_of_layout, world_of
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan
+from gangline.planner.transformer.bounds import memory_bound_bytes
 from gangline.planner.transformer.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory
 from gangline.planner.transformer.layout import Layout
 from gangline.planner.transformer.step_time import PART_WORDS
@@ -236,6 +237,9 @@ def _largest_causes(request: PlanRequest, plan: LayoutPlan) -> str:
 def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | None:
     """What would be chosen; None: nothing fits."""
     try:
+        question, _ = formula_question(request, model, world_of(request))
+        if memory_bound_bytes(model, question.space, moment_bytes=question.moment_bytes) > question.usable_bytes:
+            return None
         ranking = rank_layouts(request, model)
     except ConfigError:
         return None

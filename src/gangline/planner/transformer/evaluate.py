@@ -220,17 +220,33 @@ class LayoutCandidates:
         for each in sorted(passes, key=lambda one: least[one]):
             if best is not None and best.fits and bool(best.unsupported) != runs and least[each] >= best.order[2]:
                 break
-            best = self._best_of(*each, best)
+            best = self._best_of(*each, best, self._promising(*each) if prunes else self._question.space.recompute)
         return None if best is None else self._plan(best)
 
-    def _best_of(self, stages: Stages, micro_batch: int, count: int, best: _Best | None) -> _Best | None:
+    def _promising(self, stages: Stages, micro_batch: int, count: int) -> Sequence[str]:
+        """Words of recomputation to weigh: all, or where none of them lets it fit, the one that comes nearest."""
+        space = self._question.space
+        sync = _held("each" if "each" in self._syncs else "last", count)
+        loads = stages.loads(count)
+        states = [self._state_bytes(load, sync) for load in loads]
+
+        def need(recompute: str) -> float:
+            chunks = space.loss_chunks[-1]
+            return max(map(add, states, (self._work_bytes(each, micro_batch, recompute, chunks) for each in loads)))
+
+        nearest = min(space.recompute, key=need)
+        return space.recompute if need(nearest) <= self._question.usable_bytes else [nearest]
+
+    def _best_of(
+        self, stages: Stages, micro_batch: int, count: int, best: _Best | None, recomputes: Sequence[str]
+    ) -> _Best | None:
         """`best`, or a better one of what one schedule and size of micro-batches leave open."""
         space, usable = self._question.space, self._question.usable_bytes
         loads = stages.loads(count)
         states = {sync: [self._state_bytes(load, _held(sync, count)) for load in loads] for sync in self._syncs}
         added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
-        self.num_weighed += self._ways
-        for recompute in space.recompute:
+        self.num_weighed += self._ways * len(recomputes) // len(space.recompute)
+        for recompute in recomputes:
             parts = self._passes(stages, micro_batch, count, recompute)
             hidden = self._question.hardware.overlap * parts.compute
             for chunks in space.loss_chunks:
