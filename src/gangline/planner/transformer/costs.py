@@ -19,7 +19,7 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenCosts:
-    """Of one token in one block, and in the head."""
+    """Of one token in one block, and in the head; with the parameters of a block."""
 
     block_flops: float
     """Forward: 2 (P_b - norms) + 4 a d s / 2, the masked half of causal attention left out; of experts those that a
@@ -28,6 +28,9 @@ class TokenCosts:
     """Of these, the scores and what they weigh: 4 a d s / 2."""
     head_flops: float
     """Forward: 2 V h."""
+    block_parameters: int
+    """Of one block, and of these the experts'."""
+    expert_parameters: int
     kept_bytes: dict[str, float]
     """From forward to backward in 16 bits, by what is recomputed: `none`, `selective` (outputs of matrices and of
     attention are kept), `full` (what enters the block)."""
@@ -62,6 +65,8 @@ def token_costs(model: Transformer) -> TokenCosts:
         block_flops=2 * (model.attention_parameters + active + model.router_parameters) + attention,
         attention_flops=attention,
         head_flops=2 * model.embedding_parameters,
+        block_parameters=model.block_parameters,
+        expert_parameters=model.experts * model.expert_parameters if model.experts > 1 else 0,
         kept_bytes={
             "none": 8 * h + 4 * queries + 4 * keys + whole * fed,
             "selective": 6 * h + 4 * queries + 4 * keys + outputs * fed,

@@ -118,7 +118,7 @@ def activation_memory(
     kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
     logits = LOGIT_BYTES * tokens * model.vocabulary / loss_chunks if load.has_head else 0.0
     again = costs.kept_bytes["none"] * (width / 2) * tokens if recompute != "none" else 0.0
-    block = (model.block_parameters - model.experts * model.expert_parameters * (1 - 1 / mesh.ep)) / mesh.tp
+    block = (costs.block_parameters - costs.expert_parameters * (1 - 1 / mesh.ep)) / mesh.tp
     return kept, max(logits, again + block_bytes(layout, width_bytes=width) * block)
 
 
