@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from tests.planner.transformer.reference import EIGHT
 
 from gangline.planner.axes.bubble import accepts_micro_batches, bubble
+from gangline.planner.axes.closed_forms import most_live
 from gangline.planner.transformer.costs import token_costs
 from gangline.planner.transformer.layout import Layout
-from gangline.planner.transformer.memory import live_micro_batches, rank_memory, state_memory
+from gangline.planner.transformer.memory import rank_memory, state_memory
 from gangline.planner.transformer.step_time import stages_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
@@ -82,11 +83,11 @@ def test_what_is_computed_again_is_not_kept(kind, micro_batch, chunks):
 
 @pytest.mark.parametrize("schedule", get_args(PipelineSchedule))
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_live_micro_batches_are_those_of_the_simulation(schedule, ranks):
+def test_most_live_are_those_of_the_simulation(schedule, ranks):
     for count in (2 * ranks, 4 * ranks):
         assert accepts_micro_batches(schedule, ranks, count)
         played = bubble(schedule, ranks, count).live
-        assert tuple(live_micro_batches(schedule, ranks, rank, count) for rank in range(ranks)) == played
+        assert tuple(most_live(schedule, ranks, rank, count) for rank in range(ranks)) == played
 
 
 def test_float32_casts_nothing_and_keeps_twice_as_much():

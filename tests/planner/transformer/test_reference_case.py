@@ -1,4 +1,4 @@
-"""The reference case to the digits: what each layout needs, how long it takes, how many candidates there are and fit."""
+"""The reference case to the digits: what each layout needs and takes, how many candidates there are and fit."""
 
 from dataclasses import fields
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planner.transformer.reference import A100, EIGHT, LINKS
 
-from gangline.planner.axes.bubble import StageCosts, accepts_micro_batches, bubble
+from gangline.planner.axes.bubble import StageCosts, bubble
+from gangline.planner.axes.closed_forms import bubble_share
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.transformer.costs import stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import Layout
-from gangline.planner.transformer.step_time import Hardware, bubble_share, exchange_seconds, passes, stages_of
+from gangline.planner.transformer.step_time import Hardware, exchange_seconds, passes, stages_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
-from gangline.spec.transformer import Transformer
 
 UNIT = Hardware(flops_per_second=1.0, memory_bytes_per_second=1.0, links=LinkRates(node=64, inside=1.0, across=1.0))
 """On which seconds are bytes."""

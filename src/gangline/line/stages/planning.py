@@ -59,7 +59,7 @@ class PlannedRun:
     inventory: Inventory
     profile: ModelProfile | None
     problems: tuple[str, ...]
-    """What the forecast did not have, and which shapes were not evaluated."""
+    """What the forecast did not have."""
     notes: tuple[str, ...]
     """Findings of the memory run."""
 
@@ -170,5 +170,5 @@ def make_choice(
         nearest=choice.name if several else "",
         seeds=line.evaluate.seeds,
     )
-    problems = tuple(each for each in (known.problem, history.problem, choice.left_out) if each)
+    problems = tuple(each for each in (known.problem, history.problem) if each)
     return BudgetedChoice(choice=choice, budget=budget, site=trusted, problems=problems)

@@ -7,7 +7,7 @@ than the band both without any overlap and with full overlap.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import require_cuts, require_one_node
@@ -122,8 +122,6 @@ class EvaluatedShapes:
     too_large: list[Shape]
     unsupported: dict[Shape, str]
     """With the reason."""
-    num_left_out: int = 0
-    """Shapes with more cuts that were not evaluated."""
 
     @property
     def ranked(self) -> Sequence[Shape]:
@@ -152,8 +150,7 @@ def evaluate_shapes(request: PlanRequest) -> EvaluatedShapes:
     if profile is not None and (
         _is_timed(request, evaluated) or not any(_fits_without_host(request, each) for each in evaluated.ranked)
     ):
-        cut, num_left_out = cut_shapes(line, pool, profile)
-        evaluated = replace(_sort(request, [*shapes, *cut]), num_left_out=num_left_out)
+        evaluated = _sort(request, [*shapes, *cut_shapes(line, pool, profile)])
         evaluated.unsupported.update(unused_axes(line, pool, profile))
     return evaluated
 

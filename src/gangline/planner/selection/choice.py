@@ -14,7 +14,6 @@ from gangline.planner.selection.explanation import (
     PROGRAM_DECIDES_REASON,
     Loss,
     chosen_reason,
-    left_out_note,
     loser_reason,
     loss_verdict,
     margin_words,
@@ -84,9 +83,6 @@ class PlanChoice:
     pp_schedule: PipelineSchedule = "1f1b"
     sizes: tuple[Size, ...] = ()
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
-
-    left_out: str = ""
-    """Which shapes were not evaluated; empty: all were."""
 
     finalists: tuple[tuple[Shape, ShapeSetting], ...] = ()
     """The best and the runner-up, and how each would be run."""
@@ -274,7 +270,6 @@ def _choice(request: PlanRequest, evaluated: EvaluatedShapes, candidates: tuple[
         memory=setting.memory,
         pp_schedule=schedule,
         sizes=sizes,
-        left_out=left_out_note(evaluated.num_left_out),
         finalists=tuple((shape, request.setting(shape)) for shape in (winner, second) if shape),
         save_costs=save_costs_of([each for each in request.history if each.mesh == winner.mesh]),
     )

@@ -204,13 +204,6 @@ def _of_copies(shape: Shape, winner: Shape) -> str:
     return f"{shape.strategy} is no simpler than {winner.name}"
 
 
-def left_out_note(count: int) -> str:
-    """How to get at `count` shapes that were not evaluated; empty: there are none."""
-    if not count:
-        return ""
-    return f'shapes that cut the model further and were not evaluated: {count}; train.strategy = "explicit" takes any'
-
-
 def no_fit_reason(fit: Fit) -> str:
     """Need of a rank, its largest cause, and what a rank may hold."""
     need, has = format_bytes(fit.need_bytes or 0), format_bytes(fit.usable_bytes or 0)

@@ -7,7 +7,7 @@ from math import inf
 from operator import add
 
 from gangline.planner.transformer.bounds import step_bound_seconds
-from gangline.planner.transformer.layout import Layout, SearchSpace, Sync, layouts, schedules_of
+from gangline.planner.transformer.layout import Divisions, Layout, SearchSpace, Sync, layouts, schedules_of
 from gangline.planner.transformer.memory import RankMemory, StageLoad, activation_memory, rank_memory, state_memory
 from gangline.planner.transformer.step_time import (
     Hardware,
@@ -102,7 +102,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block
     computed again, least traffic, least bubble) already loses: what is left has the same best plans.
     """
-    found = layouts(question.space, question.model)
+    found = layouts(question.space, Divisions.of(question.model))
     groups = [LayoutCandidates(question, layout) for layout in found.found]
     counted = sum(each.num_candidates for each in groups)
     prunes = counted > most_weighed

@@ -91,7 +91,25 @@ class Layouts:
     """Products of degrees that a rule leaves out, by the rule."""
 
 
-def layouts(space: SearchSpace, model: Transformer) -> Layouts:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divisions:
+    """What degrees that cut a model have to divide, or are at most."""
+
+    widths: Sequence[int]
+    """Heads and widths: every tp divides them."""
+    blocks: int
+    sequence: int
+    """2 cp divides it."""
+    experts: int
+
+    @classmethod
+    def of(cls, model: Transformer) -> "Divisions":
+        """Of a model known by its shape."""
+        widths = (model.heads, model.asked_heads, model.feed_width, model.vocabulary)
+        return cls(widths=widths, blocks=model.layers, sequence=model.sequence, experts=model.experts)
+
+
+def layouts(space: SearchSpace, model: Divisions) -> Layouts:
     """All of `space` that `model` allows; none is left out but by a rule, and each rule is counted."""
     found: dict[Layout, None] = {}
     struck: Counter[str] = Counter()
@@ -115,13 +133,15 @@ def _cuts(space: SearchSpace) -> Iterator[Mesh]:
                     )
 
 
-def broken_rule(space: SearchSpace, model: Transformer, mesh: Mesh) -> str:
+def broken_rule(space: SearchSpace, model: Divisions, mesh: Mesh) -> str:
     """The first rule by which `mesh` cannot carry `model`; empty: it can."""
-    whole = (model.heads, model.asked_heads, model.feed_width, model.vocabulary)
     rules = (
-        (any(each % mesh.tp for each in whole), f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary"),
+        (
+            any(each % mesh.tp for each in model.widths),
+            f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary",
+        ),
         (space.ranks_per_node % mesh.tp > 0, f"tp = {mesh.tp} leaves the {space.ranks_per_node} ranks of a server"),
-        (mesh.pp > model.layers, f"pp = {mesh.pp} stages want as many blocks"),
+        (mesh.pp > model.blocks, f"pp = {mesh.pp} stages want as many blocks"),
         (mesh.cp > 1 and model.sequence % (2 * mesh.cp) > 0, f"cp = {mesh.cp} wants a sequence of 2 cp equal pieces"),
         (model.experts % mesh.ep > 0, f"ep = {mesh.ep} does not divide the experts"),
         (space.global_batch % mesh.data_parallel > 0, f"{mesh.data_parallel} ranks do not divide the batch"),

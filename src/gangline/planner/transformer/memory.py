@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
 from gangline.planner.transformer.layout import Layout, Sync
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
-from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
 
 MASTER_BYTES, GRADIENT_BYTES = 4, 4
@@ -46,24 +46,6 @@ class StageLoad:
     has_head: bool
     live: float
     """Micro-batches whose activations it keeps at once, each of all its stages."""
-
-
-def live_micro_batches(schedule: PipelineSchedule, ranks: int, rank: int, micro_batches: int) -> float:
-    """Most that `rank` keeps the activations of; half a one is one of its two stages.
-
-    Source:
-        Counted in a simulation of each order (`planner.axes.bubble`), which tests repeat.
-    """
-    if ranks == 1:
-        return 1.0
-    live = {
-        "1f1b": ranks - rank,
-        "interleaved_1f1b": (2 * (ranks - 1 - rank) + ranks + 1) / 2,
-        "interleaved_zero_bubble": ranks,
-        "zbv": ranks,
-        "dualpipev": ranks + 0.5,
-    }
-    return float(min(micro_batches, live.get(schedule, micro_batches)))
 
 
 def state_memory(

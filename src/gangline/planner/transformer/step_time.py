@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gangline.fabric.collectives import bus_factor
+from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import Layout, Sync, stages_a_rank
-from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad, live_micro_batches
+from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
@@ -106,7 +107,7 @@ class Stages:
                 blocks=self.rank_blocks[rank],
                 parameters=self.rank_parameters[rank],
                 has_head=rank == self.head_rank,
-                live=live_micro_batches(self.schedule, self.num_ranks, rank, micro_batches),
+                live=most_live(self.schedule, self.num_ranks, rank, micro_batches),
             )
             for rank in sorted({0, self.head_rank, self.num_ranks - 1})
         ]
@@ -139,20 +140,6 @@ def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[
     for value, owner in zip(values, owners, strict=True):
         found[owner] += value
     return tuple(found)
-
-
-def bubble_share(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> float:
-    """Share of the time in which a rank waits, where stages are alike and forward and both halves of backward, too.
-
-    Source:
-        Closed forms of each order; the simulation of `planner.axes.bubble` gives the same, and tests compare them.
-    """
-    idle, count = ranks - 1, micro_batches
-    work = {
-        "gpipe": count, "1f1b": count, "interleaved_1f1b": 2 * count, "looped_bfs": 2 * count,
-        "interleaved_zero_bubble": 6 * count, "zbv": 6 * count, "dualpipev": 3 * count,
-    }[schedule]  # fmt: skip
-    return idle / (work + idle)
 
 
 def passes(
