@@ -88,7 +88,7 @@ def _edgeworth_density(weights: list[float], bins: int, balls: int) -> float:
     if variance <= 0:
         return 0.0
     spread = sqrt(bins * variance)
-    skew, kurtosis = third / variance**1.5 / sqrt(bins), (fourth / variance**2 - 3) / bins
+    skew, kurtosis = third / (variance * sqrt(variance * bins)), (fourth / variance**2 - 3) / bins
     z = (balls - bins * mean) / spread
     hermite3, hermite4 = z**3 - 3 * z, z**4 - 6 * z**2 + 3
     hermite6 = z**6 - 15 * z**4 + 45 * z**2 - 15
