@@ -6,6 +6,7 @@ Every switch has `radix` ports. In a leaf and a spine half of them point down an
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
+from gangline.fabric.inventory import Fabric
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,3 +52,32 @@ def clos_counts(nics: int, *, radix: int, tiers: int = 3) -> ClosCounts:
     if tiers == 2:
         return ClosCounts(leaves=leaves, spines=-(-leaves // 2), cores=0, cables=2 * nics)
     return ClosCounts(leaves=leaves, spines=leaves, cores=-(-leaves // 2), cables=3 * nics)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricCounts:
+    """What a fabric has, as far as it is known."""
+
+    servers: int
+    gpus: int
+    leaves: int
+    nic_cables: int
+    uplinks: int | None
+    """Cables from leaves to spines; None: `leaf_uplinks` is not known."""
+    oversubscription: float | None
+    """Ports of the fullest leaf down to servers for one up; None: likewise."""
+
+
+def counts_of(fabric: Fabric) -> FabricCounts:
+    """Servers, leaves and cables, from groups and rails."""
+    homes = 2 if fabric.dual_homed else 1
+    leaves = len(fabric.groups) * fabric.rails * homes
+    largest = max((len(group.servers) for group in fabric.groups), default=0)
+    return FabricCounts(
+        servers=len(fabric.servers),
+        gpus=fabric.num_gpus,
+        leaves=leaves,
+        nic_cables=fabric.num_gpus * homes,
+        uplinks=leaves * fabric.leaf_uplinks if fabric.leaf_uplinks else None,
+        oversubscription=largest / fabric.leaf_uplinks if fabric.leaf_uplinks else None,
+    )
