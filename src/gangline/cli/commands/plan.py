@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from gangline.cli.options import (
     HERE,
     CommitOption,
+    FabricOption,
     JsonOption,
     PathArgument,
     RepoOption,
@@ -23,6 +25,8 @@ from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import open_workspace
 from gangline.errors import GateError, UsageError
+from gangline.fabric.fabric_file import fabric_of
+from gangline.fabric.inventory import Fabric
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
@@ -30,6 +34,7 @@ from gangline.line.stages.preview import Preview, preview
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
+from gangline.spec.config.load import load_fabric
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
@@ -55,7 +60,7 @@ def command(
         str | None,
         typer.Option("--gpus", metavar="[NAME:]N", help="For so many GPUs as [gpu.NAME] of site.toml, here or not."),
     ] = None,
-    fabric: Annotated[Path | None, typer.Option("--fabric", help="fabric.toml: the network between servers.")] = None,
+    fabric: FabricOption = None,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
     ] = None,
@@ -67,11 +72,14 @@ def command(
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_workspace(repo / path, site)
     overrides = (*(set_ or ()), *_bounds(deadline, budget))
-    where, devices = _devices(with_target(desk.site, target), gpus, fabric)
+    network = _network(fabric, desk.environ)
+    where, devices = _devices(with_target(desk.site, target), gpus, network)
     if devices is not None:
         request = resolve_request(desk.repo, commit=commit, overrides=overrides, strategy=strategy)
         if request.line.plan.transformer is not None:
-            _show_hypothetical(plan_hypothetically(request, site=where, inventory=devices), why=why, json=json)
+            _show_hypothetical(
+                plan_hypothetically(request, site=where, inventory=devices, fabric=network), why=why, json=json
+            )
             return
     with spinner("packing the code") as tell:
         found = preview(
@@ -114,15 +122,14 @@ def _seconds(text: str) -> float:
         raise UsageError(f"--deadline: wanted a time as 90m, 36h, 14d or seconds, found {text!r}") from None
 
 
-def _load(path):
-    from gangline.spec.config.load import load_fabric
+def _network(file: Path | None, environ: Mapping[str, str]) -> Fabric | None:
+    """The fabric that is stated; None: none is."""
+    found = load_fabric(file, environ=environ)
+    return None if found is None else fabric_of(found.fabric)
 
-    return load_fabric(path)
 
-
-def _devices(site: Site, gpus: str | None, fabric: Path | None) -> tuple[Site, Inventory | None]:
-    """The site with the network of `fabric`, and the devices that are asked for; None: those that are there."""
-    network = None if fabric is None else _load(fabric)
+def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:
+    """The site with the links of `network`, and the devices that are asked for; None: those that are there."""
     where = site if network is None else with_network(site, network)
     if gpus is None:
         return where, None
@@ -131,7 +138,14 @@ def _devices(site: Site, gpus: str | None, fabric: Path | None) -> tuple[Site, I
 
 def _show_hypothetical(found: HypotheticalPlan, *, why: bool, json: bool) -> None:
     if json:
-        print_json({"choice": found.choice, "inventory": found.inventory, "budget": found.budget})
+        print_json(
+            {
+                "choice": found.choice,
+                "inventory": found.inventory,
+                "budget": found.budget,
+                "certificate": found.certificate,
+            }
+        )
     else:
         say(hypothetical_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
     if found.budget.verdict == "no":

@@ -4,13 +4,11 @@ import textwrap
 from collections.abc import Iterator
 
 from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
-from gangline.line.stages.hypothetical import HypotheticalPlan
-from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
+from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
 from gangline.planner.selection.choice import PlanChoice
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.line import Line
-from gangline.spec.config.optimizer import moment_bytes
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
@@ -24,8 +22,10 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, width: int | None) 
     settings = choice.search.settings if choice.search else {}
     table = formula_table(choice.candidates, settings, capacity_bytes=capacity, width=width, every=why)
     lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
-    saves = storage_lines(_storage(choice, line, found.site), found.site.plan.saves_to)
+    saves = storage_lines(saves_of(found.site, choice, line), found.site.plan.saves_to)
     lines += [f"saves     {each}" for each in saves]
+    if found.certificate is not None:
+        lines.append(f"network   {found.certificate.line}")
     if why:
         lines += [part for name in _told(choice) for part in why_lines(choice, name)]
     wrapped = [part for each in lines for part in _wrapped(each, width)]
@@ -65,13 +65,6 @@ def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
         yield f"no step time: {choice.forecast.missing}"
     elif choice.forecast.wall_seconds is not None:
         yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
-
-
-def _storage(choice: PlanChoice, line: Line, site: Site) -> list[StorageCost]:
-    return storage_costs(
-        site.plan, gpus=choice.mesh.world_size, servers=choice.num_nodes, parameters=choice.forecast.parameters or 0,
-        bytes_per_parameter=WEIGHT_BYTES + moment_bytes(line.optimizer),
-    )  # fmt: skip
 
 
 def _told(choice: PlanChoice) -> list[str]:

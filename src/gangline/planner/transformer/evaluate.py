@@ -232,7 +232,8 @@ class LayoutCandidates:
 
         def need(recompute: str) -> float:
             chunks = space.loss_chunks[-1]
-            return max(map(add, states, (self._work_bytes(each, micro_batch, recompute, chunks) for each in loads)))
+            work = [self._work_bytes(each, micro_batch, recompute, chunks) for each in loads]
+            return max(state + held for state, held in zip(states, work, strict=True))
 
         nearest = min(space.recompute, key=need)
         return space.recompute if need(nearest) <= self._question.usable_bytes else [nearest]
