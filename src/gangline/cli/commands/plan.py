@@ -3,6 +3,7 @@
 import sys
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
 from gangline.line.stages.preview import Preview, preview
+from gangline.line.stages.start_now import choice_now, free_servers
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
@@ -65,6 +67,9 @@ def command(
         str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
     ] = None,
     budget: Annotated[float | None, typer.Option("--budget", help="Most money, in the site's currency.")] = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="Only plans that start on servers free at this minute; exit 20 without any.")
+    ] = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -81,18 +86,20 @@ def command(
                 plan_hypothetically(request, site=where, inventory=devices, fabric=network), why=why, json=json
             )
             return
+    if now and gpus is not None:
+        raise UsageError("--now: wanted servers that are there, found --gpus; leave one of them out")
     with spinner("packing the code") as tell:
-        found = preview(
-            desk.repo,
-            site=where,
-            environ=desk.environ,
-            commit=commit,
-            overrides=overrides,
-            strategy=strategy,
-            memory_run=memory_run,
-            notify=tell,
-            devices=devices,
-        )
+
+        def planned(devices: Inventory | None) -> Preview:
+            return preview(
+                desk.repo, site=where, environ=desk.environ, commit=commit, overrides=overrides, strategy=strategy,
+                memory_run=memory_run, notify=tell, devices=devices,
+            )  # fmt: skip
+
+        found = planned(devices)
+        if now:
+            free = free_servers(where, desk.environ, found.inventory)
+            found = replace(found, choice=choice_now(found, free, planned))
     if json:
         print_json(_document(found))
     else:
