@@ -12,8 +12,8 @@ from gangline.planner.selection.choice import choose_plan
 from gangline.spec.devices import FreeServers
 
 
-def planned(inventory, *, layers=32):
-    profile = transformer(**EIGHT | {"layers": layers}, sequence=4096)
+def planned(inventory, **more):
+    profile = transformer(**EIGHT | more, sequence=4096)
     return SimpleNamespace(choice=choose_plan(line(batch=512), H100, inventory, profile), inventory=inventory)
 
 
@@ -34,7 +34,7 @@ def test_a_plan_on_the_free_servers_wins_and_the_larger_ones_name_the_holders():
     assert (found.mesh.world_size, found.num_nodes) == (16, 2)
     assert found.candidates[0].verdict == "chosen"
     waiting = [each for each in found.candidates if each.verdict == "no_servers"]
-    assert [each.name for each in waiting][0] == first.name
+    assert waiting[0].name == first.name
     assert waiting[0].reason == "32 ranks: 2 servers are free now; gang-x hold others"
     assert [each.verdict for each in found.candidates].count("chosen") == 1
 
@@ -46,4 +46,4 @@ def test_without_a_free_server_it_is_a_matter_of_capacity():
 
 def test_what_the_free_servers_cannot_hold_is_a_matter_of_capacity_too():
     with pytest.raises(CapacityError, match="1 servers that are free, found none"):
-        now(1, layers=600, holders=())
+        now(1, width=16_384, feed=57_344, holders=())
