@@ -17,6 +17,7 @@ from gangline.planner.selection.explanation import (
     loser_reason,
     loss_verdict,
     margin_words,
+    more_axes_reason,
     no_fit_reason,
     refuse_all,
     runner_up,
@@ -219,7 +220,7 @@ def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -
         return replace(candidate, verdict="chosen", reason=reason)
     if shape in ranked:
         verdict, reason = _loss(request, shape, evaluated)
-        is_second = verdict == "lost" and shape == runner_up(request, evaluated.ranking)
+        is_second = verdict in ("lost", "more_axes") and shape == runner_up(request, evaluated.ranking)
         return replace(candidate, verdict="runner_up" if is_second else verdict, reason=reason)
     return candidate
 
@@ -231,6 +232,7 @@ def _loss(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> tup
     if not reason:
         plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
         reason = "; ".join(each for each in (margin_words(request, evaluated.ranking, shape), plain) if each)
+        verdict = "more_axes" if verdict == "lost" and plain == more_axes_reason(shape, winner) else verdict
     return verdict, reason
 
 

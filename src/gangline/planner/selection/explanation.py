@@ -16,7 +16,7 @@ from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
 
-Loss = Literal["lost", "dearer", "late", "over_budget"]
+Loss = Literal["lost", "more_axes", "dearer", "late", "over_budget"]
 
 
 def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
@@ -171,8 +171,13 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
             f"gives up more time for room: {_memory_savings_words(own.memory, other.memory) or 'computes more again'}"
         )
     if shape.num_axes > winner.num_axes:
-        return f"{shape.num_axes} axes where {winner.num_axes} does"
+        return more_axes_reason(shape, winner)
     return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
+
+
+def more_axes_reason(shape: Shape, winner: Shape) -> str:
+    """Of a plan that is less simple and no faster."""
+    return f"{shape.num_axes} axes where {winner.num_axes} does"
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:
