@@ -126,7 +126,8 @@ class SitePlanTable:
     overlap: float = 0.0
     """Share of communication that computation hides."""
     storage: dict[str, float] = field(default_factory=lambda: {"file system": 25e9, "object store": 1.25e9})
-    """Bytes per second that one server writes to each class of storage."""
+    """Bytes per second that one server writes to each class of storage; unless given, 25e9 to `file system` and 1.25e9
+    to `object store`."""
     saves_to: str | None = None
     """The class that checkpoints are written to while training waits; none: time for saves is not counted."""
     restart_seconds: float = 180.0
