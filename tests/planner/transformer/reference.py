@@ -4,6 +4,7 @@ from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.transformer.evaluate import Question
 from gangline.planner.transformer.layout import SearchSpace
 from gangline.planner.transformer.step_time import Hardware
+from gangline.spec.strategies import DDP, FSDP, ZERO1, ZERO2
 from gangline.spec.transformer import Transformer
 
 EIGHT = Transformer(
@@ -18,3 +19,5 @@ SPACE = SearchSpace(
 )  # fmt: skip
 USABLE = (80e9 - 4e9) / 1.10
 R1 = Question(model=EIGHT, space=SPACE, hardware=A100, usable_bytes=USABLE)
+KINDS = {"replicate": DDP, "zero1": ZERO1, "zero2": ZERO2, "zero3": FSDP}
+"""Words of the formulas."""

@@ -142,7 +142,14 @@ def test_a_deadline_that_nothing_meets_keeps_the_nearest():
     measured = replace(SITE, plan=replace(SITE.plan, band=0.05))
     choice = choose_plan(asked, measured, gpus(8, 2, name="a100"), formula_profile(EIGHT))
     assert choice.reason == "no plan is within the bounds, this one comes nearest"
-    assert {each.verdict for each in choice.candidates} <= {"chosen", "runner_up", "late", "unsupported", "no_fit"}
+    assert {each.verdict for each in choice.candidates} <= {
+        "chosen",
+        "runner_up",
+        "late",
+        "lost",
+        "unsupported",
+        "no_fit",
+    }
 
 
 def test_without_rates_the_fewest_axes_that_fit_win_and_no_time_is_claimed():

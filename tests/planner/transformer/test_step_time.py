@@ -6,13 +6,13 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.planner.transformer.reference import A100, EIGHT, LINKS
+from tests.planner.transformer.reference import A100, EIGHT, KINDS, LINKS
 
 from gangline.planner.axes.bubble import StageCosts, bubble
 from gangline.planner.axes.closed_forms import bubble_share
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.transformer.costs import stage_blocks, stage_parameters, token_costs
-from gangline.planner.transformer.layout import Layout
+from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.step_time import Hardware, exchange_seconds, passes, stages_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
@@ -34,7 +34,9 @@ def test_bytes_of_a_step_are_those_of_its_rings(sync, ranks, count):
     parameters = 1680
 
     def sent(kind, mesh):
-        return exchange_seconds(Layout(mesh=mesh, kind=kind), parameters, UNIT, sync=sync, micro_batches=count)
+        return exchange_seconds(
+            ModelLayout(mesh=mesh, wrapping=KINDS[kind]), parameters, UNIT, sync=sync, micro_batches=count
+        )
 
     gathered, reduced = (
         ring_bytes("all_gather", ranks, 2 * parameters),
@@ -69,12 +71,12 @@ def test_a_step_of_unlike_stages_takes_at_most_what_the_formula_says(layers, ran
         return
     model = replace(EIGHT, layers=layers, vocabulary=words)
     stages = stages_of(model, ranks, "1f1b")
-    layout = Layout(mesh=Mesh(pp=ranks), kind="replicate")
+    layout = ModelLayout(mesh=Mesh(pp=ranks), wrapping=KINDS["replicate"])
     hardware = replace(A100, links=LinkRates(node=8, inside=1e30, across=1e30))
     parts = passes(model, layout, stages, hardware, micro_batch=1, micro_batches=count, recompute="none")
     one = passes(
-        model, Layout(mesh=Mesh(), kind="replicate"), stages_of(model, 1, "1f1b"), hardware, micro_batch=1,
-        micro_batches=1, recompute="none",
+        model, ModelLayout(mesh=Mesh(), wrapping=KINDS["replicate"]), stages_of(model, 1, "1f1b"), hardware,
+        micro_batch=1, micro_batches=1, recompute="none",
     ).compute  # fmt: skip
     head = one - one * layers / (layers + token_costs(model).head_blocks)
     block = (one - head) / layers
@@ -130,14 +132,20 @@ def test_a_faster_link_is_never_worse(faster, layout):
     for each in (A100, replace(A100, links=links)):
         stages = stages_of(EIGHT, pp, "1f1b")
         parts = passes(
-            EIGHT, Layout(mesh=mesh, kind="zero3"), stages, each, micro_batch=1, micro_batches=16, recompute="full"
+            EIGHT,
+            ModelLayout(mesh=mesh, wrapping=KINDS["zero3"]),
+            stages,
+            each,
+            micro_batch=1,
+            micro_batches=16,
+            recompute="full",
         )
         times.append(parts.total + exchange_seconds(
-            Layout(mesh=mesh, kind="zero3"), 1e9, each, sync="last", micro_batches=16))  # fmt: skip
+            ModelLayout(mesh=mesh, wrapping=KINDS["zero3"]), 1e9, each, sync="last", micro_batches=16))  # fmt: skip
     assert times[1] <= times[0]
 
 
 def test_what_is_not_known_takes_for_ever():
     lost = replace(A100, links=LinkRates(node=8, inside=None, across=None))
-    layout = Layout(mesh=Mesh(dp_shard=16), kind="zero3")
+    layout = ModelLayout(mesh=Mesh(dp_shard=16), wrapping=KINDS["zero3"])
     assert exchange_seconds(layout, 1e9, lost, sync="last", micro_batches=1) == float("inf")

@@ -3,7 +3,7 @@
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say, spinner
 from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
-from gangline.cli.workspace import open_workspace
+from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.fabric.fabric_file import fabric_of
 from gangline.fabric.inventory import Fabric
@@ -58,6 +58,9 @@ def command(
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
     why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
+    terms: Annotated[
+        str | None, typer.Option("--terms", metavar="PLAN", help="Where each number of one plan comes from.")
+    ] = None,
     gpus: Annotated[
         str | None,
         typer.Option("--gpus", metavar="[NAME:]N", help="For so many GPUs as [gpu.NAME] of site.toml, here or not."),
@@ -76,36 +79,64 @@ def command(
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_workspace(repo / path, site)
-    overrides = (*(set_ or ()), *_bounds(deadline, budget))
     network = _network(fabric, desk.environ)
     where, devices = _devices(with_target(desk.site, target), gpus, network)
-    if devices is not None:
-        request = resolve_request(desk.repo, commit=commit, overrides=overrides, strategy=strategy)
-        if request.line.plan.transformer is not None:
-            _show_hypothetical(
-                plan_hypothetically(request, site=where, inventory=devices, fabric=network), why=why, json=json
-            )
-            return
-    if now and gpus is not None:
-        raise UsageError("--now: wanted servers that are there, found --gpus; leave one of them out")
-    with spinner("packing the code") as tell:
-
-        def planned(devices: Inventory | None) -> Preview:
-            return preview(
-                desk.repo, site=where, environ=desk.environ, commit=commit, overrides=overrides, strategy=strategy,
-                memory_run=memory_run, notify=tell, devices=devices,
-            )  # fmt: skip
-
-        found = planned(devices)
-        if now:
-            free = free_servers(where, desk.environ, found.inventory)
-            found = replace(found, choice=choice_now(found, free, planned))
+    question = PlanQuestion(
+        desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
+        overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
+    )  # fmt: skip
+    found = question.hypothetical() or question.preview()
     if json:
         print_json(_document(found))
     else:
-        say(_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
+        say(_text(found, why=why, terms=terms, width=terminal_width() if sys.stdout.isatty() else None))
     if found.budget.verdict == "no":
         raise typer.Exit(GateError.exit_code)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanQuestion:
+    """What is to be planned, and for which devices."""
+
+    desk: Workspace
+    site: Site
+    devices: Inventory | None
+    """Asked for; None: those that are there."""
+    network: Fabric | None
+    commit: str | None
+    strategy: str | None
+    overrides: tuple[str, ...]
+    memory_run: bool
+    now: bool
+    """Only on servers that are free."""
+
+    def hypothetical(self) -> HypotheticalPlan | None:
+        """By formula, on devices that were asked for; None: the line does not give the shape of its model."""
+        if self.devices is None:
+            return None
+        if self.now:
+            raise UsageError("--now: wanted servers that are there, found --gpus; leave one of them out")
+        request = resolve_request(self.desk.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy)
+        if request.line.plan.transformer is None:
+            return None
+        return plan_hypothetically(request, site=self.site, inventory=self.devices, fabric=self.network)
+
+    def preview(self) -> Preview:
+        """As a run would be planned."""
+        with spinner("packing the code") as tell:
+
+            def planned(devices: Inventory | None) -> Preview:
+                return preview(
+                    self.desk.repo, site=self.site, environ=self.desk.environ, commit=self.commit,
+                    overrides=self.overrides, strategy=self.strategy, memory_run=self.memory_run, notify=tell,
+                    devices=devices,
+                )  # fmt: skip
+
+            found = planned(self.devices)
+            if not self.now:
+                return found
+            free = free_servers(self.site, self.desk.environ, found.inventory)
+            return replace(found, choice=choice_now(found, free, planned))
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -143,27 +174,17 @@ def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
 
 
-def _show_hypothetical(found: HypotheticalPlan, *, why: bool, json: bool) -> None:
-    if json:
-        print_json(
-            {
-                "choice": found.choice,
-                "inventory": found.inventory,
-                "budget": found.budget,
-                "certificate": found.certificate,
-            }
-        )
-    else:
-        say(hypothetical_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
-    if found.budget.verdict == "no":
-        raise typer.Exit(GateError.exit_code)
+def _text(found: HypotheticalPlan | Preview, *, why: bool, terms: str | None, width: int | None) -> str:
+    if isinstance(found, HypotheticalPlan):
+        return hypothetical_page(found, why=why, terms=terms, width=width)
+    return _page(found, why=why, terms=terms, width=width)
 
 
 _TOLD = 2
 """Plans whose numbers are told one by one: the best, and the one it was hardest to choose from."""
 
 
-def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
+def _page(found: Preview, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
     choice = found.choice
     if choice.is_left_to_program:
         return _programs(found, width)
@@ -185,8 +206,8 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.problems]
-    if why:
-        lines += [line for each in choice.candidates[:_TOLD] for line in _known(each, said=choice.forecast.missing)]
+    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
+    lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
 
 
@@ -262,7 +283,9 @@ def _have(found: Preview) -> str:
     return f"{nodes}{machine} · {model}"
 
 
-def _document(found: Preview) -> dict[str, object]:
+def _document(found: HypotheticalPlan | Preview) -> dict[str, object]:
+    if isinstance(found, HypotheticalPlan):
+        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "certificate")}
     return {
         "run": found.run,
         "commit": found.request.commit,

@@ -12,10 +12,11 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count, format_seconds
 
 
-def hypothetical_page(found: HypotheticalPlan, *, why: bool, width: int | None) -> str:
+def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
     """All of it; `width` None: nobody looks."""
     line, choice, inventory = found.request.line, found.choice, found.inventory
     capacity = float(inventory.gpus.memory_bytes or 0) if inventory.gpus else 0.0
@@ -26,8 +27,8 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, width: int | None) 
     lines += [f"saves     {each}" for each in saves]
     if found.certificate is not None:
         lines.append(f"network   {found.certificate.line}")
-    if why:
-        lines += [part for name in _told(choice) for part in why_lines(choice, name)]
+    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
+    lines += [part for each in told for part in why_lines(choice, each)]
     wrapped = [part for each in lines for part in _wrapped(each, width)]
     return "\n".join([_heading(line, found.site, inventory, choice), table, *wrapped])
 
@@ -67,19 +68,18 @@ def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
         yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
 
 
-def _told(choice: PlanChoice) -> list[str]:
-    return [each.name for each in choice.candidates[:2]]
+_TOLD = 2
+"""Plans whose numbers are told one by one."""
 
 
-def why_lines(choice: PlanChoice, name: str) -> list[str]:
+def why_lines(choice: PlanChoice, candidate: Candidate) -> list[str]:
     """The terms of one row of the table, each with its origin."""
-    candidate = next(each for each in choice.candidates if each.name == name)
-    forecast = candidate.forecast
-    lines = [f"known     {(choice.search.settings if choice.search else {}).get(name, name)}: {forecast.way}"]
+    forecast, settings = candidate.forecast, choice.search.settings if choice.search else {}
+    lines = [f"known     {settings.get(candidate.name, candidate.name)}: {forecast.way}"]
     lines += [
         f"            {each.cause:14}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
     ]
-    lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
+    lines += [f"            {each.part:14}{_step(each.seconds):>8}  {each.origin}" for each in forecast.terms]
     return [*lines, *_sums(forecast)]
 
 
@@ -87,9 +87,14 @@ def _sums(forecast: Forecast) -> Iterator[str]:
     if forecast.memory_bytes is not None:
         yield f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  sum of its causes"
     if forecast.step_seconds is not None:
-        yield f"            {'step':14}{step_time(forecast.step_seconds):>8}  sum of its parts"
+        yield f"            {'step':14}{_step(forecast.step_seconds):>8}  sum of its parts"
     if forecast.missing:
         yield f"            no step time: {forecast.missing}"
+
+
+def _step(seconds: float) -> str:
+    """As the table has it: seconds to two digits, less in milliseconds."""
+    return f"{seconds:.2f} s" if seconds >= 1 else step_time(seconds)
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:

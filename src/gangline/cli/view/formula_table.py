@@ -63,7 +63,8 @@ def _row(candidate: Candidate, name: str, name_width: int, capacity_bytes: float
     forecast = candidate.forecast
     star = "*" if candidate.verdict == "chosen" else " "
     by_cause = {each.cause: each.size_bytes for each in forecast.memory_causes}
-    total = (forecast.memory_bytes or 0) / 1e9
+    known = forecast.memory_bytes is not None
+    total = f"{(forecast.memory_bytes or 0) / 1e9:6.1f}" if known else f"{'-':>6}"
     bar = memory_bar(forecast.memory_causes, capacity_bytes)
     has_time = candidate.verdict != "no_fit" and forecast.step_seconds is not None
     seconds = f"{forecast.step_seconds:8.2f}" if has_time else f"{'-':>8}"
@@ -72,8 +73,8 @@ def _row(candidate: Candidate, name: str, name_width: int, capacity_bytes: float
     word = candidate.verdict.replace("_", " ")
     reason = f"{word}: {reason}" if candidate.verdict in ("no_fit", "unsupported") else reason
     start = f"{star} {name:{name_width}} {bar}"
-    causes = "".join(f"{by_cause.get(each, 0.0) / 1e9:6.1f}" for each in CAUSES)
-    numbers = f"{start}{causes if width is None or width >= _WIDE else ''}{total:6.1f}{seconds}{money}"
+    causes = "".join(f"{by_cause.get(each, 0.0) / 1e9:6.1f}" if known else f"{'-':>6}" for each in CAUSES)
+    numbers = f"{start}{causes if width is None or width >= _WIDE else ''}{total}{seconds}{money}"
     if width is None:
         return [f"{numbers}  {reason}"]
     return [numbers, *textwrap.wrap(reason, width - 4, initial_indent="    ", subsequent_indent="    ")]

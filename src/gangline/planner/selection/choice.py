@@ -5,7 +5,9 @@ Memory is computed by formula; step times come from earlier runs and forecasts, 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
+from gangline.errors import UsageError
 from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.forecast.memory_options import ShapeSetting
 from gangline.planner.forecast.save_interval import SaveCosts, save_costs_of
@@ -91,6 +93,14 @@ class PlanChoice:
     """As earlier runs of this shape had them; None: not known."""
     search: SearchSummary | None = None
     """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
+
+    def candidate(self, name: str) -> Candidate:
+        """Of this name. Raises: UsageError, where there is none."""
+        found = next((each for each in self.candidates if each.name == name), None)
+        if found is None:
+            names = get_close_matches(name, [each.name for each in self.candidates], n=3, cutoff=0.3)
+            raise UsageError(f"wanted a plan of the table, found {name!r}; near it: {', '.join(names) or self.name}")
+        return found
 
     @property
     def is_left_to_program(self) -> bool:

@@ -1,6 +1,6 @@
 """Choice of a plan for a transformer known by its shape: every candidate weighed, one reason for each layout."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
@@ -12,7 +12,7 @@ from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan
 from gangline.planner.transformer.bounds import memory_bound_bytes
 from gangline.planner.transformer.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory
-from gangline.planner.transformer.layout import Layout
+from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.step_time import PART_WORDS
 from gangline.spec.forecast import Forecast, MemoryCause, Term
 from gangline.spec.mesh import Mesh
@@ -165,7 +165,20 @@ def candidates_of(request: PlanRequest, ranking: FormulaRanking) -> tuple[Candid
                 reason=reason, forecast=ranking.forecasts[plan.layout.name],
             )
         )  # fmt: skip
-    return tuple(found)
+    return (*found, *_not_weighed(ranking))
+
+
+def _not_weighed(ranking: FormulaRanking) -> Iterator[Candidate]:
+    """Layouts of which even the bound is beyond the band of the best, the nearest first."""
+    chosen = ranking.chosen
+    assert chosen is not None, "without a plan nothing is left out by its bound"
+    for layout, least in sorted(ranking.evaluation.slower.items(), key=lambda each: each[1]):
+        more = 100 * (least / chosen.step_seconds - 1)
+        yield Candidate(
+            name=layout.name, strategy=strategy_of_layout(layout), mesh=layout.mesh, verdict="lost",
+            reason=f"{more:+.1f} % or more: no way to run it takes less than {least:.2f} s",
+            forecast=Forecast(missing="it was not weighed, as its bound is slower than the chosen plan"),
+        )  # fmt: skip
 
 
 def verdict_of(request: PlanRequest, ranking: FormulaRanking, plan: LayoutPlan) -> tuple[Verdict, str]:
@@ -252,7 +265,7 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
 def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
     """Whether a rank holds the chosen plan on another number of ranks."""
     question, _ = formula_question(request, model, mesh.world_size)
-    layout = Layout(mesh=mesh, kind=chosen.layout.kind)
+    layout = ModelLayout(mesh=mesh, wrapping=chosen.layout.wrapping)
     setting = replace(chosen.setting, micro_batch=micro_batch)
     return layout_memory(question, layout, setting).total <= question.usable_bytes
 

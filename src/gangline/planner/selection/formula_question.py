@@ -10,12 +10,12 @@ from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import explicit_shape
 from gangline.planner.shapes.world_size import MOST_AUTO, check_world, ranks_per_node
 from gangline.planner.transformer.evaluate import Question
-from gangline.planner.transformer.layout import Layout, SearchSpace, Sync, divisors, unsupported_rule
+from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync, divisors, unsupported_rule
 from gangline.planner.transformer.step_time import Hardware
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import COPIES, Strategy, strategy_of, traits_of
+from gangline.spec.strategies import STRATEGIES, Strategy, strategy_of, traits_of
 from gangline.spec.transformer import Transformer
 
 CHUNKS = (1, 8)
@@ -100,7 +100,7 @@ def _schedules(line: Line) -> Sequence[PipelineSchedule]:
     return [each for each in SCHEDULE_NAMES if not (line.train.compile and each in SPLIT)]
 
 
-def _asked(line: Line, layout: Layout) -> bool:
+def _asked(line: Line, layout: ModelLayout) -> bool:
     """The line leaves its strategy open, or names this one."""
     requested = line.train.strategy
     if requested == "auto":
@@ -111,15 +111,17 @@ def _asked(line: Line, layout: Layout) -> bool:
     return traits is not None and strategy_of_layout(layout) == traits.name
 
 
-def strategy_of_layout(layout: Layout) -> Strategy:
+def strategy_of_layout(layout: ModelLayout) -> Strategy:
     """By which name ranks run it."""
     plain = strategy_of(layout.mesh)
-    if layout.kind == "zero1" and plain == COPIES.name:
-        return "zero1"
-    return "zero2" if layout.kind == "zero2" and plain == "fsdp" else plain
+    traits = traits_of(plain)
+    if traits is None or traits.cuts_model or traits.wrapping in (None, layout.wrapping):
+        return plain
+    same = (each.name for each in STRATEGIES.values() if each.axes == traits.axes and each.wrapping == layout.wrapping)
+    return next(same, plain)
 
 
-def _unsupported(line: Line, layout: Layout, sync: Sync, loss_chunks: int) -> str:
+def _unsupported(line: Line, layout: ModelLayout, sync: Sync, loss_chunks: int) -> str:
     """By a rule of the ranks, or one of the line's options."""
     if rule := unsupported_rule(layout, sync=sync, loss_chunks=loss_chunks):
         return rule

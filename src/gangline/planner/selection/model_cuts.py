@@ -17,7 +17,7 @@ from gangline.planner.transformer.layout import Divisions, SearchSpace, divisors
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import strategy_of
+from gangline.spec.strategies import DDP, FSDP, ZERO2, strategy_of
 
 
 def cut_shapes(line: Line, pool: Pool, profile: ModelProfile) -> list[Shape]:
@@ -59,7 +59,7 @@ def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iter
         tp=divisors(gcd(node, cuts)),
         pp=[each for each in divisors(world) if each <= (profile.blocks or 1)],
         cp=[1] if "cp" in profile.obstacles or not profile.sequence else divisors(node),
-        kinds=("replicate", "zero2", "zero3"),
+        wrappings=(DDP, ZERO2, FSDP),
         admits=lambda layout: layout.mesh.dp_replicate == 1 and not unsupported_rule(layout),
     )
     model = Divisions(widths=(cuts,), blocks=profile.blocks or 1, sequence=profile.sequence or 1, experts=1)

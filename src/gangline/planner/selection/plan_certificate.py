@@ -5,9 +5,9 @@ from gangline.fabric.inventory import Fabric
 from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, server_order, stage_edge_bytes
 from gangline.fabric.tiles import map_cells
 from gangline.planner.selection.choice import PlanChoice
-from gangline.planner.transformer.layout import Layout
+from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.memory import GRADIENT_BYTES
-from gangline.spec.strategies import Wrapping, wrapping_of
+from gangline.spec.strategies import wrapping_of
 from gangline.spec.transformer import Transformer
 
 
@@ -49,20 +49,14 @@ def plan_certificate(
 def reduced_bytes(choice: PlanChoice, parameters: float, global_batch: int) -> float:
     """What one rank all-reduces in a step, or would, were it to send as much as it does by gathering and scattering."""
     count = max(1, global_batch // (choice.mesh.data_parallel * choice.micro_batch))
-    layout = Layout(mesh=choice.mesh, kind=_kind(wrapping_of(choice.strategy, choice.mesh)))  # type: ignore[arg-type]  # a kind
+    layout = ModelLayout(mesh=choice.mesh, wrapping=wrapping_of(choice.strategy, choice.mesh))
     reduced = GRADIENT_BYTES * parameters
     if layout.shards == 1:
-        return reduced * (1.5 if layout.kind == "zero1" else 1)
+        return reduced * (1.5 if layout.wrapping.shares_optimizer else 1)
     width = 4 if choice.precision == "fp32" else 2
-    gathers = 2 * count if layout.kind == "zero3" else 1
+    gathers = 2 * count if layout.wrapping.reshards else 1
     reductions = count if choice.memory.gradient_sync == "each" else 1
     return (gathers * width * parameters + reductions * reduced) / 2
-
-
-def _kind(wrapping: Wrapping) -> str:
-    if wrapping.shards:
-        return "zero3" if wrapping.reshards else "zero2"
-    return "zero1" if wrapping.shares_optimizer else "replicate"
 
 
 def _shares(fabric: Fabric, servers: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ from math import inf
 from operator import add
 
 from gangline.planner.transformer.bounds import step_bound_seconds
-from gangline.planner.transformer.layout import Divisions, Layout, SearchSpace, Sync, layouts, schedules_of
+from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
 from gangline.planner.transformer.memory import RankMemory, StageLoad, activation_memory, rank_memory, state_memory
 from gangline.planner.transformer.step_time import (
     Hardware,
@@ -24,7 +24,7 @@ from gangline.spec.transformer import Transformer
 
 MOST_WEIGHED = 5_000
 """Candidates that are weighed one by one, in some tens of milliseconds."""
-Support = Callable[[Layout, Sync, int], str]
+Support = Callable[[ModelLayout, Sync, int], str]
 """Why ranks cannot run a layout with a sync and pieces of loss; empty: they can."""
 
 
@@ -57,7 +57,7 @@ class Setting:
 class LayoutPlan:
     """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
 
-    layout: Layout
+    layout: ModelLayout
     setting: Setting
     memory: RankMemory
     parts: StepParts
@@ -83,7 +83,7 @@ class Evaluation:
 
     plans: tuple[LayoutPlan, ...]
     """One a layout, the fastest first, then misses, the nearest first."""
-    slower: dict[Layout, float]
+    slower: dict[ModelLayout, float]
     """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
     num_candidates: int
     num_weighed: int
@@ -108,7 +108,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     prunes = counted > most_weighed
     bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
     plans: list[LayoutPlan] = []
-    slower: dict[Layout, float] = {}
+    slower: dict[ModelLayout, float] = {}
     best = inf
     for each in sorted(groups, key=lambda group: bounds[group]):
         if bounds[each] > best * (1 + band):
@@ -130,7 +130,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     )
 
 
-def layout_memory(question: Question, layout: Layout, setting: Setting) -> RankMemory:
+def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> RankMemory:
     """Of the fullest rank."""
     stages = stages_of(question.model, layout.mesh.pp, setting.schedule)
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
@@ -168,11 +168,11 @@ class _Best:
 class LayoutCandidates:
     """All ways to run one layout."""
 
-    def __init__(self, question: Question, layout: Layout) -> None:
+    def __init__(self, question: Question, layout: ModelLayout) -> None:
         self.layout, self._question = layout, question
         space = question.space
         self._samples = space.global_batch // layout.mesh.data_parallel
-        self._syncs: Sequence[Sync] = space.syncs if layout.kind in ("zero2", "zero3") else ("last",)
+        self._syncs: Sequence[Sync] = space.syncs if layout.wrapping.shards else ("last",)
         self._sizes = [
             (size, self._samples // size, schedules)
             for size in space.micro_batches

@@ -9,26 +9,25 @@ from gangline.planner.axes.bubble import accepts_micro_batches
 from gangline.planner.axes.schedules import SINGLE, SPLIT
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
+from gangline.spec.strategies import DDP, FSDP, ONE_RANK, STRATEGIES, ZERO1, ZERO2, Wrapping, strategy_of
 from gangline.spec.transformer import Transformer
 
-DataKind = Literal["replicate", "zero1", "zero2", "zero3"]
-"""How data-parallel ranks hold a model: copies; copies that share the optimizer's state; shards that are gathered once
-a step, or for each pass (FSDP)."""
 Sync = Literal["each", "last"]
 """When gradients are reduced: after each micro-batch, or after the last one of a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class ModelLayout:
     """Degrees of a mesh, and how its data-parallel ranks hold what is left of the model."""
 
     mesh: Mesh
-    kind: DataKind
+    wrapping: Wrapping
+    """How data-parallel ranks hold it: copies, copies that share the optimizer, shards gathered once or each pass."""
 
     @property
     def shards(self) -> int:
         """Ranks that share the weights of a stage; 1: each has them whole."""
-        return self.mesh.dp_shard * self.mesh.cp if self.kind in ("zero2", "zero3") else 1
+        return self.mesh.dp_shard * self.mesh.cp if self.wrapping.shards else 1
 
     @property
     def replicas(self) -> int:
@@ -48,16 +47,20 @@ class Layout:
         return f"{cuts} {self._data(alone=not cuts)}".strip()
 
     def _data(self, *, alone: bool) -> str:
-        mesh, word = self.mesh, "fsdp" if self.kind == "zero3" else self.kind
-        if self.kind == "replicate":
-            return ("none" if mesh.dp_replicate == 1 else f"ddp-{mesh.dp_replicate}") if alone else (
-                f"rep{mesh.dp_replicate}" if mesh.dp_replicate > 1 else ""
-            )  # fmt: skip
-        if self.kind == "zero1":
-            return f"zero1-{mesh.dp_replicate}"
+        mesh, word = self.mesh, _WORDS[self.wrapping]
+        if not self.wrapping.shards:
+            if mesh.dp_replicate == 1:
+                return ONE_RANK.name if alone else ""
+            copies = word if alone or self.wrapping.shares_optimizer else "rep"
+            return f"{copies}-{mesh.dp_replicate}" if copies == word else f"{copies}{mesh.dp_replicate}"
         if mesh.dp_replicate == 1:
             return f"{word}-{mesh.dp_shard}" if mesh.dp_shard > 1 else word
-        return f"{'hsdp' if alone and word == 'fsdp' else word}-{mesh.dp_replicate}x{mesh.dp_shard}"
+        hybrid = strategy_of(mesh) if alone and self.wrapping == FSDP else word
+        return f"{hybrid}-{mesh.dp_replicate}x{mesh.dp_shard}"
+
+
+_WORDS = {each.wrapping: each.name for each in reversed(STRATEGIES.values()) if each.wrapping is not None}
+"""Strategy by which a wrapping is named; of two the first one of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,13 +75,13 @@ class SearchSpace:
     pp: Sequence[int] = (1,)
     cp: Sequence[int] = (1,)
     ep: Sequence[int] = (1,)
-    kinds: Sequence[DataKind] = ("replicate", "zero1", "zero2", "zero3")
+    wrappings: Sequence[Wrapping] = (DDP, ZERO1, ZERO2, FSDP)
     syncs: Sequence[Sync] = ("last", "each")
     micro_batches: Sequence[int] = (1, 2, 4, 8)
     recompute: Sequence[str] = ("none", "selective", "full")
     loss_chunks: Sequence[int] = (1, 8)
     schedules: Sequence[PipelineSchedule] = ("1f1b",)
-    admits: Callable[[Layout], bool] = lambda layout: True  # noqa: ARG005
+    admits: Callable[[ModelLayout], bool] = lambda layout: True  # noqa: ARG005
     """Whether a layout is asked for."""
 
 
@@ -86,7 +89,7 @@ class SearchSpace:
 class Layouts:
     """What a search space holds for one model."""
 
-    found: tuple[Layout, ...]
+    found: tuple[ModelLayout, ...]
     struck: Counter[str] = field(default_factory=Counter)
     """Products of degrees that a rule leaves out, by the rule."""
 
@@ -111,7 +114,7 @@ class Divisions:
 
 def layouts(space: SearchSpace, model: Divisions) -> Layouts:
     """All of `space` that `model` allows; none is left out but by a rule, and each rule is counted."""
-    found: dict[Layout, None] = {}
+    found: dict[ModelLayout, None] = {}
     struck: Counter[str] = Counter()
     for mesh in _cuts(space):
         if rule := broken_rule(space, model, mesh):
@@ -149,22 +152,22 @@ def broken_rule(space: SearchSpace, model: Divisions, mesh: Mesh) -> str:
     return next((words for is_broken, words in rules if is_broken), "")
 
 
-def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[Layout]:
+def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[ModelLayout]:
     """Every way to hold what `mesh` leaves of the model on its data-parallel ranks."""
     ranks = mesh.dp_shard
     copies = Mesh(tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, dp_replicate=ranks)
     if mesh.cp == mesh.ep == 1:
-        if "replicate" in space.kinds:
-            yield Layout(mesh=copies, kind="replicate")
-        if "zero1" in space.kinds and mesh.tp == 1 and ranks > 1:  # DDP, which it is built on, loses parameters of tp
-            yield Layout(mesh=copies, kind="zero1")
+        if DDP in space.wrappings:
+            yield ModelLayout(mesh=copies, wrapping=DDP)
+        if ZERO1 in space.wrappings and mesh.tp == 1 and ranks > 1:  # DDP, which it is built on, loses parameters of tp
+            yield ModelLayout(mesh=copies, wrapping=ZERO1)
     for shards in divisors(ranks):
         if shards * mesh.cp == 1 or (shards * mesh.cp) % mesh.ep:
             continue
         cut = Mesh(
             tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, ep=mesh.ep, dp_replicate=ranks // shards, dp_shard=shards
         )  # fmt: skip
-        yield from (Layout(mesh=cut, kind=kind) for kind in ("zero2", "zero3") if kind in space.kinds)
+        yield from (ModelLayout(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
 
 
 def schedules_of(space: SearchSpace, model: Transformer, mesh: Mesh, micro_batches: int) -> list[PipelineSchedule]:
@@ -187,7 +190,7 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // each for each in small)})
 
 
-def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 1, compiled: str = "") -> str:
+def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: int = 1, compiled: str = "") -> str:
     """Why the ranks here cannot run it, though torch could; empty: they can.
 
     Args:
@@ -196,17 +199,16 @@ def unsupported_rule(layout: Layout, *, sync: Sync = "last", loss_chunks: int = 
         loss_chunks: Pieces of head and loss.
         compiled: Schedule of a line with `train.compile`; empty: nothing is compiled.
     """
-    mesh, cut = layout.mesh, layout.mesh.tp * layout.mesh.pp * layout.mesh.cp * layout.mesh.ep > 1
+    mesh, wrapping = layout.mesh, layout.wrapping
+    cut = mesh.tp * mesh.pp * mesh.cp * mesh.ep > 1
+    keeps = wrapping.shards and not wrapping.reshards
     rules = (
-        (mesh.pp > 1 and layout.kind == "zero3", "stages keep their weights gathered: zero2 runs with pp"),
-        (mesh.pp > 1 and sync == "each" and layout.shards > 1, "stages reduce after the last micro-batch"),
+        (mesh.pp > 1 and wrapping.reshards, f"stages keep their weights gathered: {_WORDS[ZERO2]} runs with pp"),
+        (mesh.pp > 1 and sync == "each" and wrapping.shards, "stages reduce after the last micro-batch"),
         (mesh.pp > 1 and loss_chunks > 1, "the loss of a pipeline is not cut into pieces"),
-        (mesh.pp > 1 and layout.kind == "zero1", "zero1 runs without pp"),
-        (
-            layout.kind == "zero2" and mesh.pp == 1 and cut,
-            "shards beside tp, cp or ep are gathered for each pass: fsdp",
-        ),
-        (layout.kind == "zero2" and mesh.pp == 1 and mesh.dp_replicate > 1, "replicas of shards run as hsdp"),
+        (mesh.pp > 1 and wrapping.shares_optimizer, "copies that share the optimizer run without pp"),
+        (keeps and mesh.pp == 1 and cut, f"shards beside tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
+        (keeps and mesh.pp == 1 and mesh.dp_replicate > 1, f"replicas of shards run as {strategy_of(mesh)}"),
         (compiled in SPLIT, "compiled blocks do not take backward passes apart"),
     )
     return next((words for is_broken, words in rules if is_broken), "")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
-from gangline.planner.transformer.layout import Layout, Sync
+from gangline.planner.transformer.layout import ModelLayout, Sync
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
@@ -49,7 +49,7 @@ class StageLoad:
 
 
 def state_memory(
-    layout: Layout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: int = ADAMW_MOMENT_BYTES
+    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: int = ADAMW_MOMENT_BYTES
 ) -> tuple[float, float, float]:
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
@@ -62,14 +62,14 @@ def state_memory(
     """
     shards = layout.shards
     cast = width_bytes if width_bytes < MASTER_BYTES else 0
-    if layout.kind in ("replicate", "zero1"):
-        sharing = layout.mesh.dp_replicate if layout.kind == "zero1" else 1
+    if not layout.wrapping.shards:
+        sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else 1
         return (
             (MASTER_BYTES + cast) * parameters,
             GRADIENT_BYTES * parameters,
             moment_bytes * parameters / sharing,
         )
-    gathered = width_bytes * parameters if layout.kind == "zero2" else 0.0
+    gathered = width_bytes * parameters if not layout.wrapping.reshards else 0.0
     reduced = shards if sync == "each" else 1
     return (
         MASTER_BYTES * parameters / shards + gathered,
@@ -78,19 +78,19 @@ def state_memory(
     )
 
 
-def block_bytes(layout: Layout, *, width_bytes: int) -> float:
+def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
     """Of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
 
     A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
     whole for that, and so is the next one.
     """
-    if layout.kind == "zero3":
+    if layout.wrapping.reshards:
         return 3 * width_bytes + GRADIENT_BYTES
-    return width_bytes + GRADIENT_BYTES if layout.kind == "zero2" else 0.0
+    return width_bytes + GRADIENT_BYTES if layout.wrapping.shards else 0.0
 
 
 def activation_memory(
-    model: Transformer, layout: Layout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
+    model: Transformer, layout: ModelLayout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
     precision: Precision,
 ) -> tuple[float, float]:  # fmt: skip
     """Activations that a rank keeps, and the buffers beside them."""
@@ -105,7 +105,7 @@ def activation_memory(
 
 
 def rank_memory(
-    model: Transformer, layout: Layout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
+    model: Transformer, layout: ModelLayout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
     loss_chunks: int, precision: Precision = "bf16", moment_bytes: int = ADAMW_MOMENT_BYTES,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""

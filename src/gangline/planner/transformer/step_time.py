@@ -11,7 +11,7 @@ from gangline.fabric.collectives import bus_factor
 from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
-from gangline.planner.transformer.layout import Layout, Sync, stages_a_rank
+from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
@@ -143,8 +143,8 @@ def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[
 
 
 def passes(
-    model: Transformer, layout: Layout, stages: Stages, hardware: Hardware, *, micro_batch: int, micro_batches: int,
-    recompute: str, precision: Precision = "bf16",
+    model: Transformer, layout: ModelLayout, stages: Stages, hardware: Hardware, *, micro_batch: int,
+    micro_batches: int, recompute: str, precision: Precision = "bf16",
 ) -> StepParts:  # fmt: skip
     """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
     width = 4 if precision == "fp32" else 2
@@ -190,7 +190,7 @@ def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: f
 
 
 def _tensor_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
+    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
@@ -199,7 +199,7 @@ def _tensor_seconds(
 
 
 def _context_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, hidden: float
+    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, hidden: float
 ) -> float:
     """Keys and values go round once forward and twice backward, behind attention as far as that takes."""
     mesh = layout.mesh
@@ -208,7 +208,7 @@ def _context_seconds(
 
 
 def _expert_seconds(
-    model: Transformer, layout: Layout, hardware: Hardware, *, tokens: float, width: int, again: float
+    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
     """Rows there and back, forward and backward, once more where the block is computed again."""
     mesh = layout.mesh
@@ -217,21 +217,21 @@ def _expert_seconds(
 
 
 def exchange_seconds(
-    layout: Layout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int,
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int,
     precision: Precision = "bf16",
 ) -> float:  # fmt: skip
     """What data-parallel ranks move in a step, before any of it is hidden.
 
-    Copies reduce their gradients once; zero1 also sends the new parameters; zero2 gathers once, zero3 twice a
-    micro-batch; replicas of shards then average their part.
+    Copies reduce their gradients once; those that share the optimizer also send the new parameters; shards are
+    gathered once, or twice a micro-batch; replicas of shards then average their part.
     """
     width = 4 if precision == "fp32" else 2
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     reduced = GRADIENT_BYTES * parameters
-    if layout.kind in ("replicate", "zero1"):
-        factor = bus_factor("all_reduce", replicas) * (1.5 if layout.kind == "zero1" else 1)
+    if not layout.wrapping.shards:
+        factor = bus_factor("all_reduce", replicas) * (1.5 if layout.wrapping.shares_optimizer else 1)
         return hardware.seconds(factor * reduced, replicas, stride=mesh.tp * mesh.cp)
-    gathers = 2 * micro_batches if layout.kind == "zero3" else 1
+    gathers = 2 * micro_batches if layout.wrapping.reshards else 1
     reductions = micro_batches if sync == "each" else 1
     moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
     averaged = bus_factor("all_reduce", replicas) * reduced / shards
@@ -241,8 +241,8 @@ def exchange_seconds(
 
 
 def update_seconds(
-    layout: Layout, parameters: float, hardware: Hardware, *, moment_bytes: int = ADAMW_MOMENT_BYTES
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: int = ADAMW_MOMENT_BYTES
 ) -> float:
     """The optimizer over what one rank updates: of AdamW 30 bytes of each parameter."""
-    sharing = layout.mesh.dp_replicate if layout.kind == "zero1" else layout.shards
+    sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
     return (UPDATED_BYTES + 2 * moment_bytes) * parameters / sharing / hardware.memory_bytes_per_second
