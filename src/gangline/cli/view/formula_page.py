@@ -30,7 +30,8 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
     told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
     lines += [part for each in told for part in why_lines(choice, each)]
     wrapped = [part for each in lines for part in _wrapped(each, width)]
-    return "\n".join([_heading(line, found.site, inventory, choice), table, *wrapped])
+    heading = _wrapped(_heading(line, found.site, inventory, choice), width)
+    return "\n".join([*heading, table, *wrapped])
 
 
 def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -> str:
