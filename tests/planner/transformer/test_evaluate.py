@@ -158,3 +158,10 @@ def test_without_rates_the_fewest_axes_that_fit_win_and_no_time_is_claimed():
     assert choice.forecast.step_seconds is None
     assert "no link_bytes_per_second" in choice.forecast.missing
     assert choice.reason == "one axis, the fewest of what fits"
+
+
+def test_an_elastic_line_gets_the_other_world_sizes_that_hold_the_model():
+    choice, _ = choose(ranks=(2, 16), strategy="fsdp")
+    sizes = {size.mesh.world_size: size.micro_batch for size in choice.sizes}
+    assert (choice.name, choice.micro_batch, sizes[8]) == ("fsdp-16", 4, 2)
+    assert choice.reason.endswith("never on 2 ranks, which cannot hold it")

@@ -245,6 +245,9 @@ def _known(candidate: Candidate, *, said: str) -> list[str]:
     lines = [f"known     {candidate.name}: {forecast.origin}"]
     if forecast.memory_bytes is not None:
         lines.append(f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  {forecast.memory_origin}")
+    lines += [
+        f"              {each.cause:12}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
+    ]
     lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
     if forecast.wire_bytes:
         lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
