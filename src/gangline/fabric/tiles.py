@@ -1,9 +1,19 @@
 """Mappings by tiles: every group gets a piece of the cells that is as square as the traffic wants it. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.fabric.cell_swaps import improved
-from gangline.fabric.mapping import CellMapping, EdgeBytes, Rows, bytes_between, checked_shares, described
+from gangline.fabric.inventory import Fabric
+from gangline.fabric.mapping import (
+    CellMapping,
+    EdgeBytes,
+    Rows,
+    bytes_between,
+    checked_shares,
+    described,
+    server_order,
+)
+from gangline.fabric.rings import ring_order
 
 _ALL_HEIGHTS = 8
 """Stages up to which a tile may have any number of them; of more, divisors alone."""
@@ -31,6 +41,26 @@ def map_cells(
     better = [improved(rows, edges, tries=swaps // len(ranked)) for rows in ranked]
     best = min(better, key=lambda rows: bytes_between(rows, edges))
     return described(best, list(shares), edges)
+
+
+def node_order(
+    fabric: Fabric, servers: Iterable[str], *, replicas: int, stages: int = 1, edges: EdgeBytes
+) -> tuple[str, ...]:
+    """`servers` in node-rank order: stages, then replicas; of one stage the ring that crosses least between groups.
+
+    Raises:
+        ConfigError: A server is not in the fabric, or there are not as many as replicas of all stages.
+    """
+    order = ring_order(fabric, servers)
+    by_group: dict[str, list[str]] = {}
+    names = fabric.by_server
+    for server in order:
+        by_group.setdefault(names[server].name, []).append(server)
+    shares = {group: len(found) for group, found in by_group.items()}
+    if stages == 1:
+        checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
+        return order
+    return server_order(map_cells(shares, replicas=replicas, stages=stages, edges=edges), by_group)
 
 
 def tile_mapping(
