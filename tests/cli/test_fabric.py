@@ -43,6 +43,12 @@ def test_show_prints_counts_and_groups(fabric):
     assert "g02    64       east   b[001-064]" in shown
 
 
+def test_show_compares_presets_and_does_without_groups(fabric, tmp_path):
+    assert "one every 49 h 29 min on all of them; presets of whole servers: 28 h 50 min to" in fabric("show")
+    (tmp_path / "none.toml").write_text("[fabric]\nrails = 4\n")
+    assert fabric("show", file="none.toml").splitlines()[-1] == "groups    none are stated"
+
+
 def test_show_answers_programs(fabric):
     document = json.loads(fabric("show", "--json"))
     assert document["counts"]["leaves"] == 16
