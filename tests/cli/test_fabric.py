@@ -38,6 +38,7 @@ def test_show_prints_counts_and_groups(fabric):
     shown = fabric("show", "--radix", "128")
     assert "128 servers x 8 GPUs = 1,024, large, in 2 groups" in shown
     assert "NIC 50 GB/s line rate" in shown
+    assert "ranks     NCCL_CROSS_NIC=0 in [train.env]" in shown
     assert "inside a server not known" in shown
     assert "40 switches of 128 ports (16 leaves, 16 spines, 8 cores), 3,072 cables, 6,144 optics" in shown
     assert "g02    64       east   b[001-064]" in shown

@@ -8,6 +8,7 @@ from gangline.cli.output import columns, dash
 from gangline.fabric.clos import clos_counts, counts_of
 from gangline.fabric.failures import PRESETS, mean_hours_between
 from gangline.fabric.inventory import Fabric, scale_of
+from gangline.fabric.paths import path_environment
 from gangline.fabric.training import OrderForecast, fabric_rate
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.units import format_seconds
@@ -20,6 +21,7 @@ def fabric_document(fabric: Fabric, *, radix: int | None) -> dict[str, Any]:
         "fabric": fabric,
         "scale": scale_of(fabric.num_gpus),
         "counts": counts_of(fabric),
+        "environment": path_environment(fabric.path_policy, connections=fabric.connections),
         "interruptions_per_hour": fabric_rate(fabric, servers=len(fabric.servers)),
         "clos": clos_counts(fabric.num_gpus, radix=radix) if radix else None,
     }
@@ -39,6 +41,9 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
         f"leaves    {counts.leaves:,}, {each} · {counts.nic_cables:,} cables to NICs, {_uplinks(fabric)}",
         f"paths     {fabric.path_policy}, {_plural(fabric.connections, 'connection')} a flow",
     ]
+    if variables := path_environment(fabric.path_policy, connections=fabric.connections):
+        words = " ".join(f"{name}={value}" for name, value in variables.items())
+        lines.append(f"ranks     {words} in [train.env] make NCCL use it so")
     if not counts.servers:
         return [*lines, "groups    none are stated"]
     lines.append(f"failures  {preset}: {_interruptions(between)} on all of them; {_range_of_presets(fabric)}")
