@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangline.fabric.importers import LEAVES, Location, NodeLabels, locate
+from gangline.fabric.placement import natural_key
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, POOL
 from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, read_amounts, subtract
-from gangline.launch.kubernetes.placement.topology import LEAVES, Location, NodeLabels, locate
 from gangline.launch.kubernetes.state.pods import is_over
 
 NODES = "/api/v1/nodes"
@@ -49,7 +50,7 @@ class ServerFacts:
 
 
 def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
-    """Every server, by name.
+    """Every server, by name, numbers in names by value.
 
     Raises:
         ApiForbidden: This account may not list nodes.
@@ -79,7 +80,7 @@ def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tu
         )
         for node in nodes
     ]
-    return tuple(sorted(servers, key=lambda each: (each.name, each.node)))
+    return tuple(sorted(servers, key=lambda each: (natural_key(each.name), each.node)))
 
 
 def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> str:
