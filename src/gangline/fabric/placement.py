@@ -141,16 +141,21 @@ def _block_sets(blocks: Iterable[Sequence[int]], sizes: Sequence[int], wanted: i
     number = bisect_left(totals, wanted)
     if not 0 < number <= len(members):
         return []
+    some = sorted((sizes[position] for each in members[:number] for position in each), reverse=True)
+    enough = bisect_left(list(accumulate(some)), wanted) + 1  # groups that the largest blocks need
     best: list[dict[int, tuple[int, tuple[int, ...]]]] = [{} for _ in range(number)]
     best[0][0] = (0, ())
     found: dict[int, dict[tuple[int, ...], None]] = {}
+    largest = max(sizes)
     for i, most in enumerate(held):
         for b in range(min(i, number - 1), max(-1, number + i - len(held) - 1), -1):
             later = totals[i + number - b] - totals[i + 1]  # the most that the blocks after this one can add
             for groups, (places, path) in best[b].items():
-                for j in range(len(most) - 1, 0, -1):
+                for j in range(min(len(most) - 1, enough - groups), 0, -1):
                     if places + most[j] + later < wanted:
                         break
+                    if groups + j + (wanted - places - most[j]) / largest > enough:
+                        continue
                     if b == number - 1:
                         found.setdefault(groups + j, {})[(*path, i)] = None
                     elif places + most[j] > best[b + 1].get(groups + j, (-1, ()))[0]:
@@ -161,17 +166,18 @@ def _block_sets(blocks: Iterable[Sequence[int]], sizes: Sequence[int], wanted: i
 
 def _fill(group: FreeGroup, number: int) -> list[PlacedServer]:
     """`number` entries of the servers with most places, so that pods stay together, in order of position."""
-    taken: dict[str, int] = {}
-    for name in sorted(group.servers, key=lambda name: -group.servers[name]):
-        if not number:
+    places, taken = group.servers, dict[str, int]()
+    for name in sorted(places, key=places.__getitem__, reverse=True):
+        if places[name] >= number:
+            taken[name] = number
             break
-        taken[name] = min(group.servers[name], number)
-        number -= taken[name]
-    return [
-        PlacedServer(name=name, group=group.name, block=group.block)
-        for name in group.servers
-        for _ in range(taken.get(name, 0))
-    ]
+        taken[name] = places[name]
+        number -= places[name]
+    servers: list[PlacedServer] = []
+    for name in places:
+        if name in taken:
+            servers += [PlacedServer(name=name, group=group.name, block=group.block)] * taken[name]
+    return servers
 
 
 @lru_cache(maxsize=65_536)

@@ -3,7 +3,7 @@
 import pytest
 from tests.launch.kubernetes.paper_cluster import Cluster, node, pod
 
-from gangline.launch.kubernetes.placement.servers import read_servers, refusal
+from gangline.launch.kubernetes.placement.servers import read_servers, refusal, survey_servers
 
 
 def read(*nodes, pods=()):
@@ -76,3 +76,8 @@ def test_a_selector_names_the_label_that_is_missing():
 def test_without_a_right_to_list_pods_all_counts_as_free():
     (server,) = read_servers(Cluster(nodes=[node("n")]))
     assert (server.free, server.are_pods_known) == (server.allocatable, False)
+
+
+def test_servers_come_in_order_of_their_names_and_numbers_in_names_count_as_numbers():
+    found = survey_servers([node(f"a-{i}") for i in (10, 2, 1)], [])
+    assert [each.name for each in found] == ["a-1", "a-2", "a-10"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gangline.fabric import placement
-from gangline.fabric.placement import FreeGroup, natural_key
+from gangline.fabric.placement import FreeGroup
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.resources import as_text
 from gangline.launch.kubernetes.placement.servers import ServerFacts
@@ -47,7 +47,12 @@ ServerSelector = Callable[[Sequence[ServerCapacity], GangRequest], tuple[PlacedS
 def select_servers(
     capacities: Sequence[ServerCapacity], request: GangRequest
 ) -> tuple[PlacedServer, ...] | NoPlacement:
-    """Servers for `request` in node-rank order, or why there are none."""
+    """Servers for `request` in node-rank order, or why there are none.
+
+    Args:
+        capacities: Of all servers of the pool; those of a group in order of their positions.
+        request: Of the gang.
+    """
     servers = placement.select_servers(free_groups(capacities), request.num_pods, tile=request.tile)
     return servers or explain_no_placement(capacities, request)
 
@@ -58,20 +63,12 @@ def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer)
 
 
 def free_groups(capacities: Iterable[ServerCapacity]) -> list[FreeGroup]:
-    """Groups of the servers, each server with its free places, by name."""
-    groups: dict[tuple[str, str], list[ServerCapacity]] = {}
+    """Groups of the servers with the free places of each, in the order of `capacities`."""
+    groups: dict[tuple[str, str], dict[str, int]] = {}
     for capacity in capacities:
-        groups.setdefault((capacity.server.block, capacity.server.group), []).append(capacity)
-    return [
-        FreeGroup(
-            block=block,
-            name=name,
-            servers={
-                each.server.name: each.pods for each in sorted(here, key=lambda each: natural_key(each.server.name))
-            },
-        )
-        for (block, name), here in groups.items()
-    ]
+        server = capacity.server
+        groups.setdefault((server.block, server.group), {})[server.name] = capacity.pods
+    return [FreeGroup(block=block, name=name, servers=servers) for (block, name), servers in groups.items()]
 
 
 def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequest) -> NoPlacement:
