@@ -38,8 +38,8 @@ class Stand:
 
     def submit(self, name, num_pods, *, tile=1):
         podset = replace(
-            CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=self.servers.pool, tile=tile,
-            resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None,
+            CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=self.servers.pool,
+            resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None, tile=tile,
         )  # fmt: skip
         rendered = render(
             podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=ClusterFacts(),

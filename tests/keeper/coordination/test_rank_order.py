@@ -50,7 +50,7 @@ def test_ranks_of_eight_nodes_keep_their_places_over_two_restarts(nodes):
         gang.start(node, SERVER=f"s{node}")
         gang.wait_for_step(generation=generation)
     assert {gang.end(node).exit_code for node in range(8)} == {0}
-    assert orders(gang, 0) == dict.fromkeys(range(3), [f"s{node}" for node in range(8)])
+    assert orders(gang, 0) == {each: [f"s{node}" for node in range(8)] for each in range(3)}
 
 
 @pytest.mark.slow
