@@ -15,7 +15,7 @@ from gangline.launch.kubernetes.objects.render import render
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.config.site import LaunchTable
-from gangline.spec.gang.podset import Resources
+from gangline.spec.gang.podset import Placement, Resources
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 60.0
@@ -39,7 +39,8 @@ class Stand:
     def submit(self, name, num_pods, *, tile=1):
         podset = replace(
             CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=self.servers.pool,
-            resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None, tile=tile,
+            resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None,
+            placement=Placement(tile=tile),
         )  # fmt: skip
         rendered = render(
             podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=ClusterFacts(),

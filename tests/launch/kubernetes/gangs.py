@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.podset import PodSet, Resources
+from gangline.spec.gang.podset import Placement, PodSet, Resources
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 IMAGE = "registry.example/gangline/bytegpt@sha256:" + "5e" * 32
@@ -53,7 +53,7 @@ def setting(podset=CPU, *, namespace="gangs", pod=SITE, facts=CLASSES, route="no
 def kueue_setting():
     levels = ("gangline/fabric-block", "gangline/fabric-group", "kubernetes.io/hostname")
     facts = replace(CLASSES, queues={"shared": "gpus"}, topologies=("racks",), levels={"shared": levels})
-    return setting(replace(GPU, tile=2), pod=GPU_SITE, route="kueue", facts=facts)
+    return setting(replace(GPU, placement=Placement(tile=2)), pod=GPU_SITE, route="kueue", facts=facts)
 
 
 def shared_setting(spelling):

@@ -24,6 +24,14 @@ class PlacedServer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """What the plan wants of the servers of a gang; it never names them."""
+
+    tile: int = 1
+    """Consecutive pods that must share a group, the servers on the same leaf switches; divides their number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
     """Of one node's pod. None: whatever the node gives."""
 
@@ -65,8 +73,8 @@ class PodSet(Document):
     """Queued gangs of a higher priority start first."""
     pool: str | None = None
     """Only servers of this pool; None: only servers in no pool."""
-    tile: int = 1
-    """Consecutive pods that must share a group, the servers on the same leaf switches; divides `num_nodes`."""
+    placement: Placement | None = None
+    """None: any servers do."""
     deadline_seconds: float | None = None
     grace_seconds: float = 30.0
     metrics_port_base: int | None = None
@@ -78,6 +86,11 @@ class PodSet(Document):
     def world_size(self) -> int:
         """Ranks of all nodes."""
         return self.num_nodes * self.procs_per_node
+
+    @property
+    def tile(self) -> int:
+        """Consecutive pods that must share a group of servers."""
+        return self.placement.tile if self.placement else 1
 
     @property
     def digest(self) -> str:

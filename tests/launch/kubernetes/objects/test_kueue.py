@@ -9,6 +9,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.kueue import choose_queue, kueue_metadata
 from gangline.spec.config.site import LaunchTable
+from gangline.spec.gang.podset import Placement
 
 LEVEL, HOST = "gangline/fabric-group", "kubernetes.io/hostname"
 LEVELS = ("gangline/fabric-block", LEVEL, HOST)
@@ -49,7 +50,9 @@ def test_a_queue_that_is_not_there_is_refused_with_those_that_are(wanted, queues
     ((), 2, {}),
 ])  # fmt: skip
 def test_consecutive_pods_go_to_the_narrowest_level_above_servers(levels, tile, annotations):
-    found = wishes(replace(GPU, tile=tile), replace(TAS, levels={"shared": levels})).pod_annotations
+    found = wishes(
+        replace(GPU, placement=Placement(tile=tile)), replace(TAS, levels={"shared": levels})
+    ).pod_annotations
     assert found == {f"kueue.x-k8s.io/{key}": value for key, value in annotations.items()}
 
 
@@ -63,4 +66,4 @@ def test_queue_whose_levels_are_not_known_gets_no_annotations():
 
 def test_a_tile_that_does_not_divide_the_gang_is_refused():
     with pytest.raises(ConfigError, match="wanted a tile that divides 4 pods, found 3"):
-        wishes(replace(GPU, tile=3))
+        wishes(replace(GPU, placement=Placement(tile=3)))

@@ -10,6 +10,7 @@ from tests.launch.kubernetes.cluster_stand import LEDGER, Stand, watch_over
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.transport import ApiResponse
 from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.spec.gang.podset import Placement
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_consecutive_pods_of_a_tile_share_a_group():
     at = {"a": "g1", "b": "g2", "c": "g2", "d": "g3", "e": "g3"}
     labels = {name: {"gangline/fabric-group": group} for name, group in at.items()}
     stand = Stand(dict.fromkeys(at, 1), labels=labels)
-    stand.submit(num_pods=4, tile=2)
+    stand.submit(num_pods=4, placement=Placement(tile=2))
     stand.settle()
     assert stand.bound() == {0: "b", 1: "c", 2: "d", 3: "e"}
 
