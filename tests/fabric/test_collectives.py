@@ -21,21 +21,22 @@ GB = 1e9
 
 def walked(kind, ranks):
     """(hops that follow each other, pieces of 1/ranks over one link) of a ring, walked step by step."""
-    held = [{(rank, rank)} for rank in range(ranks)]  # (piece, contribution)
-    if kind in ("reduce_scatter", "all_reduce"):
-        held = [{(piece, rank) for piece in range(ranks)} for rank in range(ranks)]
-    moved = steps = 0
-    for phase in {"reduce_scatter": (1,), "all_gather": (0,), "all_reduce": (1, 0)}[kind]:
+    reduces = kind != "all_gather"
+    held = [{(piece, rank) for piece in (range(ranks) if reduces else [rank])} for rank in range(ranks)]
+    hops = 0
+    for first in {"reduce_scatter": (0,), "all_gather": (0,), "all_reduce": (0, 1)}[kind]:
         for step in range(ranks - 1):
-            sent = [{part for part in held[rank] if part[0] == (rank + phase - step - 1 + (1 - phase)) % ranks}
-                    for rank in range(ranks)]  # fmt: skip
-            assert all(sent)
+            sent = [
+                {part for part in held[rank] if part[0] == (rank + first - step) % ranks} for rank in range(ranks)
+            ]  # of every contribution that has arrived
             for rank in range(ranks):
+                assert sent[rank] - held[(rank + 1) % ranks]
                 held[(rank + 1) % ranks] |= sent[rank]
-            moved, steps = moved + 1, steps + 1
-    if kind == "all_reduce":
-        assert all(len(parts) == ranks**2 for parts in held)
-    return steps, moved / ranks
+            hops += 1
+    whole = {(piece, rank) for piece in range(ranks) for rank in (range(ranks) if reduces else [piece])}
+    own = [{part for part in whole if part[0] == (rank + 1) % ranks} for rank in range(ranks)]
+    assert all(have >= (mine if kind == "reduce_scatter" else whole) for have, mine in zip(held, own, strict=True))
+    return hops, hops / ranks
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

@@ -1,0 +1,132 @@
+"""`gangline fabric`: what there is of the network, and what it makes of a training."""
+
+import os
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from gangline.cli.options import FabricOption, JsonOption
+from gangline.cli.output import print_json, print_or_write
+from gangline.cli.terminal import say
+from gangline.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from gangline.fabric.inventory import Fabric
+    from gangline.fabric.training import Order
+
+app = typer.Typer(
+    help="Show the network and explain what it makes of a training.",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def show(
+    *,
+    fabric: FabricOption = None,
+    radix: Annotated[
+        int | None,
+        typer.Option("--radix", help="Count the switches with so many ports that would join these NICs at full rate."),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write fabric.toml; - for stdout.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print groups, servers, leaves and cables, and how often interruptions are to be expected."""
+    from gangline.cli.view.fabric_view import counts_lines, fabric_document
+    from gangline.fabric.fabric_file import fabric_text
+
+    found = _stated(fabric)
+    if found is None:
+        raise ConfigError(
+            "wanted a fabric.toml, found none by --fabric, GANGLINE_FABRIC, ~/.config/gangline or /etc/gangline; "
+            "docs/guides/network.md shows one"
+        )
+    if write is not None:
+        print_or_write(fabric_text(found), write)
+    elif json:
+        print_json(fabric_document(found, radix=radix))
+    else:
+        say("\n".join(counts_lines(found, radix=radix)))
+
+
+@app.command()
+def explain(
+    *,
+    order: Annotated[str, typer.Option("--order", help="Orders of servers: plan, random.")] = "plan,random",
+    connections: Annotated[
+        str, typer.Option("--connections", metavar="N,N", help="Connections that each flow is split over.")
+    ] = "1,4",
+    parameters: Annotated[float, typer.Option("--parameters", help="Of the model.")] = 175e9,
+    tokens: Annotated[float, typer.Option("--tokens", help="That are trained on.")] = 1.73e12,
+    flops: Annotated[float, typer.Option("--flops", help="A second, delivered by one GPU.")] = 140e12,
+    traffic: Annotated[
+        float, typer.Option("--traffic", help="Bytes that a GPU all-reduces for each second that it computes.")
+    ] = 2.182e9,
+    overlap: Annotated[float, typer.Option("--overlap", help="Share of that second which hides traffic.")] = 0.0,
+    write_seconds: Annotated[float, typer.Option("--write-seconds", help="Of a checkpoint.")] = 7.0,
+    restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="After an interruption.")] = 180.0,
+    fabric: FabricOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare orders of servers on one ring over all of them: bandwidth, speed-up, days, GPU-hours.
+
+    Without a fabric.toml: on a network of 16,384 GPUs in 32 groups, the reference case of the defaults.
+    """
+    from gangline.cli.view.fabric_view import forecast_lines
+    from gangline.fabric.training import REFERENCE_FABRIC, TrainingCase, order_forecasts
+
+    positive = {"parameters": parameters, "tokens": tokens, "flops": flops}
+    for name, value in positive.items():
+        if not 0 < value < inf:
+            raise UsageError(f"wanted --{name} above 0, found {value:g}")
+    others = {
+        "traffic": traffic,
+        "overlap": overlap,
+        "write-seconds": write_seconds,
+        "restart-seconds": restart_seconds,
+    }
+    for name, value in others.items():
+        if not 0 <= value < (1 if name == "overlap" else inf):
+            raise UsageError(f"wanted --{name} of 0 or more{' below 1' if name == 'overlap' else ''}, found {value:g}")
+    network = _stated(fabric) or REFERENCE_FABRIC
+    training = TrainingCase(
+        parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,
+        write_seconds=write_seconds, restart_seconds=restart_seconds,
+    )  # fmt: skip
+    found = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
+    if json:
+        print_json({"fabric": network.digest, "training": training, "orders": found})
+    else:
+        say("\n".join(forecast_lines(network, found)))
+
+
+def _stated(file: Path | None) -> "Fabric | None":
+    """The fabric of a fabric.toml; None: there is none."""
+    from gangline.fabric.fabric_file import fabric_of
+    from gangline.spec.config.load import load_fabric
+
+    found = load_fabric(file, environ=os.environ)
+    return None if found is None else fabric_of(found.fabric)
+
+
+def _orders(text: str) -> list["Order"]:
+    from gangline.fabric.training import Order
+
+    names = text.split(",")
+    if wrong := [name for name in names if name not in get_args(Order)]:
+        raise UsageError(f"wanted --order with some of {', '.join(get_args(Order))}, found {', '.join(wrong)}")
+    return [cast("Order", name) for name in names]
+
+
+def _counts(text: str) -> list[int]:
+    counts = text.split(",")
+    if not all(count.isdecimal() and 0 < int(count) <= 1024 for count in counts):
+        raise UsageError(f"wanted --connections with numbers from 1 to 1024, 1,4 works; found {text!r}")
+    return [int(count) for count in counts]
