@@ -1,6 +1,6 @@
 """Ranks on other servers than those they were given."""
 
-from gangline.fabric.verify import ring_crossings, verify
+from gangline.fabric.verify import verify
 from gangline.spec.gang.podset import PlacedServer
 
 PLACED = tuple(PlacedServer(name=f"s{i}", group=f"g{i // 2}") for i in range(4))
@@ -26,6 +26,7 @@ def test_node_that_is_not_there_counts_as_moved():
     assert verify(PLACED, ["s0", "s1", "s2"]).num_moved == 1
 
 
-def test_ring_within_one_group_never_crosses():
-    assert ring_crossings(PLACED[:2]) == 0
-    assert ring_crossings([]) == 0
+def test_groups_of_one_name_in_two_blocks_are_two():
+    placed = [PlacedServer(name=name, group="g", block=f"b-{name}") for name in "ab"]
+    assert (verify(placed, ["a", "b"]).num_groups, verify(placed, ["a", "b"]).crossings) == (2, 2)
+    assert verify(placed, ["a", "a"]).crossings == 0

@@ -64,11 +64,12 @@ def locate(nodes_labels: Iterable[NodeLabels]) -> dict[str, Location]:
 def read_groups(servers: Mapping[str, Location]) -> tuple[Group, ...]:
     """Groups of these servers, by block and name, the servers of each in order of their names.
 
-    A name that two blocks use gets the block before it. Servers without a group are one, which has no name.
+    A name that two blocks use gets the block before it. Servers without a group are left out.
     """
     members: dict[tuple[str, str], list[str]] = {}
     for name in sorted(servers, key=natural_key):
-        members.setdefault((servers[name].block, servers[name].group), []).append(name)
+        if servers[name].group:
+            members.setdefault((servers[name].block, servers[name].group), []).append(name)
     number = Counter(group for _, group in members)
     return tuple(
         Group(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gangline.fabric.rings import ring_crossings
 from gangline.spec.gang.podset import PlacedServer
 from gangline.spec.record import MovedNode, RankOrder
 
@@ -15,27 +16,16 @@ def verify(placed: Sequence[PlacedServer], observed: Sequence[str]) -> RankOrder
         placed: As the placer or Kueue assigned them; group and block empty where they are not known.
         observed: Names of the servers found, one a node.
     """
-    known = {server.name: server for server in placed}
-    found = [known.get(name, PlacedServer(name=name)) for name in observed]
+    group_of = {server.name: f"{server.block}/{server.group}" for server in placed if server.group}
     moved = [
         MovedNode(node_rank=rank, placed=server.name, found=name)
         for rank, (server, name) in enumerate(zip(placed, observed, strict=False))
         if server.name != name
     ]
-    are_known = bool(found) and all(server.group for server in found)
+    are_known = bool(observed) and group_of.keys() >= set(observed)
     return RankOrder(
-        num_groups=len(set(map(_group, found))) if are_known else None,
-        crossings=ring_crossings(found) if are_known else None,
+        num_groups=len({group_of[name] for name in observed}) if are_known else None,
+        crossings=ring_crossings(observed, group_of) if are_known else None,
         num_moved=len(moved) + abs(len(placed) - len(observed)),
         moved=tuple(moved[:_MOST_MOVED]),
     )
-
-
-def ring_crossings(servers: Sequence[PlacedServer]) -> int:
-    """Edges of a ring over the servers, in this order, that lead to another group; least: one a group, 0 within one."""
-    following = [*servers[1:], *servers[:1]]
-    return sum(_group(one) != _group(other) for one, other in zip(servers, following, strict=True))
-
-
-def _group(server: PlacedServer) -> tuple[str, str]:
-    return server.block, server.group
