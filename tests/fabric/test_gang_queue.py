@@ -42,3 +42,8 @@ def test_the_fullest_group_with_room_is_taken_and_the_gap_is_told():
     found = place_queue(groups_of(5, 3, 4), {"a": 3, "b": 2, "c": 4})
     assert {name: servers[0].group for name, servers in found.servers.items()} == {"a": "g1", "b": "g2", "c": "g0"}
     assert (found.num_groups, found.least_groups, found.gap) == (3, 2, 1)
+
+
+def test_gangs_whose_sizes_divide_each_other_go_largest_first():
+    found = place_queue(groups_of(5, 4), {"first": 1, "second": 4, "third": 4})
+    assert [groups_used(servers) for servers in found.servers.values()] == [1, 1, 1]

@@ -73,3 +73,9 @@ def test_free_places_and_holders_are_named():
     assert (found.largest, found.held, found.release) == (1, {"large": 2, "small": 1}, ("small",))
     assert why_not(groups, 2, tile=2, holders=[small, large]).release == ("small",)
     assert why_not(groups, 9, holders=[small, large]).release == ()
+
+
+def test_holder_whose_end_helps_nothing_is_not_named():
+    groups = [FreeGroup(name="g", servers={"a": 0, "b": 0}), FreeGroup(name="h", servers={"c": 0})]
+    holders = [Holder(name=f"of-{server}", places={server: 1}) for server in "cab"]
+    assert why_not(groups, 2, tile=2, holders=holders).release == ("of-a", "of-b")
