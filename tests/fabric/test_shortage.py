@@ -77,5 +77,5 @@ def test_free_places_and_holders_are_named():
 
 def test_holder_whose_end_helps_nothing_is_not_named():
     groups = [FreeGroup(name="g", servers={"a": 0, "b": 0}), FreeGroup(name="h", servers={"c": 0})]
-    holders = [Holder(name=f"of-{server}", places={server: 1}) for server in "cab"]
-    assert why_not(groups, 2, tile=2, holders=holders).release == ("of-a", "of-b")
+    holders = [Holder(name=name, places={server: 1}) for name, server in (("first", "c"), ("one", "a"), ("two", "b"))]
+    assert why_not(groups, 2, tile=2, holders=holders).release == ("one", "two")
