@@ -19,6 +19,8 @@ STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "pr
 """Every run has these, in this order."""
 SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
+NOT_JUDGED = "stragglers_not_judged"
+"""Event of a gang whose waits are not measured, so that nobody can be called slow."""
 UNREPORTED = "unreported"
 """Kind of an event that names what a program should have reported and did not."""
 UNDECLARED = "undeclared"

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, stored_model, tiny_plan
 
+from gangline.fabric.step_times import WORK, WindowRange, WindowTimes
+from gangline.fabric.stragglers import LOOKBACKS
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery, Size
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.health_checks import GAIN, WorkRebalancer, better_shares, by_speed
 from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
-from gangline.train.loop.straggler import LOOKBACKS, WORK, WindowRange, WindowTimes
 
 CODE = ROOT / "tests" / "train" / "paced"
 ALONE = Size(name="none-1", strategy="none", mesh=Mesh(), micro_batch=8)

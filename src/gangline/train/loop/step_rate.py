@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from gangline.train.loop.straggler import WORK, PeerGroup, Straggler, StragglerDetector, WindowRange, WindowTimes
+from gangline.fabric.step_times import WORK, PeerGroup, Straggler, WindowRange, WindowTimes
+from gangline.fabric.stragglers import StragglerDetector
 from gangline.train.runtime.context import RankContext
 
 WINDOW_STEPS = 10
@@ -21,7 +22,9 @@ class StepRate:
     def __init__(self, context: RankContext) -> None:
         self._context = context
         mesh = context.plan.mesh
-        self._detector = StragglerDetector(lambda rank: PeerGroup(mesh.coordinates(rank)["pp"], mesh.data_rank(rank)))
+        self._detector = StragglerDetector(
+            lambda rank: PeerGroup(mesh.coordinates(rank)["pp"], mesh.data_rank(rank)), window_steps=WINDOW_STEPS
+        )
         self._steps: list[list[float]] = []
         self._in_flight: tuple[dist.Work, torch.Tensor] | None = None
 
@@ -92,7 +95,7 @@ class StepRate:
         for each in found:
             self._context.events.emit(
                 event, step=step, slow=each.rank, node=self._context.node_of(each.rank), ratio=each.ratio,
-                seconds=each.seconds, phase=each.phase, wait_share=each.wait_share,
+                seconds=each.seconds, step_seconds=each.step_seconds, phase=each.phase, wait_share=each.wait_share,
             )  # fmt: skip
 
 

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from gangline.fabric.step_times import WORK, PeerGroup, WindowTimes
+from gangline.fabric.stragglers import LOOKBACKS, StragglerDetector
 from gangline.spec.measurements import PHASES
-from gangline.train.loop.straggler import LOOKBACKS, WORK, PeerGroup, StragglerDetector, WindowTimes
 
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.08, "other": 0.02}
 

@@ -1,0 +1,1 @@
+"""The network as arithmetic: inventory, collectives, paths, mapping, failures. The standard library alone."""
