@@ -8,7 +8,7 @@ Source:
     Wald, "Sequential Analysis" (1947), ch. 3; Page, "Continuous Inspection Schemes" (1954).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log, log1p
 
@@ -93,9 +93,10 @@ class LossTest:
         for place, gain in enumerate(_ARRIVED):
             self._evidence[place] = max(0.0, self._evidence[place] + gain * count)
 
-    def is_clean(self, loss: float) -> bool:
-        """Whether enough probes arrived in a row to exclude a loss of `loss`, but for a share MISS of such paths."""
-        return not self.is_lossy and (loss >= 1 or -self.arrived_in_a_row * log1p(-loss) >= -_LOWER) and self.sent > 0
+
+def excludes(arrived_in_a_row: int, loss: float) -> bool:
+    """Whether so many arrivals rule out that a path loses the share `loss`; wrong for a share MISS of paths."""
+    return arrived_in_a_row > 0 and (loss >= 1 or -arrived_in_a_row * log1p(-loss) >= -_LOWER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +109,7 @@ class ProbedPath:
     """Names of hosts, links and leaves, such as `host a1`, `link a1/0`, `leaf g1/0`."""
 
 
-def parts_of_path(source: str, target: str, *, groups: dict[str, str], rail: int | None = None) -> tuple[str, ...]:
+def parts_of_path(source: str, target: str, *, groups: Mapping[str, str], rail: int | None = None) -> tuple[str, ...]:
     """Parts that a path between two servers certainly crosses: hosts, their links, leaves, the way between two groups.
 
     Args:

@@ -4,7 +4,7 @@ Times are compared as logarithms, because a slow part multiplies them. Pairs ins
 compared among their own kind.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import NormalDist, median, median_low
@@ -16,6 +16,8 @@ SLOWER_PAIR = 1.2
 """Ratio to its peers from which a pair, a sender or a receiver is called slow."""
 FALSE_ALARM_OF_TABLE = 1e-4
 """Probability that a table of healthy pairs names anything."""
+_QUARTILE = 0.6745
+"""Distance of the lower quartile, which excesses are counted from, from the mean, in standard deviations."""
 Pair = tuple[str, str]
 """Sender, receiver."""
 PairKind = Literal["slow_sender", "slow_receiver", "slow_path", "slow_leaf"]
@@ -43,7 +45,7 @@ def find_slow_pairs(seconds: Mapping[Pair, float], *, groups: Mapping[str, str])
     if len(servers) < 3:
         return ()
     excess = _excess(seconds, groups)
-    least = _least(excess)
+    least = _least(excess, servers)
     rows = _slow_lines(excess, servers, 0, least)
     rest = {pair: each for pair, each in excess.items() if pair[0] not in rows}
     columns = _slow_lines(rest, servers, 1, least)
@@ -73,17 +75,26 @@ def _excess(seconds: Mapping[Pair, float], groups: Mapping[str, str]) -> dict[Pa
     return found
 
 
-def _least(excess: Mapping[Pair, float]) -> float:
-    """Excess from which a pair is slow: scaled to the number of pairs, and at least that of SLOWER_PAIR."""
-    critical = -NormalDist().inv_cdf(FALSE_ALARM_OF_TABLE / len(excess))
-    return max(log(SLOWER_PAIR), critical * mad_sigma(list(excess.values())))
+def _least(excess: Mapping[Pair, float], servers: Sequence[str]) -> float:
+    """Excess from which a pair is slow: scaled to the number of pairs, and at least that of SLOWER_PAIR.
+
+    The noise is what is left without the excess of servers that are slow with most of their peers.
+    """
+    rows, columns = (_slow_lines(excess, servers, side, log(SLOWER_PAIR)) for side in (0, 1))
+    left = [each - max(rows.get(pair[0], 0.0), columns.get(pair[1], 0.0)) for pair, each in excess.items()]
+    critical = _QUARTILE - NormalDist().inv_cdf(FALSE_ALARM_OF_TABLE / len(excess))
+    return max(log(SLOWER_PAIR), critical * mad_sigma(left))
+
+
+def _lines(excess: Mapping[Pair, float], servers: Sequence[str], side: int) -> dict[str, float]:
+    """Median excess of each server with its peers, on one side of the pair; the lower one of two."""
+    lines = {name: [each for pair, each in excess.items() if pair[side] == name] for name in servers}
+    return {name: median_low(line) for name, line in lines.items() if len(line) > 1}
 
 
 def _slow_lines(excess: Mapping[Pair, float], servers: Sequence[str], side: int, least: float) -> dict[str, float]:
-    """Excess of the servers that are slow with at least most of their peers, on one side of the pair."""
-    lines = {name: [each for pair, each in excess.items() if pair[side] == name] for name in servers}
-    middle: Callable[[list[float]], float] = median_low
-    return {name: middle(line) for name, line in lines.items() if len(line) > 1 and middle(line) >= least}
+    """The servers that are slow with at least most of their peers, on one side of the pair."""
+    return {name: each for name, each in _lines(excess, servers, side).items() if each >= least}
 
 
 def _slow_leaves(

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from gangline.fabric.step_times import Straggler
 from gangline.fabric.stragglers import why_not_judged
 from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
-from gangline.spec.record import NOT_JUDGED
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.sample_order import Shares, even_shares, rank_spans
 from gangline.train.loop.step_rate import StepRate
@@ -82,7 +81,7 @@ class HealthChecks:
         context, answer = self._context, self._context.plan.recovery.stragglers
         if context.rank == 0 and not self._has_said:
             unmet = "" if answer == "name" else f'; train.recovery.stragglers = "{answer}" has no effect'
-            context.events.emit(NOT_JUDGED, step=step, reason=f"{self._unjudged}{unmet}")
+            context.events.emit("stragglers_not_judged", step=step, reason=f"{self._unjudged}{unmet}")
         self._has_said = True
 
     def _emit(self, step: int, reason: str) -> None:
