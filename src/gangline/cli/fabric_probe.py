@@ -16,6 +16,7 @@ from gangline.fabric.probe import PORT, read_secret
 from gangline.fabric.probe_packets import MOST_SECONDS, ProbeResult, parse_address
 from gangline.fabric.survey import Listeners
 from gangline.fabric.telemetry import diagnose_pairs, diagnose_preflight, diagnose_probes
+from gangline.report.diagnoses import diagnosis_text
 from gangline.spec.measurements import Diagnosis
 from gangline.units import format_bytes
 
@@ -67,16 +68,9 @@ def probe(
         print_json({**document, "diagnoses": found, "unreachable": listeners.unreachable})
     else:
         problems = [f"{name}: {why}" for name, why in listeners.unreachable.items()]
-        say("\n".join([*lines, *problems, *map(diagnosis_line, found)]))
+        say("\n".join([*lines, *problems, *map(diagnosis_text, found)]))
     if found or listeners.unreachable:
         raise typer.Exit(GateError.exit_code)
-
-
-def diagnosis_line(each: Diagnosis) -> str:
-    """`sick_host a3: evidence; replace a3`."""
-    cost = "" if each.cost_percent is None else f"; costs {each.cost_percent:.1f} % of a step"
-    action = f"{each.action.kind.replace('_', ' ')} {', '.join(each.action.names)}".rstrip()
-    return f"{each.kind} {', '.join(each.names)}: {each.evidence}{cost}; action: {action}"
 
 
 Report = tuple[dict[str, Any], list[str], tuple[Diagnosis, ...]]

@@ -34,10 +34,11 @@ def diagnose_slow_ranks(
     """
     slow: dict[int, Mapping[str, Any]] = {}
     for event in events:
-        if event.get("event") == "straggler" and isinstance(event.get("slow"), int):
-            slow[event["slow"]] = event
-        elif event.get("event") == "straggler_over":
-            slow.pop(event.get("slow", -1), None)
+        rank = event.get("slow")
+        if event.get("event") == "straggler" and isinstance(rank, int) and 0 <= rank < mesh.world_size:
+            slow[rank] = event
+        elif event.get("event") == "straggler_over" and isinstance(rank, int):
+            slow.pop(rank, None)
     found = (_slow_rank(rank, event, mesh, global_batch, nodes) for rank, event in slow.items())
     return tuple(sorted(found, key=lambda each: -(each.cost_percent or 0.0)))
 
@@ -46,14 +47,15 @@ def _slow_rank(
     rank: int, event: Mapping[str, Any], mesh: Mesh, global_batch: int, nodes: Mapping[int, str]
 ) -> Diagnosis:
     seconds, step_seconds = _number(event.get("seconds")), _number(event.get("step_seconds"))
-    ratio, waits = _number(event.get("ratio")) or 1.0, _number(event.get("wait_share"))
-    node = nodes.get(rank, f"node {event.get('node')}")
+    ratio, waits = max(1.0, _number(event.get("ratio")) or 1.0), _number(event.get("wait_share"))
+    node = nodes.get(rank, f"node {str(event.get('node'))[:20]}")
+    phase = event.get("phase") if event.get("phase") in WORK else "an unknown phase"
     waited = "" if waits is None else f", and it waits least: {waits:.0%} of its step"
     return Diagnosis(
         kind="slow_rank",
         names=(f"rank {rank}",),
-        evidence=f"since step {event.get('step')} on {node}: its work takes {ratio:.2f} times as long as that of its "
-        f"peers, most of it in {event.get('phase')}{waited}",
+        evidence=f"since step {str(event.get('step'))[:20]} on {node}: its work takes {ratio:.2f} times as long as that of its "
+        f"peers, most of it in {phase}{waited}",
         cost_percent=100 * seconds / step_seconds if seconds is not None and step_seconds else None,
         action=_remedy_of_rank(rank, ratio, node, mesh, global_batch),
     )
@@ -200,4 +202,6 @@ def diagnose_preflight(result: PreflightResult) -> tuple[Diagnosis, ...]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
+    )
