@@ -15,6 +15,8 @@ _MEDIAN_ERROR = 1.2533
 """Ratio of the standard errors of median and mean, for normal values."""
 _JUMP_FREEDOM = 0.25
 """Degrees of freedom that one jump adds: a median of deviations uses 37 % of them, and consecutive jumps overlap."""
+_CHANCE = 2.0
+"""Standard errors by which one rank's jumps may exceed its peers' by chance."""
 _FIRST_SIGMA, _FIRST_FREEDOM = 0.03, 6.0
 """Noise of a window that a gang is taken to have until it has shown its own, and its weight in degrees of freedom."""
 
@@ -77,7 +79,7 @@ class Noise:
             peers: Number of ranks that are compared.
             spread: Robust deviation of the peers' ratios within a window, noise included.
         """
-        own = sqrt(sum(each**2 for each in jumps) / len(jumps)) if jumps else 0.0
+        own = sqrt(sum(each**2 for each in jumps) / len(jumps)) / (1 + _CHANCE / sqrt(len(jumps))) if jumps else 0.0
         usual = MAD_TO_SIGMA * typical / sqrt(2)
         shown = max(usual, own / sqrt(2))
         freedom = _JUMP_FREEDOM * (peers - 1) * len(jumps)

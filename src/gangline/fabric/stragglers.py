@@ -19,8 +19,11 @@ from gangline.fabric.step_times import PeerGroup, PeerGroups, Straggler, WindowR
 
 LOOKBACKS = (6, 30)
 """Windows that are considered: what stands out is found soon, what is close to the noise later."""
-LASTS_SECONDS = 30.0
+LASTS_SECONDS = 20.0
 """Windows that together last as long are enough, once six are known; else six are."""
+WINDOW_SECONDS = 25.0
+FEWEST_STEPS, MOST_STEPS = 5, 10
+"""Steps of a window: as many as last WINDOW_SECONDS, within these."""
 MOSTLY = 0.8
 """Share of the windows in which a rank must be slow."""
 SLOWER = 1.05
@@ -32,6 +35,14 @@ OVER = 1.02
 """Below this ratio, or halfway to SLOWER_OF_MANY among many, it is no longer slow."""
 LEAST_SECONDS = 1e-3
 """Smaller delays are not reported: they may come from the gang's own bookkeeping."""
+
+
+def window_steps(step_seconds: float) -> int:
+    """Steps of a window that is soon over, and long enough for noise to average out.
+
+    Five steps show a delay of 10 % among a thousand ranks whose steps vary by 3 %.
+    """
+    return max(FEWEST_STEPS, min(MOST_STEPS, ceil(WINDOW_SECONDS / step_seconds))) if step_seconds > 0 else MOST_STEPS
 
 
 def why_not_judged(device: str) -> str:
@@ -49,16 +60,13 @@ class _Window:
     """One window with what is computed from it once."""
 
     times: Sequence[WindowTimes]
+    seconds: float
+    """From its first to its last step."""
     ratios: dict[PeerGroup, float]
     spread: dict[int, float]
     """By stage: robust deviation of the ratios of its cells."""
     jump: dict[int, float]
     """By stage: the typical change of a cell's ratio since the window before; empty for the first."""
-
-    @property
-    def step_seconds(self) -> float:
-        """Of the whole gang."""
-        return median(each.seconds for each in self.times)
 
 
 @dataclass
@@ -66,15 +74,16 @@ class StragglerDetector:
     """Takes one window after another; reports a rank once, and again only after it recovered."""
 
     cell_of: Callable[[int], PeerGroup]
-    window_steps: int = 10
     stragglers: dict[int, Straggler] = field(default_factory=dict)
     """Ranks that are slow now."""
     _windows: deque[_Window] = field(default_factory=lambda: deque(maxlen=max(LOOKBACKS)))
 
-    def add_window(self, window: Sequence[WindowTimes]) -> tuple[list[Straggler], list[Straggler]]:
-        """Add the times of all ranks, by rank; returns ranks that became slow, and ranks that recovered."""
+    def add_window(
+        self, window: Sequence[WindowTimes], *, steps: int = MOST_STEPS
+    ) -> tuple[list[Straggler], list[Straggler]]:
+        """Add the times of all ranks over `steps` steps, by rank; returns who became slow, and who recovered."""
         stages = peer_groups(self.cell_of, len(window))
-        self._windows.append(_read(window, stages, self._windows[-1] if self._windows else None))
+        self._windows.append(_read(window, steps, stages, self._windows[-1] if self._windows else None))
         if len(self._windows) < LOOKBACKS[0]:
             return [], []
         found = {each.rank: each for cells in stages.values() for each in self._slow(cells)}
@@ -114,8 +123,8 @@ class StragglerDetector:
 
     def _counts(self) -> list[int]:
         """Numbers of windows that are looked back on."""
-        window_seconds = self.window_steps * self._windows[-1].step_seconds
-        soon = min(ceil(LASTS_SECONDS / window_seconds), LOOKBACKS[0]) if window_seconds else LOOKBACKS[0]
+        seconds = self._windows[-1].seconds
+        soon = min(ceil(LASTS_SECONDS / seconds), LOOKBACKS[0]) if seconds else LOOKBACKS[0]
         return sorted({soon, LOOKBACKS[0], len(self._windows)})
 
     def _stands_out(self, cell: PeerGroup, cells: PeerGroups, count: int) -> bool:
@@ -127,7 +136,7 @@ class StragglerDetector:
         last = self._windows[-1]
         critical = critical_score(
             len(last.ratios) * len(self._counts()),
-            window_seconds=self.window_steps * last.step_seconds,
+            window_seconds=last.seconds,
             freedom=noise.freedom,
         )
         return median(row) >= max(_least(cells), 1 + critical * noise.of_median(count))
@@ -171,7 +180,7 @@ def _least(cells: PeerGroups) -> float:
     return SLOWER if len(cells) < MANY else SLOWER_OF_MANY
 
 
-def _read(window: Sequence[WindowTimes], stages: dict[int, PeerGroups], before: _Window | None) -> _Window:
+def _read(window: Sequence[WindowTimes], steps: int, stages: dict[int, PeerGroups], before: _Window | None) -> _Window:
     found: dict[PeerGroup, float] = {}
     spread, jump = {}, {}
     for stage, cells in stages.items():
@@ -180,4 +189,4 @@ def _read(window: Sequence[WindowTimes], stages: dict[int, PeerGroups], before: 
         spread[stage] = mad_sigma(list(own.values()))
         if before is not None:
             jump[stage] = median(abs(own[cell] - before.ratios[cell]) for cell in cells)
-    return _Window(window, found, spread, jump)
+    return _Window(window, steps * median(each.seconds for each in window), found, spread, jump)

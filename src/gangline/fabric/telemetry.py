@@ -54,8 +54,8 @@ def _slow_rank(
     return Diagnosis(
         kind="slow_rank",
         names=(f"rank {rank}",),
-        evidence=f"since step {str(event.get('step'))[:20]} on {node}: its work takes {ratio:.2f} times as long as that of its "
-        f"peers, most of it in {phase}{waited}",
+        evidence=f"since step {str(event.get('step'))[:20]} on {node}: its work takes {ratio:.2f} times as long as "
+        f"that of its peers, most of it in {phase}{waited}",
         cost_percent=100 * seconds / step_seconds if seconds is not None and step_seconds else None,
         action=_remedy_of_rank(rank, ratio, node, mesh, global_batch),
     )
