@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 WORK = ("data", "forward", "backward", "optimizer", "other")
 """Phases of a step that are a rank's own work."""
@@ -55,6 +55,9 @@ class PeerGroup(NamedTuple):
     """Place among the data-parallel ranks."""
 
 
+MOST_COMPARED = 64
+"""Peers that a slow rank's phases and waits are compared with, at least; all are judged by their own time."""
+T = TypeVar("T")
 PeerGroups = dict[PeerGroup, list[int]]
 """Ranks by cell."""
 
@@ -109,6 +112,11 @@ def _ratio(seconds: float, ordered: Sequence[float]) -> float:
     return seconds / middle if middle > 0 else 1.0
 
 
+def _sample(peers: Sequence[T]) -> Sequence[T]:
+    """Enough of them for a median, evenly: every rank of a large gang computes this after each window."""
+    return peers[:: max(1, len(peers) // MOST_COMPARED)]
+
+
 def usual_samples(window: Sequence[WindowTimes]) -> float:
     """Mean samples of a rank's step."""
     return sum(each.samples for each in window) / len(window)
@@ -126,7 +134,7 @@ class WindowRange:
 
     def describe(self, rank: int, cells: PeerGroups) -> Straggler:
         """Where `rank` is slower than the ranks of the other cells, and by how much."""
-        others = [each for ranks in cells.values() if rank not in ranks for each in ranks]
+        others = _sample([each for ranks in cells.values() if rank not in ranks for each in ranks])
         longer = {phase: self._typical([rank], phase) - self._typical(others, phase) for phase in WORK}
         usual = sum(self._typical(others, phase) for phase in WORK)
         seconds = sum(longer.values())
@@ -147,9 +155,9 @@ class WindowRange:
         """Whether the cell waits no longer than its peers; true in rebalanced work, where larger shares wait least."""
         if any(len({each.samples for each in window}) > 1 for window in self.windows):
             return True
-        waits = {each: min(map(self.wait_share, ranks)) for each, ranks in cells.items()}
-        own = waits.pop(cell)
-        return own <= median(waits.values())
+        peers = _sample([ranks for each, ranks in cells.items() if each != cell])
+        waits = (min(map(self.wait_share, ranks)) for ranks in peers)
+        return min(map(self.wait_share, cells[cell])) <= median(waits)
 
     def _typical(self, ranks: Sequence[int], phase: str) -> float:
         """Median over ranks and windows of the seconds of `phase` per step."""

@@ -10,6 +10,7 @@ small one.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import pairwise
 from math import ceil
 from statistics import median
@@ -24,6 +25,8 @@ LASTS_SECONDS = 20.0
 WINDOW_SECONDS = 25.0
 FEWEST_STEPS, MOST_STEPS = 5, 10
 """Steps of a window: as many as last WINDOW_SECONDS, within these."""
+BEYOND = 1.25
+"""Factor by which few windows must exceed what any peer has shown in one: not all noise is normal."""
 MOSTLY = 0.8
 """Share of the windows in which a rank must be slow."""
 SLOWER = 1.05
@@ -65,6 +68,8 @@ class _Window:
     ratios: dict[PeerGroup, float]
     spread: dict[int, float]
     """By stage: robust deviation of the ratios of its cells."""
+    highest: dict[int, list[tuple[float, PeerGroup]]]
+    """By stage: the two largest ratios."""
     jump: dict[int, float]
     """By stage: the typical change of a cell's ratio since the window before; empty for the first."""
 
@@ -139,7 +144,14 @@ class StragglerDetector:
             window_seconds=last.seconds,
             freedom=noise.freedom,
         )
-        return median(row) >= max(_least(cells), 1 + critical * noise.of_median(count))
+        if median(row) < max(_least(cells), 1 + critical * noise.of_median(count)):
+            return False
+        return count >= LOOKBACKS[0] or median(row) - 1 >= BEYOND * self._farthest_of_peers(cell, count)
+
+    def _farthest_of_peers(self, cell: PeerGroup, count: int) -> float:
+        """How far any other cell of this stage exceeded its peers in a single window, before the last `count`."""
+        before = [window.highest[cell.stage] for window in list(self._windows)[:-count]]
+        return max(ratio for highest in before for ratio, other in highest if other != cell) - 1
 
     def _noise(self, cell: PeerGroup, cells: PeerGroups, count: int) -> Noise:
         """Noise of this cell and of its peers, before the last `count` windows where enough are known.
@@ -182,11 +194,12 @@ def _least(cells: PeerGroups) -> float:
 
 def _read(window: Sequence[WindowTimes], steps: int, stages: dict[int, PeerGroups], before: _Window | None) -> _Window:
     found: dict[PeerGroup, float] = {}
-    spread, jump = {}, {}
+    spread, highest, jump = {}, {}, {}
     for stage, cells in stages.items():
         own = ratios(window, cells)
         found |= own
+        highest[stage] = nlargest(2, ((ratio, cell) for cell, ratio in own.items()))
         spread[stage] = mad_sigma(list(own.values()))
         if before is not None:
             jump[stage] = median(abs(own[cell] - before.ratios[cell]) for cell in cells)
-    return _Window(window, steps * median(each.seconds for each in window), found, spread, jump)
+    return _Window(window, steps * median(each.seconds for each in window), found, spread, highest, jump)
