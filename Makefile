@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Tests start thousands of processes: each reads the bytecode that the first one wrote.
+export PYTHONDONTWRITEBYTECODE :=
 SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m tests.twice -q
 
 .DEFAULT_GOAL := help

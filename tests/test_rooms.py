@@ -12,19 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "gangline"
 FILES = sorted(SOURCE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text()) for path in FILES}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-PARENTS = {
-    f"{node.name}.{part.name}": node.bases
-    for tree in TREES.values()
-    for node in tree.body
-    if isinstance(node, ast.ClassDef)
-    for part in node.body
-    if isinstance(part, FUNCTIONS)
-}
-"""Method to the bases of its class."""
-
 MOST_LINES, MOST_FUNCTION_LINES = 350, 60
 
 SHARED_CLASS_NAMES = {"GanglineCallback"}
@@ -50,6 +39,25 @@ def relative(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Every file, parsed."""
+    return {path: ast.parse(path.read_text()) for path in FILES}
+
+
+@cache
+def parents() -> dict[str, list[ast.expr]]:
+    """Method to the bases of its class."""
+    return {
+        f"{node.name}.{part.name}": node.bases
+        for tree in trees().values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, FUNCTIONS)
+    }
+
+
 def public_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
     for node in body:
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
@@ -59,7 +67,7 @@ def public_definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple
 
 
 def test_a_public_class_name_exists_once():
-    names = Counter(node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
     twice = {name for name, count in names.items() if count > 1 and not name.startswith("_")}
     assert twice - SHARED_CLASS_NAMES == set()
 
@@ -77,7 +85,7 @@ def test_files_stay_within_their_limit():
 def test_functions_stay_within_their_limit():
     found = {
         f"{relative(path)}:{node.name}": lines
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, FUNCTIONS) and (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
     }
@@ -86,7 +94,7 @@ def test_functions_stay_within_their_limit():
 
 def documented_interfaces() -> dict[str, set[str]]:
     """Methods that a class documents, by class, once for every implementation; "Protocol": those of any Protocol."""
-    classes = [node for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef)]
     return {
         each.name: {part.name for part in each.body if isinstance(part, FUNCTIONS) and ast.get_docstring(part)}
         for each in classes
@@ -104,11 +112,11 @@ def documented_interfaces() -> dict[str, set[str]]:
 def test_everything_public_has_a_docstring():
     interfaces = documented_interfaces()
     missing = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for name, node in [*public_definitions(tree.body), ("module", tree)]:
             method = name.rpartition(".")[2] if isinstance(node, FUNCTIONS) and "." in name else ""
             implements = method in interfaces["Protocol"] or any(
-                method in interfaces.get(ast.unparse(base).split("[")[0], ()) for base in PARENTS.get(name, ())
+                method in interfaces.get(ast.unparse(base).split("[")[0], ()) for base in parents().get(name, ())
             )
             if not ast.get_docstring(node) and not implements:
                 missing.append(f"{relative(path)}:{name}")
@@ -124,7 +132,7 @@ def test_the_environment_is_read_at_entry_points():
 
     elsewhere = {
         relative(path): count
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if (count := reads(tree)) and path.relative_to(SOURCE).parts[0] not in ENVIRONMENT_READERS
     }
     lines = sum(len(path.read_text().splitlines()) for path in FILES)
@@ -145,7 +153,7 @@ def defined_names(module: str) -> set[str] | None:
     if not file.exists():
         return None
     names = {each.stem for each in path.glob("*")} if path.is_dir() else set()
-    for node in ast.walk(TREES[file]):
+    for node in ast.walk(trees()[file]):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -153,7 +161,7 @@ def defined_names(module: str) -> set[str] | None:
         elif isinstance(node, ast.alias):
             names.add(node.asname or node.name)
     return names | {
-        each.value for each in ast.walk(TREES[file]) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        each.value for each in ast.walk(trees()[file]) if isinstance(each, ast.Constant) and isinstance(each.value, str)
     }
 
 

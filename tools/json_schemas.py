@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from gangline.report.comparison.types import Comparison
 from gangline.spec.bisect import BisectState
 from gangline.spec.codec import to_plain
+from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -25,6 +26,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, type] = {
     "line": Line,
     "site": Site,
+    "fabric": FabricFile,
     "inventory": Inventory,
     "plan": Plan,
     "podset": PodSet,

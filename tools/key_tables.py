@@ -1,4 +1,5 @@
-"""Writes `line.md` and `site.md`, the tables of all keys of both files: `python -m tools.key_tables docs/reference`."""
+"""Writes `line.md`, `site.md`, `fabric.md`, the tables of all keys of the files:
+`python -m tools.key_tables docs/reference`."""
 
 import ast
 import inspect
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gangline.spec.codec import to_plain
+from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.strategies import STRATEGIES
@@ -61,6 +63,11 @@ _OPENINGS = {
         "`gangline/site.toml` in the user's configuration folder, else in `/etc`. The defaults alone are a site.\n"
         "Secrets are references only: `secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`."
     ),
+    "fabric": (
+        "The network between servers, as its administrator states it. `--fabric FILE` names it, else\n"
+        "`GANGLINE_FABRIC`, else `gangline/fabric.toml` in the user's configuration folder, else in `/etc`.\n"
+        "`gangline fabric show` prints what it says. What is left out is not known, and nothing is guessed for it."
+    ),
 }
 
 
@@ -73,10 +80,10 @@ def reference_of(name: str, cls: type) -> str:
 
 
 def write_reference(folder: Path) -> list[Path]:
-    """Writes `line.md` and `site.md` into `folder`; returns both."""
+    """Writes a page for each file into `folder`; returns all."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, cls in (("line", Line), ("site", Site)):
+    for name, cls in (("line", Line), ("site", Site), ("fabric", FabricFile)):
         written.append(folder / f"{name}.md")
         written[-1].write_text(reference_of(name, cls), "utf-8")
     return written

@@ -26,7 +26,8 @@ Object = dict[str, Any]
 
 
 def objects(name: str) -> list[Object]:
-    return [each for each in yaml.safe_load_all((RENDERED / f"{name}.yaml").read_text()) if each]
+    text = (RENDERED / f"{name}.yaml").read_text()
+    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 
 def named(found: list[Object], kind: str, name: str) -> Object:

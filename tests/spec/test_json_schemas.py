@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from tools.json_schemas import DOCUMENTS, schema_of, write_schemas
 
 from gangline.spec.codec import to_plain
+from gangline.spec.config.fabric import FabricFile, FabricTable, GroupTable
 from gangline.spec.config.line import Line
 from gangline.spec.config.load import load_line
 from gangline.spec.config.site import Site
@@ -48,6 +49,7 @@ RECORD = Record(
 REAL = {
     "line": load_line(ROOT / "examples" / "bytegpt"),
     "site": Site(),
+    "fabric": FabricFile(fabric=FabricTable(groups=(GroupTable(name="g01", servers="a[001-064]"),))),
     "inventory": Inventory(cores=2, devices=(Devices(kind="cuda", memory_bytes=1),)),
     "plan": PLAN,
     "podset": PodSet(name="a", run="a", project="a", commit="a", procs_per_node=2, code="c", plan="p", store="file:s"),
@@ -97,7 +99,7 @@ def test_document_of_a_newer_version_does_not_fit():
 
 
 def test_every_key_of_a_file_that_people_write_has_a_description():
-    for cls in (Line, Site):
+    for cls in (Line, Site, FabricFile):
         tables = schema_of(cls)["$defs"].items()
         silent = [
             f"{name}.{key}"

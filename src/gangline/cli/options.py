@@ -13,6 +13,10 @@ SiteOption = Annotated[
     Path | None,
     typer.Option("--site", help="site.toml; else GANGLINE_SITE, the user's, the system's, or plain defaults."),
 ]
+FabricOption = Annotated[
+    Path | None,
+    typer.Option("--fabric", help="fabric.toml; else GANGLINE_FABRIC, the user's, the system's."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout: one document, or lines while following.")]
 RunArgument = Annotated[str, typer.Argument(help="Run id, or the beginning of one.", metavar="RUN")]
 LastRunArgument = Annotated[

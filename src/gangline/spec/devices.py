@@ -46,7 +46,7 @@ class Inventory(Document):
         return digest(self)
 
 
-Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

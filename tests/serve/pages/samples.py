@@ -3,6 +3,7 @@
 import random
 import time
 from dataclasses import replace
+from functools import cache
 
 from tests.report import records
 
@@ -179,6 +180,7 @@ def run_page(record: Record, **changed) -> str:
     return render_run(record, **usual | changed)
 
 
+@cache
 def pages() -> dict[str, str]:
     """Every page there is, by name."""
     return {

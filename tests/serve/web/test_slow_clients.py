@@ -1,5 +1,6 @@
 """Connections that only hold a place are closed; those that ask are answered, however often."""
 
+import json
 import socket
 import threading
 import time
@@ -44,6 +45,16 @@ def test_a_head_that_does_not_end_is_not_waited_for(port, said):
         peer.sendall(said)
         assert peer.recv(100) == b""
     assert time.monotonic() - began < 8
+
+
+def test_what_is_not_http_is_refused_as_the_api_refuses(port):
+    with connect(port) as peer:
+        peer.sendall(ASK[:-2] + b"Content-Length: ten\r\n\r\n")
+        answer = b"".join(iter(lambda: peer.recv(1000), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    assert json.loads(body)["status"] == 400
 
 
 def test_dripping_bytes_buy_no_time(port):

@@ -1,15 +1,185 @@
-"""`gangline fabric`: the network between servers."""
+"""`gangline fabric`: what there is of the network, what it makes of a training, and what is slow or lossy in it."""
+
+import os
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.fabric_probe import probe
+from gangline.cli.options import FabricOption, JsonOption
+from gangline.cli.output import print_json, print_or_write
+from gangline.cli.terminal import say, spinner
+from gangline.errors import ConfigError, GateError, UsageError
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+if TYPE_CHECKING:
+    from gangline.fabric.inventory import Fabric
+    from gangline.fabric.training import Order
+
+app = typer.Typer(
+    help="Show the network, explain what it makes of a training, and probe it.",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
 
 
-@app.callback()
-def root() -> None:
-    """Look at the network between servers."""
+@app.command()
+def show(
+    *,
+    fabric: FabricOption = None,
+    radix: Annotated[
+        int | None,
+        typer.Option("--radix", help="Count the switches with so many ports that would join these NICs at full rate."),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write fabric.toml; - for stdout.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print groups, servers, leaves and cables, and how often interruptions are to be expected."""
+    from gangline.cli.view.fabric_view import counts_lines, fabric_document
+    from gangline.fabric.fabric_file import fabric_text
+
+    found = _stated(fabric)
+    if found is None:
+        raise ConfigError(
+            "wanted a fabric.toml, found none by --fabric, GANGLINE_FABRIC, ~/.config/gangline or /etc/gangline; "
+            "docs/guides/network.md shows one"
+        )
+    if write is not None:
+        print_or_write(fabric_text(found), write)
+    elif json:
+        print_json(fabric_document(found, radix=radix))
+    else:
+        say("\n".join(counts_lines(found, radix=radix)))
 
 
-app.command()(probe)
+@app.command()
+def explain(
+    *,
+    order: Annotated[str, typer.Option("--order", help="Orders of servers: plan, random.")] = "plan,random",
+    connections: Annotated[
+        str, typer.Option("--connections", metavar="N,N", help="Connections that each flow is split over.")
+    ] = "1,4",
+    parameters: Annotated[float, typer.Option("--parameters", help="Of the model.")] = 175e9,
+    tokens: Annotated[float, typer.Option("--tokens", help="That are trained on.")] = 1.73e12,
+    flops: Annotated[float, typer.Option("--flops", help="A second, delivered by one GPU.")] = 140e12,
+    traffic: Annotated[
+        float, typer.Option("--traffic", help="Bytes that a GPU all-reduces for each second that it computes.")
+    ] = 2.182e9,
+    overlap: Annotated[float, typer.Option("--overlap", help="Share of that second which hides traffic.")] = 0.0,
+    write_seconds: Annotated[float, typer.Option("--write-seconds", help="Of a checkpoint.")] = 7.0,
+    restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="After an interruption.")] = 180.0,
+    fabric: FabricOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare orders of servers on one ring over all of them: bandwidth, speed-up, days, GPU-hours.
+
+    Without a fabric.toml: on a network of 16,384 GPUs in 32 groups, the reference case of the defaults.
+    """
+    from gangline.cli.view.fabric_view import forecast_lines
+    from gangline.fabric.training import REFERENCE_FABRIC, TrainingCase, order_forecasts
+
+    positive = {"parameters": parameters, "tokens": tokens, "flops": flops}
+    for name, value in positive.items():
+        if not 0 < value < inf:
+            raise UsageError(f"wanted --{name} above 0, found {value:g}")
+    others = {
+        "traffic": traffic,
+        "overlap": overlap,
+        "write-seconds": write_seconds,
+        "restart-seconds": restart_seconds,
+    }
+    for name, value in others.items():
+        if not 0 <= value < (1 if name == "overlap" else inf):
+            raise UsageError(f"wanted --{name} of 0 or more{' below 1' if name == 'overlap' else ''}, found {value:g}")
+    network = _stated(fabric) or REFERENCE_FABRIC
+    training = TrainingCase(
+        parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,
+        write_seconds=write_seconds, restart_seconds=restart_seconds,
+    )  # fmt: skip
+    found = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
+    if json:
+        print_json({"fabric": network.digest, "training": training, "orders": found})
+    else:
+        say("\n".join(forecast_lines(network, found)))
+
+
+@app.command()
+def probe(
+    servers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Where listeners run: host, or host:port; else port 4719.", show_default="of fabric.toml"),
+    ] = None,
+    *,
+    preflight: Annotated[
+        bool, typer.Option("--preflight", help="Bandwidth in pairs; slow servers once more with fast ones.")
+    ] = False,
+    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Bandwidth between all pairs, both ways.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Pairings of a preflight before slow ones.")] = 1,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, max=600, help="Of probing; of a bandwidth test.", show_default="30; 1"),
+    ] = None,
+    flows: Annotated[
+        int, typer.Option("--flows", min=1, max=64, help="Source ports that take turns; switches hash them to paths.")
+    ] = 8,
+    secret_file: Annotated[
+        Path | None, typer.Option("--secret-file", help="The listeners' secret; none for those of this machine.")
+    ] = None,
+    fabric: FabricOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let listeners on servers probe each other; name lossy links, slow and sick servers.
+
+    Each server needs a listener: `python -m gangline.fabric.probe`. Exits 0 when all is well, 60 when something was
+    named or did not answer, 20 when no listener answers.
+    """
+    from gangline.cli.fabric_probe import bandwidth_in_pairs, listeners_of, measure_bandwidth, probe_losses
+    from gangline.fabric.probe import read_secret
+
+    if preflight and bandwidth:
+        raise UsageError("--preflight and --bandwidth measure different pairs; give one of them")
+    stated = _stated(fabric)
+    listeners = listeners_of(servers or (stated.servers if stated else ()), read_secret(secret_file))
+    groups = {server: group.name for server, group in stated.by_server.items()} if stated else {}
+    with spinner(f"{len(listeners.addresses)} servers"):
+        if preflight:
+            report = bandwidth_in_pairs(listeners, rounds=rounds, seconds=seconds or 1.0)
+        elif bandwidth:
+            report = measure_bandwidth(listeners, seconds=seconds or 1.0, groups=groups)
+        else:
+            report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
+    if json:
+        print_json(report.document())
+    else:
+        say("\n".join(report.text()))
+    if not report.is_well:
+        raise typer.Exit(GateError.exit_code)
+
+
+def _stated(file: Path | None) -> "Fabric | None":
+    """The fabric of a fabric.toml; None: there is none."""
+    from gangline.fabric.fabric_file import fabric_of
+    from gangline.spec.config.load import load_fabric
+
+    found = load_fabric(file, environ=os.environ)
+    return None if found is None else fabric_of(found.fabric)
+
+
+def _orders(text: str) -> list["Order"]:
+    from gangline.fabric.training import Order
+
+    names = text.split(",")
+    if wrong := [name for name in names if name not in get_args(Order)]:
+        raise UsageError(f"wanted --order with some of {', '.join(get_args(Order))}, found {', '.join(wrong)}")
+    return [cast("Order", name) for name in names]
+
+
+def _counts(text: str) -> list[int]:
+    counts = text.split(",")
+    if not all(count.isdecimal() and 0 < int(count) <= 1024 for count in counts):
+        raise UsageError(f"wanted --connections with numbers from 1 to 1024, 1,4 works; found {text!r}")
+    return [int(count) for count in counts]

@@ -6,6 +6,7 @@ Every connection counts in `connection_limits`. `body_limits` bounds bodies.
 import asyncio
 import socket
 import struct
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -13,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gangline.serve.web.client_address import ClientAddresses
 from gangline.serve.web.connection_limits import Connections
+from gangline.serve.web.responses import RequestRefused, problem
 
 HEAD_SECONDS = 10.0
 """From the first byte of a request, or the connection, to the end of its head."""
@@ -74,6 +76,19 @@ class TimedHttpProtocol(H11Protocol):
         """Called by uvicorn after the last byte of an answer was handed over."""
         self.was_answered = True
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP as the API refuses: no application sees such a request."""
+        refused = problem(RequestRefused(HTTPStatus.BAD_REQUEST, msg), page=False)
+        headers = [*refused.raw_headers, (b"connection", b"close")]
+        events = (
+            h11.Response(status_code=refused.status_code, headers=headers),
+            h11.Data(data=bytes(refused.body)),
+            h11.EndOfMessage(),
+        )
+        for event in events:
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     @property
     def is_waiting(self) -> bool:

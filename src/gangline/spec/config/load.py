@@ -1,4 +1,4 @@
-"""Reading of `line.toml` and `site.toml`: text to frozen dataclasses, or every problem of the file together.
+"""Reads `line.toml`, `site.toml` and `fabric.toml`: text to frozen dataclasses, or every problem of the file together.
 
 Knows where a site is looked for and how `--set` changes a line. Ranks do not import this module: cattrs, which it loads
 lazily, is not in their image.
@@ -12,6 +12,7 @@ from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
+from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, shorten
 from gangline.spec.config.rules_line import Reader
@@ -74,17 +75,23 @@ def load_site(path: Path | None = None, *, environ: Mapping[str, str]) -> Site:
 
     Without any file the defaults are a complete site.
     """
-    file = _find_site(path, environ=environ)
+    file = _find("site", path, environ=environ)
     return Site() if file is None else load_site_text(_read(file), file=str(file))
 
 
-def _find_site(path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
-    """The file that `load_site` reads; one that was named has to be there."""
-    named = path or (Path(environ["GANGLINE_SITE"]) if environ.get("GANGLINE_SITE") else None)
-    if named is not None:
+def load_fabric(path: Path | None = None, *, environ: Mapping[str, str]) -> FabricFile | None:
+    """The network of `path`, else of GANGLINE_FABRIC, else of the same folders as the site; None: nobody states one."""
+    file = _find("fabric", path, environ=environ)
+    return None if file is None else load_fabric_text(_read(file), file=str(file))
+
+
+def _find(name: str, path: Path | None, *, environ: Mapping[str, str]) -> Path | None:
+    """The file that is read; one that was named has to be there."""
+    variable = environ.get(f"GANGLINE_{name.upper()}")
+    if named := path or (Path(variable) if variable else None):
         return named
     user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    found = [folder / "gangline" / "site.toml" for folder in (user, Path("/etc"))]
+    found = [folder / "gangline" / f"{name}.toml" for folder in (user, Path("/etc"))]
     return next((file for file in found if file.is_file()), None)
 
 
@@ -96,6 +103,16 @@ def load_site_text(text: str, *, file: str) -> Site:
     if site is None or problems:
         raise FileError(file, problems)
     return site
+
+
+def load_fabric_text(text: str, *, file: str) -> FabricFile:
+    """The fabric of a text. Raises: FileError, with every problem."""
+    from gangline.spec.config.structure import build_fabric
+
+    fabric, problems = build_fabric(read_toml(text, file=file))
+    if fabric is None or problems:
+        raise FileError(file, problems)
+    return fabric
 
 
 def effective(line: Line) -> dict[str, Any]:

@@ -5,7 +5,7 @@ slow to import.
 """
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -24,8 +24,10 @@ from cattrs import (
 from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
+from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, found, shorten
+from gangline.spec.config.rules_fabric import fabric_rules
 from gangline.spec.config.rules_line import TABLE_RULES, Reader, line_rules
 from gangline.spec.config.rules_site import site_rules
 from gangline.spec.config.site import Site
@@ -230,12 +232,24 @@ def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | Non
 
 def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]:
     """A site, or its problems."""
-    site, problems = structure(Site, plain)
+    return _build(Site, plain, site_rules)
+
+
+def build_fabric(plain: dict[str, Any]) -> tuple[FabricFile | None, list[ConfigProblem]]:
+    """A fabric, or its problems."""
+    return _build(FabricFile, plain, fabric_rules)
+
+
+def _build(
+    cls: type[T], plain: dict[str, Any], rules: Callable[[T], Iterable[ConfigProblem]]
+) -> tuple[T | None, list[ConfigProblem]]:
+    """A whole file; rules judge the rest of one that has values of a wrong type."""
+    found, problems = structure(cls, plain)
     known = {problem.key for problem in problems}
-    judged = site or _structure_rest(Site, plain, problems)
+    judged = found or _structure_rest(cls, plain, problems)
     if judged:
-        problems += [problem for problem in site_rules(judged) if problem.key not in known]
-    return site, problems
+        problems += [problem for problem in rules(judged) if problem.key not in known]
+    return found, problems
 
 
 def _judge(name: str, kind: type, table: Any, plain: Any, found: list[ConfigProblem]) -> list[ConfigProblem]:

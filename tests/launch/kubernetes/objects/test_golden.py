@@ -10,7 +10,7 @@ VERSIONS = ("1.31", "1.34", "1.37")
 STOCK = [
     (name, thing["kind"], thing)
     for name, text in TEXTS.items()
-    for thing in yaml.safe_load_all(text)
+    for thing in yaml.load_all(text, Loader=yaml.CSafeLoader)
     if "trainer" not in thing["apiVersion"] and "jobset" not in thing["apiVersion"]
 ]
 

@@ -1,0 +1,92 @@
+"""A fabric and forecasts on it as lines of a terminal, and as a document."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gangline.cli.output import columns, dash
+from gangline.fabric.clos import clos_counts, counts_of
+from gangline.fabric.failures import mean_hours_between
+from gangline.fabric.inventory import Fabric, scale_of
+from gangline.fabric.training import OrderForecast, fabric_rate
+from gangline.spec.config.server_ranges import compress_servers
+from gangline.units import format_seconds
+
+
+def fabric_document(fabric: Fabric, *, radix: int | None) -> dict[str, Any]:
+    """All that `counts_lines` says, for a program."""
+    return {
+        "digest": fabric.digest,
+        "fabric": fabric,
+        "scale": scale_of(fabric.num_gpus),
+        "counts": counts_of(fabric),
+        "interruptions_per_hour": fabric_rate(fabric, servers=len(fabric.servers)),
+        "clos": clos_counts(fabric.num_gpus, radix=radix) if radix else None,
+    }
+
+
+def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
+    """What there is, then a line for each group."""
+    counts, gpus = counts_of(fabric), fabric.num_gpus
+    between = 3600 * mean_hours_between(fabric_rate(fabric, servers=counts.servers))
+    preset = fabric.failures if isinstance(fabric.failures, str) else "rates as given"
+    bus, inside = _gigabytes(fabric.nic_bytes_per_second), _gigabytes(fabric.intra_bus_bytes_per_second)
+    size = f"{counts.servers:,} servers x {fabric.rails} GPUs = {gpus:,}, {scale_of(gpus)}"
+    each = "one for each rail and home of a group" if fabric.dual_homed else "one for each rail of a group"
+    lines = [
+        f"fabric    {fabric.digest[:8]}: {size}, in {_plural(len(fabric.groups), 'group')}",
+        f"speeds    NIC {bus} line rate, {fabric.nic_bus_efficiency:.0%} of it as bus · inside a server {inside} bus",
+        f"leaves    {counts.leaves:,}, {each} · {counts.nic_cables:,} cables to NICs, {_uplinks(fabric)}",
+        f"paths     {fabric.path_policy}, {_plural(fabric.connections, 'connection')} a flow",
+        f"failures  {preset}: {_interruptions(between)} on all of them",
+    ]
+    if radix:
+        clos = clos_counts(gpus, radix=radix)
+        lines.append(
+            f"full rate {clos.switches:,} switches of {radix} ports ({clos.leaves:,} leaves, {clos.spines:,} spines, "
+            f"{clos.cores:,} cores), {clos.cables:,} cables, {clos.optics:,} optics"
+        )
+    groups = [
+        (group.name, f"{len(group.servers):,}", dash(group.block), compress_servers(group.servers))
+        for group in fabric.groups
+    ]
+    return [*lines, "", columns([("GROUP", "SERVERS", "BLOCK", "NAMES"), *groups])]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _gigabytes(bytes_per_second: float | None) -> str:
+    return "not known" if bytes_per_second is None else f"{bytes_per_second / 1e9:.4g} GB/s"
+
+
+def _uplinks(fabric: Fabric) -> str:
+    counts = counts_of(fabric)
+    if counts.uplinks is None or counts.oversubscription is None:
+        return "uplinks not known"
+    return f"{counts.uplinks:,} uplinks · ports down to up {counts.oversubscription:.3g} : 1"
+
+
+def _interruptions(seconds: float) -> str:
+    return "none counted" if seconds == float("inf") else f"one every {format_seconds(seconds)}"
+
+
+def forecast_lines(fabric: Fabric, forecasts: Sequence[OrderForecast]) -> list[str]:
+    """The network in a line, then a row for each forecast."""
+    several = len({each.policy for each in forecasts}) > 1
+    uplinks = f"{dash(fabric.leaf_uplinks)} uplinks a leaf, paths {fabric.path_policy}"
+    heading = f"one ring of {len(fabric.servers):,} servers, {_plural(len(fabric.groups), 'group')}, {uplinks}"
+    names = ("order", "connections", "crossings", "busiest", "efficiency", "all-reduce", "speed-up", "net days",
+             "wall days", "GPU-h")  # fmt: skip
+    rows = [
+        (each.order, f"{each.connections}", f"{each.crossings:,.0f}", f"{each.busiest_flows:.1f}",
+         f"{each.efficiency:.2f}", f"{each.algorithm_bytes_per_second / 1e9:.1f} GB/s alg",
+         f"{100 * each.speed_up:.1f} %", f"{each.net_days:.1f}", f"{each.wall_days:.1f}", _hours(each.gpu_hours),
+         *([each.policy] if several else []))
+        for each in forecasts
+    ]  # fmt: skip
+    return [heading, *columns([(*names, *(["paths"] if several else [])), *rows]).split("\n")]
+
+
+def _hours(hours: float) -> str:
+    return f"{hours / 1e6:.2f} M" if hours >= 1e5 else f"{hours:,.0f}"

@@ -1,0 +1,67 @@
+"""Checkpoint interval that loses the least time, and the share of time that is left for training. Pure.
+
+Source:
+    Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22 (2006), for the
+    expected time of a run under interruptions at random; its derivative is zero at the interval that is used here.
+"""
+
+from math import exp, expm1, inf, sqrt
+
+from gangline.errors import ConfigError
+
+_MOST_EXPONENT = 700.0
+"""Above it the expected time of one interval is no finite number."""
+
+
+def best_interval(write_seconds: float, mean_between_seconds: float) -> float:
+    """Seconds of training between two saves: tau = M (1 + W0(-exp(-1 - d/M))), exact for every d and M.
+
+    Args:
+        write_seconds: For which one save stops the training; 0: saves are free, and so is saving always.
+        mean_between_seconds: Between interruptions of the whole gang; infinite: none, and one save is enough.
+
+    Raises:
+        ConfigError: A time is negative, or the time between interruptions is 0.
+    """
+    if not (write_seconds >= 0 and mean_between_seconds > 0):
+        raise ConfigError(
+            f"an interval wants a write of 0 s or more and a time between interruptions above 0 s, "
+            f"found {write_seconds:g} s and {mean_between_seconds:g} s"
+        )
+    if mean_between_seconds == inf:
+        return inf
+    return mean_between_seconds * _share_of_mean(write_seconds / mean_between_seconds) if write_seconds else 0.0
+
+
+def _share_of_mean(write: float) -> float:
+    """The root y = 1 + W0(-exp(-1 - write)) of y + expm1(-(y + write)): convex, so Newton's steps end monotonically."""
+    share = min(1.0, sqrt(2 * write))
+    for _ in range(60):
+        step = (share + expm1(-(share + write))) / -expm1(-(share + write))
+        share -= step
+        if abs(step) <= 1e-15 * share:
+            break
+    return share
+
+
+def effective_share(
+    interval_seconds: float, write_seconds: float, restart_seconds: float, mean_between_seconds: float
+) -> float:
+    """Share of the time, in [0, 1), that becomes steps which are not lost.
+
+    Args:
+        interval_seconds: Of training between two saves.
+        restart_seconds: From an interruption to the next step, without what is computed again.
+    """
+    if mean_between_seconds == inf:
+        return 1.0 if interval_seconds == inf else interval_seconds / (interval_seconds + write_seconds)
+    exponent = (interval_seconds + write_seconds) / mean_between_seconds
+    if exponent > _MOST_EXPONENT:
+        return 0.0
+    restart = exp(-restart_seconds / mean_between_seconds)
+    return restart * interval_seconds / (mean_between_seconds * expm1(exponent)) if exponent else restart
+
+
+def write_seconds(size_bytes: float, *, servers: int, server_bytes_per_second: float) -> float:
+    """Of a checkpoint that all servers write at once, each its own share."""
+    return size_bytes / (servers * server_bytes_per_second)

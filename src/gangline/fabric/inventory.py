@@ -1,0 +1,133 @@
+"""Servers of a network, the groups that they hang in, and the distance between two GPUs. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.errors import ConfigError
+from gangline.spec.codec import Document, digest
+from gangline.spec.config.fabric import FailureRates, PathPolicy
+
+Scale = Literal["small", "middle", "large", "super-large"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Servers that hang on the same leaf switches."""
+
+    name: str
+    servers: tuple[str, ...]
+    """In order of position."""
+    block: str = ""
+    """Groups that one spine joins; empty: not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fabric(Document):
+    """A network of servers with equal NICs; what is None is not known.
+
+    Raises:
+        ConfigError: A server or a group is named twice, or a number is out of its range.
+    """
+
+    groups: tuple[Group, ...] = ()
+    rails: int = 8
+    """NICs and GPUs of a server; NIC i of every server of a group hangs on leaf i of it."""
+    dual_homed: bool = False
+    """Every NIC hangs on two leaves."""
+    nic_bytes_per_second: float | None = None
+    """Line rate of one NIC."""
+    nic_bus_efficiency: float = 0.80
+    """Share of that rate which arrives as bus bandwidth on an idle network."""
+    intra_bus_bytes_per_second: float | None = None
+    """Bus bandwidth between the GPUs of a server, of one GPU."""
+    leaf_uplinks: int | None = None
+    """Ports of a leaf towards the spines."""
+    path_policy: PathPolicy = "unknown"
+    connections: int = 1
+    """That each flow is split over."""
+    failures: str | FailureRates = "llama3"
+    """Name of a preset of `fabric.failures`, or rates."""
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise ConfigError(problem)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its canonical JSON."""
+        return digest(self)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Of all groups, in their order."""
+        return tuple(server for group in self.groups for server in group.servers)
+
+    @property
+    def num_gpus(self) -> int:
+        """Of all servers."""
+        return self.rails * sum(len(group.servers) for group in self.groups)
+
+    @property
+    def by_server(self) -> dict[str, Group]:
+        """The group of each server; build it once where many are looked up."""
+        return {server: group for group in self.groups for server in group.servers}
+
+    def group_of(self, server: str) -> Group:
+        """Raises ConfigError where no group has the server."""
+        for group in self.groups:
+            if server in group.servers:
+                return group
+        raise ConfigError(f"wanted a server of the fabric, found {server!r}; it has {len(self.servers)} servers")
+
+    def rail_of(self, gpu: int) -> int:
+        """Rail of a GPU by its local device index: they are numbered alike."""
+        if not 0 <= gpu < self.rails:
+            raise ConfigError(f"a server has GPUs 0 to {self.rails - 1}, found GPU {gpu}")
+        return gpu
+
+    def hops(self, first: tuple[str, int], second: tuple[str, int], *, inside_first: bool = False) -> int:
+        """Switches between two GPUs, each a server and a local device index.
+
+        0 within a server, 1 on one leaf, 3 on one rail, 5 across rails.
+
+        Args:
+            inside_first: Traffic across rails goes to the other rail inside its server, before it leaves it.
+        """
+        (server, gpu), (other, peer) = first, second
+        same_rail = self.rail_of(gpu) == self.rail_of(peer) or inside_first
+        if server == other:
+            return 0
+        if not same_rail:
+            return 5
+        return 1 if self.group_of(server) is self.group_of(other) else 3
+
+
+def scale_of(gpus: int) -> Scale:
+    """Size of a run in words: below 100 GPUs, up to 1,000, up to 10,000, above."""
+    if gpus < 100:
+        return "small"
+    if gpus <= 1000:
+        return "middle"
+    return "large" if gpus <= 10_000 else "super-large"
+
+
+def _problems(fabric: Fabric) -> Iterator[str]:
+    least = {"rails": fabric.rails, "connections": fabric.connections, "leaf_uplinks": fabric.leaf_uplinks}
+    for name, count in least.items():
+        if count is not None and count < 1:
+            yield f"{name} of a fabric is at least 1, found {count}"
+    if not 0 < fabric.nic_bus_efficiency <= 1:
+        yield f"nic_bus_efficiency of a fabric is a share in (0, 1], found {fabric.nic_bus_efficiency:g}"
+    speeds = {"nic": fabric.nic_bytes_per_second, "intra_bus": fabric.intra_bus_bytes_per_second}
+    for name, speed in speeds.items():
+        if speed is not None and speed <= 0:
+            yield f"{name}_bytes_per_second of a fabric is above 0, found {speed:g}"
+    named: dict[str, str] = {}
+    if len({group.name for group in fabric.groups}) < len(fabric.groups):
+        yield f"groups of a fabric have names of their own, found {[group.name for group in fabric.groups][:8]}"
+    for group in fabric.groups:
+        for server in group.servers:
+            if server in named:
+                yield f"wanted each server in one group, found {server} in {named[server]} and in {group.name}"
+            named[server] = group.name

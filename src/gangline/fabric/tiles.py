@@ -1,0 +1,104 @@
+"""Mappings by tiles: every group gets a piece of the cells that is as square as the traffic wants it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gangline.fabric.cell_swaps import improved
+from gangline.fabric.mapping import CellMapping, EdgeBytes, Rows, bytes_between, checked_shares, described
+
+_ALL_HEIGHTS = 8
+"""Stages up to which a tile may have any number of them; of more, divisors alone."""
+_STARTS = 2
+"""Tilings that swaps begin with."""
+
+
+def map_cells(
+    shares: Mapping[str, int], *, replicas: int, stages: int, edges: EdgeBytes, swaps: int = 12_000
+) -> CellMapping:
+    """The best tiling of every shape, after swaps of cells.
+
+    Args:
+        shares: Servers of each group, as many as there are cells.
+        swaps: Tries; the same number gives the same mapping.
+
+    Raises:
+        ConfigError: As `checked_shares`.
+    """
+    sizes = checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
+    tilings = {tuple(map(tuple, rows)) for rows in _tilings(sizes, replicas, stages)}
+    ranked = sorted(tilings, key=lambda rows: (bytes_between(rows, edges), rows))[:_STARTS]
+    better = [improved(rows, edges, tries=swaps // len(ranked)) for rows in ranked]
+    best = min(better, key=lambda rows: (bytes_between(rows, edges), rows))
+    return described(best, list(shares), edges)
+
+
+def tile_mapping(
+    shares: Mapping[str, int], *, replicas: int, stages: int, height: int, edges: EdgeBytes, width: int = 1
+) -> CellMapping:
+    """Tiles of `height` stages, as wide as the share of each group makes them; without swaps."""
+    sizes = checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
+    return described(_tiling(sizes, replicas, stages, height=height, width=width), list(shares), edges)
+
+
+def _tilings(sizes: Sequence[int], replicas: int, stages: int) -> Iterator[Rows]:
+    heights = range(1, stages + 1) if stages <= _ALL_HEIGHTS else _divisors(stages)
+    for height in heights:
+        for width in _divisors(replicas):
+            if width * height <= max(sizes) or width == 1:
+                yield _tiling(sizes, replicas, stages, height=height, width=width)
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def _tiling(sizes: Sequence[int], replicas: int, stages: int, *, height: int, width: int) -> list[list[int]]:
+    """Bands of `height` stages, filled back and forth with tiles of `width` replicas, row by row inside a tile."""
+    order = _closing_order(sizes, replicas * height)
+    owners = [group for group in order for _ in range(sizes[group])]
+    rows: list[list[int]] = []
+    for first in range(0, stages, height):
+        band = min(height, stages - first)
+        start, tile = first * replicas, band * width
+        cells = [
+            [
+                owner
+                for at in range(start + row * width, start + band * replicas, tile)
+                for owner in owners[at : at + width]
+            ]
+            for row in range(band)
+        ]
+        rows += [row[::-1] for row in cells] if first // height % 2 else cells
+    return rows
+
+
+def _closing_order(sizes: Sequence[int], cells: int) -> list[int]:
+    """Groups such that, filled in this order, as many of them as possible end where a band of `cells` cells ends.
+
+    The fewest bands that some of the groups fill exactly come first, again and again; large groups among equals.
+    """
+    left = sorted(range(len(sizes)), key=lambda group: (-sizes[group], group))
+    if len(set(sizes)) == 1:
+        return left
+    order: list[int] = []
+    while left:
+        closed = _closing(left, sizes, cells)
+        order += closed
+        left = [group for group in left if group not in set(closed)]
+    return order
+
+
+def _closing(left: list[int], sizes: Sequence[int], cells: int) -> list[int]:
+    """Some of `left` that together fill the fewest whole bands; all of them where none do."""
+    reach = [1]
+    for group in left:
+        reach.append(reach[-1] | reach[-1] << sizes[group])
+    total = sum(sizes[group] for group in left)
+    sums = (each for each in range(cells, total, cells) if reach[-1] >> each & 1)
+    if (target := next(sums, 0)) == 0:
+        return left
+    chosen = []
+    for at in range(len(left), 0, -1):
+        if not reach[at - 1] >> target & 1:
+            chosen.append(left[at - 1])
+            target -= sizes[left[at - 1]]
+    return chosen[::-1]

@@ -1,0 +1,74 @@
+"""`fabric.toml` as frozen data: the network between servers, as its administrator states it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PathPolicy = Literal["hash", "pinned", "spray", "unknown"]
+Preset = Literal["llama3", "rsc1", "rsc2", "month-99.9", "month-99.99", "hpn-link", "optics-10M"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRates:
+    """Mean hours to a failure of one device of each kind; none: such failures are not counted."""
+
+    gpu_hours: float | None = None
+    """Of a GPU, with its share of everything else that stops a gang."""
+    server_hours: float | None = None
+    """Of a server."""
+    optic_hours: float | None = None
+    """Of an optical module."""
+    link_hours: float | None = None
+    """Of a link from a NIC to its leaf."""
+    leaf_hours: float | None = None
+    """Of a leaf switch, counted where NICs have no second one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupTable:
+    """Servers that hang on the same leaf switches, one of `fabric.groups`."""
+
+    name: str
+    """As the group's node label says it."""
+    servers: str
+    """Names in order of position: "a[001-064]", "a[001-032,040],b7"."""
+    block: str = ""
+    """Groups that one spine joins; empty: not known."""
+    leaves: int | None = None
+    """Leaf switches of the group, checked against the rails; none: not checked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricTable:
+    """Servers, rails, groups and speeds of one network."""
+
+    groups: tuple[GroupTable, ...] = ()
+    """Every group with its servers."""
+    group_size: int | None = None
+    """Servers of every group, checked; none: groups differ."""
+    rails: int = 8
+    """NICs and GPUs of a server; NIC i of every server of a group hangs on leaf i of it."""
+    dual_homed: bool = False
+    """Every NIC hangs on two leaves."""
+    nic_bytes_per_second: float | None = None
+    """Line rate of one NIC; none: not known."""
+    nic_bus_efficiency: float = 0.80
+    """Share of that rate which arrives as bus bandwidth on an idle network."""
+    intra_bus_bytes_per_second: float | None = None
+    """Bus bandwidth between the GPUs of a server, of one GPU; none: not known."""
+    leaf_uplinks: int | None = None
+    """Ports of a leaf towards the spines; none: not known."""
+    oversubscription: float | None = None
+    """Ports of a leaf down to servers for one up, checked; none: not claimed."""
+    path_policy: PathPolicy = "unknown"
+    """How flows are spread over uplinks: by a hash, pinned by hand, or packet by packet."""
+    connections: int = 1
+    """Connections that each flow is split over (NCCL_IB_QPS_PER_CONNECTION)."""
+    failures: Preset | FailureRates = "llama3"
+    """Published rates of interruptions by name, or a table of mean hours to a failure."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricFile:
+    """`fabric.toml`, whole."""
+
+    fabric: FabricTable

@@ -1,0 +1,77 @@
+"""Rules of `fabric.toml` beyond the types of its values."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from gangline.spec.config.fabric import FabricFile, FabricTable, FailureRates, GroupTable
+from gangline.spec.config.problems import ConfigProblem, at_least, show
+from gangline.spec.config.server_ranges import expand_servers
+
+
+def fabric_rules(file: FabricFile) -> Iterator[ConfigProblem]:
+    """Problems of a whole `fabric.toml`."""
+    table = file.fabric
+    yield from at_least("fabric.rails", table.rails, 1, "8 is the default")
+    yield from at_least("fabric.connections", table.connections, 1, "1 is the default")
+    yield from at_least("fabric.leaf_uplinks", table.leaf_uplinks, 1, "leave it out where it is not known")
+    for name in ("nic_bytes_per_second", "intra_bus_bytes_per_second", "oversubscription"):
+        if (value := getattr(table, name)) is not None and value <= 0:
+            yield ConfigProblem(f"fabric.{name}", "above 0", show(value), "leave it out where it is not known")
+    if not 0 < table.nic_bus_efficiency <= 1:
+        yield ConfigProblem("fabric.nic_bus_efficiency", "a share in (0, 1]", show(table.nic_bus_efficiency))
+    if isinstance(table.failures, FailureRates):
+        yield from _failure_rules(table.failures)
+    yield from _group_rules(table)
+
+
+def _failure_rules(rates: FailureRates) -> Iterator[ConfigProblem]:
+    given = {each.name: getattr(rates, each.name) for each in fields(rates)}
+    for name, hours in given.items():
+        if hours is not None and hours <= 0:
+            yield ConfigProblem(f"fabric.failures.{name}", "hours above 0", show(hours))
+    if all(hours is None for hours in given.values()):
+        yield ConfigProblem("fabric.failures", "hours to a failure of one part or more", "none", '"llama3" works')
+
+
+def _group_rules(table: FabricTable) -> Iterator[ConfigProblem]:
+    names: dict[str, int] = {}
+    claimed: dict[str, str] = {}
+    for index, group in enumerate(table.groups):
+        key = f"fabric.groups[{index}]"
+        if not group.name or group.name in names:
+            found = f"{show(group.name)}, as groups[{names[group.name]}]" if group.name in names else "an empty one"
+            yield ConfigProblem(f"{key}.name", "a name of its own", found)
+        names.setdefault(group.name, index)
+        try:
+            servers = expand_servers(group.servers)
+        except ValueError as error:
+            yield ConfigProblem(f"{key}.servers", *str(error).split(", found ", 1))
+            continue
+        yield from _server_rules(key, servers, claimed)
+        claimed.update(dict.fromkeys(servers, f"groups[{index}] {show(group.name)}"))
+        yield from _claim_rules(key, table, group, len(servers))
+
+
+def _server_rules(key: str, servers: tuple[str, ...], claimed: dict[str, str]) -> Iterator[ConfigProblem]:
+    if both := [server for server in servers if server in claimed]:
+        more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+        found = f"{show(both[0])}{more}, in {claimed[both[0]]}, too"
+        yield ConfigProblem(f"{key}.servers", "servers of no other group", found)
+    if len(set(servers)) < len(servers):
+        twice = next(server for at, server in enumerate(servers) if server in servers[:at])
+        yield ConfigProblem(f"{key}.servers", "each server once", f"{show(twice)} twice")
+
+
+def _claim_rules(key: str, table: FabricTable, group: GroupTable, servers: int) -> Iterator[ConfigProblem]:
+    """What the table says of every group holds for this one."""
+    if table.group_size is not None and servers != table.group_size:
+        works = "leave group_size out where groups differ"
+        yield ConfigProblem(f"{key}.servers", f"{table.group_size} servers as group_size says", str(servers), works)
+    leaves = table.rails * (2 if table.dual_homed else 1)
+    if group.leaves is not None and group.leaves != leaves:
+        each = "two leaves a rail, dual-homed" if table.dual_homed else "one leaf a rail"
+        yield ConfigProblem(f"{key}.leaves", f"{leaves}: {each}, rails = {table.rails}", str(group.leaves))
+    if table.oversubscription and table.leaf_uplinks and servers > table.oversubscription * table.leaf_uplinks:
+        wanted = f"at most {table.oversubscription:g} ports down for one up"
+        found = f"{servers} servers on leaves of {table.leaf_uplinks} uplinks"
+        yield ConfigProblem(f"{key}.servers", wanted, found, "correct oversubscription or leaf_uplinks")

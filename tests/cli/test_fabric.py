@@ -1,0 +1,94 @@
+"""`gangline fabric` as it is called: tables, documents, and the ends of wrong calls."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from gangline.cli.commands.fabric import app
+from gangline.errors import ConfigError, UsageError
+
+PAGE = """
+[fabric]
+nic_bytes_per_second = 50e9
+leaf_uplinks = 64
+path_policy = "hash"
+groups = [{ name = "g01", servers = "a[001-064]" }, { name = "g02", servers = "b[001-064]", block = "east" }]
+"""
+
+
+@pytest.fixture
+def fabric(tmp_path, monkeypatch):
+    """Runs a command with the file in FABRIC, and gives its output; an error of ours is raised."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fabric.toml").write_text(PAGE)
+
+    def call(*words, file="fabric.toml"):
+        done = CliRunner().invoke(app, [*words, *(["--fabric", file] if file else [])])
+        if done.exception is not None:
+            raise done.exception
+        return done.stdout
+
+    return call
+
+
+def test_show_prints_counts_and_groups(fabric):
+    shown = fabric("show", "--radix", "128")
+    assert "128 servers x 8 GPUs = 1,024, large, in 2 groups" in shown
+    assert "NIC 50 GB/s line rate" in shown
+    assert "inside a server not known" in shown
+    assert "40 switches of 128 ports (16 leaves, 16 spines, 8 cores), 3,072 cables, 6,144 optics" in shown
+    assert "g02    64       east   b[001-064]" in shown
+
+
+def test_show_answers_programs(fabric):
+    document = json.loads(fabric("show", "--json"))
+    assert document["counts"]["leaves"] == 16
+    assert document["fabric"]["groups"][1]["servers"][0] == "b001"
+    assert document["clos"] is None
+
+
+def test_show_writes_the_file_that_it_reads(fabric, tmp_path):
+    assert fabric("show", "--write", "other.toml") == "other.toml\n"
+    assert fabric("show", "--write", "-", file="other.toml") == (tmp_path / "other.toml").read_text()
+
+
+def test_explain_compares_orders_without_any_file(fabric):
+    heading, names, *rows = fabric("explain", "--order", "plan,random", file=None).splitlines()
+    assert heading == "one ring of 2,048 servers, 32 groups, 64 uplinks a leaf, paths hash"
+    assert [row.split()[:5] for row in rows] == [
+        ["plan", "1", "32", "1.0", "1.00"],
+        ["random", "4", "1,985", "3.2", "0.32"],
+        ["random", "1", "1,985", "6.0", "0.17"],
+    ]
+    assert names.split() == ["order", "connections", "crossings", "busiest", "efficiency", "all-reduce", "speed-up",
+                             "net", "days", "wall", "days", "GPU-h"]  # fmt: skip
+    assert [row.split()[-1] for row in rows] == ["M", "M", "M"]
+
+
+def test_explain_answers_programs(fabric):
+    document = json.loads(fabric("explain", "--order", "random", "--connections", "2", "--json"))
+    assert [each["connections"] for each in document["orders"]] == [2]
+    assert document["training"]["parameters"] == 175e9
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (("show", "--radix", "5"), ConfigError, "switches of an even number of ports"),
+        (("explain", "--order", "best"), UsageError, "wanted --order with some of plan, random, found best"),
+        (("explain", "--connections", "0"), UsageError, "wanted --connections with numbers from 1 to 1024"),
+        (("explain", "--flops", "-1"), UsageError, "wanted --flops above 0, found -1"),
+        (("explain", "--overlap", "2"), UsageError, "wanted --overlap"),
+    ],
+)
+def test_wrong_calls_are_explained(fabric, words, kind, said):
+    with pytest.raises(kind, match=said):
+        fabric(*words)
+
+
+def test_show_without_a_file_says_how_to_state_one(fabric):
+    with pytest.raises(ConfigError, match=r"wanted a fabric.toml, found none by --fabric, GANGLINE_FABRIC"):
+        fabric("show", file=None)

@@ -1,0 +1,90 @@
+"""The certificate: the reference case to its digits, the order that it was given, and what it does not know."""
+
+from dataclasses import replace
+
+import pytest
+
+from gangline.errors import ConfigError
+from gangline.fabric.certificate import Certificate, PlanTraffic, certify
+from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, server_order, stage_edge_bytes
+from gangline.fabric.tiles import map_cells, tile_mapping
+from gangline.fabric.training import REFERENCE_FABRIC
+
+EDGES = EdgeBytes(
+    data=data_edge_bytes(2 * 175e9 / 128, 128),
+    stage=stage_edge_bytes(sequences=12, tokens=2048, width=12_288, tensor_parallel=8),
+)
+TRAFFIC = PlanTraffic(
+    replicas=128, stages=16, edges=EDGES, size_bytes=10.94e9, compute_seconds=10.94 / 2.182, hours=14.3 * 24,
+    write_seconds=7.0,
+)  # fmt: skip
+
+
+def test_line_of_the_reference_case():
+    line = certify(REFERENCE_FABRIC, REFERENCE_FABRIC.servers, TRAFFIC).line
+    assert line == (
+        "groups 32 (bound 32) · DP crossings 32 (bound 32) · PP crossings 1,920 · 463.5 GB a rail and step · "
+        "busiest uplink 1.0 flows (bound 1.0) · all-reduce 20.2 GB/s alg · speed-up 90.2 % · P(interrupt) 1.00 · "
+        "checkpoint every 6.5 min · policy hash (given) · computed"
+    )
+
+
+def test_it_judges_the_order_that_it_was_given():
+    """Neighbours of a ring in different groups: every edge crosses."""
+    bad = [group.servers[at] for at in range(64) for group in REFERENCE_FABRIC.groups]
+    found = certify(REFERENCE_FABRIC, bad, TRAFFIC)
+    assert (found.data_crossings, found.stage_crossings) == (2048, 0)
+    assert found.busiest_flows == pytest.approx(6.1, abs=0.1)
+    assert found.speed_up < 0.61
+
+
+@pytest.mark.parametrize("height", [1, 2, 16])
+def test_it_counts_what_the_mapping_counted(height):
+    shares = {group.name: 64 for group in REFERENCE_FABRIC.groups}
+    mapping = tile_mapping(shares, replicas=128, stages=16, height=height, edges=EDGES)
+    order = server_order(mapping, {group.name: group.servers for group in REFERENCE_FABRIC.groups})
+    found = certify(REFERENCE_FABRIC, order, TRAFFIC)
+    assert found.bytes_between == mapping.bytes_between
+    assert found.least_data_crossings == mapping.least_data_crossings
+
+
+def test_servers_of_an_uneven_gang_are_mapped_and_certified():
+    fabric = replace(REFERENCE_FABRIC, groups=REFERENCE_FABRIC.groups[:3])
+    servers = {
+        "g00": fabric.groups[0].servers[:26],
+        "g01": fabric.groups[1].servers[:12],
+        "g02": fabric.groups[2].servers[:10],
+    }
+    mapping = map_cells(
+        {name: len(each) for name, each in servers.items()}, replicas=12, stages=4, edges=EDGES, swaps=500
+    )
+    found = certify(fabric, server_order(mapping, servers), replace(TRAFFIC, replicas=12, stages=4))
+    assert (found.groups, found.least_groups) == (3, 1)
+    assert found.data_crossings == mapping.data_crossings
+
+
+def test_what_is_not_known_is_said():
+    fabric = replace(REFERENCE_FABRIC, leaf_uplinks=None, nic_bytes_per_second=None, path_policy="unknown")
+    traffic = replace(TRAFFIC, compute_seconds=None, hours=None, write_seconds=None)
+    found = certify(fabric, fabric.servers, traffic)
+    assert (found.busiest_flows, found.algorithm_bytes_per_second, found.speed_up) == (None, None, None)
+    assert "busiest uplink not known · all-reduce not known · speed-up not known" in found.line
+    assert "policy unknown (counted as hash)" in found.line
+
+
+def test_a_gang_in_one_group_uses_no_uplink():
+    found = certify(REFERENCE_FABRIC, REFERENCE_FABRIC.servers[:64], replace(TRAFFIC, replicas=64, stages=1))
+    assert (found.groups, found.data_crossings, found.busiest_flows) == (1, 0, 0.0)
+    assert "no uplink" in found.line
+
+
+def test_it_survives_json():
+    found = certify(REFERENCE_FABRIC, REFERENCE_FABRIC.servers, TRAFFIC)
+    assert Certificate.from_json(found.to_json()) == found
+
+
+def test_servers_that_do_not_fit_the_plan_are_refused():
+    with pytest.raises(ConfigError, match="wanted 128 x 16 servers for replicas and stages, found 2"):
+        certify(REFERENCE_FABRIC, REFERENCE_FABRIC.servers[:2], TRAFFIC)
+    with pytest.raises(ConfigError, match="wanted servers of the fabric, found z9"):
+        certify(REFERENCE_FABRIC, ["z9"], TRAFFIC)
