@@ -9,6 +9,7 @@ import pytest
 from gangline.fabric.links import (
     LossTest,
     ProbedPath,
+    cleared_parts,
     excludes,
     localise,
     parts_of_path,
@@ -90,13 +91,14 @@ SERVERS = {f"{group}{number}": group for group in "abc" for number in range(4)}
 
 
 def mesh(is_failed, *, rails=(None,)):
-    """All paths of a fabric of three groups of four servers, as failed and clean ones."""
+    """All paths of a fabric of three groups of four servers, as failed ones and cleared parts."""
     paths = [
         ProbedPath(source=one, target=other, parts=parts_of_path(one, other, groups=SERVERS, rail=rail))
         for one, other in permutations(SERVERS, 2)
         for rail in rails
     ]
-    return [each for each in paths if is_failed(each)], [each for each in paths if not is_failed(each)]
+    clean = [(each, 1000) for each in paths if not is_failed(each)]
+    return [each for each in paths if is_failed(each)], cleared_parts(clean, loss=0.5)
 
 
 def names(suspects):
@@ -122,9 +124,16 @@ def test_two_failures_at_once_are_both_named(one, other):
 
 
 def test_path_that_shares_no_failed_part_stands_for_itself():
-    failed, clean = mesh(lambda path: (path.source, path.target) == ("a0", "b0"))
-    (found,) = localise(failed, clean)
+    failed, cleared = mesh(lambda path: (path.source, path.target) == ("a0", "b0"))
+    (found,) = localise(failed, cleared)
     assert (found.parts, found.paths) == (failed[0].parts, tuple(failed))
+
+
+def test_part_is_cleared_by_the_probes_of_all_paths_over_it():
+    clean = [(ProbedPath(source="a", target=each, parts=("leaf", f"host {each}")), 400) for each in "bcd"]
+    assert cleared_parts(clean, loss=0.01) == {"leaf"}
+    assert cleared_parts(clean, loss=0.03) == {"leaf", "host b", "host c", "host d"}
+    assert cleared_parts(clean, loss=0.001) == frozenset()
 
 
 def test_nothing_failed_names_nothing():

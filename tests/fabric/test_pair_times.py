@@ -51,6 +51,16 @@ def test_noise_names_nothing():
     assert [found(table(seed, noise=0.1)) for seed in range(200)] == [[]] * 200
 
 
+def test_slow_receiver_of_four_servers_in_a_noisy_table_is_the_only_one_named():
+    """Measured between namespaces of a busy machine, one of them behind a link of 200 Mbit/s: MB/s."""
+    speeds = {
+        ("3", "2"): 24, ("1", "2"): 24, ("4", "2"): 24, ("1", "4"): 247, ("2", "3"): 251, ("3", "1"): 345,
+        ("2", "4"): 366, ("3", "4"): 614, ("4", "1"): 720, ("1", "3"): 751, ("4", "3"): 910, ("2", "1"): 954,
+    }  # fmt: skip
+    (each,) = find_slow_pairs({pair: 1 / speed for pair, speed in speeds.items()}, groups={})
+    assert (each.kind, each.names) == ("slow_receiver", ("2",))
+
+
 def test_ratio_is_to_the_usual_time():
     (each,) = find_slow_pairs(table(2, slower=lambda one, _: 1.5 if one == "s3" else 1), groups=GROUPS)
     assert each.ratio == pytest.approx(1.5, rel=0.1)

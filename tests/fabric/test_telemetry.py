@@ -95,5 +95,5 @@ def test_server_that_was_slow_twice_is_named_with_its_best():
         usual_bytes_per_second=1e9,
     )  # fmt: skip
     slow, dead = diagnose_preflight(result)
-    assert (slow.kind, slow.evidence) == ("slow_sender", "slow with two partners: 300 MB/s at best, usual are 1.0 GB/s")
+    assert (slow.kind, slow.evidence) == ("sick_host", "slow with two partners: 300 MB/s at best, usual are 1.0 GB/s")
     assert (dead.kind, dead.evidence) == ("sick_host", "no partner reached it")

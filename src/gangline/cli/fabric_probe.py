@@ -7,6 +7,7 @@ from typing import Any
 
 from gangline.cli.output import columns
 from gangline.errors import CapacityError, UsageError
+from gangline.fabric.links import loss_ruled_out
 from gangline.fabric.pair_times import Pair
 from gangline.fabric.preflight import preflight, tournament
 from gangline.fabric.probe import PORT
@@ -83,7 +84,8 @@ def probe_losses(listeners: Listeners, *, seconds: float, flows: int, groups: Ma
 
 def _row(pair: Pair, each: ProbeResult) -> tuple[str, ...]:
     when = f" after {each.decided_seconds:.1f} s" if each.decided_seconds is not None else ""
-    verdict = f"lossy, {each.loss:.2%}{when}" if each.is_lossy else "clean" if not each.lost else "not lossy"
+    lossless = f"none lost: below {loss_ruled_out(each.sent):.2%}" if each.sent and not each.lost else "undecided"
+    verdict = f"lossy, {each.loss:.2%}{when}" if each.is_lossy else lossless
     counts = (each.sent, each.lost, each.lost_there, each.lost_back)
     return (*pair, *map(str, counts), _milliseconds(each.median_seconds), _milliseconds(each.p99_seconds), verdict)
 

@@ -8,7 +8,7 @@ Source:
     Wald, "Sequential Analysis" (1947), ch. 3; Page, "Continuous Inspection Schemes" (1954).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log, log1p
 
@@ -94,9 +94,14 @@ class LossTest:
             self._evidence[place] = max(0.0, self._evidence[place] + gain * count)
 
 
+def loss_ruled_out(arrived_in_a_row: int) -> float:
+    """Least share of loss that so many arrivals in a row rule out; wrong for a share MISS of paths that lose it."""
+    return 1 - MISS ** (1 / arrived_in_a_row) if arrived_in_a_row else 1.0
+
+
 def excludes(arrived_in_a_row: int, loss: float) -> bool:
-    """Whether so many arrivals rule out that a path loses the share `loss`; wrong for a share MISS of paths."""
-    return arrived_in_a_row > 0 and (loss >= 1 or -arrived_in_a_row * log1p(-loss) >= -_LOWER)
+    """Whether so many arrivals in a row rule out that a path loses the share `loss`."""
+    return arrived_in_a_row > 0 and loss >= loss_ruled_out(arrived_in_a_row)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,20 +144,33 @@ class Suspect:
     """Failed paths that cross them."""
 
 
-def localise(failed: Sequence[ProbedPath], clean: Iterable[ProbedPath]) -> tuple[Suspect, ...]:
-    """The fewest parts that explain the failed paths and that no clean path crosses.
+def cleared_parts(paths: Iterable[tuple[ProbedPath, int]], *, loss: float) -> frozenset[str]:
+    """Parts that lose less than `loss`: probes that arrived in a row over all given paths rule it out.
+
+    Args:
+        paths: Paths that are not lossy, each with its number of probes that arrived since the last loss.
+        loss: Share that the lossy paths lose.
+    """
+    arrived: dict[str, int] = {}
+    for path, count in paths:
+        for part in path.parts:
+            arrived[part] = arrived.get(part, 0) + count
+    return frozenset(part for part, count in arrived.items() if excludes(count, loss))
+
+
+def localise(failed: Sequence[ProbedPath], cleared: Collection[str]) -> tuple[Suspect, ...]:
+    """The fewest parts that explain the failed paths and are not cleared.
 
     Paths inside one group are explained first: they tell a host or its link from what lies above. A failed path with no
     such part is a suspect by itself, with all its parts: something on it fails for some of its traffic.
     """
-    crossed = {part for path in clean for part in path.parts}
     remaining = list(failed)
     found: list[Suspect] = []
     while remaining:
         of_part: dict[str, list[ProbedPath]] = {}
         for path in remaining:
             for part in path.parts:
-                if part not in crossed:
+                if part not in cleared:
                     of_part.setdefault(part, []).append(path)
         if not of_part:
             return (*found, *(Suspect(parts=path.parts, paths=(path,)) for path in remaining))

@@ -4,7 +4,7 @@ Times are compared as logarithms, because a slow part multiplies them. Pairs ins
 compared among their own kind.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 from statistics import NormalDist, median, median_low
@@ -41,23 +41,55 @@ def find_slow_pairs(seconds: Mapping[Pair, float], *, groups: Mapping[str, str])
         seconds: By sender and receiver, of as many bytes or probes each; pairs may be missing.
         groups: Group by server; servers without one are taken to be of one group.
     """
-    servers = sorted({name for pair in seconds for name in pair})
-    if len(servers) < 3:
+    if len({name for pair in seconds for name in pair}) < 3:
         return ()
-    excess = _excess(seconds, groups)
-    least = _least(excess, servers)
-    rows = _slow_lines(excess, servers, 0, least)
-    rest = {pair: each for pair, each in excess.items() if pair[0] not in rows}
-    columns = _slow_lines(rest, servers, 1, least)
-    cells = {pair: each for pair, each in rest.items() if pair[1] not in columns and each >= least}
-    leaves = _slow_leaves(rows, columns, servers, groups)
-    in_leaves = {name for name in servers if groups.get(name, "") in leaves}
+    lines, remaining = _slow_lines(seconds, groups)
+    excess = _excess(remaining, groups)
+    least = _least(excess) if excess else 0.0
+    cells = {pair: each for pair, each in excess.items() if each >= least}
+    leaves = _slow_leaves(lines, groups)
     return (
         *(SlowPairs(kind="slow_leaf", names=(name,), ratio=exp(each)) for name, each in leaves.items()),
-        *(SlowPairs(kind="slow_sender", names=(n,), ratio=exp(e)) for n, e in rows.items() if n not in in_leaves),
-        *(SlowPairs(kind="slow_receiver", names=(n,), ratio=exp(e)) for n, e in columns.items() if n not in in_leaves),
+        *(
+            SlowPairs(kind=_KINDS[side], names=(name,), ratio=exp(each))
+            for (side, name), each in lines.items()
+            if groups.get(name) not in leaves
+        ),
         *(SlowPairs(kind="slow_path", names=pair, ratio=exp(each)) for pair, each in sorted(cells.items())),
     )
+
+
+_KINDS: tuple[PairKind, PairKind] = ("slow_sender", "slow_receiver")
+Line = tuple[int, str]
+"""A row (0) or a column (1) of the table: the side of the pair, and its server."""
+
+
+def _slow_lines(
+    seconds: Mapping[Pair, float], groups: Mapping[str, str]
+) -> tuple[dict[Line, float], Mapping[Pair, float]]:
+    """Servers that are slow with at least most of their peers on one side, the slowest first; the other pairs.
+
+    One at a time, because a slow column makes every row look slow in a small table.
+    """
+    found: dict[Line, float] = {}
+    while seconds:
+        excess = _excess(seconds, groups)
+        lines = _medians(excess)
+        slowest = max(lines, key=lambda line: lines[line], default=None)
+        if slowest is None or lines[slowest] < _least(excess):
+            break
+        found[slowest] = lines[slowest]
+        seconds = {pair: each for pair, each in seconds.items() if pair[slowest[0]] != slowest[1]}
+    return found, seconds
+
+
+def _medians(excess: Mapping[Pair, float]) -> dict[Line, float]:
+    """Median of each row and column that has two pairs or more; the lower one of two."""
+    lines: dict[Line, list[float]] = {}
+    for pair, each in excess.items():
+        for side, name in enumerate(pair):
+            lines.setdefault((side, name), []).append(each)
+    return {line: median_low(values) for line, values in lines.items() if len(values) > 1}
 
 
 def _excess(seconds: Mapping[Pair, float], groups: Mapping[str, str]) -> dict[Pair, float]:
@@ -75,36 +107,23 @@ def _excess(seconds: Mapping[Pair, float], groups: Mapping[str, str]) -> dict[Pa
     return found
 
 
-def _least(excess: Mapping[Pair, float], servers: Sequence[str]) -> float:
+def _least(excess: Mapping[Pair, float]) -> float:
     """Excess from which a pair is slow: scaled to the number of pairs, and at least that of SLOWER_PAIR.
 
     The noise is what is left without the excess of servers that are slow with most of their peers.
     """
-    rows, columns = (_slow_lines(excess, servers, side, log(SLOWER_PAIR)) for side in (0, 1))
-    left = [each - max(rows.get(pair[0], 0.0), columns.get(pair[1], 0.0)) for pair, each in excess.items()]
+    lines = {line: each for line, each in _medians(excess).items() if each >= log(SLOWER_PAIR)}
+    left = [each - max(lines.get(line, 0.0) for line in enumerate(pair)) for pair, each in excess.items()]
     critical = _QUARTILE - NormalDist().inv_cdf(FALSE_ALARM_OF_TABLE / len(excess))
     return max(log(SLOWER_PAIR), critical * mad_sigma(left))
 
 
-def _lines(excess: Mapping[Pair, float], servers: Sequence[str], side: int) -> dict[str, float]:
-    """Median excess of each server with its peers, on one side of the pair; the lower one of two."""
-    lines = {name: [each for pair, each in excess.items() if pair[side] == name] for name in servers}
-    return {name: median_low(line) for name, line in lines.items() if len(line) > 1}
-
-
-def _slow_lines(excess: Mapping[Pair, float], servers: Sequence[str], side: int, least: float) -> dict[str, float]:
-    """The servers that are slow with at least most of their peers, on one side of the pair."""
-    return {name: each for name, each in _lines(excess, servers, side).items() if each >= least}
-
-
-def _slow_leaves(
-    rows: Mapping[str, float], columns: Mapping[str, float], servers: Sequence[str], groups: Mapping[str, str]
-) -> dict[str, float]:
+def _slow_leaves(lines: Mapping[Line, float], groups: Mapping[str, str]) -> dict[str, float]:
     """Groups of several servers that are all slow: what they share is slow, not each of them."""
     found: dict[str, float] = {}
-    for group in sorted({groups[name] for name in servers if name in groups}):
-        members = [name for name in servers if groups.get(name) == group]
-        slow = [rows.get(name, columns.get(name, 0.0)) for name in members if name in rows or name in columns]
-        if 1 < len(members) == len(slow):
+    for group in sorted(set(groups.values())):
+        members = [name for name, of in groups.items() if of == group]
+        slow = [max(lines.get((side, name), 0.0) for side in (0, 1)) for name in members]
+        if len(members) > 1 and min(slow) > 0:
             found[group] = median(slow)
     return found

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.errors import UsageError
-from gangline.fabric.pair_times import SLOWER_PAIR, Pair
+from gangline.fabric.pair_times import Pair
 
+SLOW_ONCE = 1.5
+"""Ratio of the usual speed to a pair's from which the pair is slow: one connection of a busy host varies by tens of
+percent, and a broken link or interface costs half or more."""
 Measure = Callable[[Sequence[Pair]], Mapping[Pair, float]]
 """Bytes per second of each of the disjoint pairs, measured at the same time; 0 of a pair that did not answer."""
 
@@ -72,4 +75,4 @@ def preflight(servers: Sequence[str], measure: Measure, *, rounds: int = 1) -> P
 
 
 def _is_fast(speed: float, usual: float) -> bool:
-    return speed > 0 and speed * SLOWER_PAIR >= usual
+    return speed > 0 and speed * SLOW_ONCE >= usual

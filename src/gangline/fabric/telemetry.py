@@ -8,7 +8,7 @@ from math import floor
 from statistics import fmean, median
 from typing import Any
 
-from gangline.fabric.links import ProbedPath, excludes, localise, parts_of_path
+from gangline.fabric.links import ProbedPath, cleared_parts, localise, parts_of_path
 from gangline.fabric.pair_times import Pair, SlowPairs, find_slow_pairs
 from gangline.fabric.preflight import PreflightResult
 from gangline.fabric.probe_packets import ProbeResult
@@ -139,9 +139,11 @@ def diagnose_probes(
 ) -> tuple[Diagnosis, ...]:
     """Lossy links and sick hosts in the probes between servers: what all lossy paths and no clean one crosses."""
     lossy = {pair: each for pair, each in results.items() if each.is_lossy}
-    least = min((each.loss for each in lossy.values()), default=1.0)
-    clean = [pair for pair, each in results.items() if not each.is_lossy and excludes(each.clean_in_a_row, least)]
-    suspects = localise([_path(pair, groups) for pair in lossy], [_path(pair, groups) for pair in clean])
+    lost, sent = (sum(getattr(each, name) for each in lossy.values()) for name in ("lost", "sent"))
+    others = ((_path(pair, groups), each.clean_in_a_row) for pair, each in results.items() if not each.is_lossy)
+    suspects = localise(
+        [_path(pair, groups) for pair in lossy], cleared_parts(others, loss=lost / sent if sent else 1.0)
+    )
     found = []
     for suspect in suspects:
         pairs = [(path.source, path.target) for path in suspect.paths]
@@ -154,7 +156,7 @@ def diagnose_probes(
                 kind="sick_host" if is_host else "lossy_link",
                 names=hosts if is_host else suspect.parts,
                 evidence=f"{len(pairs)} of {len(results)} paths lose {share} of their probes, and no clean path "
-                f"crosses it: {_shown(pairs)}{_ports([lossy[pair] for pair in pairs])}",
+                f"crosses it: {_shown(pairs)}",
                 cost_percent=None,
                 action=Remedy(kind="replace" if is_host else "quarantine", names=hosts if is_host else suspect.parts),
             )
@@ -171,16 +173,6 @@ def _shown(pairs: Sequence[Pair]) -> str:
     return ", ".join(f"{source} to {target}" for source, target in pairs[:3]) + more
 
 
-def _ports(results: Sequence[ProbeResult]) -> str:
-    """That only some source ports lose probes: switches hash them to one of several paths."""
-    if not all(2 * len(each.flows_lossy) <= each.flows for each in results):
-        return ""
-    ports = max(len(each.flows_lossy) for each in results)
-    return (
-        f"; at most {ports} of {results[0].flows} source ports lose any, so one of several hashed paths may be to blame"
-    )
-
-
 def diagnose_preflight(result: PreflightResult) -> tuple[Diagnosis, ...]:
     """Servers that were slow with two partners; one that answered nobody is sick."""
     usual = format_bytes(result.usual_bytes_per_second)
@@ -189,7 +181,7 @@ def diagnose_preflight(result: PreflightResult) -> tuple[Diagnosis, ...]:
         best = max(speed for pair, speed in result.bytes_per_second.items() if name in pair)
         found.append(
             Diagnosis(
-                kind="slow_sender" if best else "sick_host",
+                kind="sick_host",
                 names=(name,),
                 evidence=f"slow with two partners: {format_bytes(best)}/s at best, usual are {usual}/s"
                 if best
