@@ -146,9 +146,9 @@ def test_many_windows_of_a_large_gang_name_nobody():
 
 
 def test_lasting_differences_between_peers_are_their_usual_spread():
-    spread = [random.Random(each).gauss(1, 0.02) for each in range(256)]
-    assert large_gang(60, lambda draw, _, rank: spread[rank] * draw.gauss(1, 0.002)) == []
-    names = large_gang(60, lambda draw, _, rank: (1.15 if rank == 9 else spread[rank]) * draw.gauss(1, 0.002))
+    spread = [random.Random(each).gauss(1, 0.02) for each in range(64)]
+    assert large_gang(40, lambda draw, _, rank: spread[rank] * draw.gauss(1, 0.002), ranks=64) == []
+    names = large_gang(40, lambda draw, _, rank: (1.2 if rank == 9 else spread[rank]) * draw.gauss(1, 0.002), ranks=64)
     assert {rank for _, rank in names} == {9}
 
 

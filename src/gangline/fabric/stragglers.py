@@ -121,9 +121,9 @@ class StragglerDetector:
         found: dict[int, Straggler] = {}
         for cell in cells:
             if self._windows[-1].ratios[cell] >= _least(cells) and not self._is_quick(cell, cells):
-                for count in self._counts():
-                    if self._stands_out(cell, cells, count) and (each := self._name(cell, cells, count)) is not None:
-                        found[each.rank] = each
+                counts = [count for count in self._counts() if self._stands_out(cell, cells, count)]
+                if counts and (each := self._name(cell, cells, max(counts))) is not None:
+                    found[each.rank] = each
         return list(found.values())
 
     def _counts(self) -> list[int]:
