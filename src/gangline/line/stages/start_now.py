@@ -33,7 +33,7 @@ def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -
         return FreeServers(free=inventory.num_nodes, holders=())
     from gangline.launch.kubernetes.placement.free_servers import read_free_servers
 
-    return read_free_servers(open_cluster(site, environ), site.pod, inventory)
+    return read_free_servers(open_cluster(site, environ), site.pod, inventory, pool=site.launch.pool)
 
 
 def choice_now(first: Planned, free: FreeServers, plan_for: Callable[[Inventory], Planned]) -> PlanChoice:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG
-from gangline.launch.kubernetes.placement.inventory import pod_need, tolerations_of
+from gangline.launch.kubernetes.placement.inventory import pod_need, servers_of_pool, tolerations_of
 from gangline.launch.kubernetes.placement.resources import num_fitting, pod_needs
 from gangline.launch.kubernetes.placement.servers import PODS, read_servers, refusal
 from gangline.launch.kubernetes.state.pods import is_over
@@ -15,20 +15,27 @@ from gangline.spec.devices import FreeServers, Inventory
 _SHOWN = 3
 
 
-def read_free_servers(api: KubernetesApi, pod: PodTable, inventory: Inventory) -> FreeServers:
+def read_free_servers(
+    api: KubernetesApi, pod: PodTable, inventory: Inventory, *, pool: str | None = None
+) -> FreeServers:
     """How many pods of gangs on `inventory` fit into what no pod has asked for.
 
     Args:
         api: Its account lists nodes and pods.
         pod: The site's `[pod]`.
         inventory: As `read_inventory` gave it.
+        pool: Only servers of this pool; None: only servers in no pool.
 
     Raises:
         ApiForbidden: This account may not list nodes.
     """
     gpus = inventory.gpus.count if inventory.gpus else 0
     need = pod_need(pod, ranks=gpus or pod.procs or 1, gpus=gpus)
-    servers = [each for each in read_servers(api) if not refusal(each, pod.selector, tolerations_of(pod))]
+    servers = [
+        each
+        for each in servers_of_pool(read_servers(api), pool or "")
+        if not refusal(each, pod.selector, tolerations_of(pod))
+    ]
     free = sum(num_fitting(each.free, need) for each in servers)
     names = {each.node for each in servers if not num_fitting(each.free, need)}
     return FreeServers(free=min(free, inventory.num_nodes), holders=_holders(api, names, pod.gpu if gpus else "cpu"))

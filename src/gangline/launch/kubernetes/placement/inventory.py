@@ -56,10 +56,10 @@ def read_inventory(
         servers = read_servers(api)
     except ApiForbidden as denied:
         return _from_quota(api, pod, gpu or {}, denied)
-    return _inventory_of(_of_pool(servers, pool or ""), pod)
+    return _inventory_of(servers_of_pool(servers, pool or ""), pod)
 
 
-def _of_pool(servers: Sequence[ServerFacts], pool: str) -> list[ServerFacts]:
+def servers_of_pool(servers: Sequence[ServerFacts], pool: str) -> list[ServerFacts]:
     """Servers of `pool`; empty: those in no pool."""
     found = [each for each in servers if each.pool == pool]
     if servers and not found:
