@@ -253,6 +253,7 @@ def _line_memory(line: Line) -> Memory:
         activation_checkpointing="none" if table.activation_checkpointing == "auto" else table.activation_checkpointing,
         loss_chunks=1 if table.loss_chunks == "auto" else table.loss_chunks,
         offload="none" if table.offload == "auto" else table.offload,
+        gradient_sync="last" if table.gradient_sync == "auto" else table.gradient_sync,
     )
 
 

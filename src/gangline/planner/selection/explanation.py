@@ -156,6 +156,7 @@ def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str
     words = [
         again.get(word, f"recomputes blocks ({word})") if word != line_memory.activation_checkpointing else "",
         f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != line_memory.loss_chunks else "",
+        "gradients reduced after each pass" if memory.gradient_sync == "each" != line_memory.gradient_sync else "",
         "shards wait on the host" if memory.offload == "cpu" != line_memory.offload else "",
     ]
     return ", ".join(each for each in words if each)

@@ -106,10 +106,11 @@ class PlanRequest:
         time_bounds = self._time_bounds(shape, first)
         if first.effort >= OFFLOAD_EFFORT or time_bounds is None:
             return first
-        found = {first.micro_batch: (time_bounds, first)}
+        found = {(first.micro_batch, first.memory.gradient_sync): (time_bounds, first)}
         for each in self._possible_settings(shape):
-            if each.fit.holds and each.effort < OFFLOAD_EFFORT and each.micro_batch not in found:
-                found[each.micro_batch] = self._time_bounds(shape, each) or time_bounds, each
+            way = each.micro_batch, each.memory.gradient_sync
+            if each.fit.holds and each.effort < OFFLOAD_EFFORT and way not in found:
+                found[way] = self._time_bounds(shape, each) or time_bounds, each
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
         return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]
 
