@@ -95,7 +95,7 @@ def choose(*, device=80e9, batch=256, count=16, model=EIGHT, site=SITE, **more):
 
 
 def test_every_layout_has_one_verdict_and_its_reason():
-    choice, _ = choose()
+    choice, _ = choose(memory=MemoryTable(gradient_sync="each"))
     assert [each.verdict for each in choice.candidates].count("chosen") == 1
     assert all(each.reason for each in choice.candidates)
     assert len({each.name for each in choice.candidates}) == len(choice.candidates)
@@ -132,7 +132,7 @@ def test_explicit_degrees_are_the_only_layouts():
 
 def test_a_model_that_fits_nowhere_names_the_nearest_and_what_would():
     with pytest.raises(ConfigError) as caught:
-        choose(device=12e9, count=8)
+        choose(device=12e9, count=8, mesh=MeshTable(pp_schedule="1f1b"))
     assert "8.0 B parameters" in str(caught.value)
     assert "nodes like these would fit it" in str(caught.value)
 
