@@ -165,3 +165,9 @@ def test_an_elastic_line_gets_the_other_world_sizes_that_hold_the_model():
     sizes = {size.mesh.world_size: size.micro_batch for size in choice.sizes}
     assert (choice.name, choice.micro_batch, sizes[8]) == ("fsdp-16", 4, 2)
     assert choice.reason.endswith("never on 2 ranks, which cannot hold it")
+
+
+def test_a_batch_that_no_layout_shares_is_named():
+    with pytest.raises(ConfigError, match=r"64 ranks that shares train.global_batch = 7 evenly, found none"):
+        choose(batch=7, count=64, mesh=MeshTable(pp=1, pp_schedule="1f1b"), model=replace(EIGHT, layers=1, heads=1,
+               key_value_heads=1, sequence=1))  # fmt: skip
