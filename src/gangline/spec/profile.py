@@ -7,6 +7,7 @@ from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device, Precision
 from gangline.spec.strategies import Strategy
+from gangline.spec.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +123,8 @@ class ModelProfile:
     """Kept from forward to backward, by one sample."""
     traces: tuple[Trace, ...] = ()
     """By precision; empty: the model could not be followed."""
+    transformer: Transformer | None = None
+    """Its shape, as the line gives it; None: it gives none."""
     untraced: str = ""
     """Why there are no traces; empty: there are, or the model was not traced."""
     origin: str = "unknown"

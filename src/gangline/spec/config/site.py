@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gangline.spec.config.fabric import FailureRates, Preset
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreTable:
@@ -127,6 +129,17 @@ class SitePlanTable:
     """Share within which two forecasts count as equal."""
     overlap: float = 0.0
     """Share of communication that computation hides."""
+    storage: dict[str, float] = field(default_factory=lambda: {"file system": 25e9, "object store": 1.25e9})
+    """Bytes per second that one server writes to each class of storage; unless given, 25e9 to `file system` and 1.25e9
+    to `object store`."""
+    saves_to: str | None = None
+    """The class that checkpoints are written to while training waits; none: time for saves is not counted."""
+    restart_seconds: float = 180.0
+    """From an interruption to the next step, without what is computed again."""
+    start_seconds: float = 0.0
+    """From the start of a gang to its first step."""
+    failures: Preset | FailureRates = "llama3"
+    """Published rates of interruptions by name, or a table of mean hours to a failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
