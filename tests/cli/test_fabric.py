@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from tests.launch.kubernetes.paper_cluster import Cluster, node
 from typer.testing import CliRunner
 
 from gangline.cli.commands.fabric import app
 from gangline.errors import ConfigError, UsageError
+from gangline.line.gangs import launchers
 
 PAGE = """
 [fabric]
@@ -60,6 +62,18 @@ def test_show_answers_programs(fabric):
 def test_show_writes_the_file_that_it_reads(fabric, tmp_path):
     assert fabric("show", "--write", "other.toml") == "other.toml\n"
     assert fabric("show", "--write", "-", file="other.toml") == (tmp_path / "other.toml").read_text()
+
+
+def test_show_takes_the_groups_of_a_cluster_and_the_speeds_of_the_file(fabric, monkeypatch, tmp_path):
+    labels = {"n1": "g2", "n2": "g1"}
+    nodes = [node(name, labels={"gangline/fabric-group": group}) for name, group in labels.items()]
+    monkeypatch.setattr(launchers, "open_cluster", lambda site, environ: Cluster(nodes=nodes, pods=[]))
+    shown = fabric("show", "--cluster")
+    assert "2 servers x 8 GPUs = 16, small, in 2 groups" in shown
+    assert "NIC 50 GB/s line rate" in shown
+    assert fabric("show", "--cluster", "--write", "-", file=None).splitlines() == [
+        "[fabric]", "groups = [", '    { name = "g1", servers = "n2" },', '    { name = "g2", servers = "n1" },', "]",
+    ]  # fmt: skip
 
 
 def test_explain_compares_orders_without_any_file(fabric):
