@@ -40,9 +40,16 @@ def test_show_prints_counts_and_groups(fabric):
     shown = fabric("show", "--radix", "128")
     assert "128 servers x 8 GPUs = 1,024, large, in 2 groups" in shown
     assert "NIC 50 GB/s line rate" in shown
+    assert "ranks     NCCL_CROSS_NIC=0 in [train.env]" in shown
     assert "inside a server not known" in shown
     assert "40 switches of 128 ports (16 leaves, 16 spines, 8 cores), 3,072 cables, 6,144 optics" in shown
     assert "g02    64       east   b[001-064]" in shown
+
+
+def test_show_compares_presets_and_does_without_groups(fabric, tmp_path):
+    assert "one every 49 h 29 min on all of them; presets of whole servers: 28 h 50 min to" in fabric("show")
+    (tmp_path / "none.toml").write_text("[fabric]\nrails = 4\n")
+    assert fabric("show", file="none.toml").splitlines()[-1] == "groups    none are stated"
 
 
 def test_show_answers_programs(fabric):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
-from gangline.spec.measurements import Answer, Curve, Drill, Ledger, Metric, Proof, RankRow, Training
+from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.program_files import OmittedFile, OutputFile, RuntimeReport
@@ -19,6 +19,8 @@ STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "pr
 """Every run has these, in this order."""
 SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
+NOT_JUDGED = "stragglers_not_judged"
+"""Event of a gang whose waits are not measured, so that nobody can be called slow."""
 UNREPORTED = "unreported"
 """Kind of an event that names what a program should have reported and did not."""
 UNDECLARED = "undeclared"
@@ -304,6 +306,8 @@ class Record(Document):
     curve: Curve = Curve()
     ranks: tuple[RankRow, ...] = ()
     """At most 64: slowest 32, fastest 8, a sample of the rest."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What was found slow in the gang that trained, at its end."""
     training: Training | None = None
     ran: RuntimeReport | None = None
     """What the training's ranks reported of themselves; None: they reported nothing."""

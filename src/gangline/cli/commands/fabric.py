@@ -1,4 +1,4 @@
-"""`gangline fabric`: what there is of the network, and what it makes of a training."""
+"""`gangline fabric`: what there is of the network, what it makes of a training, and what is slow or lossy in it."""
 
 import os
 from dataclasses import replace
@@ -10,15 +10,15 @@ import typer
 
 from gangline.cli.options import FabricOption, JsonOption, SiteOption
 from gangline.cli.output import print_json, print_or_write
-from gangline.cli.terminal import say
-from gangline.errors import ConfigError, UsageError
+from gangline.cli.terminal import say, spinner
+from gangline.errors import ConfigError, GateError, UsageError
 
 if TYPE_CHECKING:
     from gangline.fabric.inventory import Fabric
     from gangline.fabric.training import Order
 
 app = typer.Typer(
-    help="Show the network and explain what it makes of a training.",
+    help="Show the network, explain what it makes of a training, and probe it.",
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -112,6 +112,59 @@ def explain(
         print_json({"fabric": network.digest, "training": training, "orders": found})
     else:
         say("\n".join(forecast_lines(network, found)))
+
+
+@app.command()
+def probe(
+    servers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Where listeners run: host, or host:port; else port 4719.", show_default="of fabric.toml"),
+    ] = None,
+    *,
+    preflight: Annotated[
+        bool, typer.Option("--preflight", help="Bandwidth in pairs; slow servers once more with fast ones.")
+    ] = False,
+    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Bandwidth between all pairs, both ways.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Pairings of a preflight before slow ones.")] = 1,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, max=600, help="Of probing; of a bandwidth test.", show_default="30; 1"),
+    ] = None,
+    flows: Annotated[
+        int, typer.Option("--flows", min=1, max=64, help="Source ports that take turns; switches hash them to paths.")
+    ] = 8,
+    secret_file: Annotated[
+        Path | None, typer.Option("--secret-file", help="The listeners' secret; none for those of this machine.")
+    ] = None,
+    fabric: FabricOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let listeners on servers probe each other; name lossy links, slow and sick servers.
+
+    Each server needs a listener: `python -m gangline.fabric.probe`. Exits 0 when all is well, 60 when something was
+    named or did not answer, 20 when no listener answers.
+    """
+    from gangline.cli.fabric_probe import bandwidth_in_pairs, listeners_of, measure_bandwidth, probe_losses
+    from gangline.fabric.probe import read_secret
+
+    if preflight and bandwidth:
+        raise UsageError("--preflight and --bandwidth measure different pairs; give one of them")
+    stated = _stated(fabric)
+    listeners = listeners_of(servers or (stated.servers if stated else ()), read_secret(secret_file))
+    groups = {server: group.name for server, group in stated.by_server.items()} if stated else {}
+    with spinner(f"{len(listeners.addresses)} servers"):
+        if preflight:
+            report = bandwidth_in_pairs(listeners, rounds=rounds, seconds=seconds or 1.0)
+        elif bandwidth:
+            report = measure_bandwidth(listeners, seconds=seconds or 1.0, groups=groups)
+        else:
+            report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
+    if json:
+        print_json(report.document())
+    else:
+        say("\n".join(report.text()))
+    if not report.is_well:
+        raise typer.Exit(GateError.exit_code)
 
 
 def _stated(file: Path | None) -> "Fabric | None":
