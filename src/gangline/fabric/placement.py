@@ -130,7 +130,7 @@ def _traced(
 def _block_sets(blocks: Iterable[Sequence[int]], sizes: Sequence[int], wanted: int) -> list[list[int]]:
     """Sets of blocks, as the positions of their groups: as few blocks as hold `wanted`, that need the fewest groups.
 
-    Of a block its largest groups are taken: `best[b]` has, by number of groups, the most places in b of the blocks seen.
+    A block gives its largest groups: `best[b]` has, by number of groups, the most places in b of the blocks seen.
 
     Args:
         blocks: Positions of the groups of each block, by falling size.
