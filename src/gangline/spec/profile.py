@@ -167,6 +167,8 @@ class MeasuredRun:
     """The gang had its places so long, its restarts among them; without the time in a queue."""
     failures: int = 0
     """Restarts it went through."""
+    restart_seconds: float | None = None
+    """From a failure to the next step, on average, without what is computed again; None: not known."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a step by part; empty: its clock could not tell them apart."""
     forecast: Forecast = Forecast()

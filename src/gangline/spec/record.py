@@ -151,6 +151,30 @@ class Waiting:
     who: str
     until: str | None = None
     would_start_now: str | None = None
+    """The largest gang of such pods for which there is room."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedNode:
+    """A node of a gang on another server than the one it was given."""
+
+    node_rank: int
+    placed: str
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankOrder:
+    """Where the nodes of a gang stand, compared with the servers that they were given; None: not known."""
+
+    num_groups: int | None = None
+    """Groups of servers that the gang touches."""
+    crossings: int | None = None
+    """Edges of a ring over its nodes that lead to another group; the least is one a group."""
+    num_moved: int = 0
+    """Nodes on other servers than those they were given."""
+    moved: tuple[MovedNode, ...] = ()
+    """The first of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,6 +187,8 @@ class GangInfo:
     podset: str
     """Digest of the PodSet."""
     servers: tuple[str, ...] = ()
+    order: RankOrder | None = None
+    """Of `servers`, once all nodes run; none: nobody placed them, or not all run yet."""
     admitted: str | None = None
     """When a driver first saw that it had servers: from Kueue, a placer or the scheduler. Not when it was submitted."""
     released: str | None = None

@@ -1,13 +1,14 @@
 """`gangline fabric`: what there is of the network, what it makes of a training, and what is slow or lossy in it."""
 
 import os
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.options import FabricOption, JsonOption
+from gangline.cli.options import FabricOption, JsonOption, SiteOption
 from gangline.cli.output import print_json, print_or_write
 from gangline.cli.terminal import say, spinner
 from gangline.errors import ConfigError, GateError, UsageError
@@ -29,6 +30,10 @@ app = typer.Typer(
 def show(
     *,
     fabric: FabricOption = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Take the groups from the node labels of the site's cluster.")
+    ] = False,
+    site: SiteOption = None,
     radix: Annotated[
         int | None,
         typer.Option("--radix", help="Count the switches with so many ports that would join these NICs at full rate."),
@@ -43,10 +48,12 @@ def show(
     from gangline.fabric.fabric_file import fabric_text
 
     found = _stated(fabric)
+    if cluster:
+        found = _with_groups_of_cluster(found, site)
     if found is None:
         raise ConfigError(
             "wanted a fabric.toml, found none by --fabric, GANGLINE_FABRIC, ~/.config/gangline or /etc/gangline; "
-            "docs/guides/network.md shows one"
+            "docs/guides/network.md shows one, and --cluster reads the groups of a cluster"
         )
     if write is not None:
         print_or_write(fabric_text(found), write)
@@ -167,6 +174,17 @@ def _stated(file: Path | None) -> "Fabric | None":
 
     found = load_fabric(file, environ=os.environ)
     return None if found is None else fabric_of(found.fabric)
+
+
+def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabric":
+    """The groups by the labels of the cluster's nodes, speeds and all else as stated."""
+    from gangline.fabric.inventory import Fabric
+    from gangline.launch.kubernetes.placement.servers import read_fabric_groups
+    from gangline.line.gangs.launchers import open_cluster
+    from gangline.spec.config.load import load_site
+
+    api = open_cluster(load_site(site, environ=os.environ), os.environ)
+    return replace(stated or Fabric(), groups=read_fabric_groups(api))
 
 
 def _orders(text: str) -> list["Order"]:

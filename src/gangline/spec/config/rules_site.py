@@ -93,6 +93,7 @@ def _launch_rules(launch: LaunchTable) -> Iterator[ConfigProblem]:
     names = (
         ("launch.namespace", launch.namespace),
         ("launch.queue", launch.queue),
+        ("launch.pool", launch.pool),
         ("launch.runtime", launch.runtime),
     )
     for key, value in names:

@@ -47,6 +47,10 @@ class LaunchTable:
     """Kubernetes namespace, or "per-run"."""
     queue: str | None = None
     """Queue of the batch scheduler."""
+    pool: str | None = None
+    """Servers of gangs, by their label gangline/pool; none: those without the label."""
+    priority: Literal["low", "normal", "high"] = "normal"
+    """Of gangs that wait in our placer; their pods get the PriorityClass gangline-PRIORITY where the cluster has it."""
     launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
     route: Literal["auto", "gates", "kueue", "none"] = "auto"

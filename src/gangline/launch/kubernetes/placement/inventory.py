@@ -4,12 +4,14 @@ It counts what can become free, not what is free: pods of Jobs will end, all oth
 nodes, the inventory comes from the quota of its namespace, else from the site file; `origin` says which.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.objects.labels import POOL
 from gangline.launch.kubernetes.placement.resources import (
     Amounts,
     as_text,
@@ -36,22 +38,36 @@ class _Found:
     pods: int
 
 
-def read_inventory(api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTable] | None = None) -> Inventory:
+def read_inventory(
+    api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTable] | None = None, pool: str | None = None
+) -> Inventory:
     """What gangs of pods like `pod` can use on the cluster.
 
     Args:
         api: Its account needs to list nodes; without a right on pods the servers count as empty.
         pod: The site's `[pod]`.
         gpu: The site's `[gpu]`, for facts that no label gives.
+        pool: Only servers of this pool; None: only servers in no pool, as the placer reads it.
 
     Raises:
-        ConfigError: No server fits a pod; the message gives the reason of each.
+        ConfigError: The pool has no servers, or no server fits a pod; the message gives the reason of each.
     """
     try:
         servers = read_servers(api)
     except ApiForbidden as denied:
         return _from_quota(api, pod, gpu or {}, denied)
-    return _inventory_of(servers, pod)
+    return _inventory_of(_of_pool(servers, pool or ""), pod)
+
+
+def _of_pool(servers: Sequence[ServerFacts], pool: str) -> list[ServerFacts]:
+    """Servers of `pool`; empty: those in no pool."""
+    found = [each for each in servers if each.pool == pool]
+    if servers and not found:
+        pools = ", ".join(sorted({each.pool for each in servers if each.pool})) or "none"
+        wanted = f"servers with the label {POOL}={pool}" if pool else f"servers without the label {POOL}"
+        works = f"launch.pool = {json.dumps(pools.partition(', ')[0])} works" if pools != "none" else "leave it out"
+        raise ConfigError(f"launch.pool: wanted {wanted}, found none; pools of this cluster: {pools}; {works}")
+    return found
 
 
 def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
