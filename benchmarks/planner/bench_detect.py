@@ -3,7 +3,8 @@
     python benchmarks/planner/bench_detect.py [--seed 1] [--days 30] [--links 64]
 
 Ranks: 1,024 with 3 % noise a step, one of them 10 % slower from a random step on; then 400 windows without a slow one.
-Links: probed ten times a second in both directions, so that each direction carries 20 probes or replies a second.
+Links: both ends probe each other ten times a second. A probe or its reply crosses the lossy direction once; the first
+of the two tests names it. Healthy links lose one in a million each way, so two in a million round trips.
 """
 
 import argparse
@@ -99,13 +100,14 @@ def probes_to_name(draw: random.Random, loss: float) -> int:
 def links(seed: int, days: float, count: int) -> dict[str, object]:
     draw, found = random.Random(seed), {}
     for loss in BOUND_SECONDS:
-        seconds = [probes_to_name(draw, loss) / (2 * PROBES_PER_SECOND) + REPLY_SECONDS for _ in range(400)]
+        probes = [min(probes_to_name(draw, loss), probes_to_name(draw, loss)) for _ in range(400)]
+        seconds = [(each - 1) / PROBES_PER_SECOND + REPLY_SECONDS for each in probes]
         found[f"{loss:.1%}"] = {"median": round(median(seconds), 2), "p90": round(sorted(seconds)[360], 2)}
     false, losses = 0, 0
-    for _ in range(count):
+    for _ in range(2 * count):
         test = LossTest()
-        while test.sent < days * 86_400 * 2 * PROBES_PER_SECOND:
-            test.add_arrived(int(draw.expovariate(HEALTHY_LOSS)))
+        while test.sent < days * 86_400 * PROBES_PER_SECOND:
+            test.add_arrived(int(draw.expovariate(2 * HEALTHY_LOSS)))
             losses += 1
             if test.add_lost():
                 false, test = false + 1, LossTest(sent=test.sent)

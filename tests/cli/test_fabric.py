@@ -89,6 +89,12 @@ def test_explain_compares_orders_without_any_file(fabric):
     assert [row.split()[-1] for row in rows] == ["M", "M", "M"]
 
 
+def test_explain_fits_what_was_measured(fabric):
+    document = json.loads(fabric("explain", "--measured", "5e9:0.70,20e9:0.90", "--json"))
+    assert document["training"]["traffic_bytes_per_second"] == pytest.approx(2.116e9, rel=1e-3)
+    assert document["training"]["overlap"] == 0.0
+
+
 def test_explain_answers_programs(fabric):
     document = json.loads(fabric("explain", "--order", "random", "--connections", "2", "--json"))
     assert [each["connections"] for each in document["orders"]] == [2]
@@ -103,6 +109,8 @@ def test_explain_answers_programs(fabric):
         (("explain", "--connections", "0"), UsageError, "wanted --connections with numbers from 1 to 1024"),
         (("explain", "--flops", "-1"), UsageError, "wanted --flops above 0, found -1"),
         (("explain", "--overlap", "2"), UsageError, "wanted --overlap"),
+        (("explain", "--measured", "5e9"), UsageError, "wanted --measured RATE:SHARE"),
+        (("explain", "--measured", "5e9:0.7"), ConfigError, "speed-ups above 0 at two different bandwidths"),
     ],
 )
 def test_wrong_calls_are_explained(fabric, words, kind, said):

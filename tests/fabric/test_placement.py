@@ -104,6 +104,12 @@ def test_the_least_is_left_free(free, num_pods, taken):
     assert [len(list(run)) for _, run in groupby(servers, key=lambda server: server.group)] == taken
 
 
+def test_blocks_with_fewer_and_larger_groups_are_taken_although_another_holds_more():
+    blocks = {"a": (4, 4, 4, 4), "b": (8, 4), "c": (8,)}
+    groups = [group(f"g{i}", size, block=block) for block, sizes in blocks.items() for i, size in enumerate(sizes)]
+    assert cost(groups, select_servers(groups, 17)) == (2, 3, 3)
+
+
 def test_of_equal_choices_the_first_names_are_taken():
     assert fewest([2, 3, 3, 3, 2], 5) == (0, 1)
     servers = select_servers([group(f"g{i}", 2, block=f"b{i % 2}") for i in range(11)], 3)

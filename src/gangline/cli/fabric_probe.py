@@ -8,7 +8,7 @@ from typing import Any
 from gangline.cli.output import columns
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.links import loss_ruled_out
-from gangline.fabric.pair_times import Pair
+from gangline.fabric.pair_times import Pair, group_matrix
 from gangline.fabric.preflight import preflight, tournament
 from gangline.fabric.probe import PORT
 from gangline.fabric.probe_packets import ProbeResult, parse_address
@@ -108,12 +108,26 @@ def measure_bandwidth(listeners: Listeners, *, seconds: float, groups: Mapping[s
     if not answered:
         raise CapacityError(NONE_ANSWERED)
     reached = {name for pair in answered for name in pair}
+    matrix = group_matrix(speeds, groups=groups)
     return ProbeReport(
-        measured={"bytes_per_second": _documents(speeds)},
-        lines=_speed_lines(speeds),
+        measured={"bytes_per_second": _documents(speeds), "groups": _documents(matrix)},
+        lines=[*_speed_lines(speeds), *_matrix_lines(matrix)],
         diagnoses=diagnose_pairs(answered, groups=groups),
         unreachable={name: "no other server reached it" for name in listeners.addresses if name not in reached},
     )
+
+
+def _matrix_lines(matrix: Mapping[Pair, float]) -> list[str]:
+    """Median speed from group to group; nothing of a single group."""
+    names = sorted({name for pair in matrix for name in pair})
+    if len(names) < 2:
+        return []
+    rows = [(f"from {one}", *(_speed(matrix.get((one, other))) for other in names)) for one in names]
+    return ["", columns([("GROUP", *(f"to {name}" for name in names)), *rows])]
+
+
+def _speed(bytes_per_second: float | None) -> str:
+    return "-" if bytes_per_second is None else f"{format_bytes(bytes_per_second)}/s"
 
 
 def bandwidth_in_pairs(listeners: Listeners, *, rounds: int, seconds: float) -> ProbeReport:

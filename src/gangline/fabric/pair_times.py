@@ -118,6 +118,15 @@ def _least(excess: Mapping[Pair, float]) -> float:
     return max(log(SLOWER_PAIR), critical * mad_sigma(left))
 
 
+def group_matrix(values: Mapping[Pair, float], *, groups: Mapping[str, str]) -> dict[Pair, float]:
+    """Median of the values from each group to each, of servers whose groups are known."""
+    cells: dict[Pair, list[float]] = {}
+    for (source, target), each in values.items():
+        if source in groups and target in groups:
+            cells.setdefault((groups[source], groups[target]), []).append(each)
+    return {pair: median(each) for pair, each in sorted(cells.items())}
+
+
 def _slow_leaves(lines: Mapping[Line, float], groups: Mapping[str, str]) -> dict[str, float]:
     """Groups of several servers that are all slow: what they share is slow, not each of them."""
     found: dict[str, float] = {}

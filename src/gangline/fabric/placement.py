@@ -130,6 +130,8 @@ def _traced(
 def _block_sets(blocks: Iterable[Sequence[int]], sizes: Sequence[int], wanted: int) -> list[list[int]]:
     """Sets of blocks, as the positions of their groups: as few blocks as hold `wanted`, that need the fewest groups.
 
+    A block gives its largest groups: `best[b]` has, by number of groups, the most places in b of the blocks seen.
+
     Args:
         blocks: Positions of the groups of each block, by falling size.
         sizes: Of all groups.
@@ -152,9 +154,10 @@ def _block_sets(blocks: Iterable[Sequence[int]], sizes: Sequence[int], wanted: i
             later = totals[i + number - b] - totals[i + 1]  # the most that the blocks after this one can add
             for groups, (places, path) in best[b].items():
                 for j in range(min(len(most) - 1, enough - groups), 0, -1):
-                    if places + most[j] + later < wanted:
+                    missing = wanted - places - most[j]
+                    if missing > later:
                         break
-                    if groups + j + (wanted - places - most[j]) / largest > enough:
+                    if groups + j + missing / largest > enough:
                         continue
                     if b == number - 1:
                         found.setdefault(groups + j, {})[(*path, i)] = None

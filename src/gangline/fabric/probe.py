@@ -44,6 +44,8 @@ PORT = 4719
 TIMEOUT_SECONDS = 5.0
 REPLY_SECONDS = 1.0
 """A probe whose reply takes longer is lost."""
+MOST_SOCKETS = 512
+"""That one request may open: a process may have 1,024 by default."""
 _BLOCK = bytes(1 << 20)
 _MOST_ANSWER_BYTES = 1 << 24
 
@@ -233,9 +235,10 @@ def probe_targets(
     Args:
         targets: Listeners.
         seconds: For which probes are sent; a path that is found lossy gets no more.
-        flows: Source ports that take turns: switches that hash choose a path by them.
+        flows: Source ports that take turns: switches that hash choose a path by them; fewer if all would be too many.
         per_second: Probes to each target.
     """
+    flows = max(1, min(flows, MOST_SOCKETS // max(1, len(targets))))
     with selectors.DefaultSelector() as selector:
         sessions = [_Session(target, flows, selector) for target in targets]
         started = time.monotonic()
@@ -254,7 +257,7 @@ class _Session:
     """Probes of one target."""
 
     def __init__(self, target: Address, flows: int, selector: selectors.BaseSelector) -> None:
-        self.log = ProbeLog(f"{target[0]}:{target[1]}", max(1, min(flows, 64)), REPLY_SECONDS)
+        self.log = ProbeLog(f"{target[0]}:{target[1]}", flows, REPLY_SECONDS)
         self._number = secrets.randbits(64)
         self._sockets: list[socket.socket] = []
         try:

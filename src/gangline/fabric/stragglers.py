@@ -34,6 +34,7 @@ SLOWER = 1.05
 SLOWER_OF_MANY = 1.02
 """The same where there are enough peers to know their usual spread: all of them wait."""
 MANY = 16
+"""Peers from which their usual spread is known."""
 OVER = 1.02
 """Below this ratio, or halfway to SLOWER_OF_MANY among many, it is no longer slow."""
 LEAST_SECONDS = 1e-3

@@ -132,11 +132,10 @@ def test_gang_of_a_queue_with_a_topology_asks_for_its_level_and_runs_where_kueue
     (workload,) = workloads(here)
     (podset,) = workload["spec"]["podSets"]
     assert podset["topologyRequest"]["preferred"] == LEVEL
-    running = [each.status for each in events if each.status is not None and each.status.state == "running"]
-    assert [server.name for server in running[-1].placed] == list(running[-1].servers)
-    servers = [each.status.servers for each in events if each.status is not None and each.status.servers]
-    assert servers
-    assert set(servers[-1]) <= {each["metadata"]["name"] for each in kueue.read("nodes")["items"]}
+    placed = [each.status for each in events if each.status is not None and each.status.placed]
+    assert placed
+    assert [server.name for server in placed[-1].placed] == list(placed[-1].servers)
+    assert set(placed[-1].servers) <= {each["metadata"]["name"] for each in kueue.read("nodes")["items"]}
 
 
 NEVER = {

@@ -77,6 +77,14 @@ def explain(
         float, typer.Option("--traffic", help="Bytes that a GPU all-reduces for each second that it computes.")
     ] = 2.182e9,
     overlap: Annotated[float, typer.Option("--overlap", help="Share of that second which hides traffic.")] = 0.0,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            "--measured",
+            metavar="RATE:SHARE,...",
+            help="In their place: bytes a second of all-reduces, and speed-ups that were measured at them.",
+        ),
+    ] = None,
     write_seconds: Annotated[float, typer.Option("--write-seconds", help="Of a checkpoint.")] = 7.0,
     restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="After an interruption.")] = 180.0,
     fabric: FabricOption = None,
@@ -89,6 +97,8 @@ def explain(
     from gangline.cli.view.fabric_view import forecast_lines
     from gangline.fabric.training import REFERENCE_FABRIC, TrainingCase, order_forecasts
 
+    if measured is not None:
+        traffic, overlap = _fitted(measured)
     positive = {"parameters": parameters, "tokens": tokens, "flops": flops}
     for name, value in positive.items():
         if not 0 < value < inf:
@@ -185,6 +195,18 @@ def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabr
 
     api = open_cluster(load_site(site, environ=os.environ), os.environ)
     return replace(stated or Fabric(), groups=read_fabric_groups(api))
+
+
+def _fitted(text: str) -> tuple[float, float]:
+    """Traffic and overlap that explain measured points best; traffic that nothing hides has no overlap."""
+    from gangline.fabric.collectives import fit_speed_up
+
+    try:
+        points = [(float(rate), float(share)) for rate, share in (each.split(":") for each in text.split(","))]
+        fit = fit_speed_up(points)
+    except ValueError as error:
+        raise UsageError(f"wanted --measured RATE:SHARE,..., 5e9:0.70,20e9:0.90 works; found {text!r}") from error
+    return fit.traffic_bytes_per_second, max(0.0, fit.overlap)
 
 
 def _orders(text: str) -> list["Order"]:

@@ -168,9 +168,10 @@ def _rank_order(ctx: RunContext, name: str, status: GangStatus) -> RankOrder | N
 
 
 def _has_started(recorded: GangInfo, status: GangStatus) -> bool:
-    """Whether `status` adds a start or other servers; a short gang may first be seen when it stops."""
+    """Whether `status` adds a start, other servers or their groups; a short gang may first be seen when it stops."""
     if status.state == "running":
-        return not recorded.released or recorded.servers != status.servers
+        is_placed_since = recorded.order is None and bool(status.placed)
+        return not recorded.released or recorded.servers != status.servers or is_placed_since
     return status.state in ("stopping", "ended") and not recorded.released and bool(status.servers)
 
 
