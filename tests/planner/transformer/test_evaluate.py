@@ -171,3 +171,13 @@ def test_a_batch_that_no_layout_shares_is_named():
     with pytest.raises(ConfigError, match=r"64 ranks that shares train.global_batch = 7 evenly, found none"):
         choose(batch=7, count=64, mesh=MeshTable(pp=1, pp_schedule="1f1b"), model=replace(EIGHT, layers=1, heads=1,
                key_value_heads=1, sequence=1))  # fmt: skip
+
+
+def test_what_ranks_here_do_not_run_never_wins_however_fast_it_is():
+    choice, _ = choose(site=replace(SITE, plan=replace(SITE.plan, band=0.0)), mesh=MeshTable(pp_schedule="1f1b"))
+    chosen, *others = choice.candidates
+    fastest = min(
+        (each for each in others if each.verdict == "unsupported"), key=lambda each: each.forecast.step_seconds
+    )
+    assert fastest.forecast.step_seconds < chosen.forecast.step_seconds
+    assert (chosen.verdict, fastest.reason[0]) == ("chosen", "-")
