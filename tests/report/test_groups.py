@@ -6,7 +6,8 @@ from tests.report.records import passed
 
 from gangline.report.groups import MOST_GROUPS, group_rows
 from gangline.report.run.html import render_html
-from gangline.spec.record import GroupEdges, RankOrder, Record
+from gangline.spec.gang.rank_order import GroupEdges, RankOrder
+from gangline.spec.record import Record
 
 
 def ring(*edges) -> Record:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gangline.fabric.rings import group_edges, ring_crossings
 from gangline.spec.gang.podset import PlacedServer
-from gangline.spec.record import GroupEdges, MovedNode, RankOrder
+from gangline.spec.gang.rank_order import GroupEdges, MovedNode, RankOrder
 
 _MOST_MOVED = 20
 _MOST_PAIRS = 64
