@@ -118,7 +118,7 @@ def _targets(size: float, loads: Sequence[float], target: float, alpha: float) -
     equal = size / len(loads)
     lacks = [max(0, target - load) for load in loads]
     lacking = sum(lacks)
-    filled = [size * lack / lacking if lacking else 0 for lack in lacks]
+    filled = [(lack / lacking) * size if lacking else 0 for lack in lacks]
     return list(accumulate((1 - alpha) * equal + alpha * each for each in filled))
 
 
@@ -132,16 +132,18 @@ def _nearest_cuts(bounds: Sequence[int], targets: Sequence[float]) -> list[int]:
     return [*cuts, len(bounds) - 1]
 
 
-def smaller_of_equal_cut(bucket: GradientBuffer, ranks: int, sliced: Sequence[int]) -> list[int]:
-    """What the released code keeps: `sliced` only where its element ratio is below that of `equal_cut`."""
-    equal = equal_cut(bucket, ranks)
-    return list(sliced) if _largest(bucket, sliced, ranks) < _largest(bucket, equal, ranks) else equal
+def kept_slices(buffers: Sequence[GradientBuffer], ranks: int, sliced: SlicedBuckets) -> tuple[tuple[int, ...], ...]:
+    """Owners that the released code keeps: `sliced` only where all buckets together are more even than equal cuts."""
+    equal = tuple(tuple(equal_cut(each, ranks)) for each in buffers)
+    return sliced.owners if _largest(buffers, sliced.owners, ranks) < _largest(buffers, equal, ranks) else equal
 
 
-def _largest(bucket: GradientBuffer, owners: Sequence[int], ranks: int) -> int:
+def _largest(buffers: Sequence[GradientBuffer], owners: Sequence[Sequence[int]], ranks: int) -> int:
+    """Elements of the fullest rank."""
     loads = [0] * ranks
-    for owner, size in zip(owners, bucket.sizes, strict=True):
-        loads[owner] += size
+    for buffer, mine in zip(buffers, owners, strict=True):
+        for owner, size in zip(mine, buffer.sizes, strict=True):
+            loads[owner] += size
     return max(loads)
 
 

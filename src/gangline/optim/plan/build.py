@@ -14,7 +14,7 @@ from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix, PlanOptions
 from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.optim.plan.owners import WorkItem, falling, loads_of, owner_map
-from gangline.optim.plan.pipeline import PipelineTimes
+from gangline.optim.plan.pipeline import unshared
 from gangline.optim.plan.refresh import stagger
 from gangline.optim.plan.team import TeamMap, teams
 from gangline.units import Bytes, Elements, Seconds, format_bytes
@@ -23,7 +23,12 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def build_plan(
-    matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, ranks: int = 1, hosts: int = 1, options: PlanOptions | None = None
+    matrices: Sequence[LogicalMatrix],
+    rule: RuleSpec,
+    *,
+    ranks: int = 1,
+    hosts: int = 1,
+    options: PlanOptions | None = None,
 ) -> OptimPlan:
     """Owner, host and group of every matrix.
 
@@ -100,17 +105,16 @@ class _Builder:
             for (rows, columns), dtype, where in rule.state(shape).values()
             if where == "owner"
         )
-        return (
-            device.seconds(rule, shape).value, device.compute_seconds(rule.refresh_cost(shape), min(shape)).value, state,
-        )  # fmt: skip
+        refresh = device.compute_seconds(rule.refresh_cost(shape), min(shape))
+        return device.seconds(rule, shape).value, refresh.value, state
 
     def _check_oversize(self) -> None:
         large = [each for each in self._hosted if each.hosted.value > self._options.c_max_bytes]
         if large and self._hosts > 1 and self._options.oversize == "error":
             first = max(large, key=lambda each: each.hosted)
             raise ConfigError(
-                f"{' '.join(first.key).strip()} needs {format_bytes(first.hosted.value)} on its host, c_max_bytes allows "
-                f"{format_bytes(self._options.c_max_bytes)}; use c_max_bytes = {first.hosted.value:.0f}, or "
+                f"{' '.join(first.key).strip()} needs {format_bytes(first.hosted.value)} on its host, c_max_bytes"
+                f" allows {format_bytes(self._options.c_max_bytes)}; use c_max_bytes = {first.hosted.value:.0f}, or "
                 'oversize = "own_slot"'
             )
 
@@ -156,8 +160,7 @@ class _Builder:
         """Of one owner, by position in `places`; without hosts to share with there is nothing to exchange."""
         c_max = Bytes(self._options.c_max_bytes)
         if self._hosts == 1:
-            seconds = sum(self._seconds[at] for at in places)
-            times = PipelineTimes(total_seconds=seconds, compute_seconds=seconds, exchange_seconds=0.0)
+            times = unshared(sum(self._seconds[at] for at in places))
             return GroupPlan(groups=((tuple(range(len(places))),),) if places else (), times=times, budget=c_max)
         return plan_groups([self._hosted[at] for at in places], self._hosts, c_max=c_max, rate=self._options.exchange)
 
@@ -206,8 +209,12 @@ class _Builder:
     def _phases(self, places: Sequence[int]) -> Sequence[int]:
         if self._rule.refresh_every == 1 or not any(self._refresh):
             return [0] * len(places)
-        refreshes = [WorkItem(key=each.key, cost=Seconds(cost)) for each, cost in zip(self._items, self._refresh, strict=True)]
-        steps = [mean - cost / self._rule.refresh_every for mean, cost in zip(self._seconds, self._refresh, strict=True)]
+        refreshes = [
+            WorkItem(key=each.key, cost=Seconds(cost)) for each, cost in zip(self._items, self._refresh, strict=True)
+        ]
+        steps = [
+            mean - cost / self._rule.refresh_every for mean, cost in zip(self._seconds, self._refresh, strict=True)
+        ]
         return stagger(refreshes, steps, places, ranks=self._ranks * self._hosts, every=self._rule.refresh_every).phases
 
 

@@ -137,7 +137,7 @@ class SoapSpec:
         return Flops(sum(4.7 * side**3 + 4 * side * side * other for side, other in self._kept(shape)))
 
     def state(self, shape: Shape) -> StateShapes:
-        moments: StateShapes = {name: (shape, "float32", "owner") for name in ("exp_avg", "exp_avg_sq")}
+        moments: StateShapes = dict.fromkeys(("exp_avg", "exp_avg_sq"), (shape, "float32", "owner"))
         squares: StateShapes = {
             f"{part}_{side}": ((side, side), "float32", "owner")
             for side, _ in self._kept(shape)

@@ -20,8 +20,7 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
     """
     times = prediction or simulate(plan)
     parts = [
-        f"{plan.rule}: {len(plan.matrices):,} matrices, {plan.ranks:,} owners x {plan.hosts} hosts, "
-        f"plan {plan.plan_hash[:12]}",
+        _head(plan),
         _balance(plan),
         _sync(plan),
         _groups(plan),
@@ -29,6 +28,13 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
         *_unusual(plan, times),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _head(plan: OptimPlan) -> str:
+    return (
+        f"{plan.rule}: {len(plan.matrices):,} matrices, {plan.ranks:,} owners x {plan.hosts} hosts, "
+        f"plan {plan.plan_hash[:12]}"
+    )
 
 
 def _balance(plan: OptimPlan) -> str:
@@ -87,8 +93,8 @@ def _unusual(plan: OptimPlan, times: StepPrediction) -> list[str]:
     if shared:
         sizes = sorted({len(each.team) for each in shared})
         lines.append(
-            f"teams    {len(shared)} matrices are shared by {' or '.join(map(str, sizes))} owners: not bitwise equal to "
-            "one owner's updates"
+            f"teams    {len(shared)} matrices are shared by {' or '.join(map(str, sizes))} owners: not bitwise equal"
+            " to one owner's updates"
         )
     if times.first_refresh_seconds:
         lines.append(

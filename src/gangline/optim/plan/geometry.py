@@ -1,11 +1,11 @@
-"""How gradients of buckets reach owners and updates return: contiguous slices, permuted shards, or owner by owner. Pure.
+"""How gradients of buckets reach owners and updates return: contiguous, permuted, or owner by owner. Pure.
 
 G1 `contiguous` keeps model order and cuts uneven slices, one grouped operation per rank. G2 `permuted` orders the
 buffer by owner, in equal padded shards: one native collective. G3 `owner` takes any map, one operation per matrix.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.errors import ConfigError
@@ -100,8 +100,8 @@ def choose_geometry(problem: GeometryProblem, choice: GeometryChoice = "auto") -
     ]
     if not found:
         raise ConfigError(
-            f"no plan of geometry {choice!r} on {problem.ranks} ranks keeps within owner_memory_bytes and pads less than "
-            f"{MOST_PADDING:.1f} times; use geometry = 'auto' or 'owner'"
+            f"no plan of geometry {choice!r} on {problem.ranks} ranks keeps within owner_memory_bytes and pads less"
+            f" than {MOST_PADDING:.1f} times; use geometry = 'auto' or 'owner'"
         )
     return min(found, key=lambda each: (round(each.objective, 9), round(each.seconds, 9)))
 
@@ -143,20 +143,26 @@ def _permuted(problem: GeometryProblem) -> list[GeometryPlan]:
     plans: dict[int, BucketPlan] = {}
     for at in sorted(range(len(problem.buckets)), key=lambda at: -sum(problem.buckets[at].sizes)):
         bucket = problem.buckets[at]
-        cap = Bytes(MOST_PADDING * sum(bucket.sizes) / problem.ranks * problem.element_bytes)
-        items = [
-            WorkItem(key=problem.items[place].key, cost=problem.items[place].cost, owner_bytes=Bytes(size * problem.element_bytes))
-            for place, size in zip(bucket.places, bucket.sizes, strict=True)
-        ]  # fmt: skip
-        if max(item.owner_bytes for item in items) > cap:
+        owners = _within_shards(problem, bucket, loads)
+        if owners is None:
             return []
-        try:
-            owners = largest_first(items, problem.ranks, memory=cap, start=loads)
-        except ConfigError:
-            return []
-        loads = [had + more for had, more in zip(loads, loads_of(owners, [i.cost.value for i in items], problem.ranks), strict=True)]
+        for place, owner in zip(bucket.places, owners, strict=True):
+            loads[owner] += problem.items[place].cost.value
         plans[at] = _bucket("permuted", bucket, owners, problem.ranks)
     return [_priced(problem, [plans[at] for at in range(len(problem.buckets))])]
+
+
+def _within_shards(problem: GeometryProblem, bucket: GradientBuffer, loads: Sequence[float]) -> list[int] | None:
+    """Owners of one bucket, no shard above what padding allows; None: there are none."""
+    cap = Bytes(MOST_PADDING * sum(bucket.sizes) / problem.ranks * problem.element_bytes)
+    held = [Bytes(size * problem.element_bytes) for size in bucket.sizes]
+    if max(held) > cap:
+        return None
+    items = [replace(problem.items[at], owner_bytes=size) for at, size in zip(bucket.places, held, strict=True)]
+    try:
+        return largest_first(items, problem.ranks, memory=cap, start=loads)
+    except ConfigError:
+        return None
 
 
 _CANDIDATES = {"contiguous": _contiguous, "permuted": _permuted, "owner": _owner}

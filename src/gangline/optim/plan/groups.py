@@ -28,7 +28,7 @@ class HostItem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExchangeRate:
+class HostExchangeRate:
     """What a gather or a scatter within the hosts takes."""
 
     bytes_per_second: float = 300e9
@@ -56,7 +56,7 @@ class GroupPlan:
         return 2 * len(self.groups)
 
 
-def plan_groups(items: Sequence[HostItem], hosts: int, *, c_max: Bytes, rate: ExchangeRate) -> GroupPlan:
+def plan_groups(items: Sequence[HostItem], hosts: int, *, c_max: Bytes, rate: HostExchangeRate) -> GroupPlan:
     """The fastest candidate of every budget up to `c_max`; of equally fast ones that with fewer collectives.
 
     An item above `c_max` gets a slot of its own: the smallest budget is that of the largest item. Candidates of a
@@ -77,12 +77,16 @@ def budgets(items: Sequence[HostItem], c_max: Bytes) -> Iterator[Bytes]:
     largest = max(item.hosted for item in items)
     total = sum(item.hosted.value for item in items)
     power = 0
-    while power == 0 or (largest.value * 2 ** (power / 2) <= c_max.value and 2 ** ((power - 1) / 2) * largest.value < total):
+    while power == 0 or (
+        largest.value * 2 ** (power / 2) <= c_max.value and 2 ** ((power - 1) / 2) * largest.value < total
+    ):
         yield largest * 2 ** (power / 2)
         power += 1
 
 
-def group_times(items: Sequence[HostItem], groups: Sequence[MicroGroup], rate: ExchangeRate) -> tuple[GroupTimes, ...]:
+def group_times(
+    items: Sequence[HostItem], groups: Sequence[MicroGroup], rate: HostExchangeRate
+) -> tuple[GroupTimes, ...]:
     """Seconds of each group."""
     found = []
     for group in groups:

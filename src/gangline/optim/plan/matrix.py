@@ -80,7 +80,12 @@ class FragmentSplit:
 
 
 def fragments(
-    fqn: str, shape: tuple[int, ...], split: FragmentSplit, *, dtype: str = "float32", storage: MatrixStorage | None = None
+    fqn: str,
+    shape: tuple[int, ...],
+    split: FragmentSplit,
+    *,
+    dtype: str = "float32",
+    storage: MatrixStorage | None = None,
 ) -> tuple[LogicalMatrix, ...]:
     """Matrices of one parameter.
 
@@ -95,7 +100,9 @@ def fragments(
         ConfigError: The shape does not fit the rule.
     """
     if len(shape) != (3 if split.kind == "stack" else 2):
-        raise ConfigError(f"{fqn}: split {split.kind!r} does not fit shape {shape}; use `stack` for 3 dims, 2 otherwise")
+        raise ConfigError(
+            f"{fqn}: split {split.kind!r} does not fit shape {shape}; use `stack` for 3 dims, 2 otherwise"
+        )
     where = storage or MatrixStorage()
     if split.kind == "none":
         return (LogicalMatrix(fqn=fqn, shape=(shape[0], shape[1]), dtype=dtype, storage=where),)

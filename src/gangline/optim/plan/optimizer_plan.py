@@ -6,7 +6,7 @@ from typing import Literal
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import DeviceCurve
 from gangline.optim.plan.geometry import BucketPlan, Geometry, GeometryChoice, SyncRate
-from gangline.optim.plan.groups import ExchangeRate, MicroGroup
+from gangline.optim.plan.groups import HostExchangeRate, MicroGroup
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.owners import balance_ratio
 from gangline.spec.codec import Document, digest
@@ -37,7 +37,7 @@ class PlanOptions:
     element_bytes: int = 4
     """Of gradients and updates that travel."""
     device: DeviceCurve = DeviceCurve()
-    exchange: ExchangeRate = ExchangeRate()
+    exchange: HostExchangeRate = HostExchangeRate()
     sync: SyncRate = SyncRate()
 
     def __post_init__(self) -> None:

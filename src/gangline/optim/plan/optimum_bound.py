@@ -15,15 +15,11 @@ def least_makespan(costs: Sequence[float], ranks: int) -> float:
     The largest of mean, largest cost and pigeonhole sums; of whole-number costs the smallest sum of some of them that
     is as large.
     """
-    least = max(sum(costs) / ranks, max(costs, default=0), _pigeonhole(costs, ranks))
-    if not all(isinstance(each, int) for each in costs) or least != least:
-        return least
-    return _smallest_sum([int(each) for each in costs], _whole_mean(costs, ranks, least))
-
-
-def _whole_mean(costs: Sequence[float], ranks: int, least: float) -> int:
-    """`least` as a whole number: the mean is rounded up exactly."""
-    return max(-(-int(sum(costs)) // ranks), int(least) if least > sum(costs) / ranks else 0)
+    floor = max(max(costs, default=0), _pigeonhole(costs, ranks))
+    if not any(costs) or not all(isinstance(each, int) for each in costs):
+        return max(floor, sum(costs) / ranks)
+    whole = [int(each) for each in costs]
+    return _smallest_sum(whole, max(int(floor), -(-sum(whole) // ranks)))
 
 
 def _pigeonhole(costs: Sequence[float], ranks: int) -> float:
@@ -37,17 +33,20 @@ def _smallest_sum(costs: list[int], least: int) -> int:
     """Of some of `costs`, `least` or more."""
     unit = gcd(*costs)
     floor = -(-least // unit)
-    size = floor + max(costs, default=0) // unit
-    if not unit or size > MOST_BITS:
+    size = floor + max(costs) // unit
+    if size > MOST_BITS:
         return least
     mask = (1 << (size + 1)) - 1
     reachable = 1
     for value, count in Counter(costs).items():
-        step = 1
-        while count > 0:
-            taken = min(step, count)
+        for taken in _doublings(count):
             reachable |= (reachable << (value // unit * taken)) & mask
-            count -= taken
-            step *= 2
     above = reachable >> floor
     return (floor + (above & -above).bit_length() - 1) * unit if above else least
+
+
+def _doublings(count: int) -> list[int]:
+    """Numbers whose sums of some are all of 0 to `count`."""
+    powers = [1 << power for power in range((count + 1).bit_length() - 1)]
+    rest = count - sum(powers)
+    return [*powers, rest] if rest else powers

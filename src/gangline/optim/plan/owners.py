@@ -54,7 +54,7 @@ def balance_ratio(loads: Sequence[float]) -> float:
 
 def loads_of(owners: Sequence[int], costs: Sequence[float], ranks: int) -> list[float]:
     """Sum of costs of each rank."""
-    loads = [0.0] * ranks if any(isinstance(each, float) for each in costs) else [0] * ranks
+    loads: list[float] = [0] * ranks
     for owner, cost in zip(owners, costs, strict=True):
         loads[owner] += cost
     return loads

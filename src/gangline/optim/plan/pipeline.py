@@ -31,6 +31,11 @@ class PipelineTimes:
         return self.total_seconds - self.compute_seconds
 
 
+def unshared(seconds: float) -> PipelineTimes:
+    """Updates of whole matrices, for which nothing is exchanged."""
+    return PipelineTimes(total_seconds=seconds, compute_seconds=seconds, exchange_seconds=0.0)
+
+
 def run_pipeline(groups: Sequence[GroupTimes]) -> PipelineTimes:
     """Gather 0, then for each group g: gather g + 1, scatter g, in this order on one stream.
 
@@ -47,6 +52,8 @@ def run_pipeline(groups: Sequence[GroupTimes]) -> PipelineTimes:
         stream = max(stream, *hosts) + group.scatter_seconds
     return PipelineTimes(
         total_seconds=stream,
-        compute_seconds=max((sum(each) for each in zip(*(g.compute_seconds for g in groups), strict=True)), default=0.0),
+        compute_seconds=max(
+            (sum(each) for each in zip(*(g.compute_seconds for g in groups), strict=True)), default=0.0
+        ),
         exchange_seconds=sum(group.gather_seconds + group.scatter_seconds for group in groups),
     )

@@ -23,13 +23,21 @@ class RefreshPlan:
     """Of the slowest owner in step 0, where all is refreshed."""
 
 
-def at_once(steps: Sequence[float], refreshes: Sequence[float], owners: Sequence[int], *, ranks: int, every: int) -> RefreshPlan:
+def at_once(
+    steps: Sequence[float], refreshes: Sequence[float], owners: Sequence[int], *, ranks: int, every: int
+) -> RefreshPlan:
     """All in one phase: what a period costs without a plan."""
     return _described([0] * len(steps), steps, refreshes, owners, ranks=ranks, every=every)
 
 
 def stagger(
-    items: Sequence[WorkItem], steps: Sequence[float], owners: Sequence[int], *, ranks: int, every: int, aligned: bool = True
+    items: Sequence[WorkItem],
+    steps: Sequence[float],
+    owners: Sequence[int],
+    *,
+    ranks: int,
+    every: int,
+    aligned: bool = True,
 ) -> RefreshPlan:
     """Each owner's refreshes in `every` phases by LPT, heaviest phase first.
 
@@ -55,7 +63,13 @@ def stagger(
 
 
 def _described(
-    phases: list[int], steps: Sequence[float], refreshes: Sequence[float], owners: Sequence[int], *, ranks: int, every: int
+    phases: list[int],
+    steps: Sequence[float],
+    refreshes: Sequence[float],
+    owners: Sequence[int],
+    *,
+    ranks: int,
+    every: int,
 ) -> RefreshPlan:
     base = loads_of(owners, steps, ranks)
     slowest = []

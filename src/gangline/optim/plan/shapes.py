@@ -1,4 +1,4 @@
-"""Shapes of the dense Qwen3 models, from their public configurations: what the tables of this room are made of. Pure."""
+"""Shapes of the dense Qwen3 models, from their public configurations: what tables of plans are made of. Pure."""
 
 from dataclasses import dataclass
 from math import prod

@@ -1,4 +1,4 @@
-"""What a step of a matrix optimizer takes under a plan, and under the schemes that it is compared with. Modelled, pure."""
+"""What an optimizer step takes under a plan, and under the schemes that it is compared with. Modelled, pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from math import prod
 from gangline.optim.plan.baselines import layerwise_2026_01
 from gangline.optim.plan.costs import DeviceCurve, RuleSpec, Shape
 from gangline.optim.plan.geometry import SyncRate
-from gangline.optim.plan.groups import ExchangeRate, HostItem, group_times
+from gangline.optim.plan.groups import HostExchangeRate, HostItem, MicroGroup, group_times
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.owners import loads_of
-from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline
-from gangline.units import Bytes, Elements, Seconds
+from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline, unshared
+from gangline.units import Elements, Seconds
 
 PARAMETER_BYTES = 2
 """Of a published parameter: bf16."""
@@ -35,9 +35,17 @@ class StepPrediction:
     """That step 0 takes beyond a step without refreshes: all roots and bases at once."""
 
 
-def simulate(plan: OptimPlan, *, exchange: ExchangeRate | None = None, sync: SyncRate | None = None) -> StepPrediction:
+def simulate(
+    plan: OptimPlan, *, exchange: HostExchangeRate | None = None, sync: SyncRate | None = None
+) -> StepPrediction:
     """Times of `plan` with these rates; None: those of its options."""
-    pipelines = [_pipeline(plan, groups, exchange or plan.options.exchange) for groups in plan.groups]
+    items = [
+        HostItem(
+            key=each.matrix.key, seconds=Seconds(each.seconds), hosted=each.matrix.size(plan.options.element_bytes)
+        )
+        for each in plan.matrices
+    ]
+    pipelines = [_pipeline(plan, items, groups, exchange or plan.options.exchange) for groups in plan.groups]
     slowest = max(pipelines, key=lambda each: each.total_seconds)
     gradients, parameters = _sync_seconds(plan, sync or plan.options.sync)
     places = [each.owner * plan.hosts + each.host for each in plan.matrices]
@@ -48,18 +56,12 @@ def simulate(plan: OptimPlan, *, exchange: ExchangeRate | None = None, sync: Syn
     )  # fmt: skip
 
 
-def _pipeline(plan: OptimPlan, groups: Sequence[Sequence[Sequence[int]]], rate: ExchangeRate) -> PipelineTimes:
+def _pipeline(
+    plan: OptimPlan, items: Sequence[HostItem], groups: Sequence[MicroGroup], rate: HostExchangeRate
+) -> PipelineTimes:
     if plan.hosts == 1:
-        seconds = sum(plan.matrices[at].seconds for group in groups for host in group for at in host)
-        return PipelineTimes(total_seconds=seconds, compute_seconds=seconds, exchange_seconds=0.0)
-    items = [
-        HostItem(
-            key=each.matrix.key, seconds=Seconds(each.seconds),
-            hosted=Bytes(each.matrix.elements.value * plan.options.element_bytes),
-        )
-        for each in plan.matrices
-    ]  # fmt: skip
-    return run_pipeline(group_times(items, [tuple(map(tuple, group)) for group in groups], rate))
+        return unshared(sum(items[at].seconds.value for group in groups for host in group for at in host))
+    return run_pipeline(group_times(items, groups, rate))
 
 
 def _sync_seconds(plan: OptimPlan, rate: SyncRate) -> tuple[float, float]:
@@ -77,13 +79,15 @@ def _sync_seconds(plan: OptimPlan, rate: SyncRate) -> tuple[float, float]:
 
 
 def synchronous_seconds(
-    shapes: Sequence[Shape], rule: RuleSpec, *, hosts: int, device: DeviceCurve, exchange: ExchangeRate
+    shapes: Sequence[Shape], rule: RuleSpec, *, hosts: int, device: DeviceCurve, exchange: HostExchangeRate
 ) -> Seconds:
     """SC: every rank gathers every matrix from its `hosts` and repeats the whole update."""
     return Seconds(sum(_gathered_update(shape, rule, hosts, device, exchange) for shape in shapes))
 
 
-def _gathered_update(shape: Shape, rule: RuleSpec, hosts: int, device: DeviceCurve, exchange: ExchangeRate) -> float:
+def _gathered_update(
+    shape: Shape, rule: RuleSpec, hosts: int, device: DeviceCurve, exchange: HostExchangeRate
+) -> float:
     size = 4 * prod(shape) * (hosts - 1) / hosts
     return device.seconds(rule, shape).value + size / exchange.bytes_per_second + exchange.latency_seconds
 
@@ -100,7 +104,7 @@ class LayerwiseTimes:
 
 def layerwise_seconds(
     parameters: Mapping[str, tuple[int, ...]], matrices: Mapping[str, Shape], rule: RuleSpec, *, ranks: int, hosts: int,
-    device: DeviceCurve, exchange: ExchangeRate, sync: SyncRate,
+    device: DeviceCurve, exchange: HostExchangeRate, sync: SyncRate,
 ) -> LayerwiseTimes:  # fmt: skip
     """A step that deals all parameters to `ranks`.
 
