@@ -174,3 +174,12 @@ def test_a_plan_of_20_000_experts_takes_less_than_five_seconds_of_the_processor(
     plan = build_plan(matrices, MuonSpec(), ranks=ranks, hosts=hosts)
     assert time.process_time() - begin < 5
     assert len(plan.matrices) == 20_160
+
+
+def test_fragments_of_one_parameter_are_ordered_by_their_rows():
+    """`q` and `k` have one name and `up` comes after `gate` in any list."""
+    split = FragmentSplit(kind="qkv", heads=2, kv_heads=2, head_dim=8)
+    matrices = [*fragments("qkv", (48, 16), split), *fragments("fc1", (32, 16), FragmentSplit(kind="gate_up"))]
+    plans = [build_plan(each, MuonSpec(), ranks=2) for each in (matrices, matrices[::-1])]
+    assert [each.matrix.fragment for each in plans[0].matrices] == ["gate", "up", "q", "k", "v"]
+    assert plans[0].plan_hash == plans[1].plan_hash

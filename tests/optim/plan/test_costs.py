@@ -94,6 +94,10 @@ def test_a_measured_time_wins_over_the_curve():
     row = MeasuredCost(rule="muon/standard", shape=(4, 8), dtype="bfloat16", seconds=0.5)
     device = DeviceCurve(table=(row,))
     assert device.seconds(MUON[0], (8, 4)) == Seconds(0.5)
-    assert device.seconds(MUON[1], (8, 4)) == DeviceCurve().seconds(MUON[1], (8, 4))
+    modelled = DeviceCurve()
+    for rule, shape, batch in ((MUON[1], (8, 4), 1), (MUON[0], (8, 5), 1), (MUON[0], (8, 4), 2)):
+        assert device.seconds(rule, shape, batch) == modelled.seconds(rule, shape, batch)
+    other = DeviceCurve(table=(row,), dtype="float16")
+    assert other.seconds(MUON[0], (8, 4)) == modelled.seconds(MUON[0], (8, 4))
     with pytest.raises(ConfigError):
         DeviceCurve(peak_flops_per_second=0)

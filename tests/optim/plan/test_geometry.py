@@ -100,6 +100,27 @@ def test_a_map_above_the_owner_memory_is_no_candidate():
     assert sorted(found.owners) == [0, 0, 1, 1]
 
 
+def test_permuted_buckets_carry_the_loads_of_those_before():
+    """The last two matrices are the first bucket; the first takes the rank that it left with less to do."""
+    matrices = [LogicalMatrix(fqn=f"m{at}", shape=shape) for at, shape in enumerate([(8, 8), (8, 8), (9, 8), (7, 8)])]
+    found = choose_geometry(problem_of(matrices, 2, limit=100), "permuted")
+    assert [each.places for each in found.buckets] == [(3, 2), (1, 0)]
+    assert found.owners == (1, 0, 0, 1)
+
+
+def test_contiguous_slices_above_the_owner_memory_are_refused():
+    matrices = [LogicalMatrix(fqn=f"m{at}", shape=(4, 4)) for at in range(4)]
+    held = [10, 10, 1, 1]
+    items = [
+        WorkItem(key=each.key, cost=cost(MuonSpec(), each.shape), owner_bytes=Bytes(size))
+        for each, size in zip(matrices, held, strict=True)
+    ]
+    problem = GeometryProblem(items=items, buckets=buckets(matrices, None), ranks=2, memory=Bytes(11))
+    with pytest.raises(ConfigError, match="'contiguous' on 2 ranks keeps within owner_memory_bytes"):
+        choose_geometry(problem, "contiguous")
+    assert choose_geometry(problem).buckets[0].kind != "contiguous"
+
+
 def test_alpha_is_a_share():
     with pytest.raises(ConfigError, match=r"alpha is from 0 to 1, found 1\.5"):
         GeometryProblem(items=[], buckets=[], ranks=1, alpha=1.5)

@@ -35,6 +35,8 @@ def test_one_update_by_a_team_of_eight(kernel, alone, shared):
 def test_no_team_where_owners_are_balanced_enough():
     found = teams([WorkItem(key=(f"{at}", ""), cost=Flops(10)) for at in range(8)], 4)
     assert ({len(each) for each in found.members}, found.ratio) == ({1}, 1.0)
+    slightly_uneven = teams([WorkItem(key=(f"{at}", ""), cost=Flops(each)) for at, each in enumerate([106, 100])], 2)
+    assert {len(each) for each in slightly_uneven.members} == {1}
     assert [team_size(each, 10, 8) for each in (10, 11, 17, 18, 10_000)] == [1, 2, 2, 4, 8]
 
 

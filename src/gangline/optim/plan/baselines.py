@@ -123,11 +123,11 @@ def _targets(size: float, loads: Sequence[float], target: float, alpha: float) -
 
 
 def _nearest_cuts(bounds: Sequence[int], targets: Sequence[float]) -> list[int]:
-    """Places of the boundaries nearest to each target and not below the cut before; the last is the end."""
+    """Places of the boundaries nearest to each target, of two the lower; the last is the end. Targets do not fall."""
     cuts = [0]
     for target in targets[:-1]:
-        above = min(bisect_left(bounds, target, lo=cuts[-1]), len(bounds) - 1)
-        below = max(above - 1, cuts[-1])
+        above = min(bisect_left(bounds, target), len(bounds) - 1)
+        below = max(above - 1, 0)
         cuts.append(min((below, above), key=lambda at: (abs(bounds[at] - target), at)))
     return [*cuts, len(bounds) - 1]
 

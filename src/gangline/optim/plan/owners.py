@@ -12,6 +12,8 @@ from gangline.units import Bytes, Flops, Seconds, format_bytes
 
 SMALLEST_GAIN = 1e-12
 """Of a load: what is less is rounding."""
+GOOD_ENOUGH = 1e-4
+"""Of the bound: a largest load nearer to it is not searched on; where all costs differ that would take long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,10 +158,10 @@ class _Search:
             self._items[owners[at]].setdefault(self._kinds[at], []).append(at)
 
     def run(self, bound: float) -> None:
-        """Improve until the fullest rank cannot be relieved, or holds no more than `bound`."""
+        """Improve until the fullest rank cannot be relieved, or holds hardly more than `bound`."""
         while True:
             full = max(range(len(self._loads)), key=lambda rank: (self._loads[rank], -rank))
-            found = self._best(full) if self._loads[full] > bound * (1 + SMALLEST_GAIN) else None
+            found = self._best(full) if self._loads[full] > bound * (1 + GOOD_ENOUGH) else None
             if found is None:
                 return
             other, given, taken = found
