@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from tests.launch.kubernetes.paper_cluster import Cluster, node
 from typer.testing import CliRunner
 
 from gangline.cli.commands.fabric import app
 from gangline.errors import ConfigError, UsageError
+from gangline.line.gangs import launchers
 
 PAGE = """
 [fabric]
@@ -38,9 +40,16 @@ def test_show_prints_counts_and_groups(fabric):
     shown = fabric("show", "--radix", "128")
     assert "128 servers x 8 GPUs = 1,024, large, in 2 groups" in shown
     assert "NIC 50 GB/s line rate" in shown
+    assert "ranks     NCCL_CROSS_NIC=0 in [train.env]" in shown
     assert "inside a server not known" in shown
     assert "40 switches of 128 ports (16 leaves, 16 spines, 8 cores), 3,072 cables, 6,144 optics" in shown
     assert "g02    64       east   b[001-064]" in shown
+
+
+def test_show_compares_presets_and_does_without_groups(fabric, tmp_path):
+    assert "one every 49 h 29 min on all of them; presets of whole servers: 28 h 50 min to" in fabric("show")
+    (tmp_path / "none.toml").write_text("[fabric]\nrails = 4\n")
+    assert fabric("show", file="none.toml").splitlines()[-1] == "groups    none are stated"
 
 
 def test_show_answers_programs(fabric):
@@ -55,6 +64,18 @@ def test_show_writes_the_file_that_it_reads(fabric, tmp_path):
     assert fabric("show", "--write", "-", file="other.toml") == (tmp_path / "other.toml").read_text()
 
 
+def test_show_takes_the_groups_of_a_cluster_and_the_speeds_of_the_file(fabric, monkeypatch, tmp_path):
+    labels = {"n1": "g2", "n2": "g1"}
+    nodes = [node(name, labels={"gangline/fabric-group": group}) for name, group in labels.items()]
+    monkeypatch.setattr(launchers, "open_cluster", lambda site, environ: Cluster(nodes=nodes, pods=[]))
+    shown = fabric("show", "--cluster")
+    assert "2 servers x 8 GPUs = 16, small, in 2 groups" in shown
+    assert "NIC 50 GB/s line rate" in shown
+    assert fabric("show", "--cluster", "--write", "-", file=None).splitlines() == [
+        "[fabric]", "groups = [", '    { name = "g1", servers = "n2" },', '    { name = "g2", servers = "n1" },', "]",
+    ]  # fmt: skip
+
+
 def test_explain_compares_orders_without_any_file(fabric):
     heading, names, *rows = fabric("explain", "--order", "plan,random", file=None).splitlines()
     assert heading == "one ring of 2,048 servers, 32 groups, 64 uplinks a leaf, paths hash"
@@ -66,6 +87,12 @@ def test_explain_compares_orders_without_any_file(fabric):
     assert names.split() == ["order", "connections", "crossings", "busiest", "efficiency", "all-reduce", "speed-up",
                              "net", "days", "wall", "days", "GPU-h"]  # fmt: skip
     assert [row.split()[-1] for row in rows] == ["M", "M", "M"]
+
+
+def test_explain_fits_what_was_measured(fabric):
+    document = json.loads(fabric("explain", "--measured", "5e9:0.70,20e9:0.90", "--json"))
+    assert document["training"]["traffic_bytes_per_second"] == pytest.approx(2.116e9, rel=1e-3)
+    assert document["training"]["overlap"] == 0.0
 
 
 def test_explain_answers_programs(fabric):
@@ -82,6 +109,8 @@ def test_explain_answers_programs(fabric):
         (("explain", "--connections", "0"), UsageError, "wanted --connections with numbers from 1 to 1024"),
         (("explain", "--flops", "-1"), UsageError, "wanted --flops above 0, found -1"),
         (("explain", "--overlap", "2"), UsageError, "wanted --overlap"),
+        (("explain", "--measured", "5e9"), UsageError, "wanted --measured RATE:SHARE"),
+        (("explain", "--measured", "5e9:0.7"), ConfigError, "speed-ups above 0 at two different bandwidths"),
     ],
 )
 def test_wrong_calls_are_explained(fabric, words, kind, said):

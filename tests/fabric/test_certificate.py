@@ -7,7 +7,7 @@ import pytest
 from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, server_order, stage_edge_bytes
-from gangline.fabric.tiles import map_cells, tile_mapping
+from gangline.fabric.tiles import map_cells, node_order, tile_mapping
 from gangline.fabric.training import REFERENCE_FABRIC
 
 EDGES = EdgeBytes(
@@ -48,19 +48,22 @@ def test_it_counts_what_the_mapping_counted(height):
     assert found.least_data_crossings == mapping.least_data_crossings
 
 
-def test_servers_of_an_uneven_gang_are_mapped_and_certified():
-    fabric = replace(REFERENCE_FABRIC, groups=REFERENCE_FABRIC.groups[:3])
-    servers = {
-        "g00": fabric.groups[0].servers[:26],
-        "g01": fabric.groups[1].servers[:12],
-        "g02": fabric.groups[2].servers[:10],
-    }
-    mapping = map_cells(
-        {name: len(each) for name, each in servers.items()}, replicas=12, stages=4, edges=EDGES, swaps=500
-    )
-    found = certify(fabric, server_order(mapping, servers), replace(TRAFFIC, replicas=12, stages=4))
+def test_servers_of_an_uneven_gang_are_ordered_and_certified():
+    groups = REFERENCE_FABRIC.groups[:3]
+    servers = [server for group, count in zip(groups, (26, 12, 10), strict=True) for server in group.servers[:count]]
+    shares = {"g00": 26, "g01": 12, "g02": 10}
+    order = node_order(REFERENCE_FABRIC, servers[::-1], replicas=12, stages=4, edges=EDGES)
+    assert sorted(order) == servers
+    found = certify(REFERENCE_FABRIC, order, replace(TRAFFIC, replicas=12, stages=4))
     assert (found.groups, found.least_groups) == (3, 1)
-    assert found.data_crossings == mapping.data_crossings
+    assert found.bytes_between == map_cells(shares, replicas=12, stages=4, edges=EDGES).bytes_between
+
+
+def test_one_stage_is_a_ring():
+    servers = REFERENCE_FABRIC.servers[:128]
+    assert node_order(REFERENCE_FABRIC, reversed(servers), replicas=128, edges=EDGES) == servers
+    with pytest.raises(ConfigError, match="wants 127 servers"):
+        node_order(REFERENCE_FABRIC, servers, replicas=127, edges=EDGES)
 
 
 def test_what_is_not_known_is_said():

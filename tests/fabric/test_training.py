@@ -48,6 +48,15 @@ def test_a_policy_that_is_not_known_gives_the_worst_and_the_best():
     assert found[0].wall_days > found[1].wall_days
 
 
+def test_a_small_group_is_crossed_as_often_as_the_large_one_beside_it():
+    """At most three edges leave three servers: no fourth flow leaves the 1,000 others."""
+    groups = tuple(
+        Group(name=name, servers=tuple(f"{name}{at}" for at in range(size))) for name, size in (("a", 1000), ("b", 3))
+    )
+    (found,) = forecasts(replace(REFERENCE_FABRIC, groups=groups, leaf_uplinks=1), orders=("random",), connections=(1,))
+    assert found.busiest_flows == pytest.approx(3.0)
+
+
 def test_one_group_has_no_crossings():
     fabric = replace(REFERENCE_FABRIC, groups=REFERENCE_FABRIC.groups[:1], leaf_uplinks=None)
     assert [(each.crossings, each.busiest_flows) for each in forecasts(fabric, connections=())] == [(0, 0.0)] * 2

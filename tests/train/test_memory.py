@@ -49,3 +49,12 @@ def test_strategies_that_share_more_peak_lower(weight):
 def test_every_option_lowers_the_peak_and_leaves_the_state(weight, option):
     assert weight(plan("ddp", **option))["state"] == weight(plan("ddp"))["state"]
     assert weight(plan("ddp", **option))["peak"] < weight(plan("ddp"))["peak"]
+
+
+def test_shards_reduced_after_each_micro_batch_leave_no_whole_gradients(weight):
+    shards = Mesh(dp_shard=2)
+    last, each = (
+        weight(plan_of("fsdp", shards, accumulation=2, memory=Memory(gradient_sync=word))) for word in ("last", "each")
+    )
+    assert each["state"] == last["state"]
+    assert last["peak"] - each["peak"] > 0.5 * each["gradients"]  # whole gradients are twice a shard's

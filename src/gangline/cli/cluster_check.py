@@ -136,7 +136,7 @@ def _account(api: KubernetesApi, pod: PodTable) -> Finding:
 
 def _servers(api: KubernetesApi, site: Site) -> Finding:
     def look() -> str:
-        found = read_inventory(api, site.pod, gpu=site.gpu)
+        found = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
         gpus = found.gpus
         each = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{found.cores} CPU ranks"
         return f"{found.num_nodes} pods of {each} fit ({found.origin})"

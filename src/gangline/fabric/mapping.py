@@ -4,6 +4,7 @@ A cell is a server, one replica of one pipeline stage; tensor-parallel peers are
 ring that averages gradients, and each cell sends to the same replica of the next stage.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -97,8 +98,8 @@ def least_data_crossings(shares: Sequence[int], replicas: int) -> int:
 def described(rows: Rows, names: Sequence[str], edges: EdgeBytes) -> CellMapping:
     """A mapping by the names of groups, with its crossings and bounds."""
     data, stage, expert = crossings(rows, edges.expert_servers)
-    cells = [group for row in rows for group in row]
-    least = least_data_crossings([cells.count(group) for group in range(len(names))], len(rows[0]))
+    shares = Counter(group for row in rows for group in row)
+    least = least_data_crossings(list(shares.values()), len(rows[0]))
     return CellMapping(
         groups=tuple(tuple(names[group] for group in row) for row in rows),
         data_crossings=data, stage_crossings=stage, expert_crossings=expert,

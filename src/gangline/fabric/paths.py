@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, lgamma, log, log1p
-from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.fabric.multinomial import probability_of_most
@@ -130,19 +129,17 @@ def spread_flows(sizes: Sequence[float], *, uplinks: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def path_environment(
-    policy: PathPolicy, *, connections: int, network: Literal["infiniband", "roce"] = "roce"
-) -> dict[str, str]:
-    """Variables of NCCL that make the ranks use a network as it was declared; none of a policy that is not known.
+def path_environment(policy: PathPolicy, *, connections: int) -> dict[str, str]:
+    """Variables of NCCL that make ranks use a network as it was declared; none of a policy that is not known.
 
     Source:
-        NVIDIA NCCL environment variables guide.
+        NVIDIA NCCL environment variables guide; adaptive routing is on by itself on InfiniBand, off on RoCE.
     """
     if policy == "unknown":
         return {}
     rails = {"NCCL_CROSS_NIC": "0"}
     if policy == "spray":
-        return rails | ({"NCCL_IB_ADAPTIVE_ROUTING": "1"} if network == "roce" else {})  # InfiniBand has it on
+        return rails | {"NCCL_IB_ADAPTIVE_ROUTING": "1"}
     if connections == 1:
         return rails
     return rails | {"NCCL_IB_QPS_PER_CONNECTION": str(connections), "NCCL_IB_SPLIT_DATA_ON_QPS": "1"}

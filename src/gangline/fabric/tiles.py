@@ -1,9 +1,19 @@
 """Mappings by tiles: every group gets a piece of the cells that is as square as the traffic wants it. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.fabric.cell_swaps import improved
-from gangline.fabric.mapping import CellMapping, EdgeBytes, Rows, bytes_between, checked_shares, described
+from gangline.fabric.inventory import Fabric
+from gangline.fabric.mapping import (
+    CellMapping,
+    EdgeBytes,
+    Rows,
+    bytes_between,
+    checked_shares,
+    described,
+    server_order,
+)
+from gangline.fabric.rings import ring_order
 
 _ALL_HEIGHTS = 8
 """Stages up to which a tile may have any number of them; of more, divisors alone."""
@@ -24,11 +34,33 @@ def map_cells(
         ConfigError: As `checked_shares`.
     """
     sizes = checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
-    tilings = {tuple(map(tuple, rows)) for rows in _tilings(sizes, replicas, stages)}
-    ranked = sorted(tilings, key=lambda rows: (bytes_between(rows, edges), rows))[:_STARTS]
+    tilings: dict[float, Rows] = {}
+    for rows in _tilings(sizes, replicas, stages):
+        tilings.setdefault(bytes_between(rows, edges), rows)
+    ranked = [tilings[cost] for cost in sorted(tilings)[:_STARTS]]
     better = [improved(rows, edges, tries=swaps // len(ranked)) for rows in ranked]
-    best = min(better, key=lambda rows: (bytes_between(rows, edges), rows))
+    best = min(better, key=lambda rows: bytes_between(rows, edges))
     return described(best, list(shares), edges)
+
+
+def node_order(
+    fabric: Fabric, servers: Iterable[str], *, replicas: int, stages: int = 1, edges: EdgeBytes
+) -> tuple[str, ...]:
+    """`servers` in node-rank order: stages, then replicas; of one stage the ring that crosses least between groups.
+
+    Raises:
+        ConfigError: A server is not in the fabric, or there are not as many as replicas of all stages.
+    """
+    order = ring_order(fabric, servers)
+    by_group: dict[str, list[str]] = {}
+    names = fabric.by_server
+    for server in order:
+        by_group.setdefault(names[server].name, []).append(server)
+    shares = {group: len(found) for group, found in by_group.items()}
+    if stages == 1:
+        checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
+        return order
+    return server_order(map_cells(shares, replicas=replicas, stages=stages, edges=edges), by_group)
 
 
 def tile_mapping(
@@ -36,25 +68,30 @@ def tile_mapping(
 ) -> CellMapping:
     """Tiles of `height` stages, as wide as the share of each group makes them; without swaps."""
     sizes = checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
-    return described(_tiling(sizes, replicas, stages, height=height, width=width), list(shares), edges)
+    owners = _owners(sizes, replicas * height)
+    return described(_tiling(owners, replicas, stages, height=height, width=width), list(shares), edges)
 
 
 def _tilings(sizes: Sequence[int], replicas: int, stages: int) -> Iterator[Rows]:
     heights = range(1, stages + 1) if stages <= _ALL_HEIGHTS else _divisors(stages)
     for height in heights:
+        owners = _owners(sizes, replicas * height)
         for width in _divisors(replicas):
             if width * height <= max(sizes) or width == 1:
-                yield _tiling(sizes, replicas, stages, height=height, width=width)
+                yield _tiling(owners, replicas, stages, height=height, width=width)
 
 
 def _divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
-def _tiling(sizes: Sequence[int], replicas: int, stages: int, *, height: int, width: int) -> list[list[int]]:
+def _owners(sizes: Sequence[int], cells: int) -> list[int]:
+    """Group of each cell in the order of filling, where bands have `cells` cells."""
+    return [group for group in _closing_order(sizes, cells) for _ in range(sizes[group])]
+
+
+def _tiling(owners: list[int], replicas: int, stages: int, *, height: int, width: int) -> list[list[int]]:
     """Bands of `height` stages, filled back and forth with tiles of `width` replicas, row by row inside a tile."""
-    order = _closing_order(sizes, replicas * height)
-    owners = [group for group in order for _ in range(sizes[group])]
     rows: list[list[int]] = []
     for first in range(0, stages, height):
         band = min(height, stages - first)
@@ -83,7 +120,8 @@ def _closing_order(sizes: Sequence[int], cells: int) -> list[int]:
     while left:
         closed = _closing(left, sizes, cells)
         order += closed
-        left = [group for group in left if group not in set(closed)]
+        done = set(closed)
+        left = [group for group in left if group not in done]
     return order
 
 

@@ -103,7 +103,7 @@ def _forecasts(fabric: Fabric, training: TrainingCase, order: Order, connections
     if not sum(sizes):
         raise ConfigError("wanted servers in fabric.groups for a forecast, found none; state them in fabric.toml")
     crossings = fewest_crossings(len(sizes)) if order == "plan" else random_crossings(sizes)
-    flows = [1] * len(sizes) if order == "plan" and crossings else _even(round(crossings), sizes)
+    flows = [1] * len(sizes) if order == "plan" and crossings else _random_flows(sizes)
     uplinks = int(_known(fabric.leaf_uplinks, "leaf_uplinks")) if crossings else 1
     loads = loads_of_policies(fabric.path_policy, flows, uplinks=uplinks, connections=connections)
     for policy, load in loads.items():
@@ -124,10 +124,11 @@ def _forecasts(fabric: Fabric, training: TrainingCase, order: Order, connections
         )  # fmt: skip
 
 
-def _even(flows: int, sizes: Sequence[int]) -> list[int]:
-    """Whole flows of each group, by its size."""
-    ends = [flows * servers // sum(sizes) for servers in accumulate(sizes, initial=0)]
-    return [end - start for start, end in pairwise(ends)]
+def _random_flows(sizes: Sequence[int]) -> list[int]:
+    """Whole flows that leave each group in a random order; together as many as are expected."""
+    servers = sum(sizes)
+    expected = [size * (servers - size) / max(1, servers - 1) for size in sizes]
+    return [round(end) - round(start) for start, end in pairwise(accumulate(expected, initial=0.0))]
 
 
 def ring_bandwidth(fabric: Fabric, load: PathLoad, *, ranks: int) -> float:

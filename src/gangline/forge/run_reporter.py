@@ -139,7 +139,7 @@ class RunReporter:
         self.inner.progress(stage, event)
         self._report()
         if event.kind == "waiting":
-            self._tell_pull_request(Waiting(who=event.text, until=event.data.get("until") or None))
+            self._tell_pull_request(event.waiting)
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
         self._outlook.stage_ended(name, info)

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from gangline.errors import ConfigError, IntegrityError
-from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.podset import PlacedServer, PodSet
 from gangline.spec.gang.status import GangEnd, GangState
+from gangline.spec.record import Waiting
 
 Life = Literal["followed", "ended", "orphan", "unknown"]
 """State of a gang's run in its record: `ended` and `orphan` gangs are swept, `followed` and `unknown` ones stay."""
@@ -49,6 +50,8 @@ class GangStatus:
     """Why it waits, in one sentence."""
     servers: tuple[str, ...] = ()
     """Servers of its nodes in node-rank order, as far as known."""
+    placed: tuple[PlacedServer, ...] = ()
+    """Servers that a placer gave its nodes, in node-rank order; empty: none places them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +64,12 @@ class GangEvent:
     data: dict[str, Any] = field(default_factory=dict)
     """`progress`: a rank event of `spec.gang` (step, saved, evaluated, job_started, ...) as written."""
     end: GangEnd | None = None
+
+    @property
+    def waiting(self) -> Waiting:
+        """Of an event of that kind, what a record says of the gang."""
+        until, starts_now = self.data.get("until"), self.data.get("would_start_now")
+        return Waiting(who=self.text, until=until or None, would_start_now=starts_now or None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

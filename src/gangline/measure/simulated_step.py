@@ -119,4 +119,5 @@ def _wrap(task: Task, context: RankContext) -> ParallelModel:
     for number, (name, block) in enumerate(blocks):
         wrapper.block(block, name, number)
     wrapper.root(model)
-    return Sharded(model) if plan.wrapping.is_composable else SingleRank(model)
+    each = plan.memory.gradient_sync == "each"
+    return Sharded(model, reduces_each=each) if plan.wrapping.is_composable else SingleRank(model)

@@ -46,6 +46,15 @@ class Inventory(Document):
         return digest(self)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FreeServers:
+    """Nodes of an inventory on which a gang could start this minute."""
+
+    free: int
+    holders: tuple[str, ...] = ()
+    """Who holds the others, the largest first: gangs by name, other pods by owner."""
+
+
 Exchange = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send"]
 
 

@@ -22,6 +22,15 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryCause:
+    """What a part of a rank's memory holds at its peak."""
+
+    cause: str
+    """`weights`, `gradients`, `optimizer`, `gathered` of shards, `activations`, `buffers`."""
+    size_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """What the planner knows; None is "not known yet", never a guess."""
 
@@ -30,9 +39,16 @@ class Forecast:
     """Peak of the busiest rank: of tensors; measured on a CPU, of its whole process."""
     memory_origin: str = "formula"
     """Where that comes from: `formula`, `memory run`."""
+    memory_causes: tuple[MemoryCause, ...] = ()
+    """What `memory_bytes` consists of, by formula; empty: not known."""
     step_seconds: float | None = None
     """Of an ordinary step: what it does for a save is not in it, though in `wall_seconds`."""
     wall_seconds: float | None = None
+    """Of the whole training: its steps over `effective_share`, after the start."""
+    effective_share: float = 1.0
+    """Share of the time that becomes steps, where saves and interruptions are counted."""
+    interrupt_probability: float | None = None
+    """That a failure of some device stops the gang within `wall_seconds`; None: not asked, as on cores."""
     gpu_hours: float | None = None
     money: float | None = None
     flops_per_sample: float | None = None

@@ -135,6 +135,37 @@ class Training:
     """None: a program that takes its samples itself."""
 
 
+DiagnosisKind = Literal[
+    "slow_rank", "slow_sender", "slow_receiver", "slow_path", "slow_leaf", "lossy_link", "sick_host", "stage_imbalance"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remedy:
+    """What to do about a diagnosis, for people and programs."""
+
+    kind: Literal["quarantine", "replace", "new_shares", "new_plan"]
+    """quarantine: use the servers or links no more until they are tested; replace: give their ranks other servers;
+    new_shares: another split of the samples over the replicas; new_plan: plan again, the servers are well."""
+    names: tuple[str, ...] = ()
+    """Servers or links; empty for shares and plans."""
+    shares: tuple[int, ...] = ()
+    """Samples of a step by replica."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """What is slow or lossy, why it is thought so, what it costs, and what to do."""
+
+    kind: DiagnosisKind
+    names: tuple[str, ...]
+    """Ranks, servers, links or leaves; several where they cannot be told apart."""
+    evidence: str
+    cost_percent: float | None
+    """Of a step's time, for the whole gang; None: not known."""
+    action: Remedy
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
     """Rows sum to the allocation, to 0.1 %."""

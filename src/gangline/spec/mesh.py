@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from math import prod
+from math import lcm, prod
 from typing import Literal
 
 from gangline.errors import ConfigError
@@ -51,6 +51,13 @@ class Mesh:
     def size_of(self, axes: Iterable[Axis]) -> int:
         """Product of the degrees of some axes; 1 without any."""
         return prod(getattr(self, axis) for axis in axes)
+
+    def tile(self, ranks_per_server: int) -> int:
+        """Consecutive servers that hold whole sets of `tp` and `cp` peers, which exchange in every layer.
+
+        Divides the number of servers, where `ranks_per_server` divides the number of ranks.
+        """
+        return lcm(self.cp * self.tp, ranks_per_server) // ranks_per_server
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Place of `rank` on each axis."""

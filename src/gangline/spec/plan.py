@@ -1,7 +1,7 @@
 """The plan: what a gang obeys. Made by the plan stage, written once as `plan.json`, read by every rank."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
@@ -14,6 +14,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"
 ]
+SCHEDULE_NAMES: tuple[PipelineSchedule, ...] = get_args(PipelineSchedule)
 V_SCHEDULES: frozenset[PipelineSchedule] = frozenset({"zbv", "dualpipev"})
 """Stages run down the ranks and up again: the first rank holds the first and the last."""
 SCHEDULES = ("constant", "linear", "cosine")
@@ -21,6 +22,10 @@ SCHEDULES = ("constant", "linear", "cosine")
 ContextExchange = Literal["ring", "ulysses"]
 Collectives = Literal["auto", "ring", "tree"]
 Device = Literal["cpu", "cuda"]
+Verdict = Literal[
+    "chosen", "runner_up", "lost", "more_axes", "dearer", "late", "over_budget", "no_servers", "no_fit", "unsupported"
+]
+"""Of a candidate: `lost` is slower; `more_axes` as fast and less simple; `no_servers` finds none free now."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +136,8 @@ class Memory:
     activation_checkpointing: str = "none"
     loss_chunks: int = 1
     offload: Literal["none", "cpu", "activations", "optimizer_nvme"] = "none"
+    gradient_sync: Literal["last", "each"] = "last"
+    """When shards reduce their gradients: after the last micro-batch of a step, or after each of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +147,7 @@ class Candidate:
     name: str
     strategy: Strategy
     mesh: Mesh
-    verdict: Literal["chosen", "runner_up", "lost", "dearer", "late", "over_budget", "no_fit", "unsupported"]
+    verdict: Verdict
     reason: str
     forecast: Forecast = Forecast()
 

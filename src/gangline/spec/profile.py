@@ -7,6 +7,7 @@ from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Device, Precision
 from gangline.spec.strategies import Strategy
+from gangline.spec.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +123,8 @@ class ModelProfile:
     """Kept from forward to backward, by one sample."""
     traces: tuple[Trace, ...] = ()
     """By precision; empty: the model could not be followed."""
+    transformer: Transformer | None = None
+    """Its shape, as the line gives it; None: it gives none."""
     untraced: str = ""
     """Why there are no traces; empty: there are, or the model was not traced."""
     origin: str = "unknown"
@@ -167,6 +170,8 @@ class MeasuredRun:
     """The gang had its places so long, its restarts among them; without the time in a queue."""
     failures: int = 0
     """Restarts it went through."""
+    restart_seconds: float | None = None
+    """From a failure to the next step, on average, without what is computed again; None: not known."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a step by part; empty: its clock could not tell them apart."""
     forecast: Forecast = Forecast()

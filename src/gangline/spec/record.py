@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
-from gangline.spec.measurements import Answer, Curve, Drill, Ledger, Metric, Proof, RankRow, Training
+from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
 from gangline.spec.program_files import OmittedFile, OutputFile, RuntimeReport
@@ -19,6 +19,8 @@ STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "pr
 """Every run has these, in this order."""
 SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
+NOT_JUDGED = "stragglers_not_judged"
+"""Event of a gang whose waits are not measured, so that nobody can be called slow."""
 UNREPORTED = "unreported"
 """Kind of an event that names what a program should have reported and did not."""
 UNDECLARED = "undeclared"
@@ -149,6 +151,30 @@ class Waiting:
     who: str
     until: str | None = None
     would_start_now: str | None = None
+    """The largest gang of such pods for which there is room."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedNode:
+    """A node of a gang on another server than the one it was given."""
+
+    node_rank: int
+    placed: str
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankOrder:
+    """Where the nodes of a gang stand, compared with the servers that they were given; None: not known."""
+
+    num_groups: int | None = None
+    """Groups of servers that the gang touches."""
+    crossings: int | None = None
+    """Edges of a ring over its nodes that lead to another group; the least is one a group."""
+    num_moved: int = 0
+    """Nodes on other servers than those they were given."""
+    moved: tuple[MovedNode, ...] = ()
+    """The first of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +187,8 @@ class GangInfo:
     podset: str
     """Digest of the PodSet."""
     servers: tuple[str, ...] = ()
+    order: RankOrder | None = None
+    """Of `servers`, once all nodes run; none: nobody placed them, or not all run yet."""
     admitted: str | None = None
     """When a driver first saw that it had servers: from Kueue, a placer or the scheduler. Not when it was submitted."""
     released: str | None = None
@@ -278,6 +306,8 @@ class Record(Document):
     curve: Curve = Curve()
     ranks: tuple[RankRow, ...] = ()
     """At most 64: slowest 32, fastest 8, a sample of the rest."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What was found slow in the gang that trained, at its end."""
     training: Training | None = None
     ran: RuntimeReport | None = None
     """What the training's ranks reported of themselves; None: they reported nothing."""

@@ -21,12 +21,13 @@ class PaperServers:
         self.names: list[str] = []
         self._made = 0
 
-    def add(self, number: int, *, cpus: int = 1) -> list[str]:
-        """Names of `number` more servers."""
+    def add(self, number: int, *, cpus: int = 1, group: str = "") -> list[str]:
+        """Names of `number` more servers, of this group."""
         made = [f"{self.pool}-{self._made + each}" for each in range(number)]
         self._made += number
         for name in made:
             labels = {"kubernetes.io/hostname": name, "gangline/pool": self.pool}
+            labels |= {"gangline/fabric-group": group} if group else {}
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
             self._api.create("/api/v1/nodes", body)
             self.names.append(name)

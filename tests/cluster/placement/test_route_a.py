@@ -8,12 +8,14 @@ import pytest
 from tests.cluster.placement.paper_servers import PODS, PaperServers
 from tests.launch.kubernetes.gangs import CPU
 
+from gangline.fabric.verify import verify
 from gangline.launch.kubernetes.client.client import connect
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render import render
 from gangline.launch.kubernetes.placement.placer import Placer
+from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.config.site import LaunchTable
-from gangline.spec.gang.podset import Resources
+from gangline.spec.gang.podset import Placement, Resources
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 60.0
@@ -34,10 +36,11 @@ class Stand:
         self.placer = Placer(api, holder="test")
         self.later = timedelta()
 
-    def submit(self, name, num_pods):
+    def submit(self, name, num_pods, *, tile=1):
         podset = replace(
             CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=self.servers.pool,
             resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None,
+            placement=Placement(tile=tile),
         )  # fmt: skip
         rendered = render(
             podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=ClusterFacts(),
@@ -154,6 +157,19 @@ def test_an_evicted_pod_comes_back_to_its_server_and_no_other_moves(stand):
     stand.servers.evict(lost)
     stand.until(lambda: len(stand.bound("g")) == 2 and lost["metadata"]["name"] not in _names(stand.pods("g")))
     assert stand.bound("g") == before
+
+
+def test_pods_stand_where_they_were_placed_groups_one_after_the_other_and_tiles_whole(stand):
+    first, second, third, fourth = (stand.servers.add(1, group=group)[0] for group in ("g1", "g2", "g1", "g2"))
+    stand.servers.add(1, group="g3")  # its one server holds no tile
+    stand.submit("g", 4, tile=2)
+    stand.until(lambda: len(stand.bound("g")) == 4)
+    placed = Root("", stand.root("g")).placed
+    assert [(server.name, server.group) for server in placed] == [
+        (first, "g1"), (third, "g1"), (second, "g2"), (fourth, "g2"),
+    ]  # fmt: skip
+    found = verify(placed, [server for _, server in sorted(stand.bound("g").items())])
+    assert (found.num_moved, found.num_groups, found.crossings) == (0, 2, 2)
 
 
 def _names(pods):

@@ -15,13 +15,12 @@ from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 
 from gangline.launch.kubernetes.placement.kueue_admission import is_admitted
-from gangline.spec.gang.podset import Placement, Resources
+from gangline.spec.gang.podset import Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 SMALL = Resources(cpus=0.2, memory_bytes=2**28, shm_bytes=2**24)
 PACED = HEAD + "[step(number) or time.sleep(1) for number in range(15)]; print('done', rank)"
 LEVEL = "kubernetes.io/hostname"
-RACK = Placement(servers=(), devices_per_server=0, labels=(LEVEL,))
 FINAL_SECONDS = 30.0
 OF_GANGS = {"matchLabels": {"gangline/gangs": "true"}}
 OF_OTHERS = {"matchLabels": {"gangline/gangs": "elsewhere"}}
@@ -114,7 +113,7 @@ def said(events):
     return [(each.kind, each.text) for each in events if each.kind != "progress"]
 
 
-def test_gang_that_wishes_for_no_level_runs_on_a_plain_flavor_though_a_topology_is_elsewhere(stand):
+def test_gang_of_a_queue_without_a_topology_runs_on_its_plain_flavor_though_a_topology_is_elsewhere(stand):
     here = stand()
     here.launcher.submit(pair(here, STEPPER, "plain"))
     events = list(here.launcher.follow("plain"))
@@ -125,21 +124,24 @@ def test_gang_that_wishes_for_no_level_runs_on_a_plain_flavor_though_a_topology_
     assert set(flavors.values()) == {"gangline-test-plain"}
 
 
-def test_gang_that_wishes_for_a_level_is_given_servers_that_its_status_names(stand, kueue):
+def test_gang_of_a_queue_with_a_topology_asks_for_its_level_and_runs_where_kueue_placed_it(stand, kueue):
     here = stand(flavor="gangline-test-racks")
-    here.launcher.submit(pair(here, STEPPER, "placed", placement=RACK))
+    here.launcher.submit(pair(here, STEPPER, "placed"))
     events = list(here.launcher.follow("placed"))
     assert events[-1].end.exit_code == 0, said(events)
-    servers = [each.status.servers for each in events if each.status is not None and each.status.servers]
-    assert servers
-    assert set(servers[-1]) <= {each["metadata"]["name"] for each in kueue.read("nodes")["items"]}
+    (workload,) = workloads(here)
+    (podset,) = workload["spec"]["podSets"]
+    assert podset["topologyRequest"]["preferred"] == LEVEL
+    placed = [each.status for each in events if each.status is not None and each.status.placed]
+    assert placed
+    assert [server.name for server in placed[-1].placed] == list(placed[-1].servers)
+    assert set(placed[-1].servers) <= {each["metadata"]["name"] for each in kueue.read("nodes")["items"]}
 
 
 NEVER = {
     "no quota for a resource": ({"covered": ("cpu",)}, {}, "has no quota for memory at all"),
     "too little of a resource": ({"cpus": "300m"}, {}, "can never satisfy it: more cpu"),
     "another namespace": ({"selector": OF_OTHERS}, {}, "takes no gangs of this namespace"),
-    "no topology": ({}, {"placement": RACK}, "has no such topology level"),
 }
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.podset import PlacedServer, Placement, PodSet, Resources
+from gangline.spec.gang.podset import Placement, PodSet, Resources
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 IMAGE = "registry.example/gangline/bytegpt@sha256:" + "5e" * 32
@@ -37,15 +37,7 @@ GPU = replace(
     pool="h200",
     grace_seconds=120.0,
 )
-PLACED = replace(
-    CPU,
-    num_nodes=2,
-    placement=Placement(
-        servers=(PlacedServer(name="node-b"), PlacedServer(name="node-a")),
-        devices_per_server=2,
-        environment={"NCCL_IB_HCA": "mlx5_0"},
-    ),
-)
+PAIR = replace(CPU, num_nodes=2)
 SITE = PodTable()
 GPU_SITE = PodTable(rdma="rdma/hca", interface="bond0", selector={"gpu": "h200"}, tolerate=("nvidia.com/gpu",))
 CLASSES = ClusterFacts(priority_classes=("gangline-low", "gangline-normal", "gangline-high"))
@@ -58,14 +50,10 @@ def setting(podset=CPU, *, namespace="gangs", pod=SITE, facts=CLASSES, route="no
     )
 
 
-def kueue_setting(podset=GPU):
-    return setting(
-        podset,
-        pod=GPU_SITE,
-        route="kueue",
-        pod_annotations={"kueue.x-k8s.io/podset-required-topology": "gangline/fabric-group"},
-        queue_labels={"kueue.x-k8s.io/queue-name": "shared", "kueue.x-k8s.io/priority-class": "gangline-high"},
-    )
+def kueue_setting():
+    levels = ("gangline/fabric-block", "gangline/fabric-group", "kubernetes.io/hostname")
+    facts = replace(CLASSES, queues={"shared": "gpus"}, topologies=("racks",), levels={"shared": levels})
+    return setting(replace(GPU, placement=Placement(tile=2)), pod=GPU_SITE, route="kueue", facts=facts)
 
 
 def shared_setting(spelling):
@@ -83,7 +71,7 @@ def cases():
     """Name to kind of root and setting, of gangs that bring their template."""
     return {
         "job-1-cpu": ("job", setting()),
-        "job-2-placed": ("job", setting(PLACED)),
+        "job-2-cpu": ("job", setting(PAIR)),
         "job-4-gpu-gates": ("job", setting(GPU, pod=GPU_SITE, route="gates")),
         "job-4-gpu-kueue": ("job", kueue_setting()),
         "jobset-4-gpu-gates": ("jobset", setting(GPU, pod=GPU_SITE, route="gates")),

@@ -39,7 +39,7 @@ class Cluster:
     def __init__(self, **lists):
         self.lists = lists
 
-    def items(self, path, *, labels="", fields=""):
+    def items(self, path, *, labels="", fields="", bare=False):
         from gangline.launch.kubernetes.client.api import ApiForbidden
 
         kind = path.rsplit("/", 1)[1]

@@ -9,6 +9,8 @@ from gangline.errors import CapacityError, GateError, NonFiniteError, OutOfMemor
 from gangline.launch.local import LocalLauncher
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.run.sweep import sweep
+from gangline.spec.gang.podset import PlacedServer
+from gangline.spec.record import Waiting
 from gangline.spec.run_flags import stage
 
 ENDS = """\
@@ -108,6 +110,40 @@ def test_a_gang_is_admitted_when_it_has_servers_and_not_when_it_is_submitted(des
     assert seen[:2] == [None, None]
     assert seen[2] is not None
     assert record.gang.admitted == seen[2]
+
+
+def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(desk, monkeypatch):
+    events = LocalLauncher.follow
+    placed = tuple(PlacedServer(name=name, group=group) for name, group in (("a", "g1"), ("b", "g1"), ("c", "g2")))
+
+    def elsewhere(launcher, name):
+        for servers, known in ((("a", "b", "c"), ()), (("a", "b", "c"), placed), (("a", "c", "b"), placed)):
+            status = GangStatus(state="running", servers=servers, placed=known)
+            yield GangEvent(kind="state", text="running", status=status)
+            seen.append(desk.records()[0].gang.order)
+        yield from events(launcher, name)
+
+    seen = []
+    monkeypatch.setattr(LocalLauncher, "follow", elsewhere)
+    record = desk.run()
+    assert seen[0] is None
+    assert (seen[1].num_moved, seen[1].num_groups, seen[1].crossings) == (0, 2, 2)
+    assert [(each.node_rank, each.placed, each.found) for each in seen[2].moved] == [(1, "b", "c"), (2, "c", "b")]
+    said = "2 of 3 nodes run on other servers than the placer gave them, as node 1 on c instead of b"
+    assert said in [event.text for event in record.events if event.kind == "placement"]
+
+
+def test_record_of_a_gang_that_waits_says_what_would_start_now(desk, monkeypatch):
+    events, seen = LocalLauncher.follow, []
+
+    def waits(launcher, name):
+        yield GangEvent(kind="waiting", text="no room", data={"until": "", "would_start_now": "3 pods"})
+        seen.append(desk.records()[0].gang.waiting)
+        yield from events(launcher, name)
+
+    monkeypatch.setattr(LocalLauncher, "follow", waits)
+    desk.run()
+    assert seen == [Waiting(who="no room", would_start_now="3 pods")]
 
 
 def test_the_ledger_counts_every_attempt(desk):

@@ -134,3 +134,34 @@ def test_an_open_run_is_not_taken_elsewhere():
     require_same_target(planned(procs=1), "kubernetes")
     ended = planned(procs=1)
     require_same_target(replace(ended, run=replace(ended.run, state="ended")), "local")
+
+
+def test_pool_and_priority_of_the_site_reach_the_gang(tmp_path):
+    site = Site(
+        store=StoreTable(url="s3://bucket/p", endpoint="http://127.0.0.1:9000"),
+        launch=LaunchTable(target="kubernetes", pool="h200", priority="low"),
+    )  # fmt: skip
+    found = podset(tmp_path, site)
+    assert (found.pool, found.priority, found.tile) == ("h200", "low", 1)
+
+
+@pytest.mark.parametrize(("mesh", "procs", "tile"), [
+    (Mesh(dp_shard=16), 4, 1),
+    (Mesh(dp_shard=2, tp=8), 4, 2),
+    (Mesh(dp_shard=2, cp=2, tp=4), 4, 2),
+    (Mesh(dp_shard=4, cp=2, tp=2), 4, 1),
+    (Mesh(dp_shard=4, tp=6), 4, 3),
+    (Mesh(pp=2, dp_shard=1, cp=4, tp=8), 8, 4),
+])  # fmt: skip
+def test_pods_whose_ranks_exchange_in_every_layer_are_a_tile(tmp_path, mesh, procs, tile):
+    plan = replace(plan_of(2), mesh=mesh)
+    site = Site(
+        store=StoreTable(url="s3://bucket/p", endpoint="http://127.0.0.1:9000"), launch=LaunchTable(target="kubernetes")
+    )  # fmt: skip
+    found = make_podset(plan, record=planned(procs=procs), line=line_of(2), site=site, store=FarStore(tmp_path / "s"))
+    assert found.tile == tile
+    assert found.num_nodes % tile == 0
+    peers = mesh.cp * mesh.tp
+    for start in range(0, found.world_size, peers):  # every set of tp and cp peers lies on the servers of one tile
+        servers = {rank // procs // tile for rank in range(start, start + peers)}
+        assert len(servers) == 1

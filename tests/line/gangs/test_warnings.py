@@ -24,6 +24,7 @@ from gangline.line.gangs.warnings import warning_of
          ("rank 3 on node 1 is slow since step 71: 1.32 times as long as the others, 14.1 ms a step, "
           "most of it in data")),
         ("progress", "straggler_over", {"slow": 3, "step": 140}, "rank 3 is as fast as the others again, at step 140"),
+        ("progress", "stragglers_not_judged", {"reason": "waits are not measured"}, "waits are not measured"),
         ("progress", "straggler_answered", {"step": 80, "reason": "replicas take 10 and 6 samples"},
          "step 80: replicas take 10 and 6 samples"),
         ("note", "from 2 to 3 ranks: 3 ranks were asked for", {"event": "resized", "generation": 4},

@@ -11,9 +11,9 @@ from gangline.line.record.store import RecordStore
 from gangline.line.stages import measured_history
 from gangline.line.stages.measured_history import measured, read_measured_history
 from gangline.spec.forecast import Forecast, Term
-from gangline.spec.measurements import Drill
+from gangline.spec.measurements import Drill, Ledger
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import PlanInfo, StageInfo
+from gangline.spec.record import GangInfo, PlanInfo, StageInfo
 from gangline.storage.folder.store import FolderStore
 
 
@@ -118,3 +118,14 @@ def test_a_store_that_is_away_is_said_and_nothing_more(tmp_path):
     found = read_measured_history(store, repository, project="cheap", commit=shas[0], run="none")
     assert found.runs == ()
     assert found.problem == "earlier runs were not read: no route to the store"
+
+
+def test_a_restart_cost_what_the_ledger_booked_for_one():
+    """2 ranks, 2 restarts: half of what was stalled, a third of what every generation begins with, of one rank."""
+    once = trained("a" * 40, 1)
+    seconds = {"compute": 500.0, "stalled": 40.0, "restart": 20.0, "start": 6.0, "build": 24.0, "redone": 99.0}
+    ledger = Ledger(resource="cpu", allocated_seconds=1000.0, seconds=seconds)
+    restarted = replace(once, ledger=ledger, gang=GangInfo(launcher="local", name="g", uid="u", podset="p", restarts=2))
+    (run,) = measured([restarted])
+    assert (run.failures, run.restart_seconds) == (2, (60.0 / 2 + 30.0 / 3) / 2)
+    assert measured([once])[0].restart_seconds is None

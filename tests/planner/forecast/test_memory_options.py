@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.planner.cases import SITE, SMALL, USABLE, cpu, gpus, line, model_of
+from tests.planner.transformers import EIGHT, H100, transformer
 
 from gangline.errors import ConfigError
 from gangline.planner.forecast.memory import kept_share
@@ -95,3 +96,14 @@ def test_chunks_of_a_pipelines_loss_are_refused():
 def test_compiled_blocks_keep_their_activations():
     with pytest.raises(ConfigError, match=r"^train\.memory\.offload: .activations. does not work with"):
         choose_plan(line(compile=True, memory=MemoryTable(offload="activations")), SITE, gpus(2), SMALL)
+
+
+def test_gradients_are_reduced_each_pass_before_the_host_or_a_cut_has_to_help():
+    """Whole gradients of 8e9 parameters are 32 GB, which 60 GB do not hold beside all else."""
+    profile = transformer(**EIGHT, sequence=4096)
+    choice = choose_plan(line(batch=256), H100, gpus(8, memory=60e9), profile)
+    assert (choice.name, choice.memory.gradient_sync) == ("fsdp-8", "each")
+    assert choice.reason.endswith("gradients reduced after each pass")
+    asked = line(batch=256, memory=MemoryTable(gradient_sync="last"))
+    assert choose_plan(asked, H100, gpus(8, memory=60e9), profile).memory.gradient_sync == "last"
+    assert choose_plan(line(batch=256), H100, gpus(8), profile).memory.gradient_sync == "last"

@@ -15,6 +15,7 @@ from gangline.report.progress import StageProgress
 from gangline.serve.database.types import Principal
 from gangline.serve.pages.run import thinned, trace
 from gangline.spec.measurements import PHASES
+from gangline.spec.record import RankOrder
 
 RUNNER = Principal(name="rita", roles={"bytegpt": "runner"})
 
@@ -75,6 +76,15 @@ def test_run_that_waits_says_who_holds_what_until_when_and_what_would_start_now(
     assert "Why it waits 8 of 8 GPUs are held by vision-77aa01bc-q1aaaa" in said
     assert "until 19:40" in said
     assert "would start now 2 GPUs: ddp-2" in said
+
+
+def test_run_says_how_its_nodes_lie_in_the_network_and_which_are_elsewhere():
+    record = samples.running()
+    order = RankOrder(num_groups=2, crossings=2)
+    placed = replace(record, gang=replace(record.gang, servers=("a", "b", "c"), order=order))
+    assert "a, b, c · 2 groups, crossed 2 times by a ring over the nodes" in text_of(run_page(placed))
+    moved = replace(record, gang=replace(record.gang, servers=("a", "b"), order=RankOrder(num_moved=2)))
+    assert "a, b · 2 not where the placer put them" in text_of(run_page(moved))
 
 
 @pytest.mark.parametrize(

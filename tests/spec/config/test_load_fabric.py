@@ -97,6 +97,7 @@ def group(name, servers, more=""):
         ("fabric.groups[0].servers", groups(group("g", "a[x]")), "server names"),
         ("fabric.groups[0].servers", groups(group("g", "a[1-9999999]")), "rises by less than 1,000,000"),
         ("fabric.groups[0].servers", groups(group("g", "")), "server names"),
+        ("fabric.groups[1].servers", groups(group("g", "a[1-600000]"), group("h", "b[1-600000]")), "1,000,000 servers"),
         ("fabric.groups[1].servers", groups(group("g", "a[1-4]"), group("h", "b[1-3]"), group_size=4),
          "4 servers as group_size says, found 3"),
         ("fabric.groups[0].leaves", groups(group("g", "a", ", leaves = 4"), rails=8), "8: one leaf a rail"),

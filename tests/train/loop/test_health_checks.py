@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, stored_model, tiny_plan
 
+from gangline.fabric.step_times import WORK, WindowRange, WindowTimes
+from gangline.fabric.stragglers import LOOKBACKS
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery, Size
 from gangline.train.loop.checkpointing import TrainingProgress
-from gangline.train.loop.health_checks import GAIN, WorkRebalancer, better_shares, by_speed
+from gangline.train.loop.health_checks import GAIN, HealthChecks, WorkRebalancer, better_shares, by_speed
 from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
-from gangline.train.loop.straggler import LOOKBACKS, WORK, WindowRange, WindowTimes
 
 CODE = ROOT / "tests" / "train" / "paced"
 ALONE = Size(name="none-1", strategy="none", mesh=Mesh(), micro_batch=8)
@@ -135,6 +136,19 @@ def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(determini
     assert progress.shares == (() if deterministic else (12, 4))
     assert dealer.rebalance(progress, saves=True) is deterministic
     assert progress.shares == (12, 4)
+
+
+@pytest.mark.parametrize(("answer", "unmet"), [("name", False), ("evict", True)])
+def test_gang_whose_waits_are_not_measured_says_so_once_and_judges_nobody(answer, unmet):
+    said = []
+    events = SimpleNamespace(emit=lambda event, **fields: said.append((event, fields["reason"])))
+    plan = plan_of("ddp", recovery=Recovery(stragglers=answer))
+    checks = HealthChecks(SimpleNamespace(plan=plan, rank=0, device=torch.device("cuda"), events=events))
+    for step in range(1, 40):
+        checks.step_done(TrainingProgress(seed=1, step=step), {}, disturbed=False)
+    ((event, reason),) = said
+    assert event == "stragglers_not_judged"
+    assert ("has no effect" in reason) is unmet
 
 
 def test_deal_is_saved_and_a_checkpoint_without_one_is_even():

@@ -1,23 +1,24 @@
-"""`gangline fabric`: what there is of the network, and what it makes of a training."""
+"""`gangline fabric`: what there is of the network, what it makes of a training, and what is slow or lossy in it."""
 
 import os
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.options import FabricOption, JsonOption
+from gangline.cli.options import FabricOption, JsonOption, SiteOption
 from gangline.cli.output import print_json, print_or_write
-from gangline.cli.terminal import say
-from gangline.errors import ConfigError, UsageError
+from gangline.cli.terminal import say, spinner
+from gangline.errors import ConfigError, GateError, UsageError
 
 if TYPE_CHECKING:
     from gangline.fabric.inventory import Fabric
     from gangline.fabric.training import Order
 
 app = typer.Typer(
-    help="Show the network and explain what it makes of a training.",
+    help="Show the network, explain what it makes of a training, and probe it.",
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -29,6 +30,10 @@ app = typer.Typer(
 def show(
     *,
     fabric: FabricOption = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Take the groups from the node labels of the site's cluster.")
+    ] = False,
+    site: SiteOption = None,
     radix: Annotated[
         int | None,
         typer.Option("--radix", help="Count the switches with so many ports that would join these NICs at full rate."),
@@ -43,10 +48,12 @@ def show(
     from gangline.fabric.fabric_file import fabric_text
 
     found = _stated(fabric)
+    if cluster:
+        found = _with_groups_of_cluster(found, site)
     if found is None:
         raise ConfigError(
             "wanted a fabric.toml, found none by --fabric, GANGLINE_FABRIC, ~/.config/gangline or /etc/gangline; "
-            "docs/guides/network.md shows one"
+            "docs/guides/network.md shows one, and --cluster reads the groups of a cluster"
         )
     if write is not None:
         print_or_write(fabric_text(found), write)
@@ -70,6 +77,14 @@ def explain(
         float, typer.Option("--traffic", help="Bytes that a GPU all-reduces for each second that it computes.")
     ] = 2.182e9,
     overlap: Annotated[float, typer.Option("--overlap", help="Share of that second which hides traffic.")] = 0.0,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            "--measured",
+            metavar="RATE:SHARE,...",
+            help="In their place: bytes a second of all-reduces, and speed-ups that were measured at them.",
+        ),
+    ] = None,
     write_seconds: Annotated[float, typer.Option("--write-seconds", help="Of a checkpoint.")] = 7.0,
     restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="After an interruption.")] = 180.0,
     fabric: FabricOption = None,
@@ -82,6 +97,8 @@ def explain(
     from gangline.cli.view.fabric_view import forecast_lines
     from gangline.fabric.training import REFERENCE_FABRIC, TrainingCase, order_forecasts
 
+    if measured is not None:
+        traffic, overlap = _fitted(measured)
     positive = {"parameters": parameters, "tokens": tokens, "flops": flops}
     for name, value in positive.items():
         if not 0 < value < inf:
@@ -107,6 +124,59 @@ def explain(
         say("\n".join(forecast_lines(network, found)))
 
 
+@app.command()
+def probe(
+    servers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Where listeners run: host, or host:port; else port 4719.", show_default="of fabric.toml"),
+    ] = None,
+    *,
+    preflight: Annotated[
+        bool, typer.Option("--preflight", help="Bandwidth in pairs; slow servers once more with fast ones.")
+    ] = False,
+    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Bandwidth between all pairs, both ways.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Pairings of a preflight before slow ones.")] = 1,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, max=600, help="Of probing; of a bandwidth test.", show_default="30; 1"),
+    ] = None,
+    flows: Annotated[
+        int, typer.Option("--flows", min=1, max=64, help="Source ports that take turns; switches hash them to paths.")
+    ] = 8,
+    secret_file: Annotated[
+        Path | None, typer.Option("--secret-file", help="The listeners' secret; none for those of this machine.")
+    ] = None,
+    fabric: FabricOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Let listeners on servers probe each other; name lossy links, slow and sick servers.
+
+    Each server needs a listener: `python -m gangline.fabric.probe`. Exits 0 when all is well, 60 when something was
+    named or did not answer, 20 when no listener answers.
+    """
+    from gangline.cli.fabric_probe import bandwidth_in_pairs, listeners_of, measure_bandwidth, probe_losses
+    from gangline.fabric.probe import read_secret
+
+    if preflight and bandwidth:
+        raise UsageError("--preflight and --bandwidth measure different pairs; give one of them")
+    stated = _stated(fabric)
+    listeners = listeners_of(servers or (stated.servers if stated else ()), read_secret(secret_file))
+    groups = {server: group.name for server, group in stated.by_server.items()} if stated else {}
+    with spinner(f"{len(listeners.addresses)} servers"):
+        if preflight:
+            report = bandwidth_in_pairs(listeners, rounds=rounds, seconds=seconds or 1.0)
+        elif bandwidth:
+            report = measure_bandwidth(listeners, seconds=seconds or 1.0, groups=groups)
+        else:
+            report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
+    if json:
+        print_json(report.document())
+    else:
+        say("\n".join(report.text()))
+    if not report.is_well:
+        raise typer.Exit(GateError.exit_code)
+
+
 def _stated(file: Path | None) -> "Fabric | None":
     """The fabric of a fabric.toml; None: there is none."""
     from gangline.fabric.fabric_file import fabric_of
@@ -114,6 +184,29 @@ def _stated(file: Path | None) -> "Fabric | None":
 
     found = load_fabric(file, environ=os.environ)
     return None if found is None else fabric_of(found.fabric)
+
+
+def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabric":
+    """The groups by the labels of the cluster's nodes, speeds and all else as stated."""
+    from gangline.fabric.inventory import Fabric
+    from gangline.launch.kubernetes.placement.servers import read_fabric_groups
+    from gangline.line.gangs.launchers import open_cluster
+    from gangline.spec.config.load import load_site
+
+    api = open_cluster(load_site(site, environ=os.environ), os.environ)
+    return replace(stated or Fabric(), groups=read_fabric_groups(api))
+
+
+def _fitted(text: str) -> tuple[float, float]:
+    """Traffic and overlap that explain measured points best; traffic that nothing hides has no overlap."""
+    from gangline.fabric.collectives import fit_speed_up
+
+    try:
+        points = [(float(rate), float(share)) for rate, share in (each.split(":") for each in text.split(","))]
+        fit = fit_speed_up(points)
+    except ValueError as error:
+        raise UsageError(f"wanted --measured RATE:SHARE,..., 5e9:0.70,20e9:0.90 works; found {text!r}") from error
+    return fit.traffic_bytes_per_second, max(0.0, fit.overlap)
 
 
 def _orders(text: str) -> list["Order"]:

@@ -2,6 +2,9 @@
 
 import sys
 import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +12,7 @@ import typer
 from gangline.cli.options import (
     HERE,
     CommitOption,
+    FabricOption,
     JsonOption,
     PathArgument,
     RepoOption,
@@ -18,13 +22,23 @@ from gangline.cli.options import (
 )
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say, spinner
+from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
-from gangline.cli.workspace import open_workspace
-from gangline.errors import GateError
+from gangline.cli.workspace import Workspace, open_workspace
+from gangline.errors import GateError, UsageError
+from gangline.fabric.fabric_file import fabric_of
+from gangline.fabric.inventory import Fabric
+from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
+from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
 from gangline.line.stages.preview import Preview, preview
+from gangline.line.stages.start_now import choice_now, free_servers
+from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
+from gangline.spec.config.load import load_fabric
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count
@@ -44,37 +58,133 @@ def command(
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
     why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
+    terms: Annotated[
+        str | None, typer.Option("--terms", metavar="PLAN", help="Where each number of one plan comes from.")
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", metavar="[NAME:]N", help="For so many GPUs as [gpu.NAME] of site.toml, here or not."),
+    ] = None,
+    fabric: FabricOption = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Most money, in the site's currency.")] = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="Only plans that start on servers free at this minute; exit 20 without any.")
+    ] = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_workspace(repo / path, site)
-    overrides = tuple(set_ or ())
-    with spinner("packing the code") as tell:
-        found = preview(
-            desk.repo,
-            site=with_target(desk.site, target),
-            environ=desk.environ,
-            commit=commit,
-            overrides=overrides,
-            strategy=strategy,
-            memory_run=memory_run,
-            notify=tell,
-        )
+    network = _network(fabric, desk.environ)
+    where, devices = _devices(with_target(desk.site, target), gpus, network)
+    question = PlanQuestion(
+        desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
+        overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
+    )  # fmt: skip
+    found = question.hypothetical() or question.preview()
     if json:
         print_json(_document(found))
     else:
-        say(_page(found, why=why, width=terminal_width() if sys.stdout.isatty() else None))
+        say(_text(found, why=why, terms=terms, width=terminal_width() if sys.stdout.isatty() else None))
     if found.budget.verdict == "no":
         raise typer.Exit(GateError.exit_code)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanQuestion:
+    """What is to be planned, and for which devices."""
+
+    desk: Workspace
+    site: Site
+    devices: Inventory | None
+    """Asked for; None: those that are there."""
+    network: Fabric | None
+    commit: str | None
+    strategy: str | None
+    overrides: tuple[str, ...]
+    memory_run: bool
+    now: bool
+    """Only on servers that are free."""
+
+    def hypothetical(self) -> HypotheticalPlan | None:
+        """By formula, on devices that were asked for; None: the line does not give the shape of its model."""
+        if self.devices is None:
+            return None
+        if self.now:
+            raise UsageError("--now: wanted servers that are there, found --gpus; leave one of them out")
+        request = resolve_request(self.desk.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy)
+        if request.line.plan.transformer is None:
+            return None
+        return plan_hypothetically(request, site=self.site, inventory=self.devices, fabric=self.network)
+
+    def preview(self) -> Preview:
+        """As a run would be planned."""
+        with spinner("packing the code") as tell:
+
+            def planned(devices: Inventory | None) -> Preview:
+                return preview(
+                    self.desk.repo, site=self.site, environ=self.desk.environ, commit=self.commit,
+                    overrides=self.overrides, strategy=self.strategy, memory_run=self.memory_run, notify=tell,
+                    devices=devices,
+                )  # fmt: skip
+
+            found = planned(self.devices)
+            if not self.now:
+                return found
+            free = free_servers(self.site, self.desk.environ, found.inventory)
+            return replace(found, choice=choice_now(found, free, planned))
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _bounds(deadline: str | None, budget: float | None) -> list[str]:
+    """Overrides of the line's `[plan]`."""
+    found = []
+    if deadline is not None:
+        found.append(f"plan.deadline_seconds={_seconds(deadline)}")
+    if budget is not None:
+        found.append(f"plan.budget_money={budget}")
+    return found
+
+
+def _seconds(text: str) -> float:
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        raise UsageError(f"--deadline: wanted a time as 90m, 36h, 14d or seconds, found {text!r}") from None
+
+
+def _network(file: Path | None, environ: Mapping[str, str]) -> Fabric | None:
+    """The fabric that is stated; None: none is."""
+    found = load_fabric(file, environ=environ)
+    return None if found is None else fabric_of(found.fabric)
+
+
+def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:
+    """The site with the links of `network`, and the devices that are asked for; None: those that are there."""
+    where = site if network is None else with_network(site, network)
+    if gpus is None:
+        return where, None
+    return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
+
+
+def _text(found: HypotheticalPlan | Preview, *, why: bool, terms: str | None, width: int | None) -> str:
+    if isinstance(found, HypotheticalPlan):
+        return hypothetical_page(found, why=why, terms=terms, width=width)
+    return _page(found, why=why, terms=terms, width=width)
 
 
 _TOLD = 2
 """Plans whose numbers are told one by one: the best, and the one it was hardest to choose from."""
 
 
-def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
+def _page(found: Preview, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
     choice = found.choice
     if choice.is_left_to_program:
         return _programs(found, width)
@@ -96,8 +206,8 @@ def _page(found: Preview, *, why: bool, width: int | None = None) -> str:
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.problems]
-    if why:
-        lines += [line for each in choice.candidates[:_TOLD] for line in _known(each, said=choice.forecast.missing)]
+    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
+    lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
 
 
@@ -135,6 +245,9 @@ def _known(candidate: Candidate, *, said: str) -> list[str]:
     lines = [f"known     {candidate.name}: {forecast.origin}"]
     if forecast.memory_bytes is not None:
         lines.append(f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  {forecast.memory_origin}")
+    lines += [
+        f"              {each.cause:12}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
+    ]
     lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
     if forecast.wire_bytes:
         lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
@@ -173,7 +286,9 @@ def _have(found: Preview) -> str:
     return f"{nodes}{machine} · {model}"
 
 
-def _document(found: Preview) -> dict[str, object]:
+def _document(found: HypotheticalPlan | Preview) -> dict[str, object]:
+    if isinstance(found, HypotheticalPlan):
+        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "certificate")}
     return {
         "run": found.run,
         "commit": found.request.commit,

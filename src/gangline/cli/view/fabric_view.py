@@ -1,12 +1,14 @@
 """A fabric and forecasts on it as lines of a terminal, and as a document."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gangline.cli.output import columns, dash
 from gangline.fabric.clos import clos_counts, counts_of
-from gangline.fabric.failures import mean_hours_between
+from gangline.fabric.failures import PRESETS, mean_hours_between
 from gangline.fabric.inventory import Fabric, scale_of
+from gangline.fabric.paths import path_environment
 from gangline.fabric.training import OrderForecast, fabric_rate
 from gangline.spec.config.server_ranges import compress_servers
 from gangline.units import format_seconds
@@ -19,6 +21,7 @@ def fabric_document(fabric: Fabric, *, radix: int | None) -> dict[str, Any]:
         "fabric": fabric,
         "scale": scale_of(fabric.num_gpus),
         "counts": counts_of(fabric),
+        "environment": path_environment(fabric.path_policy, connections=fabric.connections),
         "interruptions_per_hour": fabric_rate(fabric, servers=len(fabric.servers)),
         "clos": clos_counts(fabric.num_gpus, radix=radix) if radix else None,
     }
@@ -37,8 +40,13 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
         f"speeds    NIC {bus} line rate, {fabric.nic_bus_efficiency:.0%} of it as bus · inside a server {inside} bus",
         f"leaves    {counts.leaves:,}, {each} · {counts.nic_cables:,} cables to NICs, {_uplinks(fabric)}",
         f"paths     {fabric.path_policy}, {_plural(fabric.connections, 'connection')} a flow",
-        f"failures  {preset}: {_interruptions(between)} on all of them",
     ]
+    if variables := path_environment(fabric.path_policy, connections=fabric.connections):
+        words = " ".join(f"{name}={value}" for name, value in variables.items())
+        lines.append(f"ranks     {words} in [train.env] make NCCL use it so")
+    if not counts.servers:
+        return [*lines, "groups    none are stated"]
+    lines.append(f"failures  {preset}: {_interruptions(between)} on all of them; {_range_of_presets(fabric)}")
     if radix:
         clos = clos_counts(gpus, radix=radix)
         lines.append(
@@ -69,6 +77,14 @@ def _uplinks(fabric: Fabric) -> str:
 
 def _interruptions(seconds: float) -> str:
     return "none counted" if seconds == float("inf") else f"one every {format_seconds(seconds)}"
+
+
+def _range_of_presets(fabric: Fabric) -> str:
+    """What the presets that count whole GPUs or servers say of this fabric."""
+    whole = [name for name, rates in PRESETS.items() if rates.gpu_hours or rates.server_hours]
+    rates = [fabric_rate(replace(fabric, failures=name), servers=len(fabric.servers)) for name in whole]
+    least, most = (format_seconds(3600 * mean_hours_between(rate)) for rate in (max(rates), min(rates)))
+    return f"presets of whole servers: {least} to {most}"
 
 
 def forecast_lines(fabric: Fabric, forecasts: Sequence[OrderForecast]) -> list[str]:

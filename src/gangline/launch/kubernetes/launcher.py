@@ -149,7 +149,7 @@ class KubernetesLauncher:
         route = choose_route(podset, self._launch, self._facts)
         queue_metadata = KueueMetadata(root_labels={})
         if route == "kueue":
-            queue_metadata = kueue_metadata(podset, podset.placement, self._launch, self._facts)
+            queue_metadata = kueue_metadata(podset, self._launch, self._facts)
         return render(
             podset,
             namespace=self._api.namespace,
@@ -177,7 +177,7 @@ class KubernetesLauncher:
             return replace(_ended(final_state), state="stopping") if pods else _ended(final_state)
         podset = root.podset()
         state = gang_state(root, pods, podset.num_nodes)
-        status = self._with_reported(name, status_of(state, pods, podset, given=root.servers))
+        status = self._with_reported(name, status_of(state, pods, podset, placed=root.placed))
         if state not in ("waiting", "starting"):
             return status
         seen = gather_evidence(self._api, root, pods, num_nodes=podset.num_nodes, facts=self._facts, deep=False)

@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
+from gangline.fabric.verify import verify
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
 from gangline.line.gangs.warnings import record_warning
 from gangline.line.record.context import RunContext
 from gangline.spec.gang.status import GangEnd
-from gangline.spec.record import GangInfo, Record, Waiting
+from gangline.spec.record import GangInfo, RankOrder, Record, Waiting
 from gangline.units import now
 
 WATCH_SECONDS = 1.0
@@ -83,9 +84,9 @@ def _forward(ctx: RunContext, name: str, gang: str) -> GangEnd:
             return event.end
         if event.kind == "waiting" and time.monotonic() - recorded_at > WAITING_SECONDS:
             recorded_at = time.monotonic()
-            _record_waiting(ctx, Waiting(who=event.text, until=event.data.get("until") or None))
+            _record_waiting(ctx, event.waiting)
         if event.kind == "state" and event.status is not None:
-            _record_start(ctx, gang, event.status)
+            _record_start(ctx, name, gang, event.status)
     return ctx.launcher.collect(gang)
 
 
@@ -135,8 +136,8 @@ def read_in_background(events: Iterator[GangEvent]) -> "Iterator[queue.Queue[Gan
         over.set()
 
 
-def _record_start(ctx: RunContext, gang: str, status: GangStatus) -> None:
-    """Write once into the record when the training gang was admitted and started, and its servers."""
+def _record_start(ctx: RunContext, name: str, gang: str, status: GangStatus) -> None:
+    """Write once into the record when the training gang was admitted and started, and where its nodes stand."""
     recorded = ctx.record.gang
     if recorded is None or recorded.name != gang:
         return
@@ -144,15 +145,33 @@ def _record_start(ctx: RunContext, gang: str, status: GangStatus) -> None:
     if status.state == "running" or status.servers:
         info = replace(info, admitted=info.admitted or now())
     if _has_started(recorded, status):
-        info = replace(info, released=info.released or now(), servers=status.servers, waiting=None)
+        order = _rank_order(ctx, name, status)
+        info = replace(info, released=info.released or now(), servers=status.servers, order=order, waiting=None)
     if info != recorded:
         ctx.change(lambda record: replace(record, gang=info))
 
 
+def _rank_order(ctx: RunContext, name: str, status: GangStatus) -> RankOrder | None:
+    """Whether the nodes stand where they were placed; None: nobody placed them, or not all are seen."""
+    if not status.placed or len(status.placed) != len(status.servers):
+        return None
+    order = verify(status.placed, status.servers)
+    if order.num_moved:
+        first = order.moved[0]
+        ctx.record_event(
+            name,
+            "placement",
+            f"{order.num_moved} of {len(status.servers)} nodes run on other servers than the placer gave them, as node"
+            f" {first.node_rank} on {first.found} instead of {first.placed}",
+        )
+    return order
+
+
 def _has_started(recorded: GangInfo, status: GangStatus) -> bool:
-    """Whether `status` adds a start or other servers; a short gang may first be seen when it stops."""
+    """Whether `status` adds a start, other servers or their groups; a short gang may first be seen when it stops."""
     if status.state == "running":
-        return not recorded.released or recorded.servers != status.servers
+        is_placed_since = recorded.order is None and bool(status.placed)
+        return not recorded.released or recorded.servers != status.servers or is_placed_since
     return status.state in ("stopping", "ended") and not recorded.released and bool(status.servers)
 
 

@@ -118,7 +118,7 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
         return here
     from gangline.launch.kubernetes.placement.inventory import read_inventory
 
-    return read_inventory(open_cluster(site, environ), site.pod, gpu=site.gpu)
+    return read_inventory(open_cluster(site, environ), site.pod, gpu=site.gpu, pool=site.launch.pool)
 
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:

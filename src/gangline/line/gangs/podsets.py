@@ -14,7 +14,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.gang.podset import PodSet, Resources
+from gangline.spec.gang.podset import Placement, PodSet, Resources
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.record import Record
@@ -77,6 +77,9 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         | _outputs_request(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
         queue=site.launch.queue,
+        priority=site.launch.priority,
+        pool=site.launch.pool,
+        placement=_placement(plan.mesh.tile(procs)),
         deadline_seconds=site.limits.run_seconds,
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
@@ -84,6 +87,11 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
     if record.run.target == "local":
         return replace(podset, python=commits_python(record))
     return _on_cluster(podset, site)
+
+
+def _placement(tile: int) -> Placement | None:
+    """None where every pod may go anywhere, so that the PodSet and its digest do not change."""
+    return Placement(tile=tile) if tile > 1 else None
 
 
 def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:

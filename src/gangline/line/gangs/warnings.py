@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.launch.protocol import GangEvent
 from gangline.line.record.context import RunContext
-from gangline.spec.record import SLOW
+from gangline.spec.record import NOT_JUDGED, SLOW
 
 
 def warning_of(event: GangEvent) -> str | None:
@@ -59,9 +59,14 @@ def _slow_answer(data: Data) -> str:
     return f"step {data.get('step')}: {data.get('reason')}"
 
 
+def _not_judged(data: Data) -> str:
+    return str(data.get("reason"))
+
+
 _WARNINGS: dict[str, Callable[[Data], str | None]] = {
     "checkpoint_refused": _checkpoint_refused, "save_failed": _save_failed, "metrics_not_served": _metrics_not_served,
     "non_finite": _non_finite, SLOW: _slow, "straggler_over": _no_longer_slow, "straggler_answered": _slow_answer,
+    NOT_JUDGED: _not_judged,
 }  # fmt: skip
 """By the name of an event."""
 
@@ -70,4 +75,4 @@ def record_warning(ctx: RunContext, stage: str, event: GangEvent) -> None:
     """Send the warning of `event`, if it has one, to the observer and the record; equal warnings once."""
     warning = warning_of(event)
     if warning is not None and not any(warning == each.text for each in (*ctx.record.events, *ctx.pending)):
-        ctx.record_event(stage, SLOW if event.text == SLOW else "trouble", warning)
+        ctx.record_event(stage, SLOW if event.text in (SLOW, NOT_JUDGED) else "trouble", warning)

@@ -16,6 +16,7 @@ from gangline.line.gangs import launchers
 from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_files, attempt_key
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
+from gangline.line.results.diagnoses import read_diagnoses
 from gangline.line.results.loss_curve import build_curve, by_step, each_line, losses_of
 from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
@@ -23,7 +24,7 @@ from gangline.line.results.training_summary import read_training
 from gangline.metrics.step_table import StepTable, drop_from, step_of
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.gang.status import read_event
-from gangline.spec.measurements import Curve, Metric, RankRow, Training
+from gangline.spec.measurements import Curve, Diagnosis, Metric, RankRow, Training
 from gangline.spec.output_limits import MOST_EVENT_BYTES, MOST_METRIC_BYTES, MOST_STEPS
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import SAVE_KIND
@@ -49,6 +50,7 @@ class TrainingResult:
     losses: Mapping[int, float]
     curve: Curve
     ranks: tuple[RankRow, ...]
+    diagnoses: tuple[Diagnosis, ...]
     metrics: Mapping[str, Metric]
     training: Training
     measured: Forecast
@@ -90,6 +92,7 @@ def read_training_result(
         losses=losses,
         curve=Curve(points=curve.points, key=file.key if file else None),
         ranks=ranks,
+        diagnoses=read_diagnoses(ctx, finished, ranks),
         metrics=_metrics(rows, curve, measured),
         training=training,
         measured=measured,

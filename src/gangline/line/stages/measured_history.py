@@ -70,6 +70,21 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRu
         save_seconds=stage(record, "train").outputs.get("save_seconds"),
         train_seconds=plan.measured.wall_seconds or stage(record, "train").seconds,
         failures=record.gang.restarts if record.gang is not None else 0,
+        restart_seconds=_restart_seconds(record, plan.mesh.world_size),
         parts={term.part: term.seconds for term in plan.measured.terms},
         forecast=plan.forecast,
     )
+
+
+_OF_A_FAILURE, _OF_A_GENERATION = ("stalled", "restart"), ("start", "rendezvous", "build", "resume")
+
+
+def _restart_seconds(record: Record, ranks: int) -> float | None:
+    """What the ledger booked for one restart: until it was noticed, and until a generation of ranks takes a step."""
+    restarts = record.gang.restarts if record.gang is not None else 0
+    if record.ledger is None or not restarts:
+        return None
+    seconds = record.ledger.seconds
+    failed = sum(seconds.get(cause, 0.0) for cause in _OF_A_FAILURE) / restarts
+    begun = sum(seconds.get(cause, 0.0) for cause in _OF_A_GENERATION) / (restarts + 1)
+    return (failed + begun) / ranks

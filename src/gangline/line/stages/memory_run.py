@@ -79,7 +79,7 @@ def run_memory_check(
     """
     pool, local = open_pool(site, inventory), choice.procs_per_node
     usable = pool.usable_bytes(local)
-    if plan.program.task is None or not (always or _is_tight(choice, usable)):
+    if plan.program.task is None or not choice.finalists or not (always or _is_tight(choice, usable)):
         return MemoryRunResult(choice)
     notify("tracing the memory of the best plans")
     plans = [_plan_of_finalist(plan, choice, number) for number in range(len(choice.finalists))]

@@ -4,7 +4,7 @@ Without rates or earlier runs the plan is made by the formulas alone, and its pr
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.git.repository import Repository
@@ -19,6 +19,7 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
+from gangline.planner.selection.formula_question import formula_profile
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -58,7 +59,7 @@ class PlannedRun:
     inventory: Inventory
     profile: ModelProfile | None
     problems: tuple[str, ...]
-    """What the forecast did not have, and which shapes were not evaluated."""
+    """What the forecast did not have."""
     notes: tuple[str, ...]
     """Findings of the memory run."""
 
@@ -76,7 +77,7 @@ class BudgetedChoice:
 
 def plan_run(
     request: RunPlanRequest, site: Site, *, environ: Mapping[str, str], home: Path, notify: Callable[[str], None],
-    memory_run: bool = False,
+    memory_run: bool = False, devices: Inventory | None = None,
 ) -> PlannedRun:  # fmt: skip
     """Inspect the model, the devices and earlier runs; choose a plan, check the finalists' memory and the budget.
 
@@ -87,6 +88,7 @@ def plan_run(
         home: Folder `.gangline` of the repository.
         notify: Called with a sentence before work that takes seconds.
         memory_run: Run the memory check even if the formula leaves much room.
+        devices: To plan for; None: those of the site's target.
 
     Raises:
         ConfigError: The task cannot be built, nothing fits, or there is no second plan for `prove.plan`.
@@ -98,8 +100,8 @@ def plan_run(
     if not inspection_cache_file(request.model, home).exists():
         traced = "tracing a step of the model, " if line.project.task else ""
         notify(f"{traced}inspecting the devices")
-    seen = inspect_model(request.model, home=home, runner=request.runner)
-    inventory = inventory_at(site, environ, seen.inventory)
+    seen = _with_shape(line, inspect_model(request.model, home=home, runner=request.runner))
+    inventory = devices or inventory_at(site, environ, seen.inventory)
     chosen = make_choice(
         line,
         site,
@@ -125,6 +127,14 @@ def plan_run(
         plan=plan, choice=checked.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
         profile=seen.profile, problems=chosen.problems, notes=checked.notes,
     )  # fmt: skip
+
+
+def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
+    """With the model by the shape that the line gives, where no step of it could be traced."""
+    model = line.plan.transformer
+    if model is None or (seen.profile is not None and seen.profile.traces):
+        return seen
+    return replace(seen, profile=formula_profile(model))
 
 
 def make_choice(
@@ -160,5 +170,5 @@ def make_choice(
         nearest=choice.name if several else "",
         seeds=line.evaluate.seeds,
     )
-    problems = tuple(each for each in (known.problem, history.problem, choice.left_out) if each)
+    problems = tuple(each for each in (known.problem, history.problem) if each)
     return BudgetedChoice(choice=choice, budget=budget, site=trusted, problems=problems)

@@ -57,10 +57,12 @@ def preview(
     strategy: str | None = None,
     memory_run: bool = False,
     notify: Callable[[str], None] = _ignore,
+    devices: Inventory | None = None,
 ) -> Preview:
     """The plan that `run_line` would make for the same arguments; `notify` is called before work that takes seconds.
 
-    With `memory_run` the memory check runs even if the formula leaves much room.
+    With `devices` it is made for those, not for what the site's target has. With `memory_run` the memory check runs
+    even if the formula leaves much room.
 
     Raises:
         UsageError: No repository, no such commit.
@@ -88,7 +90,8 @@ def preview(
     )  # fmt: skip
     notify("comparing plans")
     found = plan_run(
-        plan_request, site, environ=environ, home=site_paths.home(repository.root), notify=notify, memory_run=memory_run
+        plan_request, site, environ=environ, home=site_paths.home(repository.root), notify=notify,
+        memory_run=memory_run, devices=devices,
     )  # fmt: skip
     sandbox = code_isolation(repository.root, request.trust, site=site, environ=environ)
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""

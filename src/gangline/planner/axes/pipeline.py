@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.bubble import StageCosts, Timeline, bubble, require_schedule, runnable_schedules
+from gangline.planner.axes.closed_forms import bubble_share, has_closed_form, most_live
 from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_line
 from gangline.planner.axes.schedules import SPLIT, num_stages
 from gangline.planner.axes.stage_cut import stage_weights
@@ -95,6 +96,9 @@ def choose_schedule(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProf
 def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple[float, float]:
     """Idle share, and most micro-batches that a rank holds; a step of more than enough for the ranks goes on as it is,
     so that it is played in part, and those that hold them all are counted."""
+    if has_closed_form(ranks, micro_batches):
+        live = max(most_live(schedule, ranks, rank, micro_batches) for rank in range(ranks))
+        return bubble_share(schedule, ranks, micro_batches), live
     count = min(micro_batches, SIMULATED_PER_STAGE * ranks)
     played = _play(schedule, ranks, count)
     holds_all = max(played.live) >= count

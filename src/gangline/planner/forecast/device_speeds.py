@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log
+from math import exp, inf, log
 
+from gangline.fabric.collectives import bus_bandwidth
 from gangline.planner.forecast.traffic import Collective, sent_share
 from gangline.planner.shapes.device_pool import Pool
 from gangline.spec.devices import Rates
@@ -72,17 +73,29 @@ class LinkRates:
         """None: the bandwidth of a link that it takes is not given.
 
         Source:
-            NVIDIA/nccl-tests, doc/PERFORMANCE.md: what a rank sends over the bus bandwidth. A ring that crosses servers
-            has the network of all its members in one, and is never faster than inside.
+            NVIDIA/nccl-tests, doc/PERFORMANCE.md: what a rank sends over the bus bandwidth.
         """
-        crosses = message.span > self.node
-        members = 1 if message.kind == "send" else max(1, min(message.ranks, self.node // message.rank_stride))
-        across = None if self.across is None else members * self.across
-        both = (across, self.inside) if crosses and members > 1 else (across,) if crosses else (self.inside,)
-        known = [each for each in both if each is not None]
-        if len(known) < len(both):
+        peers = (message.peers or message.ranks) if message.kind == "send" else 0
+        rate = self.bus_bytes_per_second(message.ranks, rank_stride=message.rank_stride, peers=peers)
+        return None if rate is None else message.size_bytes * sent_share(message.kind, message.ranks, "cuda") / rate
+
+    def bus_bytes_per_second(self, ranks: int, *, rank_stride: int = 1, peers: int = 0) -> float | None:
+        """Of a group; None: the bandwidth of a link that it takes is not given.
+
+        Args:
+            ranks: That exchange.
+            rank_stride: Distance of two neighbours in the order of ranks.
+            peers: Of the whole axis, where two of them exchange at a time.
+        """
+        crosses = rank_stride * (peers or ranks) > self.node
+        members = 1 if peers else max(1, min(ranks, self.node // rank_stride))
+        needed = ([self.across] if crosses else []) + ([self.inside] if not crosses or members > 1 else [])
+        if None in needed:
             return None
-        return message.size_bytes * sent_share(message.kind, message.ranks, "cuda") / min(known)
+        return bus_bandwidth(
+            members_per_server=members, intra_bytes_per_second=self.inside or inf,
+            nic_bytes_per_second=self.across or 0.0, crosses_servers=crosses,
+        )  # fmt: skip
 
 
 def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, ranks: int) -> Speeds | None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile, Trace, Unit
 
@@ -28,6 +29,8 @@ class Fit:
     usable_bytes: float | None
     cause: str = ""
     """What takes most of the need, with its bytes."""
+    causes: tuple[MemoryCause, ...] = ()
+    """What the need consists of; empty: not known."""
 
     @property
     def holds(self) -> bool:
@@ -61,6 +64,8 @@ class MemoryLoad:
     loss_chunks: int = 1
     precision: Precision = "fp32"
     offload: Offload = "none"
+    gradient_sync: Literal["last", "each"] = "last"
+    """Reduced after each micro-batch, shards never have whole gradients."""
     moment_bytes: int = ADAMW_MOMENT_BYTES
     """That the optimizer keeps for each parameter."""
 
@@ -131,7 +136,7 @@ def _gradients(profile: ModelProfile, shape: Shape, load: MemoryLoad, *, activat
     """What they add to the peak: they come as activations go, but for those of DDP, whose buckets stay, and those of
     earlier micro-batches, which shards leave whole until the last one."""
     if shape.wrapping.shards:
-        if load.micro_batches > 1:
+        if load.micro_batches > 1 and load.gradient_sync == "last":
             return GRADIENT_BYTES * _stage_parameters(profile, shape)
         own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
     else:

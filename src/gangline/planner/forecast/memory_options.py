@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from typing import Literal
 
 from gangline.planner.forecast.memory import SHARES, Fit
 from gangline.planner.shapes.shape import Shape
@@ -14,6 +16,8 @@ CHUNKS = 8
 _OFFLOAD = "train.memory.offload"
 
 
+SYNC_EFFORT = 10
+"""Of gradients that are reduced after each micro-batch: more than all that is computed again."""
 OFFLOAD_EFFORT = 100
 """Effort from which on shards wait on the host."""
 
@@ -33,11 +37,13 @@ class ShapeSetting:
 
 
 def effort(memory: Memory) -> int:
-    """A loss in pieces computes its head again, `full` all blocks; a host is slower than both."""
+    """A loss in pieces computes its head again, `full` all blocks; gradients of each pass are sent as often; a host is
+    slower than all of it."""
     words = list(SHARES)
     word = memory.activation_checkpointing
     again = words.index(word) if word in words else words.index("full")
-    return 2 * again + (memory.loss_chunks > 1) + OFFLOAD_EFFORT * (memory.offload == "cpu")
+    sends = SYNC_EFFORT * (memory.gradient_sync == "each")
+    return 2 * again + (memory.loss_chunks > 1) + sends + OFFLOAD_EFFORT * (memory.offload == "cpu")
 
 
 def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | None) -> Iterator[Memory]:
@@ -53,10 +59,26 @@ def memories(line: Line, shape: Shape, device: Device, profile: ModelProfile | N
     offloads = ["none"] if requested == "auto" else [requested]
     if requested == "auto" and device == "cuda" and shape.wrapping.shards and profile is not None:
         offloads.append("cpu")
-    for offload in offloads:
-        for word in _checkpointing_values(line, shape, profile):
-            for chunks in _chunks(line, shape, profile):
-                yield Memory(activation_checkpointing=word, loss_chunks=chunks, offload=offload)  # type: ignore[arg-type]  # one of its words
+    syncs = gradient_syncs(line, shape, device, profile)
+    words, pieces = _checkpointing_values(line, shape, profile), _chunks(line, shape, profile)
+    for offload, sync, word, chunks in product(offloads, syncs, words, pieces):
+        yield Memory(activation_checkpointing=word, loss_chunks=chunks, offload=offload, gradient_sync=sync)  # type: ignore[arg-type]  # words of its keys
+
+
+def gradient_syncs(
+    line: Line, shape: Shape, device: Device, profile: ModelProfile | None
+) -> list[Literal["last", "each"]]:
+    """As the line asks, where there are shards that can; a pipeline reduces after its last micro-batch.
+
+    Left open, `each` comes after all that is computed again, and on GPUs only.
+    """
+    requested = line.train.memory.gradient_sync
+    if not shape.wrapping.shards or shape.mesh.pp > 1 or requested == "last":
+        return ["last"]
+    if requested == "each":
+        return ["each"]
+    plain = line.train.compression.kind in ("none", "bf16") and profile is not None and bool(profile.traces)
+    return ["last", "each"] if device == "cuda" and plain else ["last"]
 
 
 def _checkpointing_values(line: Line, shape: Shape, profile: ModelProfile | None) -> list[str]:

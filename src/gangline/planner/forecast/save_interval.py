@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import median
 
+from gangline.fabric.interval import best_interval, effective_share
 from gangline.spec.config.line import Line
 from gangline.spec.profile import MeasuredRun
 
@@ -21,6 +21,8 @@ class SaveCosts:
     step_seconds: float
     seconds_between_failures: float
     """Of the whole gang, on average."""
+    restart_seconds: float = 0.0
+    """From a failure to the next step, without what is computed again; the best interval does not depend on it."""
 
 
 def save_costs_of(history: Sequence[MeasuredRun]) -> SaveCosts | None:
@@ -33,6 +35,7 @@ def save_costs_of(history: Sequence[MeasuredRun]) -> SaveCosts | None:
         blocking_seconds=median(each.save_seconds or 0.0 for each in saving),
         step_seconds=median(each.step_seconds for each in saving),
         seconds_between_failures=sum(each.train_seconds or 0.0 for each in saving) / failures,
+        restart_seconds=median([each.restart_seconds for each in saving if each.restart_seconds is not None] or [0.0]),
     )
 
 
@@ -50,17 +53,13 @@ def save_every(line: Line, costs: SaveCosts | None = None) -> int:
 
 
 def steps_between_saves(costs: SaveCosts, *, most: int) -> int:
-    """Whole steps, from 1 to `most`.
-
-    Source:
-        Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974): the root of twice the
-        cost times the time between failures; with the higher orders of Daly, "A higher order estimate of the optimum
-        checkpoint interval for restart dumps", FGCS 22 (2006). Both count the work between two saves.
-    """
-    cost, between = costs.blocking_seconds, costs.seconds_between_failures
-    if cost >= 2 * between:
-        seconds = between
-    else:
-        share = cost / (2 * between)
-        seconds = sqrt(2 * cost * between) * (1 + sqrt(share) / 3 + share / 9) - cost
+    """Whole steps, from 1 to `most`: those nearest to the interval that loses the least time."""
+    seconds = best_interval(costs.blocking_seconds, costs.seconds_between_failures)
     return max(1, min(round(seconds / costs.step_seconds), most))
+
+
+def useful_share(costs: SaveCosts, *, every: int) -> float:
+    """Expected share of the time in steps that are not lost, with a save after each `every` steps."""
+    return effective_share(
+        every * costs.step_seconds, costs.blocking_seconds, costs.restart_seconds, costs.seconds_between_failures
+    )

@@ -42,6 +42,7 @@ class ExecutionOptions:
         again, chunks = self.memory.activation_checkpointing, self.memory.loss_chunks
         parts += [f"{again} computed again"] if again != "none" else []
         parts += [f"loss in {chunks} pieces"] if chunks > 1 else []
+        parts += ["gradients reduced each pass"] if self.memory.gradient_sync == "each" else []
         parts += ["shards on the host"] if self.memory.offload == "cpu" else []
         parts += [line.train.compression.kind] if line.train.compression.kind != "none" else []
         return ", ".join([*parts, self.schedule or ""]).removesuffix(", ")
@@ -205,6 +206,7 @@ def _step_inputs(
             checkpointing=options.memory.activation_checkpointing,
             loss_chunks=options.memory.loss_chunks,
             compression=train.compression,
+            gradient_sync=options.memory.gradient_sync,
             outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
         ),
         bubble=(

@@ -7,6 +7,7 @@ each batch: here every expert gets equally many rows.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Literal
 
 from gangline.planner.forecast.compression_cost import messages, needs_shapes
 from gangline.planner.shapes.shape import Shape
@@ -54,6 +55,8 @@ class PassLoad:
     checkpointing: str = "none"
     loss_chunks: int = 1
     compression: Compression = Compression()
+    gradient_sync: Literal["last", "each"] = "last"
+    """When shards reduce their gradients."""
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
 
@@ -104,6 +107,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
         return
     width = GRADIENT_BYTES if load.precision == "fp32" else 2
     passes = 1 if mesh.pp > 1 else load.micro_batches
+    reductions = _reductions(shape, load)
     for unit, count in _units(profile, shape, load):
         gathers = passes * (shape.wrapping.gathers if unit.name else 1)
         expert_entries = unit.expert_parameters if mesh.ep > 1 else 0
@@ -116,7 +120,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
                 )  # fmt: skip
                 yield Collective(
                     part="communication", kind="reduce_scatter", size_bytes=GRADIENT_BYTES * size / mesh.tp,
-                    ranks=peers, count=count, rank_stride=rank_stride,
+                    ranks=peers, count=reductions * count, rank_stride=rank_stride,
                 )  # fmt: skip
 
 
@@ -132,13 +136,18 @@ def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> It
     for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
             part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
-            count=buckets / load.outer_steps, rank_stride=rank_stride,
+            count=_reductions(shape, load) * buckets / load.outer_steps, rank_stride=rank_stride,
         )  # fmt: skip
     if shape.wrapping.shares_optimizer:
         yield Collective(
             part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * entries, ranks=mesh.dp_replicate, count=1,
             rank_stride=rank_stride,
         )  # fmt: skip
+
+
+def _reductions(shape: Shape, load: PassLoad) -> int:
+    """Of a step: those of shards may follow each micro-batch."""
+    return load.micro_batches if shape.wrapping.shards and load.gradient_sync == "each" else 1
 
 
 def num_averaged(profile: ModelProfile, shape: Shape) -> float:

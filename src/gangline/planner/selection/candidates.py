@@ -7,7 +7,7 @@ than the band both without any overlap and with full overlap.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gangline.errors import ConfigError
 from gangline.planner.axes.tensor import require_cuts, require_one_node
@@ -15,8 +15,9 @@ from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, offload_obs
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.feasibility import require_axes, require_options, require_runnable, require_task
 from gangline.planner.selection.model_cuts import cut_shapes, refusal_reason, unused_axes
-from gangline.planner.selection.request import PlanRequest, TimeBounds
+from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan
+from gangline.planner.selection.time_bounds import TimeBounds, unbeaten
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape, data_parallel_shapes, explicit_shape, shape_of
 from gangline.planner.shapes.world_size import check_world, choose_world, num_nodes, ranks_per_node
@@ -70,11 +71,7 @@ def _best(
     within = [shape for shape in costs if shape not in over]
     if not within:
         return min(costs, key=lambda shape: (over[shape].ratio, place[shape]))
-    best = [
-        shape
-        for shape in within
-        if not any(costs[other].is_clearly_below(costs[shape], request.band) for other in within)
-    ]
+    best = unbeaten({shape: costs[shape] for shape in within}, request.band)
     return min(best, key=lambda shape: (shape.num_axes, place[shape]))
 
 
@@ -125,8 +122,6 @@ class EvaluatedShapes:
     too_large: list[Shape]
     unsupported: dict[Shape, str]
     """With the reason."""
-    num_left_out: int = 0
-    """Shapes with more cuts that were not evaluated."""
 
     @property
     def ranked(self) -> Sequence[Shape]:
@@ -155,8 +150,7 @@ def evaluate_shapes(request: PlanRequest) -> EvaluatedShapes:
     if profile is not None and (
         _is_timed(request, evaluated) or not any(_fits_without_host(request, each) for each in evaluated.ranked)
     ):
-        cut, num_left_out = cut_shapes(line, pool, profile)
-        evaluated = replace(_sort(request, [*shapes, *cut]), num_left_out=num_left_out)
+        evaluated = _sort(request, [*shapes, *cut_shapes(line, pool, profile)])
         evaluated.unsupported.update(unused_axes(line, pool, profile))
     return evaluated
 

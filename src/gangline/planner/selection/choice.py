@@ -3,9 +3,11 @@
 Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
+from gangline.errors import UsageError
 from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.forecast.memory_options import ShapeSetting
 from gangline.planner.forecast.save_interval import SaveCosts, save_costs_of
@@ -14,17 +16,26 @@ from gangline.planner.selection.explanation import (
     PROGRAM_DECIDES_REASON,
     Loss,
     chosen_reason,
-    left_out_note,
     loser_reason,
     loss_verdict,
     margin_words,
+    more_axes_reason,
     no_fit_reason,
     refuse_all,
     runner_up,
     winner_reason,
 )
+from gangline.planner.selection.formula_choice import (
+    candidates_of,
+    fitting_layout,
+    layout_holds,
+    options_of,
+    rank_layouts,
+    refuse_layouts,
+)
+from gangline.planner.selection.formula_question import strategy_of_layout
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.smallest_change import smallest_change
+from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
 from gangline.planner.shapes.elastic_plans import elastic_sizes
 from gangline.planner.shapes.shape import Shape, display_name, program_decides
 from gangline.planner.shapes.world_size import num_nodes
@@ -36,6 +47,25 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import Strategy
+from gangline.spec.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSummary:
+    """What a choice was made from."""
+
+    num_candidates: int
+    """Each a layout with one way to run it."""
+    num_weighed: int
+    """Of them; the others lose by their bounds."""
+    num_fit: int
+    """Of those that were weighed."""
+    bound_seconds: float | None
+    """No step on so many GPUs takes less; None: no rates are known."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How each layout would be run: `fsdp-16 b4s`."""
+    struck: dict[str, int] = field(default_factory=dict)
+    """Products of degrees that a rule left out, by the rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,13 +87,20 @@ class PlanChoice:
     sizes: tuple[Size, ...] = ()
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
 
-    left_out: str = ""
-    """Which shapes were not evaluated; empty: all were."""
-
     finalists: tuple[tuple[Shape, ShapeSetting], ...] = ()
     """The best and the runner-up, and how each would be run."""
     save_costs: SaveCosts | None = None
     """As earlier runs of this shape had them; None: not known."""
+    search: SearchSummary | None = None
+    """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
+
+    def candidate(self, name: str) -> Candidate:
+        """Of this name. Raises: UsageError, where there is none."""
+        found = next((each for each in self.candidates if each.name == name), None)
+        if found is None:
+            names = get_close_matches(name, [each.name for each in self.candidates], n=3, cutoff=0.3)
+            raise UsageError(f"wanted a plan of the table, found {name!r}; near it: {', '.join(names) or self.name}")
+        return found
 
     @property
     def is_left_to_program(self) -> bool:
@@ -104,6 +141,8 @@ def choose_plan(
         return PlanRequest.about(line, site, inventory, profile, history, rates=rates)
 
     request = ask(line, inventory)
+    if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
+        return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
     evaluated = evaluate_shapes(request)
     if not evaluated.ranked:
         change = smallest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
@@ -115,6 +154,57 @@ def choose_plan(
         for each, reason in evaluated.unsupported.items()
     )
     return _choice(request, evaluated, (*candidates, *cut))
+
+
+Ask = Callable[[Line, Inventory], PlanRequest]
+"""The same question about another line, or other devices."""
+
+
+def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:
+    """The plan of a model that is known by its shape alone.
+
+    Raises:
+        ConfigError: Nothing fits that ranks here run.
+    """
+    ranking = rank_layouts(request, model)
+    chosen = ranking.chosen
+    if chosen is None:
+
+        def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
+            return fitting_layout(ask(line, inventory), model)
+
+        raise refuse_layouts(request, ranking, model, smallest_change(request.line, inventory, fitting))
+    evaluation, options = ranking.evaluation, options_of(request, chosen)
+    candidates = candidates_of(request, ranking)
+    mesh, strategy = chosen.layout.mesh, strategy_of_layout(chosen.layout)
+    sizes, too_few = elastic_sizes(
+        request.line, strategy=strategy, mesh=mesh, micro_batch=options.micro_batch,
+        holds=lambda shape, micro_batch: layout_holds(request, model, chosen, shape.mesh, micro_batch),
+    )  # fmt: skip
+    missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
+    return PlanChoice(
+        name=chosen.layout.name,
+        strategy=strategy,
+        mesh=mesh,
+        micro_batch=options.micro_batch,
+        precision=request.precision,
+        device=request.pool.device,
+        num_nodes=num_nodes(request.pool, mesh.world_size),
+        reason=candidates[0].reason + missing,
+        candidates=candidates,
+        forecast=candidates[0].forecast,
+        memory=options.memory,
+        pp_schedule=chosen.setting.schedule,
+        sizes=sizes,
+        search=SearchSummary(
+            num_candidates=evaluation.num_candidates,
+            num_weighed=evaluation.num_weighed,
+            num_fit=evaluation.num_fit,
+            bound_seconds=None if ranking.missing else evaluation.bound_seconds,
+            settings={each.layout.name: each.name for each in ranking.order},
+            struck=dict(evaluation.struck),
+        ),
+    )
 
 
 def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> Candidate:
@@ -140,7 +230,7 @@ def _candidate(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -
         return replace(candidate, verdict="chosen", reason=reason)
     if shape in ranked:
         verdict, reason = _loss(request, shape, evaluated)
-        is_second = verdict == "lost" and shape == runner_up(request, evaluated.ranking)
+        is_second = verdict in ("lost", "more_axes") and shape == runner_up(request, evaluated.ranking)
         return replace(candidate, verdict="runner_up" if is_second else verdict, reason=reason)
     return candidate
 
@@ -152,6 +242,7 @@ def _loss(request: PlanRequest, shape: Shape, evaluated: EvaluatedShapes) -> tup
     if not reason:
         plain = loser_reason(shape, winner, (request.setting(shape), request.setting(winner)))
         reason = "; ".join(each for each in (margin_words(request, evaluated.ranking, shape), plain) if each)
+        verdict = "more_axes" if verdict == "lost" and plain == more_axes_reason(shape, winner) else verdict
     return verdict, reason
 
 
@@ -162,6 +253,7 @@ def _line_memory(line: Line) -> Memory:
         activation_checkpointing="none" if table.activation_checkpointing == "auto" else table.activation_checkpointing,
         loss_chunks=1 if table.loss_chunks == "auto" else table.loss_chunks,
         offload="none" if table.offload == "auto" else table.offload,
+        gradient_sync="last" if table.gradient_sync == "auto" else table.gradient_sync,
     )
 
 
@@ -191,7 +283,6 @@ def _choice(request: PlanRequest, evaluated: EvaluatedShapes, candidates: tuple[
         memory=setting.memory,
         pp_schedule=schedule,
         sizes=sizes,
-        left_out=left_out_note(evaluated.num_left_out),
         finalists=tuple((shape, request.setting(shape)) for shape in (winner, second) if shape),
         save_costs=save_costs_of([each for each in request.history if each.mesh == winner.mesh]),
     )

@@ -16,7 +16,7 @@ from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import COPIES, ONE_RANK
 from gangline.units import format_bytes, format_count, format_step
 
-Loss = Literal["lost", "dearer", "late", "over_budget"]
+Loss = Literal["lost", "more_axes", "dearer", "late", "over_budget"]
 
 
 def winner_reason(request: PlanRequest, ranking: Ranking) -> str:
@@ -156,6 +156,7 @@ def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str
     words = [
         again.get(word, f"recomputes blocks ({word})") if word != line_memory.activation_checkpointing else "",
         f"loss in {memory.loss_chunks} pieces" if memory.loss_chunks != line_memory.loss_chunks else "",
+        "gradients reduced after each pass" if memory.gradient_sync == "each" != line_memory.gradient_sync else "",
         "shards wait on the host" if memory.offload == "cpu" != line_memory.offload else "",
     ]
     return ", ".join(each for each in words if each)
@@ -171,8 +172,13 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
             f"gives up more time for room: {_memory_savings_words(own.memory, other.memory) or 'computes more again'}"
         )
     if shape.num_axes > winner.num_axes:
-        return f"{shape.num_axes} axes where {winner.num_axes} does"
+        return more_axes_reason(shape, winner)
     return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
+
+
+def more_axes_reason(shape: Shape, winner: Shape) -> str:
+    """Of a plan that is less simple and no faster."""
+    return f"{shape.num_axes} axes where {winner.num_axes} does"
 
 
 def _more_traffic(mesh: Mesh, least: Mesh) -> str:
@@ -202,13 +208,6 @@ def _of_copies(shape: Shape, winner: Shape) -> str:
     if shape.traits.layout == "shards":
         return "gathers parameters at each step" if winner.traits is COPIES else "gathers parameters across nodes"
     return f"{shape.strategy} is no simpler than {winner.name}"
-
-
-def left_out_note(count: int) -> str:
-    """How to get at `count` shapes that were not evaluated; empty: there are none."""
-    if not count:
-        return ""
-    return f'shapes that cut the model further and were not evaluated: {count}; train.strategy = "explicit" takes any'
 
 
 def no_fit_reason(fit: Fit) -> str:

@@ -4,6 +4,7 @@ They are considered where data-parallel shapes do not fit or take longer.
 """
 
 from collections.abc import Iterator
+from math import gcd
 
 from gangline.planner.axes.bubble import runnable_schedules
 from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_line
@@ -12,31 +13,23 @@ from gangline.planner.selection.feasibility import compression_obstacle, obstacl
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import choose_world, is_whole, micro_unit, num_nodes
+from gangline.planner.transformer.layout import Divisions, SearchSpace, divisors, layouts, unsupported_rule
 from gangline.spec.config.line import Line
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
-from gangline.spec.strategies import strategy_of
-
-MOST_SHAPES = 16
-"""That are evaluated: each costs up to 0.3 s on a large pool, and those with the fewest cuts come first."""
+from gangline.spec.strategies import DDP, FSDP, ZERO2, strategy_of
 
 
-def cut_shapes(line: Line, pool: Pool, profile: ModelProfile) -> tuple[list[Shape], int]:
-    """Products of `tp` and `pp`, and `cp`, with shards over the rest, fewest axes and smallest degrees first; and how
-    many more there are than are evaluated.
+def cut_shapes(line: Line, pool: Pool, profile: ModelProfile) -> list[Shape]:
+    """Products of `pp`, `cp` and `tp`, with shards over the other ranks, fewest axes and smallest degrees first.
 
     Degrees divide what has to stay whole: tp the ranks of a server and the cuts of the model, cp the ranks of a server
     and half the places of a sequence, all of them the world; pp is at most the blocks; the batch is shared evenly, in
     micro-batches that some schedule takes.
     """
     worlds = [world for world in _worlds(line, pool) if world > 1 and is_whole(pool, world)]
-    found = {
-        shape: None
-        for world in worlds
-        for shapes in (_products, _in_sequence)
-        for shape in shapes(line, pool, profile, world)
-    }
-    return sorted(found, key=_cost)[:MOST_SHAPES], max(0, len(found) - MOST_SHAPES)
+    found = {shape: None for world in worlds for shape in _products(line, pool, profile, world)}
+    return sorted(found, key=_cost)
 
 
 def _cost(shape: Shape) -> tuple[int, int, int, int, int]:
@@ -58,24 +51,21 @@ def _worlds(line: Line, pool: Pool) -> list[int]:
 
 def _products(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Shape]:
     node = world // num_nodes(pool, world)
-    for tp in _divisors(node):
-        for pp in _divisors(world // tp):
-            if tp * pp == 1 or (tp > 1 and (profile.tensor_cuts or 0) % tp) or (tp > 1 and not profile.tensor_cuts):
-                continue
-            mesh = Mesh(pp=pp, dp_shard=world // tp // pp, tp=tp)
-            if pp > (profile.blocks or 1) or not _is_shared(line, mesh, profile):
-                continue
+    cuts = profile.tensor_cuts or 1
+    space = SearchSpace(
+        world_size=world,
+        ranks_per_node=node,
+        global_batch=line.train.global_batch,
+        tp=divisors(gcd(node, cuts)),
+        pp=[each for each in divisors(world) if each <= (profile.blocks or 1)],
+        cp=[1] if "cp" in profile.obstacles or not profile.sequence else divisors(node),
+        wrappings=(DDP, ZERO2, FSDP),
+        admits=lambda layout: layout.mesh.dp_replicate == 1 and not unsupported_rule(layout),
+    )
+    model = Divisions(widths=(cuts,), blocks=profile.blocks or 1, sequence=profile.sequence or 1, experts=1)
+    for mesh in dict.fromkeys(each.mesh for each in layouts(space, model).found):
+        if mesh.tp * mesh.pp * mesh.cp > 1 and _is_shared(line, mesh, profile):
             yield Shape(strategy_of(mesh), mesh)
-
-
-def _in_sequence(line: Line, pool: Pool, profile: ModelProfile, world: int) -> Iterator[Shape]:
-    """Peers in pairs of pieces from both ends of a sequence, of a task that says where it is."""
-    if not profile.sequence or "cp" in profile.obstacles:
-        return
-    for cp in _divisors(world // num_nodes(pool, world)):
-        mesh = Mesh(dp_shard=world // cp, cp=cp)
-        if cp > 1 and profile.sequence % (2 * cp) == 0 and _is_shared(line, mesh, profile):
-            yield Shape("cp", mesh)
 
 
 def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:
@@ -90,16 +80,12 @@ def _is_shared(line: Line, mesh: Mesh, profile: ModelProfile) -> bool:
     return line.train.mesh.pp_schedule in ("auto", *works) and bool(works)
 
 
-def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
-
-
 def unused_axes(line: Line, pool: Pool, profile: ModelProfile) -> list[tuple[Shape, str]]:
     """An axis that no shape has, as the shape that would be the first, and the one reason."""
     world = max(_worlds(line, pool))
     node = world // num_nodes(pool, world)
-    peers = next((each for each in _divisors(node) if each > 1), 1)
-    stages = next((each for each in _divisors(world) if each > 1), 1)
+    peers = next((each for each in divisors(node) if each > 1), 1)
+    stages = next((each for each in divisors(world) if each > 1), 1)
     found = []
     if peers > 1 and not profile.tensor_cuts:
         found.append((_with(Mesh(dp_shard=world // peers, tp=peers)), NO_RULES))

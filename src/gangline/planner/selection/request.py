@@ -1,9 +1,10 @@
 """PlanRequest: one line on one device pool; caches settings, fits and forecasts of shapes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangline.planner.axes.pipeline import live_micro_batches, schedule_of
+from gangline.planner.forecast.interruptions import with_interruptions
 from gangline.planner.forecast.memory import Fit, MemoryLoad, host_bytes, rank_parts
 from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, ShapeSetting, memories
 from gangline.planner.forecast.shape_forecast import (
@@ -13,40 +14,18 @@ from gangline.planner.forecast.shape_forecast import (
     formula_of,
     measured_seconds,
 )
+from gangline.planner.selection.time_bounds import TimeBounds
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
-from gangline.planner.shapes.world_size import micro_batches, ranks_per_node
+from gangline.planner.shapes.world_size import micro_batches, num_nodes, ranks_per_node
 from gangline.spec.codec import digest
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
-from gangline.spec.forecast import Forecast
+from gangline.spec.forecast import Forecast, MemoryCause
 from gangline.spec.plan import Memory, Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.units import format_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class TimeBounds:
-    """Of one plan; of what was measured both are equal."""
-
-    most: float
-    """Seconds, or what they cost, with as much communication hidden behind computing as the site grants."""
-    least: float
-    """With as much hidden as there is computing to hide it."""
-
-    def times(self, factor: float) -> "TimeBounds":
-        """Both bounds multiplied by `factor`."""
-        return TimeBounds(self.most * factor, self.least * factor)
-
-    def is_clearly_below(self, other: "TimeBounds", band: float) -> bool:
-        """Whatever is hidden, by more than the share `band`; a strict partial order."""
-        return self.most * (1 + band) < other.most and self.least * (1 + band) < other.least
-
-    def beyond(self, other: "TimeBounds") -> float:
-        """By which share it is more than `other` at the upper bound; below 0: less."""
-        return self.most / other.most - 1
-
 
 CPU_BAND = 0.30
 """Step times on shared cores repeat within this: a plan does not change for less."""
@@ -127,10 +106,11 @@ class PlanRequest:
         time_bounds = self._time_bounds(shape, first)
         if first.effort >= OFFLOAD_EFFORT or time_bounds is None:
             return first
-        found = {first.micro_batch: (time_bounds, first)}
+        found = {(first.micro_batch, first.memory.gradient_sync): (time_bounds, first)}
         for each in self._possible_settings(shape):
-            if each.fit.holds and each.effort < OFFLOAD_EFFORT and each.micro_batch not in found:
-                found[each.micro_batch] = self._time_bounds(shape, each) or time_bounds, each
+            way = each.micro_batch, each.memory.gradient_sync
+            if each.fit.holds and each.effort < OFFLOAD_EFFORT and way not in found:
+                found[way] = self._time_bounds(shape, each) or time_bounds, each
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
         return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]
 
@@ -153,6 +133,7 @@ class PlanRequest:
             loss_chunks=memory.loss_chunks,
             precision=self.precision,
             offload=memory.offload,
+            gradient_sync=memory.gradient_sync,
             moment_bytes=self.evidence.moment_bytes,
         )
         on_host = host_bytes(self.profile, shape, load)
@@ -161,7 +142,8 @@ class PlanRequest:
             return Fit(on_host, room, f"shards on the host {format_bytes(on_host)}")
         parts = rank_parts(self.profile, shape, load)
         cause = max(parts.by_cause.items(), key=lambda each: each[1])
-        return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}")
+        causes = tuple(MemoryCause(cause=name, size_bytes=size) for name, size in parts.by_cause.items())
+        return Fit(parts.total, usable, f"{cause[0]} {format_bytes(cause[1])}", causes)
 
     def seconds(self, shape: Shape) -> float | None:
         """Measured seconds of a step."""
@@ -171,8 +153,18 @@ class PlanRequest:
         """Of `shape` as `setting` runs it, or in passes of so many samples."""
         setting = self.setting(shape)
         options = self._options(shape, micro_batch or setting.micro_batch, setting.memory)
-        need = self.fit_of(shape, options.micro_batch, setting.memory).need_bytes
-        return forecast_of(self.evidence, shape, options, need)
+        fit = self.fit_of(shape, options.micro_batch, setting.memory)
+        found = replace(forecast_of(self.evidence, shape, options, fit.need_bytes), memory_causes=fit.causes)
+        return self.interrupted(found, shape.mesh.world_size)
+
+    def interrupted(self, forecast: Forecast, gpus: int) -> Forecast:
+        """With what saves and failures of so many GPUs cost; of cores, whose failures nobody counted, as it is."""
+        if self.pool.device != "cuda" or forecast.parameters is None:
+            return forecast
+        return with_interruptions(
+            forecast, self.site.plan, gpus=gpus, servers=num_nodes(self.pool, gpus), parameters=forecast.parameters,
+            moment_bytes=self.evidence.moment_bytes,
+        )  # fmt: skip
 
     def formula(self, shape: Shape) -> Forecast:
         """Of `shape` as `setting` runs it, whatever equal runs took."""

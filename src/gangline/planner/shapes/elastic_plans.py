@@ -3,7 +3,7 @@
 Only data parallelism grows and shrinks: stages, tensor-parallel and context-parallel degrees do not change.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gangline.planner.shapes.shape import Shape, display_name
@@ -35,11 +35,16 @@ def elastic_sizes(
         return (), ()  # replicas that train apart: another number of them is another training
     worlds = [world for world in range(ranks[0], ranks[1] + 1) if world != mesh.world_size]
     meshes = [found for world in worlds if (found := _at(mesh, strategy, world)) is not None]
-    sizes = [_size(line, strategy, each, micro_batch) for each in meshes if _shares(line.train.global_batch, each)]
-    too_few = [
-        size for size in sizes if not holds(Shape(_strategy(size.strategy, size.mesh), size.mesh), size.micro_batch)
-    ]
-    return tuple(each for each in sizes if each not in too_few), tuple(each.mesh.world_size for each in too_few)
+    shared = [each for each in meshes if _shares(line.train.global_batch, each)]
+    ready = {
+        each: next(
+            (size for size in _sizes(line, strategy, each, micro_batch)
+             if holds(Shape(_strategy(size.strategy, each), each), size.micro_batch)), None
+        )
+        for each in shared
+    }  # fmt: skip
+    too_few = tuple(each.world_size for each, size in ready.items() if size is None)
+    return tuple(size for size in ready.values() if size is not None), too_few
 
 
 def _at(mesh: Mesh, strategy: Strategy, world: int) -> Mesh | None:
@@ -66,14 +71,17 @@ def _shares(global_batch: int, mesh: Mesh) -> bool:
     return evenly if mesh.pp > 1 else global_batch >= mesh.data_parallel
 
 
-def _size(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Size:
+def _sizes(line: Line, strategy: Strategy, mesh: Mesh, micro_batch: int) -> Iterator[Size]:
+    """In passes of at most `micro_batch`, the largest first."""
     named = strategy if strategy == "explicit" else _strategy(strategy, mesh)  # its name follows from its degrees
     share = -(-line.train.global_batch // mesh.data_parallel)
     divides = line.train.global_batch % mesh.data_parallel == 0
     is_auto = line.train.mesh.micro_batch == "auto"
-    fewer = (size for size in micro_batches(line, mesh) if size <= micro_batch) if is_auto and divides else iter(())
-    own = next(fewer, micro_batch)
-    return Size(name=display_name(line, Shape(named, mesh)), strategy=named, mesh=mesh, micro_batch=min(own, share))
+    sizes = micro_batches(line, mesh) if divides else range(micro_batch, 0, -1)
+    fewer = [size for size in sizes if size <= micro_batch] if is_auto else []
+    for own in fewer or [micro_batch]:
+        name = display_name(line, Shape(named, mesh))
+        yield Size(name=name, strategy=named, mesh=mesh, micro_batch=min(own, share))
 
 
 def _strategy(strategy: Strategy, mesh: Mesh) -> Strategy:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from gangline.report import facts, palette, svg
 from gangline.report.comparison.compare import compare
+from gangline.report.diagnoses import diagnosis_rows
 from gangline.report.facts import phases_of
 from gangline.report.pages import template_environment
 from gangline.report.text import percent, place, quantity, share_words, step_time
@@ -56,6 +57,7 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "metrics": [facts.judge(name, record.metrics[name]) for name in sorted(record.metrics)],
         "slowest": facts.slowest_rank(record),
         "held_up": facts.held_up(record),
+        "diagnoses": diagnosis_rows(record.diagnoses),
         "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
         "training": training_rows(record),
         "off": facts.forecast_off(record),

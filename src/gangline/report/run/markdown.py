@@ -7,6 +7,7 @@ events; the verdict never does.
 import re
 from collections.abc import Callable
 
+from gangline.report.diagnoses import diagnosis_text
 from gangline.report.facts import (
     MARKS,
     SIDE_MARKS,
@@ -189,6 +190,7 @@ def _lost(record: Record) -> str:
     slowest = slowest_rank(record)
     if slow := held_up(record):
         text += "".join(f" · {markdown(said)}" for said in slow[:4])
+        text += "".join(f" · {markdown(diagnosis_text(each))}" for each in record.diagnoses[:4])
     elif slowest and slowest[2] > 0.02:
         text += (
             f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"

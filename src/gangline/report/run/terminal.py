@@ -1,5 +1,6 @@
 """Record in a terminal: a page, or one line. Plain text without colour or width."""
 
+from gangline.report.diagnoses import diagnosis_text
 from gangline.report.facts import (
     MARKS,
     SIDE_MARKS,
@@ -160,6 +161,7 @@ def _time(record: Record) -> list[str]:
     causes = " · ".join(f"{cause} {percent(share)}" for cause, _, share in ledger_rows(record.ledger)[:6])
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {time_of(record.ledger.resource)}"
     slow = [f"slow      {clean(said)}" for said in held_up(record)]
+    slow += [f"diagnosis {diagnosis_text(each)}" for each in record.diagnoses]
     return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from gangline.spec.measurements import Better
 from gangline.spec.plan import Collectives, Compression, ContextExchange, PipelineSchedule, Recovery, Schedule
+from gangline.spec.transformer import Transformer
 
 Auto = Literal["auto"]
 
@@ -112,6 +113,9 @@ class MemoryTable:
     """Pieces of head and loss, so that logits are never whole."""
     offload: Literal["auto", "none", "cpu", "activations", "optimizer_nvme"] = "auto"
     """What leaves the device while it is not used."""
+    gradient_sync: Literal["auto", "last", "each"] = "auto"
+    """When shards reduce their gradients: after the last micro-batch of a step, or after each, which holds no whole
+    gradients and sends them more often; auto: as a forecast by formula says, else last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,6 +179,8 @@ class PlanTable:
     """Longest time of the training."""
     objective: Literal["time", "money"] = "time"
     """What is least among plans within the bounds."""
+    transformer: Transformer | None = None
+    """Shape of the model, for what cannot be traced: programs, and models larger than this machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,8 @@ lazily, is not in their image.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ PROTECTED_TABLES = ("gate", "publish", "env.base", "data.holdout")
 """Keys of a line that say how a run is judged and what becomes of it: the protected branch's hold."""
 LATER_DEFAULTS: dict[str, Any] = {
     "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
-    "publish.files": [],
+    "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto",
 }  # fmt: skip
 """Keys that lines have had since after the first runs, with their defaults."""
 HOW_TO_BEGIN = (
@@ -137,9 +139,10 @@ def _digested(line: Line) -> dict[str, Any]:
     """Every key with its value, but for `LATER` ones at their defaults: runs keep the names that they had before."""
     plain: dict[str, Any] = to_plain(line)
     for key, default in LATER_DEFAULTS.items():
-        table, _, name = key.partition(".")
-        if plain[table][name] == default:
-            del plain[table][name]
+        *tables, name = key.split(".")
+        table = reduce(getitem, tables, plain)
+        if table[name] == default:
+            del table[name]
     return plain
 
 

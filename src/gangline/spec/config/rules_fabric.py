@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from gangline.spec.config.fabric import FabricFile, FabricTable, FailureRates, GroupTable
 from gangline.spec.config.problems import ConfigProblem, at_least, show
-from gangline.spec.config.server_ranges import expand_servers
+from gangline.spec.config.server_ranges import MOST_SERVERS, expand_servers
 
 
 def fabric_rules(file: FabricFile) -> Iterator[ConfigProblem]:
@@ -47,6 +47,9 @@ def _group_rules(table: FabricTable) -> Iterator[ConfigProblem]:
         except ValueError as error:
             yield ConfigProblem(f"{key}.servers", *str(error).split(", found ", 1))
             continue
+        if len(claimed) + len(servers) > MOST_SERVERS:
+            yield ConfigProblem(f"{key}.servers", f"at most {MOST_SERVERS:,} servers in all groups", "more")
+            return
         yield from _server_rules(key, servers, claimed)
         claimed.update(dict.fromkeys(servers, f"groups[{index}] {show(group.name)}"))
         yield from _claim_rules(key, table, group, len(servers))

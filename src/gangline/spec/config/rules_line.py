@@ -156,6 +156,8 @@ def _plan_rules(table: PlanTable) -> Iterator[ConfigProblem]:
     }
     for name, bound in bounds.items():
         yield from at_least(f"plan.{name}", bound, 0, "leave it out for none")
+    for name, wanted, value in table.transformer.problems() if table.transformer else ():
+        yield ConfigProblem(f"plan.transformer.{name}", wanted, show(value))
 
 
 def _evaluate_rules(table: EvaluateTable) -> Iterator[ConfigProblem]:

@@ -82,6 +82,9 @@ def _compression_rules(table: TrainTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "train.compression.kind", "none or bf16 where the model is cut", show(compression.kind), works
         )
+    elif compression.kind not in ("none", "bf16") and table.memory.gradient_sync == "each":
+        works = '"last" works: what is compressed is the gradient of a whole step'
+        yield ConfigProblem("train.memory.gradient_sync", "last with compression", show("each"), works)
     yield from at_least("train.compression.rank", compression.rank, 1)
     if not 0 < compression.ratio <= 1:
         yield ConfigProblem("train.compression.ratio", "a share in (0, 1]", show(compression.ratio))

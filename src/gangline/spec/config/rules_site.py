@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
-from gangline.spec.config.problems import ConfigProblem, at_least, show
+from gangline.spec.config.problems import ConfigProblem, at_least, one_of, show
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     EnvironmentsTable,
@@ -93,6 +93,7 @@ def _launch_rules(launch: LaunchTable) -> Iterator[ConfigProblem]:
     names = (
         ("launch.namespace", launch.namespace),
         ("launch.queue", launch.queue),
+        ("launch.pool", launch.pool),
         ("launch.runtime", launch.runtime),
     )
     for key, value in names:
@@ -117,6 +118,13 @@ def _plan_rules(plan: SitePlanTable) -> Iterator[ConfigProblem]:
     for name in ("memory_margin", "band", "overlap"):
         if not 0 <= getattr(plan, name) <= 1:
             yield ConfigProblem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
+    for name in ("restart_seconds", "start_seconds"):
+        yield from at_least(f"plan.{name}", getattr(plan, name), 0)
+    for name, rate in plan.storage.items():
+        if rate <= 0:
+            yield ConfigProblem(f"plan.storage.{name}", "above 0", show(rate))
+    if plan.saves_to is not None and plan.saves_to not in plan.storage:
+        yield ConfigProblem("plan.saves_to", one_of(sorted(plan.storage)), show(plan.saves_to))
 
 
 def _sandbox_rules(sandbox: SandboxTable) -> Iterator[ConfigProblem]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gangline.spec.config.fabric import FailureRates, Preset
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreTable:
@@ -47,6 +49,10 @@ class LaunchTable:
     """Kubernetes namespace, or "per-run"."""
     queue: str | None = None
     """Queue of the batch scheduler."""
+    pool: str | None = None
+    """Servers of gangs, by their label gangline/pool; none: those without the label."""
+    priority: Literal["low", "normal", "high"] = "normal"
+    """Of gangs that wait in our placer; their pods get the PriorityClass gangline-PRIORITY where the cluster has it."""
     launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
     route: Literal["auto", "gates", "kueue", "none"] = "auto"
@@ -123,6 +129,17 @@ class SitePlanTable:
     """Share within which two forecasts count as equal."""
     overlap: float = 0.0
     """Share of communication that computation hides."""
+    storage: dict[str, float] = field(default_factory=lambda: {"file system": 25e9, "object store": 1.25e9})
+    """Bytes per second that one server writes to each class of storage; unless given, 25e9 to `file system` and 1.25e9
+    to `object store`."""
+    saves_to: str | None = None
+    """The class that checkpoints are written to while training waits; none: time for saves is not counted."""
+    restart_seconds: float = 180.0
+    """From an interruption to the next step, without what is computed again."""
+    start_seconds: float = 0.0
+    """From the start of a gang to its first step."""
+    failures: Preset | FailureRates = "llama3"
+    """Published rates of interruptions by name, or a table of mean hours to a failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -131,6 +131,8 @@ def _union(kind: Any, converter: Converter) -> Hook:
     members = [member for member in get_args(kind) if member is not type(None)]
 
     def hook(value: Any, _: Any) -> Any:
+        if len(members) == 1:
+            return converter.structure(value, members[0])  # its own problems, key by key
         for member in members:
             try:
                 return converter.structure(value, member)

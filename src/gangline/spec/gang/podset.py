@@ -1,6 +1,7 @@
-"""PodSet and placement: what a launcher starts, and on which servers.
+"""PodSet: what a launcher starts. Launchers and the training runtime meet in this and in environment variables.
 
-Launchers and the training runtime meet in this and in environment variables.
+The plan fixes how many pods there are, which of them must be near each other, their pool and their priority. Which
+servers they get is decided when they start, by gangline's placer or by Kueue.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from gangline.spec.plan import Role
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedServer:
-    """One server of a placement."""
+    """One server with its position in the network."""
 
     name: str
     """As the scheduler's host name label says it."""
@@ -24,20 +25,10 @@ class PlacedServer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Servers in node-rank order: RANK = node rank x processes a node + local rank."""
+    """What the plan wants of the servers of a gang; it never names them."""
 
-    servers: tuple[PlacedServer, ...]
-    devices_per_server: int
     tile: int = 1
-    """Consecutive servers that must share a group; divides their number."""
-    fabric: str = ""
-    """Digest of the fabric it was computed on; empty: from labels alone."""
-    labels: tuple[str, ...] = ()
-    """Node labels that were relied on."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables that the fabric wants of every rank."""
-    forecast_seconds: float | None = None
-    """Of one step's communication in this order."""
+    """Consecutive pods that must share a group, the servers on the same leaf switches; divides their number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +70,11 @@ class PodSet(Document):
     resources: Resources = Resources()
     queue: str | None = None
     priority: Literal["low", "normal", "high"] = "normal"
+    """Queued gangs of a higher priority start first."""
     pool: str | None = None
+    """Only servers of this pool; None: only servers in no pool."""
     placement: Placement | None = None
-    """Which server gets which node; None: the launcher's placer, or the scheduler, decides."""
+    """None: any servers do."""
     deadline_seconds: float | None = None
     grace_seconds: float = 30.0
     metrics_port_base: int | None = None
@@ -93,6 +86,11 @@ class PodSet(Document):
     def world_size(self) -> int:
         """Ranks of all nodes."""
         return self.num_nodes * self.procs_per_node
+
+    @property
+    def tile(self) -> int:
+        """Consecutive pods that must share a group of servers."""
+        return self.placement.tile if self.placement else 1
 
     @property
     def digest(self) -> str:

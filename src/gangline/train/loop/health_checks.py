@@ -7,11 +7,12 @@ Ranks inside a replica synchronize in every pass and take equal shares.
 
 from collections.abc import Mapping, Sequence
 
+from gangline.fabric.step_times import Straggler
+from gangline.fabric.stragglers import why_not_judged
 from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.sample_order import Shares, even_shares, rank_spans
 from gangline.train.loop.step_rate import StepRate
-from gangline.train.loop.straggler import Straggler
 from gangline.train.runtime.context import RankContext
 
 
@@ -24,6 +25,8 @@ class HealthChecks:
         self._rebalancer: WorkRebalancer | None = None
         self._is_rebalanced = False
         """Since the step that is reported next: its times are those of the old shares."""
+        self._has_said = False
+        self._unjudged = why_not_judged(context.device.type)
         self._obstacle = ""
         self._evicts = context.plan.recovery.stragglers == "evict"
         if context.plan.recovery.stragglers == "rebalance":
@@ -32,6 +35,9 @@ class HealthChecks:
 
     def step_done(self, progress: TrainingProgress, phases: Mapping[str, float], *, disturbed: bool) -> None:
         """Record a finished step, in which this rank's seconds went into `phases`."""
+        if self._unjudged:
+            self._say_unjudged(progress.step)
+            return
         if self._is_rebalanced:
             self._is_rebalanced = False
             return
@@ -69,6 +75,14 @@ class HealthChecks:
             request = EvictionRequest(generation=context.generation, rank=slow.rank, reason=reason)
             request_eviction(context.out.parent, request)
         self._emit(step, f"{reason}; {why or 'its node is to leave, the others resume from their checkpoint'}")
+
+    def _say_unjudged(self, step: int) -> None:
+        """Say once a generation that no rank is judged, and what the plan wants that it therefore does not get."""
+        context, answer = self._context, self._context.plan.recovery.stragglers
+        if context.rank == 0 and not self._has_said:
+            unmet = "" if answer == "name" else f'; train.recovery.stragglers = "{answer}" has no effect'
+            context.events.emit("stragglers_not_judged", step=step, reason=f"{self._unjudged}{unmet}")
+        self._has_said = True
 
     def _emit(self, step: int, reason: str) -> None:
         if self._context.rank == 0:

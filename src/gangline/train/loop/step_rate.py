@@ -1,16 +1,17 @@
-"""Step times of all ranks: exchanged every ten steps and checked by every rank alike; slow ranks are reported."""
+"""Step times of all ranks: exchanged every 5 to 10 steps and checked by every rank alike; slow ranks are reported."""
 
 from collections.abc import Mapping
+from statistics import median
 
 import torch
 import torch.distributed as dist
 
-from gangline.train.loop.straggler import WORK, PeerGroup, Straggler, StragglerDetector, WindowRange, WindowTimes
+from gangline.fabric.step_times import WORK, PeerGroup, Straggler, WindowRange, WindowTimes
+from gangline.fabric.stragglers import MOST_STEPS, StragglerDetector, window_steps
 from gangline.train.runtime.context import RankContext
 
-WINDOW_STEPS = 10
-_CUT = 2
-"""Values that are cut at either end of each column of a window, so that a single outlier makes no rank slow."""
+_CUT = 0.2
+"""Share of the values that is cut at either end of each column of a window, so that one outlier makes no rank slow."""
 _COLUMNS = len(WORK) + 3
 """Columns of a rank's row: work by phase, wait, samples, 1 if the window must not be used."""
 
@@ -23,6 +24,8 @@ class StepRate:
         mesh = context.plan.mesh
         self._detector = StragglerDetector(lambda rank: PeerGroup(mesh.coordinates(rank)["pp"], mesh.data_rank(rank)))
         self._steps: list[list[float]] = []
+        self._window_steps = MOST_STEPS
+        """Of the window that is being filled; changed by what all ranks know, so equal on all ranks."""
         self._in_flight: tuple[dist.Work, torch.Tensor] | None = None
 
     @property
@@ -47,7 +50,7 @@ class StepRate:
         is_judged = self._receive(step)
         own = [*(phases[name] for name in WORK), phases["wait"] + phases["bubble"]]
         self._steps.append([*own, float(samples), float(disturbed)])
-        if len(self._steps) == WINDOW_STEPS:
+        if len(self._steps) >= self._window_steps:
             self._send()
         return is_judged
 
@@ -80,9 +83,11 @@ class StepRate:
         self._in_flight = None
         work.wait()
         rows = table.tolist()
+        times = [_times(row) for row in rows]
+        steps, self._window_steps = self._window_steps, window_steps(median(each.seconds for each in times))
         if any(row[-1] for row in rows):
             return False
-        new, over = self._detector.add_window([_times(row) for row in rows])
+        new, over = self._detector.add_window(times, steps=steps)
         if self._context.rank == 0:
             self._emit("straggler", step, new)
             self._emit("straggler_over", step, over)
@@ -92,14 +97,15 @@ class StepRate:
         for each in found:
             self._context.events.emit(
                 event, step=step, slow=each.rank, node=self._context.node_of(each.rank), ratio=each.ratio,
-                seconds=each.seconds, phase=each.phase, wait_share=each.wait_share,
+                seconds=each.seconds, step_seconds=each.step_seconds, phase=each.phase, wait_share=each.wait_share,
             )  # fmt: skip
 
 
 def _trimmed_mean(steps: list[list[float]]) -> torch.Tensor:
     """Trimmed mean of each column, of the last column the maximum."""
     rows = torch.tensor(steps, dtype=torch.float64)
-    found = rows.sort(dim=0).values[_CUT:-_CUT].mean(dim=0)
+    cut = int(_CUT * len(steps))
+    found = rows.sort(dim=0).values[cut : len(steps) - cut].mean(dim=0)
     found[-1] = rows[:, -1].max()
     return found
 

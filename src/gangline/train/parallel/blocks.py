@@ -89,7 +89,7 @@ class BlockWrapper:
         """The model as the loop calls it, after `root`."""
         context = self._context
         if self._wrapping.is_composable:
-            return Sharded(module, self._calls)
+            return Sharded(module, self._calls, reduces_each=context.plan.memory.gradient_sync == "each")
         if self._wrapping.is_ddp:
             return Replicated(
                 module, device=context.device, bucket_bytes=context.plan.bucket_bytes, waits=context.waits,

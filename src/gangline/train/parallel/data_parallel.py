@@ -156,13 +156,17 @@ class Sharded:
 
     sharded = True
 
-    def __init__(self, model: nn.Module, calls: BlockCalls | None = None) -> None:
-        """`model` was wrapped by `shard`, block by block and as a whole; `calls` records its blocks."""
+    def __init__(self, model: nn.Module, calls: BlockCalls | None = None, *, reduces_each: bool = False) -> None:
+        """Args:
+        model: Wrapped by `shard`, block by block and as a whole.
+        calls: Records its blocks.
+        reduces_each: Gradients are reduced after each micro-batch: no rank holds them whole between two.
+        """
         self.model = self.bare = model
-        self._root, self._calls = cast(FSDPModule, model), calls
+        self._root, self._calls, self._reduces_each = cast(FSDPModule, model), calls, reduces_each
 
     def set_sync(self, last: bool) -> None:
-        self._root.set_requires_gradient_sync(last)
+        self._root.set_requires_gradient_sync(last or self._reduces_each)
         if self._calls is not None:
             self._calls.begin()
 

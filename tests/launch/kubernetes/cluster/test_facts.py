@@ -41,6 +41,37 @@ def test_queues_and_topologies_of_kueue_are_known():
     assert (facts.queues, facts.topologies) == ({"shared": "gpus"}, ("racks",))
 
 
+@pytest.mark.parametrize(
+    ("flavors", "levels"),
+    [
+        ({"h200": "racks"}, {"shared": ("block", "rack", "host")}),
+        ({"h200": "racks", "a100": "rows"}, {"shared": ("rack", "host")}),
+        ({"h200": "racks", "plain": None}, {}),
+        ({"h200": "racks", "gone": "missing"}, {}),
+    ],
+    ids=["one flavor", "what both have", "a flavor without a topology", "a topology that is not there"],
+)
+def test_levels_of_a_queue_are_those_that_all_its_flavors_have(flavors, levels):
+    api = FakeApi(serve=("kueue",))
+    kueue = "/apis/kueue.x-k8s.io/v1beta1"
+
+    def make(kind, plural, name, spec):
+        body = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        api.create(f"{kueue}/{plural}", body)
+
+    for name, labels in {"racks": ("block", "rack", "host"), "rows": ("row", "rack", "host")}.items():
+        make("Topology", "topologies", name, {"levels": [{"nodeLabel": label} for label in labels]})
+    for name, topology in flavors.items():
+        make("ResourceFlavor", "resourceflavors", name, {"topologyName": topology} if topology else {})
+    make(
+        "ClusterQueue", "clusterqueues", "gpus", {"resourceGroups": [{"flavors": [{"name": name} for name in flavors]}]}
+    )
+    make("LocalQueue", "namespaces/gangs/localqueues", "shared", {"clusterQueue": "gpus"})
+    assert read_facts(api).levels == levels
+    api.server.denied.add(("get", "resourceflavors.kueue.x-k8s.io"))
+    assert read_facts(api).levels == {}
+
+
 @pytest.mark.parametrize(("age_seconds", "placed"), [(1, True), (60, False)])
 def test_placer_is_there_while_it_renews_its_lease(age_seconds, placed):
     api = FakeApi()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, PLACED, SITE, setting, shared_setting
+from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, PAIR, SITE, setting, shared_setting
 from tests.oracles.restricted_pods import violations
 
 from gangline.errors import ConfigError
@@ -32,7 +32,7 @@ def test_images_that_must_be_there_already_have_no_field_in_any_trainer():
         overriding_trainjob(setting(pod=replace(SITE, pull="Never")), "shared", "runtimePatches")
 
 
-@pytest.mark.parametrize("podset", [CPU, NORMAL, PLACED], ids=["cpu", "gpu", "placed"])
+@pytest.mark.parametrize("podset", [CPU, NORMAL, PAIR], ids=["cpu", "gpu", "pair"])
 @pytest.mark.parametrize("spelling", ["podTemplateOverrides", "runtimePatches"])
 def test_runtime_and_trainjob_together_make_the_pod_of_any_gang(spelling, podset):
     given = setting(podset, pod=replace(GPU_SITE, pull_secrets=("gangline-pull",)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, PLACED, setting
+from tests.launch.kubernetes.gangs import CPU, GPU, GPU_SITE, setting
 
 from gangline.errors import ConfigError
 from gangline.keeper.ipc.environment import KeeperEnvironment
@@ -54,10 +54,9 @@ def test_line_cannot_change_what_makes_the_gang():
     assert found["GANGLINE_STORE"] == CPU.store
 
 
-def test_fabric_wins_over_the_site_and_the_line_over_both():
-    placed = replace(PLACED.placement, environment={"NCCL_SOCKET_IFNAME": "ib0", "NCCL_DEBUG": "INFO"})
-    found = environment(setting(replace(PLACED, placement=placed, env={"NCCL_DEBUG": "TRACE"})))
-    assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"], found["NCCL_DEBUG"]) == ("eth0", "ib0", "TRACE")
+def test_line_wins_over_the_site():
+    found = environment(setting(replace(CPU, env={"NCCL_SOCKET_IFNAME": "ib0"})))
+    assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("eth0", "ib0")
 
 
 @given(st.text("$()AB", max_size=12))
@@ -137,15 +136,6 @@ def test_only_the_placer_is_waited_for(route, gates):
     queue = {"kueue.x-k8s.io/queue-name": "shared"}
     found = spec_of(setting(GPU, pod=GPU_SITE, route=route, queue_labels=queue))
     assert len(found.get("schedulingGates", ())) == gates
-
-
-def test_placement_that_no_placer_carries_out_bounds_the_servers():
-    (term,) = spec_of(setting(PLACED))["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    (wanted,) = term["matchExpressions"]
-    assert (wanted["key"], wanted["values"]) == ("kubernetes.io/hostname", ["node-b", "node-a"])
-    assert "affinity" not in spec_of(setting(PLACED, route="gates"))
 
 
 def test_names_of_ports_fit():

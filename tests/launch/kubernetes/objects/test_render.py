@@ -69,7 +69,7 @@ def test_last_write_unsuspends_marks_or_queues():
 def test_topology_is_asked_for_in_the_template_under_every_root():
     for kind in KINDS:
         template = template_of(render_as(kind, kueue_setting()))
-        assert template["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"]
+        assert template["metadata"]["annotations"]["kueue.x-k8s.io/podset-slice-size"]
 
 
 def test_kueue_without_a_queue_is_refused():

@@ -12,7 +12,7 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.labels import END, SPEC, rfc3339
 from gangline.launch.kubernetes.objects.render_context import labels, metadata
-from gangline.spec.gang.podset import PlacedServer, Placement, PodSet
+from gangline.spec.gang.podset import PodSet
 
 
 @pytest.mark.parametrize("name", ["a" * 43, "9bytes", "Upper", "a_b", "a.b", "ends-", "", "a\n"])
@@ -78,15 +78,6 @@ def test_root_holds_the_podset_itself():
     annotations = metadata(setting(GPU), root=True)["annotations"]
     assert PodSet.from_json(annotations[SPEC]) == GPU
     assert SPEC not in metadata(setting(GPU))["annotations"]
-
-
-def test_placement_of_the_largest_gang_fits_the_annotations_of_its_root():
-    servers = tuple(
-        PlacedServer(name=f"node-{i:04}.rack-17", group=f"leaf-{i // 32:03}", block="pod-a") for i in range(2048)
-    )
-    placed = replace(GPU, num_nodes=2048, placement=Placement(servers=servers, devices_per_server=8))
-    annotations = metadata(setting(placed), root=True)["annotations"]
-    assert sum(len(name) + len(value) for name, value in annotations.items()) < 256 * 1024
 
 
 @pytest.mark.parametrize("podset", [CPU, GPU, replace(CPU, role="prove", name=CPU.name + "-prove")])

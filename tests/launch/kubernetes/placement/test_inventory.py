@@ -114,3 +114,27 @@ def test_without_any_right_the_site_file_answers_or_says_what_is_missing():
     assert (found.num_nodes, found.gpus.count, found.origin) == (1, 8, "site.toml")
     with pytest.raises(ConfigError, match="bind gangline-reader"):
         read_inventory(Cluster(resourcequotas=[]), SMALL)
+
+
+def test_servers_of_a_pool_count_for_it_alone_as_for_the_placer():
+    fast = {"gangline/pool": "fast"}
+    cluster = Cluster(nodes=[node("a", cpu="4"), node("b", cpu="2", labels=fast)], pods=[])
+    assert read_inventory(cluster, SMALL).num_nodes == 4
+    assert read_inventory(cluster, SMALL, pool="fast").num_nodes == 2
+
+
+FAST = {"gangline/pool": "fast"}
+WORKS = 'found none; pools of this cluster: fast; launch.pool = "fast" works'
+
+
+@pytest.mark.parametrize(
+    ("pool", "labels", "says"),
+    [
+        ("slow", FAST, f"wanted servers with the label gangline/pool=slow, {WORKS}"),
+        ("slow", {}, "found none; pools of this cluster: none; leave it out"),
+        (None, FAST, f"wanted servers without the label gangline/pool, {WORKS}"),
+    ],
+)
+def test_pool_without_servers_is_refused_with_those_that_have_some(pool, labels, says):
+    with pytest.raises(ConfigError, match=says):
+        read_inventory(Cluster(nodes=[node("a", cpu="4", labels=labels)], pods=[]), SMALL, pool=pool)

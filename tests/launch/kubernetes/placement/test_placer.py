@@ -10,7 +10,7 @@ from tests.launch.kubernetes.cluster_stand import LEDGER, Stand, watch_over
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.transport import ApiResponse
 from gangline.launch.kubernetes.placement.placer import Placer
-from gangline.spec.gang.podset import PlacedServer, Placement
+from gangline.spec.gang.podset import Placement
 
 
 @pytest.fixture
@@ -28,11 +28,13 @@ def test_a_gang_starts_whole_each_rank_on_its_server(stand):
     assert stand.root()["metadata"]["annotations"]["gangline/servers"] == "a,b,c"
 
 
-def test_a_planned_order_is_kept(stand):
-    placement = Placement(servers=tuple(PlacedServer(name=name) for name in "dba"), devices_per_server=1)
-    stand.submit(num_pods=3, placement=placement)
+def test_consecutive_pods_of_a_tile_share_a_group():
+    at = {"a": "g1", "b": "g2", "c": "g2", "d": "g3", "e": "g3"}
+    labels = {name: {"gangline/fabric-group": group} for name, group in at.items()}
+    stand = Stand(dict.fromkeys(at, 1), labels=labels)
+    stand.submit(num_pods=4, placement=Placement(tile=2))
     stand.settle()
-    assert stand.bound() == {0: "d", 1: "b", 2: "a"}
+    assert stand.bound() == {0: "b", 1: "c", 2: "d", 3: "e"}
 
 
 @pytest.mark.row("K6")
@@ -84,7 +86,10 @@ def test_of_two_gangs_for_one_place_the_older_starts_and_the_other_follows(stand
     stand.submit("new", 3)
     stand.settle()
     assert (len(stand.bound("old")), stand.pods("new")) == (3, {})
-    assert stand.waits("new") == "3 pods of 1 cpu, 1.0 MB memory need room: 1 fit now on 4 servers; old holds 3 servers"
+    assert stand.waits("new") == (
+        "3 pods of 1 cpu, 1.0 MB memory need room: 1 fit now on 4 servers; old holds 3 servers; there is room once old "
+        "ends"
+    )
     stand.end("old")
     stand.settle()
     assert (len(stand.bound("new")), list(stand.reservations())) == (3, ["new"])
@@ -449,3 +454,33 @@ def test_an_idle_cluster_costs_few_calls(stand):
     before = sum(stand.placing.calls.values())
     stand.placer.step(stand.now)
     assert sum(stand.placing.calls.values()) - before <= 6
+
+
+def test_gang_that_waits_says_whose_end_makes_room_and_what_would_start_now():
+    stand = Stand({"a": 1, "b": 1, "c": 2, "d": 1})
+    stand.submit("first", 3)
+    stand.settle()
+    stand.submit("second", 1)
+    stand.settle()
+    stand.submit("large", 3)
+    stand.settle()
+    notes = stand.root("large")["metadata"]["annotations"]
+    assert notes["gangline/waits"].endswith(
+        "first holds 2 servers, second holds 1 server; there is room once first ends"
+    )
+    assert notes["gangline/starts-now"] == "1 pod"
+    stand.end("first")
+    stand.settle(10)
+    assert len(stand.bound("large")) == 3
+    assert "gangline/starts-now" not in stand.root("large")["metadata"]["annotations"]
+
+
+def test_groups_of_the_servers_are_noted_in_node_rank_order():
+    labels = {
+        name: {"gangline/fabric-group": f"g{i % 2}", "gangline/fabric-block": "b"} for i, name in enumerate("abc")
+    }
+    stand = Stand(dict.fromkeys("abc", 1), labels=labels)
+    stand.submit(num_pods=3)
+    stand.settle()
+    notes = stand.root()["metadata"]["annotations"]
+    assert (notes["gangline/servers"], notes["gangline/groups"]) == ("a,c,b", "b/g0*2,b/g1*1")

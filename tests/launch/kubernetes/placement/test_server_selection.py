@@ -1,8 +1,5 @@
-"""The choice of servers, against every subset of groups."""
+"""Servers of a cluster for a gang, and why there are none; `tests/fabric/test_placement.py` judges the choice."""
 
-from itertools import combinations, groupby
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +11,7 @@ from gangline.launch.kubernetes.placement.server_selection import (
     select_servers,
 )
 from gangline.launch.kubernetes.placement.servers import ServerFacts
-from gangline.spec.gang.podset import PlacedServer, Placement
+from gangline.spec.gang.podset import PlacedServer
 
 
 def fabric(blocks, *, busy=()):
@@ -36,10 +33,6 @@ def gang(num_pods, **more):
     return GangRequest(gang="g", num_pods=num_pods, need={"cpu": 1000, "pods": 1}, **more)
 
 
-def counts(placement):
-    return len({s.block for s in placement.servers}), len({(s.block, s.group) for s in placement.servers})
-
-
 @st.composite
 def fabrics(draw):
     sizes = st.lists(st.integers(0, 3), min_size=1, max_size=4)
@@ -48,101 +41,19 @@ def fabrics(draw):
     return fabric(blocks)
 
 
-def fewest(rooms, request):
-    """Fewest blocks, then groups, by trying all subsets of groups; None: nothing fits."""
-    groups = {}
-    for each in rooms:
-        key = (each.server.block, each.server.group)
-        groups[key] = groups.get(key, 0) + each.pods
-    whole = {key: pods // request.tile * request.tile for key, pods in groups.items()}
-    fitting = [
-        (len({block for block, _ in subset}), len(subset))
-        for size in range(1, len(whole) + 1)
-        for subset in combinations(whole, size)
-        if sum(whole[key] for key in subset) >= request.num_pods
-    ]
-    return min(fitting, default=None)
-
-
-@given(rooms=fabrics(), tiles=st.integers(1, 6), tile=st.integers(1, 3))
-def test_no_subset_of_groups_does_with_fewer(rooms, tiles, tile):
-    request = gang(tiles * tile, tile=tile)
-    chosen, best = select_servers(rooms, request), fewest(rooms, request)
-    if best is None:
-        assert chosen.sentence
-        assert chosen.fits < request.num_pods
-    else:
-        assert counts(chosen) == best
-
-
 @given(rooms=fabrics(), num_pods=st.integers(1, 8))
 def test_no_server_gets_more_pods_than_it_has_room_for(rooms, num_pods):
     chosen = select_servers(rooms, gang(num_pods))
-    if isinstance(chosen, Placement):
-        names = [server.name for server in chosen.servers]
+    if isinstance(chosen, tuple):
+        names = [server.name for server in chosen]
         assert len(names) == num_pods
         assert all(names.count(each.server.name) <= each.pods for each in rooms)
-
-
-@given(rooms=fabrics(), num_pods=st.integers(1, 8))
-def test_groups_and_blocks_are_contiguous_in_rank_order(rooms, num_pods):
-    chosen = select_servers(rooms, gang(num_pods))
-    if isinstance(chosen, Placement):
-        for key in (lambda s: s.block, lambda s: (s.block, s.group), lambda s: s.name):
-            runs = [name for name, _ in groupby(chosen.servers, key=key)]
-            assert len(runs) == len(set(runs))
-
-
-@given(rooms=fabrics(), tiles=st.integers(1, 4), tile=st.integers(2, 3))
-def test_every_tile_lies_in_one_group(rooms, tiles, tile):
-    chosen = select_servers(rooms, gang(tiles * tile, tile=tile))
-    if isinstance(chosen, Placement):
-        for start in range(0, len(chosen.servers), tile):
-            assert len({server.group for server in chosen.servers[start : start + tile]}) == 1
-
-
-@given(rooms=fabrics(), num_pods=st.integers(1, 8), data=st.data())
-def test_more_room_never_needs_more_groups(rooms, num_pods, data):
-    before = select_servers(rooms, gang(num_pods))
-    if isinstance(before, Placement):
-        place = data.draw(st.integers(0, len(rooms) - 1))
-        more = [room(e.server.name, e.pods + (i == place), group=e.server.group, block=e.server.block)
-                for i, e in enumerate(rooms)]  # fmt: skip
-        assert counts(select_servers(more, gang(num_pods))) <= counts(before)
-
-
-@given(rooms=fabrics(), num_pods=st.integers(1, 8), seed=st.randoms())
-def test_the_order_of_the_question_changes_nothing(rooms, num_pods, seed):
-    mixed = list(rooms)
-    seed.shuffle(mixed)
-    assert select_servers(mixed, gang(num_pods)) == select_servers(rooms, gang(num_pods))
 
 
 def test_the_least_room_is_left_over():
     rooms = fabric({"b": {"p": [3], "q": [3], "r": [2], "s": [1]}})
     chosen = select_servers(rooms, gang(7))
-    assert sorted(server.group for server in chosen.servers) == ["p"] * 3 + ["q"] * 3 + ["s"]
-
-
-def test_numbers_in_names_count_as_numbers():
-    rooms = [room(f"a-{i}", 1) for i in range(12)]
-    assert [server.name for server in select_servers(rooms, gang(11)).servers] == [f"a-{i}" for i in range(11)]
-
-
-def test_a_placement_that_was_planned_is_taken_as_it_is():
-    rooms = [room(name, 2) for name in "abc"]
-    chosen = select_servers(rooms, gang(3, servers=("c", "a", "a")))
-    assert [server.name for server in chosen.servers] == ["c", "a", "a"]
-
-
-@pytest.mark.parametrize(
-    ("servers", "says"),
-    [(("x", "a"), "server x, which does not exist"), (("b", "a"), "server b, which is cordoned"),
-     (("a", "a"), "server a, which has room for 1 of 2 pods of 1 cpu")],
-)  # fmt: skip
-def test_a_planned_server_without_room_says_which_and_why(servers, says):
-    rooms = [room("a", 1), room("b", 0, refuses="is cordoned")]
-    assert says in select_servers(rooms, gang(2, servers=servers)).sentence
+    assert sorted(server.group for server in chosen) == ["p"] * 3 + ["q"] * 3 + ["s"]
 
 
 def test_why_not_tells_what_fits_now_and_who_takes_none():
@@ -158,22 +69,17 @@ def test_what_never_fits_says_so():
     assert found.never
 
 
-LOST = PlacedServer(name="a", group="g1", block="b1")
+def test_a_lost_pod_goes_to_a_server_of_its_group_that_has_room():
+    rooms = [room("a", 0, group="g1", block="b1"), room("z", 1, group="g1", block="b1"), room("c", 1, group="g2")]
+    lost = PlacedServer(name="a", group="g1", block="b1")
+    assert select_replacement(rooms, lost).name == "z"
+    assert select_replacement(rooms[:1], lost) is None
 
 
-@pytest.mark.parametrize(
-    ("rooms", "goes_to"),
-    [
-        ([room("a", 1, group="g1", block="b1"), room("b", 1, group="g1", block="b1")], "a"),
-        ([room("a", 0, group="g1", block="b1"), room("z", 1, group="g1", block="b1"), room("c", 1, group="g2")], "z"),
-        ([room("c", 1, group="g3", block="b2"), room("d", 1, group="g2", block="b1")], "d"),
-        ([room("c", 1, group="g3", block="b2")], "c"),
-    ],
-    ids=["its old server", "its group", "its block", "anywhere"],
-)
-def test_a_lost_pod_goes_to_the_nearest_free_server(rooms, goes_to):
-    assert select_replacement(rooms, LOST).name == goes_to
-
-
-def test_a_lost_pod_waits_where_no_server_is_free():
-    assert select_replacement([room("a", 0)], LOST) is None
+def test_tiles_that_no_group_can_hold_never_fit_although_all_servers_could():
+    rooms = [room("a", 1, group="g1"), room("b", 1, group="g2")]
+    found = select_servers(rooms, gang(2, tile=2))
+    assert found.never
+    assert found.sentence == (
+        "2 pods of 1 cpu, each 2 consecutive ones in one group, never fit: 0 pods would fit if all servers were empty"
+    )

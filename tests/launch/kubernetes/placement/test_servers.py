@@ -3,7 +3,13 @@
 import pytest
 from tests.launch.kubernetes.paper_cluster import Cluster, node, pod
 
-from gangline.launch.kubernetes.placement.servers import read_servers, refusal
+from gangline.errors import ConfigError
+from gangline.launch.kubernetes.placement.servers import (
+    read_fabric_groups,
+    read_servers,
+    refusal,
+    survey_servers,
+)
 
 
 def read(*nodes, pods=()):
@@ -76,3 +82,20 @@ def test_a_selector_names_the_label_that_is_missing():
 def test_without_a_right_to_list_pods_all_counts_as_free():
     (server,) = read_servers(Cluster(nodes=[node("n")]))
     assert (server.free, server.are_pods_known) == (server.allocatable, False)
+
+
+def test_servers_come_in_order_of_their_names_and_numbers_in_names_count_as_numbers():
+    found = survey_servers([node(f"a-{i}") for i in (10, 2, 1)], [])
+    assert [each.name for each in found] == ["a-1", "a-2", "a-10"]
+
+
+def test_groups_of_the_network_are_those_of_the_labels_and_nodes_without_them_are_in_none():
+    at = {"a-2": "g1", "a-1": "g1", "b": "g2"}
+    nodes = [node(name, labels={"gangline/fabric-group": group}) for name, group in at.items()]
+    found = read_fabric_groups(Cluster(nodes=[*nodes, node("control")], pods=[]))
+    assert [(group.name, group.servers) for group in found] == [("g1", ("a-1", "a-2")), ("g2", ("b",))]
+
+
+def test_cluster_without_labels_of_the_network_is_refused_with_what_works():
+    with pytest.raises(ConfigError, match="found none on 1 nodes; label the nodes with gangline/fabric-group"):
+        read_fabric_groups(Cluster(nodes=[node("a")], pods=[]))

@@ -6,6 +6,7 @@ from tests.launch.kubernetes.gangs import CPU
 from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.pod_output import to_message
+from gangline.spec.gang.podset import PlacedServer
 from gangline.spec.gang.status import GangEnd
 
 
@@ -35,7 +36,7 @@ LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ids=["in node-rank order", "not yet placed", "promised", "replaced", "being replaced", "no pods yet"],
 )
 def test_servers_are_told_by_node_rank(pods, given, servers):
-    assert status_of("starting", pods, CPU, given=given).servers == servers
+    assert status_of("starting", pods, CPU, placed=[PlacedServer(name=name) for name in given]).servers == servers
 
 
 def with_phase(told, *conditions):
@@ -76,4 +77,10 @@ def test_pods_that_ended_tell_how_often_the_gang_began_anew():
 
 
 def test_gang_that_waits_again_is_nowhere():
-    assert status_of("waiting", [], CPU, given=("x", "y")).servers == ()
+    assert status_of("waiting", [], CPU, placed=[PlacedServer(name="x")]).servers == ()
+
+
+def test_server_is_named_by_the_host_name_that_its_pod_selects():
+    bound = pod(0, "node-object-1")
+    bound["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "a"}
+    assert status_of("running", [bound, pod(1, "b")], CPU).servers == ("a", "b")

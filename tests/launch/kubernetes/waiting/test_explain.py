@@ -112,3 +112,7 @@ def test_guide_shows_sentences_as_they_are():
     for kind, sentence, _, ends in shown:
         after = told[kind, sentence]
         assert ends == ("-" if after is None else "at once" if after == 0 else f"{after:.0f} s")
+
+
+def test_gang_that_waits_for_the_placer_says_what_would_start_now():
+    assert explain(snapshot(FILES["placer-waits"])).would_start_now == "2 pods"

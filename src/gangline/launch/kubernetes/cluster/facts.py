@@ -4,7 +4,7 @@ Read from discovery and from published schemas, which are open to every account;
 account lacks stays empty, which always is the modest answer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -47,6 +47,9 @@ class ClusterFacts(Document):
     """Kueue's Topology objects; some: route B."""
     queues: dict[str, str] = field(default_factory=dict)
     """LocalQueue of the namespace to its ClusterQueue."""
+    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """LocalQueue to the topology levels that each of its flavors has, as node labels, widest first; a queue is missing
+    if a flavor has no topology, or if this account may not read the flavors."""
     placer: bool = False
     """A placer holds its Lease."""
     priority_classes: tuple[str, ...] = ()
@@ -71,13 +74,17 @@ def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: date
     roots = _roots(api)
     served = tuple(sorted(name for root in roots for name in _resources(api, root)))
     spelling, is_integer = _trainer(api, roots)
+    topologies = _kueue_items(api, served, "topologies")
+    local_queues = _kueue_items(api, served, "localqueues", api.namespace)
+    queues = {each["metadata"]["name"]: _cluster_queue(each) for each in local_queues}
     return ClusterFacts(
         version=f"{version.get('major', '')}.{version.get('minor', '')}".rstrip("+"),
         served=served,
         trainer=spelling,
         trainer_num_proc_is_integer=is_integer,
-        topologies=tuple(sorted(each["metadata"]["name"] for each in _kueue_items(api, served, "topologies"))),
-        queues={each["metadata"]["name"]: _cluster_queue(each) for each in _kueue_items(api, served, "localqueues")},
+        topologies=tuple(sorted(each["metadata"]["name"] for each in topologies)),
+        queues=queues,
+        levels=_levels(api, served, queues, topologies),
         placer=_is_placed(api, now()),
         priority_classes=_priority_classes(api),
         api_addresses=_api_addresses(api),
@@ -170,17 +177,53 @@ def _properties(schema: Object) -> Any:
     return schema.get("properties") or {}
 
 
-def _kueue_items(api: KubernetesApi, served: tuple[str, ...], plural: str) -> list[Object]:
-    path = next((each for each in served if each.startswith("kueue.") and each.endswith(f"/{plural}")), None)
-    if path is None:
-        return []
-    group, version, _ = path.split("/")
-    middle = f"namespaces/{api.namespace}/" if plural == "localqueues" else ""
-    return _listed(api, f"/apis/{group}/{version}/{middle}{plural}")
+def _kueue_path(served: tuple[str, ...], plural: str, namespace: str = "") -> str | None:
+    """Path of a collection of Kueue; None: it is not served."""
+    found = next((each for each in served if each.startswith("kueue.") and each.endswith(f"/{plural}")), None)
+    if found is None:
+        return None
+    return f"/apis/{found.rpartition('/')[0]}/{f'namespaces/{namespace}/' if namespace else ''}{plural}"
+
+
+def _kueue_items(api: KubernetesApi, served: tuple[str, ...], plural: str, namespace: str = "") -> list[Object]:
+    path = _kueue_path(served, plural, namespace)
+    return _listed(api, path) if path else []
+
+
+def _kueue_spec(api: KubernetesApi, served: tuple[str, ...], plural: str, name: str) -> Object:
+    """`spec` of one object of the whole cluster; empty if it cannot be read."""
+    path = _kueue_path(served, plural)
+    return (_got(api, f"{path}/{name}").get("spec") or {}) if path else {}
 
 
 def _cluster_queue(queue: Object) -> str:
     return str((queue.get("spec") or {}).get("clusterQueue", ""))
+
+
+def _levels(
+    api: KubernetesApi, served: tuple[str, ...], queues: Mapping[str, str], topologies: Iterable[Object]
+) -> dict[str, tuple[str, ...]]:
+    """Topology levels of each queue; two or three calls for each ClusterQueue, none without a Topology."""
+    known = {each["metadata"]["name"]: _node_labels(each) for each in topologies}
+    of_cluster_queue = {
+        name: _common_levels(api, served, name, known) for name in sorted(set(queues.values())) if name and known
+    }
+    found = {queue: of_cluster_queue.get(name, ()) for queue, name in queues.items()}
+    return {queue: levels for queue, levels in found.items() if levels}
+
+
+def _node_labels(topology: Object) -> tuple[str, ...]:
+    return tuple(str(each.get("nodeLabel")) for each in (topology.get("spec") or {}).get("levels") or ())
+
+
+def _common_levels(
+    api: KubernetesApi, served: tuple[str, ...], cluster_queue: str, known: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    groups = _kueue_spec(api, served, "clusterqueues", cluster_queue).get("resourceGroups") or ()
+    flavors = {str(flavor.get("name")) for each in groups for flavor in each.get("flavors") or ()}
+    specs = [_kueue_spec(api, served, "resourceflavors", name) for name in sorted(flavors)]
+    levels = [known.get(str(spec.get("topologyName")), ()) for spec in specs]
+    return tuple(level for level in levels[0] if all(level in each for each in levels)) if levels else ()
 
 
 def _is_placed(api: KubernetesApi, now: datetime) -> bool:

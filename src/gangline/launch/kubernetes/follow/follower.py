@@ -138,8 +138,8 @@ class KubernetesFollower:
     def _now(self) -> GangStatus:
         pods = self._pods.objects()
         state = self._state_of(pods)
-        given = self._root.servers or self._admitted.servers
-        status = status_of(state, pods, self._podset, given=given)
+        placed = self._root.placed or self._admitted.servers
+        status = status_of(state, pods, self._podset, placed=placed)
         is_reported = len(self._pod_events.statuses) == self._podset.num_nodes and state in ("starting", "running")
         return replace(
             status,
@@ -196,7 +196,7 @@ class KubernetesFollower:
         elif self._waits.is_due:
             yield from self._attempt(self._gather, "cannot read why it waits")
             if (waiting := self._waits.news()) is not None:
-                data = {"kind": waiting.kind, "holder": waiting.holder, "until": waiting.until, "raw": waiting.raw}
+                data = {name: getattr(waiting, name) for name in ("kind", "holder", "until", "would_start_now", "raw")}
                 yield GangEvent(kind="waiting", text=waiting.sentence, data=data)
             if self._waits.is_hopeless:
                 yield from self._attempt(

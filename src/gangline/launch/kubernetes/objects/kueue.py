@@ -4,13 +4,15 @@ Kueue takes counts only: so many consecutive pods in one domain. `placement.kueu
 where.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.cluster.rights import KUEUE
+from gangline.launch.kubernetes.objects.labels import HOSTNAME
 from gangline.spec.config.site import LaunchTable
-from gangline.spec.gang.podset import Placement, PodSet
+from gangline.spec.gang.podset import PodSet
 
 GROUP = KUEUE
 QUEUE_NAME = f"{GROUP}/queue-name"
@@ -30,24 +32,23 @@ class KueueMetadata:
     """Of the pod template."""
 
 
-def kueue_metadata(
-    podset: PodSet, placement: Placement | None, launch: LaunchTable, facts: ClusterFacts
-) -> KueueMetadata:
+def kueue_metadata(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> KueueMetadata:
     """Queue label and topology annotations of a gang.
 
     Priority comes from the PriorityClass of the pods, so no WorkloadPriorityClass is needed.
 
     Args:
-        podset: Its queue overrides the site's.
-        placement: `labels` has the topology level that consecutive pods should share, `tile` how many pods must.
+        podset: Its queue overrides the site's; `tile` of its consecutive pods share a domain.
         launch: The site's queue.
-        facts: Queues of the namespace; topologies of the cluster.
+        facts: Queues of the namespace, and the topology levels of each.
 
     Raises:
         ConfigError: The queue does not exist, or none is named and there are several.
     """
-    labels = {QUEUE_NAME: choose_queue(podset.queue or launch.queue, facts)}
-    return KueueMetadata(root_labels=labels, pod_annotations=_topology(podset, placement) if facts.topologies else {})
+    queue = choose_queue(podset.queue or launch.queue, facts)
+    return KueueMetadata(
+        root_labels={QUEUE_NAME: queue}, pod_annotations=_topology(podset, facts.levels.get(queue, ()))
+    )
 
 
 def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
@@ -64,20 +65,24 @@ def choose_queue(wanted: str | None, facts: ClusterFacts) -> str:
     return wanted
 
 
-def _topology(podset: PodSet, placement: Placement | None) -> dict[str, str]:
-    """Empty without a placement: an annotation excludes every flavor without a topology, and a queue whose flavors all
-    have one assigns servers anyway."""
-    if placement is None or not placement.labels or podset.num_nodes == 1:
+def _topology(podset: PodSet, levels: Sequence[str]) -> dict[str, str]:
+    """Annotations for the narrowest level above single servers, the groups of a gang.
+
+    Empty without levels: an annotation excludes every flavor that has no topology.
+    """
+    if not levels or podset.num_nodes == 1:
         return {}
-    level, tile = placement.labels[0], placement.tile
-    if tile == podset.num_nodes:
-        return {_REQUIRED: level}
-    if tile > 1:
-        _demand_divides(podset, tile)
-        return {_PREFERRED: level, _SLICE_REQUIRED: level, _SLICE_SIZE: str(tile)}
-    return {_PREFERRED: level}
+    groups = [level for level in levels if level != HOSTNAME]
+    if not groups or podset.tile == 1:
+        return {_PREFERRED: groups[-1] if groups else levels[-1]}
+    if podset.tile == podset.num_nodes:
+        return {_REQUIRED: groups[-1]}
+    _demand_divides(podset)
+    return {_PREFERRED: groups[-1], _SLICE_REQUIRED: groups[-1], _SLICE_SIZE: str(podset.tile)}
 
 
-def _demand_divides(podset: PodSet, tile: int) -> None:
-    if podset.num_nodes % tile:
-        raise ConfigError(f"gang {podset.name}: wanted a tile that divides {podset.num_nodes} pods, found {tile}")
+def _demand_divides(podset: PodSet) -> None:
+    if podset.num_nodes % podset.tile:
+        raise ConfigError(
+            f"gang {podset.name}: wanted a tile that divides {podset.num_nodes} pods, found {podset.tile}"
+        )

@@ -4,7 +4,7 @@ import math
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import CONTAINER, HOSTNAME, PLACEMENT_GATE, POOL, secret_name
+from gangline.launch.kubernetes.objects.labels import CONTAINER, PLACEMENT_GATE, POOL, secret_name
 from gangline.launch.kubernetes.objects.pod_environment import (
     CONTROL_PORT,
     HOME,
@@ -141,17 +141,12 @@ def _tolerations(context: RenderContext) -> list[Object]:
 
 
 def _where(context: RenderContext) -> Object:
-    """Node selector, and a scheduling gate (placer) or a node affinity for the planned servers (no placer)."""
+    """Node selector, and a scheduling gate if the placer chooses the servers."""
     podset = context.podset
     selector = dict(context.pod.selector) | ({POOL: podset.pool} if podset.pool is not None else {})
     found: Object = {"nodeSelector": selector} if selector else {}
     if context.route == "gates":
         found["schedulingGates"] = [{"name": PLACEMENT_GATE}]
-    elif context.route == "none" and podset.placement is not None:
-        names = [server.name for server in podset.placement.servers]
-        wanted = {"key": HOSTNAME, "operator": "In", "values": names}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
-        found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     return found
 
 

@@ -22,8 +22,7 @@ def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
         master: Host name of the pod of node 0.
     """
     podset = context.podset
-    fabric = podset.placement.environment if podset.placement else {}
-    plain = {"LOGNAME": USER} | _network(context) | fabric | podset.env | _gang(context) | _rendezvous(podset, master)
+    plain = {"LOGNAME": USER} | _network(context) | podset.env | _gang(context) | _rendezvous(podset, master)
     rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{_COMPLETION_INDEX}']"}}
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}
@@ -36,7 +35,7 @@ def literal(text: str) -> str:
 
 
 def _network(context: RenderContext) -> dict[str, str]:
-    """Defaults that a fabric or the line may override."""
+    """Defaults that the line may override."""
     interface = context.pod.interface
     return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
 

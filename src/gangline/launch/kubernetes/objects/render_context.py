@@ -80,7 +80,7 @@ class RenderContext:
             ConfigError: Kueue has no queue for this gang.
         """
         if self.route == "kueue" and not self.queue_labels:
-            return kueue_metadata(self.podset, self.podset.placement, self.launch, self.facts)
+            return kueue_metadata(self.podset, self.launch, self.facts)
         return KueueMetadata(root_labels=dict(self.queue_labels), pod_annotations=dict(self.pod_annotations))
 
     @property

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from gangline.launch.kubernetes.client.api import KubernetesApi
-from gangline.launch.kubernetes.objects.labels import HOSTNAME, WAITS
+from gangline.launch.kubernetes.objects.labels import HOSTNAME, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
 from gangline.launch.kubernetes.placement.pool_state import PoolState, read_pool_state
 from gangline.launch.kubernetes.placement.queued_gangs import QueuedGang, read_time
@@ -40,11 +40,12 @@ class PlacementEvent:
     sentence: str = ""
 
 
-def write_waiting_reason(api: KubernetesApi, root: Root, sentence: str) -> bool:
-    """Write to the root why it waits; False: it had this sentence already."""
-    if root.annotations.get(WAITS) == sentence:
+def write_waiting_reason(api: KubernetesApi, root: Root, sentence: str, starts_now: str = "") -> bool:
+    """Write to the root why it waits, and which smaller gang would not; False: it had this already."""
+    notes = {WAITS: sentence, STARTS_NOW: starts_now or None}
+    if all(root.annotations.get(name) == text for name, text in notes.items()):
         return False
-    api.patch(root.path, {"metadata": {"uid": root.uid, "annotations": {WAITS: sentence}}})
+    api.patch(root.path, {"metadata": {"uid": root.uid, "annotations": notes}})
     return True
 
 
@@ -121,9 +122,9 @@ class CycleContext:
         """Set annotations of the root; None removes one."""
         self.api.patch(gang.root.path, {"metadata": {"uid": gang.root.uid, "annotations": dict(notes)}})
 
-    def set_waiting_reason(self, gang: QueuedGang, sentence: str) -> None:
+    def set_waiting_reason(self, gang: QueuedGang, sentence: str, *, starts_now: str = "") -> None:
         """Write why the gang waits to its root, and record an event if it changed."""
-        if write_waiting_reason(self.api, gang.root, sentence):
+        if write_waiting_reason(self.api, gang.root, sentence, starts_now):
             self.add_event(gang, "waits", sentence=sentence)
 
     def add_event(

@@ -1,7 +1,7 @@
 """Request of a gang for servers, read from its root: number of pods, their resources, where they may run.
 
 Requests, selector and tolerations come from the pod template, into which a site renders more than the PodSet has.
-Number, pool, priority and an earlier placement come from the PodSet.
+Number, tile, pool and priority come from the PodSet.
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,6 @@ class GangRequest:
     """2 high, 1 normal, 0 low."""
     tile: int = 1
     """Consecutive pods that share a group."""
-    servers: tuple[str, ...] = ()
-    """Only these, in node-rank order; empty: any."""
     devices_per_pod: int = 0
 
 
@@ -46,7 +44,7 @@ def read_gang_request(root: Object, template: Object) -> GangRequest:
         IntegrityError: The root's PodSet is missing or damaged.
     """
     podset = _podset(root)
-    spec, placement = template.get("spec") or {}, podset.placement
+    spec = template.get("spec") or {}
     return GangRequest(
         gang=podset.name,
         project=podset.project,
@@ -56,8 +54,7 @@ def read_gang_request(root: Object, template: Object) -> GangRequest:
         tolerations=tuple(spec.get("tolerations") or ()),
         pool=podset.pool or "",
         priority=_PRIORITIES[podset.priority],
-        tile=placement.tile if placement else 1,
-        servers=tuple(each.name for each in placement.servers) if placement else (),
+        tile=podset.tile,
         devices_per_pod=podset.resources.gpus or podset.procs_per_node,
     )
 

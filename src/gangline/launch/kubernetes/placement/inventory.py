@@ -4,12 +4,14 @@ It counts what can become free, not what is free: pods of Jobs will end, all oth
 nodes, the inventory comes from the quota of its namespace, else from the site file; `origin` says which.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.objects.labels import POOL
 from gangline.launch.kubernetes.placement.resources import (
     Amounts,
     as_text,
@@ -36,44 +38,58 @@ class _Found:
     pods: int
 
 
-def read_inventory(api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTable] | None = None) -> Inventory:
+def read_inventory(
+    api: KubernetesApi, pod: PodTable, *, gpu: Mapping[str, GpuTable] | None = None, pool: str | None = None
+) -> Inventory:
     """What gangs of pods like `pod` can use on the cluster.
 
     Args:
         api: Its account needs to list nodes; without a right on pods the servers count as empty.
         pod: The site's `[pod]`.
         gpu: The site's `[gpu]`, for facts that no label gives.
+        pool: Only servers of this pool; None: only servers in no pool, as the placer reads it.
 
     Raises:
-        ConfigError: No server fits a pod; the message gives the reason of each.
+        ConfigError: The pool has no servers, or no server fits a pod; the message gives the reason of each.
     """
     try:
         servers = read_servers(api)
     except ApiForbidden as denied:
         return _from_quota(api, pod, gpu or {}, denied)
-    return _inventory_of(servers, pod)
+    return _inventory_of(servers_of_pool(servers, pool or ""), pod)
+
+
+def servers_of_pool(servers: Sequence[ServerFacts], pool: str) -> list[ServerFacts]:
+    """Servers of `pool`; empty: those in no pool."""
+    found = [each for each in servers if each.pool == pool]
+    if servers and not found:
+        pools = ", ".join(sorted({each.pool for each in servers if each.pool})) or "none"
+        wanted = f"servers with the label {POOL}={pool}" if pool else f"servers without the label {POOL}"
+        works = f"launch.pool = {json.dumps(pools.partition(', ')[0])} works" if pools != "none" else "leave it out"
+        raise ConfigError(f"launch.pool: wanted {wanted}, found none; pools of this cluster: {pools}; {works}")
+    return found
 
 
 def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
     """GPU servers where any takes a pod, else the cores of all."""
-    open_to_us = [each for each in servers if not refusal(each, pod.selector, _tolerations(pod))]
+    open_to_us = [each for each in servers if not refusal(each, pod.selector, tolerations_of(pod))]
     origin = "kubernetes" if all(each.are_pods_known for each in servers) else "kubernetes, nodes alone"
     kinds = _kinds(open_to_us, pod)
     if kinds:
         return _of_gpus(max(kinds.values(), key=_weight), pod, origin)
-    need = _pod_need(pod, ranks=pod.procs or 1)
+    need = pod_need(pod, ranks=pod.procs or 1)
     fits = sum(num_fitting(_lasting(each), need) for each in open_to_us)
     if fits == 0:
         raise ConfigError(_nothing_fits(servers, pod, need))
     return _of_cores(fits, pod, origin)
 
 
-def _tolerations(pod: PodTable) -> list[Object]:
+def tolerations_of(pod: PodTable) -> list[Object]:
     """Tolerations of the site's pods."""
     return [{"key": key, "operator": "Exists"} for key in pod.tolerate]
 
 
-def _pod_need(pod: PodTable, *, ranks: int, gpus: int = 0) -> dict[str, int]:
+def pod_need(pod: PodTable, *, ranks: int, gpus: int = 0) -> dict[str, int]:
     """Requests of one pod with `ranks` ranks."""
     need = {
         "cpu": math.ceil(1000 * ranks * pod.cpus),
@@ -96,7 +112,7 @@ def _kinds(servers: Iterable[ServerFacts], pod: PodTable) -> dict[str, list[_Fou
         gpus = pod.procs or lasting.get(pod.gpu, 0)
         if gpus < 1 or not lasting.get(pod.gpu):
             continue
-        if pods := num_fitting(lasting, _pod_need(pod, ranks=gpus, gpus=gpus)):
+        if pods := num_fitting(lasting, pod_need(pod, ranks=gpus, gpus=gpus)):
             found = _Found(_devices(server.labels, gpus), pods)
             kinds.setdefault(found.devices.name, []).append(found)
     return kinds
@@ -145,7 +161,7 @@ def _nothing_fits(servers: Sequence[ServerFacts], pod: PodTable, need: Amounts) 
     for each in servers:
         short = missing_resources(_lasting(each), need)
         reasons.append(
-            f"{each.name} {refusal(each, pod.selector, _tolerations(pod)) or 'lacks ' + ' and '.join(short)}"
+            f"{each.name} {refusal(each, pod.selector, tolerations_of(pod)) or 'lacks ' + ' and '.join(short)}"
         )
     more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
     return (
@@ -162,10 +178,10 @@ def _from_quota(api: KubernetesApi, pod: PodTable, gpu: Mapping[str, GpuTable], 
     if pod.gpu in hard or (not hard and table):
         ranks = pod.procs or 1
         devices = Devices(kind="cuda", name=kind, memory_bytes=int(table.memory_bytes) if table else None, count=ranks)
-        fits = num_fitting(hard, _limited(_pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
+        fits = num_fitting(hard, _limited(pod_need(pod, ranks=ranks, gpus=ranks), hard)) if hard else 1
         if fits:
             return _of_gpus([_Found(devices, fits)], pod, "quota" if hard else "site.toml")
-    fits = num_fitting(hard, _limited(_pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
+    fits = num_fitting(hard, _limited(pod_need(pod, ranks=pod.procs or 1), hard)) if hard else 0
     if not fits:
         raise ConfigError(
             f"wanted the resources of the cluster, found neither a right to list nodes nor a quota with room in "

@@ -14,7 +14,7 @@ from gangline.launch.kubernetes.objects.kueue import GROUP, QUEUE_NAME
 from gangline.launch.kubernetes.objects.labels import HOSTNAME, collection_path
 from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.kubernetes.state.roots import Root
-from gangline.spec.gang.podset import PlacedServer, Placement
+from gangline.spec.gang.podset import PlacedServer
 
 _VERSIONS = ("v1beta2", "v1beta1")
 """Newest first; they differ in the form of a topology assignment only."""
@@ -54,18 +54,17 @@ def is_admitted(workload: Object) -> bool:
     return true_condition(workload, "Admitted") is not None
 
 
-def assignment(workload: Object) -> Placement | None:
+def assignment(workload: Object) -> tuple[PlacedServer, ...]:
     """Servers of a Workload in the order of its domains, which Kueue sorts and fills by completion index.
 
-    None before its admission, or if it names no servers.
+    Empty before its admission, or if it names no servers.
     """
     assigned = next(
         (each["topologyAssignment"] for each in _assigned(workload) if each.get("topologyAssignment")), None
     )
     if assigned is None or assigned["levels"][-1:] != [HOSTNAME]:
-        return None
-    servers = tuple(_server(values) for values, count in _domains(assigned) for _ in range(count))
-    return Placement(servers=servers, devices_per_server=0, labels=tuple(assigned["levels"])) if servers else None
+        return ()
+    return tuple(_server(values) for values, count in _domains(assigned) for _ in range(count))
 
 
 def off_flavor(pods: Iterable[Object], labels: Mapping[str, str]) -> str:
@@ -119,7 +118,7 @@ class KueueAdmission:
     """Follows the admission of one gang, also after an eviction."""
 
     def __init__(self, api: KubernetesApi, *, facts: ClusterFacts) -> None:
-        self.servers: tuple[str, ...] = ()
+        self.servers: tuple[PlacedServer, ...] = ()
         """Servers that Kueue assigned, in node-rank order; empty: none."""
         self.wrong = ""
         """Why the gang must not continue; empty: it may."""
@@ -139,8 +138,7 @@ class KueueAdmission:
         workload = read_workload(self._api, root, self._facts)
         if workload is None or not is_admitted(workload):
             return
-        placement = assignment(workload)
-        self.servers = tuple(each.name for each in placement.servers) if placement else ()
+        self.servers = assignment(workload)
         self.wrong = off_flavor(pods, _read_flavor_labels(self._api, workload, self._facts))
         self._checked |= {_uid(pod) for pod in pods}
 

@@ -1,9 +1,11 @@
 """Snapshot of one pool of servers: what is free on each after all running pods and all reservations."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from gangline.fabric.shortage import Holder
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
@@ -39,6 +41,28 @@ class PoolState:
         return tuple(
             _capacity(each, request, reserved.get(each.name, {}), refused or {}) for each in self.servers.values()
         )
+
+    def holders(self, request: GangRequest, ledger: PlacementLedger) -> list[Holder]:
+        """Gangs of this namespace with reservations, and the pods of `request` for which their end makes room."""
+        reserved = ledger.outstanding(self.bound, counts=self.counts)
+        found = []
+        for name, reservation in ledger.reservations.items():
+            places = {
+                server: self._freed(server, number, reservation, request, reserved.get(server, {}))
+                for server, number in Counter(reservation.servers).items()
+                if server in self.servers
+            }
+            found.append(Holder(name=name, places=places))
+        return found
+
+    def _freed(self, name: str, number: int, reservation: Reservation, request: GangRequest, reserved: Amounts) -> int:
+        """Pods of `request` that a server takes in addition, once `number` pods of `reservation` are gone."""
+        server = self.servers[name]
+        if refusal(server, request.selector, request.tolerations):
+            return 0
+        now = subtract(server.free, reserved)
+        then = add(now, {resource: amount * number for resource, amount in reservation.need.items()})
+        return num_fitting(then, request.need) - num_fitting(now, request.need)
 
     def where(self, name: str) -> PlacedServer:
         """Position of a server in the network; without group and block if it is gone."""

@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import HOSTNAME, SERVERS, WAITS
+from gangline.launch.kubernetes.objects.labels import HOSTNAME, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, is_bound, open_gates
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED, REFUSED, QueuedGang, Refusal
 from gangline.launch.kubernetes.placement.reservations import Reservation
 from gangline.launch.kubernetes.placement.server_selection import select_replacement
+from gangline.launch.kubernetes.state.placed import placed_annotations
 from gangline.spec.codec import canonical
 
 BINDING_SECONDS = 60.0
@@ -171,9 +172,8 @@ def _as_they_are(reservation: Reservation, pods: GangPods) -> Reservation:
 
 
 def _annotate_root(context: CycleContext, gang: QueuedGang, reservation: Reservation) -> None:
-    servers = ",".join(reservation.servers)
-    if gang.root.annotations.get(SERVERS) != servers:
-        context.annotate(gang, {SERVERS: servers})
+    if gang.root.servers != reservation.servers:
+        context.annotate(gang, placed_annotations([context.pool_state.where(name) for name in reservation.servers]))
 
 
 def _has_timed_out(context: CycleContext, since: str | None) -> bool:

@@ -18,14 +18,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gangline.errors import CapacityError
+from gangline.fabric.shortage import why_not
 from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, Object
-from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, SERVERS, WAITS
+from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import is_bound
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED, QueuedGang, QueueOrder
 from gangline.launch.kubernetes.placement.release import advance_release
 from gangline.launch.kubernetes.placement.reservations import Reservation
-from gangline.launch.kubernetes.placement.server_selection import NoPlacement, ServerSelector
+from gangline.launch.kubernetes.placement.server_selection import (
+    NoPlacement,
+    ServerCapacity,
+    ServerSelector,
+    free_groups,
+)
+from gangline.launch.kubernetes.state.placed import placed_annotations
 from gangline.launch.kubernetes.state.pods import is_living, list_pods, pods_path
 
 _TURN_SECONDS = 600.0
@@ -117,21 +124,36 @@ def _complete(context: CycleContext, gang: QueuedGang, reservation: Reservation)
 
 
 def _place(context: CycleContext, gang: QueuedGang, choose: ServerSelector) -> NoPlacement | None:
-    answer = choose(
-        context.pool_state.capacities(gang.request, context.ledger, refused=context.rejecting_servers(gang)),
-        gang.request,
-    )
+    refused = context.rejecting_servers(gang)
+    capacities = context.pool_state.capacities(gang.request, context.ledger, refused=refused)
+    answer = choose(capacities, gang.request)
     if isinstance(answer, NoPlacement):
-        context.set_waiting_reason(gang, answer.sentence + _holders(context))
+        _explain(context, gang, answer, capacities)
         return answer
-    servers = tuple(server.name for server in answer.servers)
+    servers = tuple(server.name for server in answer)
     _unsuspend(context, gang, context.reserve(gang, servers, since=context.now.isoformat()))
     return None
 
 
+def _explain(
+    context: CycleContext, gang: QueuedGang, answer: NoPlacement, capacities: Sequence[ServerCapacity]
+) -> None:
+    """Write who holds the servers, whose end makes room, and the largest gang that would start now."""
+    holders = context.pool_state.holders(gang.request, context.ledger)
+    request = gang.request
+    shortage = why_not(free_groups(capacities), request.num_pods, tile=request.tile, holders=holders)
+    sentence = answer.sentence + _holders(context)
+    if shortage.release and not answer.never:
+        rest = len(shortage.release) - _NAMED_HOLDERS
+        names = ", ".join(shortage.release[:_NAMED_HOLDERS]) + (f" and {rest} more" if rest > 0 else "")
+        sentence += f"; there is room once {names} {'ends' if len(shortage.release) == 1 else 'end'}"
+    starts_now = f"{shortage.largest} pod{'' if shortage.largest == 1 else 's'}" if shortage.largest else ""
+    context.set_waiting_reason(gang, sentence, starts_now=starts_now)
+
+
 def _unsuspend(context: CycleContext, gang: QueuedGang, reservation: Reservation) -> None:
-    notes = {SERVERS: ",".join(reservation.servers), PLACED: reservation.since, WAITS: None}
-    context.unsuspend(gang, notes)
+    placed = placed_annotations([context.pool_state.where(name) for name in reservation.servers])
+    context.unsuspend(gang, {**placed, PLACED: reservation.since, WAITS: None, STARTS_NOW: None})
     context.add_event(gang, "promised", reservation.servers)
 
 

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangline.errors import ConfigError
+from gangline.fabric.importers import FAMILIES, LEAVES, Location, NodeLabels, locate, read_groups
+from gangline.fabric.inventory import Group
+from gangline.fabric.placement import natural_key
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, POOL
 from gangline.launch.kubernetes.placement.resources import Amounts, add, pod_needs, read_amounts, subtract
-from gangline.launch.kubernetes.placement.topology import LEAVES, Location, NodeLabels, locate
 from gangline.launch.kubernetes.state.pods import is_over
 
 NODES = "/api/v1/nodes"
@@ -49,7 +52,7 @@ class ServerFacts:
 
 
 def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
-    """Every server, by name.
+    """Every server, by name, numbers in names by value.
 
     Raises:
         ApiForbidden: This account may not list nodes.
@@ -61,6 +64,26 @@ def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
     except ApiForbidden:
         return survey_servers(nodes, None)
     return survey_servers(nodes, pods)
+
+
+def read_fabric_groups(api: KubernetesApi) -> tuple[Group, ...]:
+    """Groups of the network, by the labels of the nodes; nodes without these labels are in none.
+
+    Raises:
+        ApiForbidden: This account may not list nodes.
+        ConfigError: No node has such a label, or the labels contradict each other.
+    """
+    nodes, _ = api.items(NODES, bare=True)
+    hosts = {node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(HOSTNAME) for node in nodes}
+    located = locate(_node_labels(node) for node in nodes)
+    found = read_groups({hosts[node] or node: location for node, location in located.items()})
+    if not found:
+        known = ", ".join(family[0] for family in FAMILIES[:3])
+        raise ConfigError(
+            f"wanted nodes with a label that names their group, as {known}, found none on {len(nodes)} nodes; label "
+            "the nodes with gangline/fabric-group, or state the groups in fabric.toml"
+        )
+    return found
 
 
 def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[ServerFacts, ...]:
@@ -79,7 +102,7 @@ def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tu
         )
         for node in nodes
     ]
-    return tuple(sorted(servers, key=lambda each: (each.name, each.node)))
+    return tuple(sorted(servers, key=lambda each: (natural_key(each.name), each.node)))
 
 
 def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Iterable[Mapping[str, Any]]) -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.objects.labels import HOSTNAME
 from gangline.launch.kubernetes.state.gang_end import is_disrupted, pod_end, was_terminated
 from gangline.launch.kubernetes.state.pods import is_living, is_ready, node_rank, phase
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.protocol import GangStatus
-from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.podset import PlacedServer, PodSet
 from gangline.spec.gang.status import GangState
 
 
@@ -30,14 +31,16 @@ def _ends_the_gang(pod: Object) -> bool:
     return phase(pod) == "Failed" and not is_disrupted(pod) and not was_terminated(pod)
 
 
-def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Sequence[str] = ()) -> GangStatus:
+def status_of(
+    state: GangState, pods: list[Object], podset: PodSet, *, placed: Sequence[PlacedServer] = ()
+) -> GangStatus:
     """Status from the pods: number of ready ranks, servers, and restarts of the pods that have ended.
 
     Args:
         state: Of the gang.
         pods: Of the gang.
         podset: Of the gang.
-        given: Servers assigned to its pods in node-rank order, as far as known.
+        placed: Servers assigned to its pods in node-rank order, as far as known.
     """
     ends = [told.end for pod in pods if (told := pod_end(pod)) is not None]
     return GangStatus(
@@ -46,14 +49,19 @@ def status_of(state: GangState, pods: list[Object], podset: PodSet, *, given: Se
         ranks=podset.world_size,
         generation=max((end.generation for end in ends), default=0),
         restarts=max((end.restarts for end in ends), default=0),
-        servers=_servers(pods, given if state in ("starting", "running") else ()),
+        servers=_servers(pods, [each.name for each in placed] if state in ("starting", "running") else ()),
+        placed=tuple(placed),
     )
 
 
 def _servers(pods: list[Object], given: Sequence[str]) -> tuple[str, ...]:
-    """Servers in node-rank order; a bound pod overrides `given`, a living pod overrides one being deleted."""
+    """Servers in node-rank order; a bound pod overrides `given`, a living pod overrides one being deleted.
+
+    A pod that selects one host name is bound to a node of that name, which the node object need not have.
+    """
     places = dict(enumerate(given))
     for pod in sorted(pods, key=is_living):
-        if server := (pod.get("spec") or {}).get("nodeName"):
-            places[node_rank(pod)] = server
+        spec = pod.get("spec") or {}
+        if node := spec.get("nodeName"):
+            places[node_rank(pod)] = (spec.get("nodeSelector") or {}).get(HOSTNAME, node)
     return tuple(places[rank] for rank in sorted(places))

@@ -6,12 +6,13 @@ from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import job, jobset, trainjob
-from gangline.launch.kubernetes.objects.labels import CANCELLED, PODSET, SERVERS, SPEC, collection_path
+from gangline.launch.kubernetes.objects.labels import CANCELLED, PODSET, SPEC, collection_path
 from gangline.launch.kubernetes.objects.render import choose_root
+from gangline.launch.kubernetes.state.placed import read_placed
 from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.protocol import require_equal
 from gangline.spec.config.site import LaunchTable
-from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.podset import PlacedServer, PodSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,14 @@ class Root:
         return self.annotations.get(CANCELLED)
 
     @property
-    def servers(self) -> tuple[str, ...]:
+    def placed(self) -> tuple[PlacedServer, ...]:
         """Servers from the placer, in node-rank order; empty: it assigned none."""
-        return tuple(filter(None, self.annotations.get(SERVERS, "").split(",")))
+        return read_placed(self.annotations)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Names of `placed`."""
+        return tuple(server.name for server in self.placed)
 
     @property
     def lineage(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, WAITS
+from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.state.pods import phase, true_condition
 from gangline.launch.kubernetes.waiting import admission, containers, kueue, scheduler
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
@@ -56,7 +56,8 @@ def _on_its_way(seen: Snapshot) -> WaitingReason:
 def _suspended(seen: Snapshot) -> WaitingReason:
     annotations = (seen.root or {})["metadata"].get("annotations") or {}
     if said := annotations.get(WAITS):
-        return WaitingReason(kind="placer", sentence=one_line(said), raw=said)
+        starts_now = one_line(annotations.get(STARTS_NOW, ""))
+        return WaitingReason(kind="placer", sentence=one_line(said, 500), would_start_now=starts_now, raw=said)
     if QUEUED in annotations:
         return WaitingReason(kind="placer", sentence="in the queue of the placer, which has not processed it yet")
     return WaitingReason(kind="suspended", sentence="suspended: a queue holds it, or its submission is not finished")

@@ -23,6 +23,8 @@ class WaitingReason:
     """Who holds the resources it waits for, as far as this account may see."""
     until: str = ""
     """When the holder ends at the latest, RFC 3339."""
+    would_start_now: str = ""
+    """The largest gang of such pods for which there is room."""
     raw: str = ""
     """The original message of the cluster."""
     final_after_seconds: float | None = None

@@ -1,13 +1,16 @@
-"""Position of a server in the network, by the labels of its node: its group (one leaf) and its block (one spine).
+"""Position of a server in the network, by the labels of its node: its group (one leaf) and its block (one spine). Pure.
 
 Labels come in families, one per vendor. The first family that any node carries is used for the whole cluster, as names
 of two families cannot be compared. A node without these labels has an empty group: unknown.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
+from gangline.fabric.inventory import Group
+from gangline.fabric.placement import natural_key
 
 LEAVES = "gangline/fabric-leaves"
 """Annotation of a node: its leaves, separated by commas, in the order of its network cards."""
@@ -56,6 +59,24 @@ def locate(nodes_labels: Iterable[NodeLabels]) -> dict[str, Location]:
         return {node.node: Location() for node in nodes}
     folded = _fold(nodes, family[0])
     return {node.node: _location(node, family, folded) for node in nodes}
+
+
+def read_groups(servers: Mapping[str, Location]) -> tuple[Group, ...]:
+    """Groups of these servers, by block and name, the servers of each in order of their names.
+
+    A name that two blocks use gets the block before it. Servers without a group are left out.
+    """
+    members: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(servers, key=natural_key):
+        if servers[name].group:
+            members.setdefault((servers[name].block, servers[name].group), []).append(name)
+    number = Counter(group for _, group in members)
+    return tuple(
+        Group(
+            name=group if number[group] == 1 else f"{block}/{group}", block=block, servers=tuple(members[block, group])
+        )
+        for block, group in sorted(members, key=lambda each: (natural_key(each[0]), natural_key(each[1])))
+    )
 
 
 def _location(node: NodeLabels, family: tuple[str, str], folded: Mapping[str, str]) -> Location:

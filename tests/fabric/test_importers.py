@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.placement.topology import FAMILIES, NodeLabels, locate
+from gangline.fabric.importers import FAMILIES, Location, NodeLabels, locate, read_groups
 
 
 def nodes_labels(*labels, leaves=()):
@@ -37,3 +37,10 @@ def test_unlike_leaf_sets_under_one_value_are_refused_by_name():
     label = FAMILIES[0][0]
     with pytest.raises(ConfigError, match=r"gangline/fabric-group=g1.*\{a, b\} on n0 and \{a, c\} on n1"):
         locate(nodes_labels({label: "g1"}, {label: "g1"}, leaves=[{"a", "b"}, {"a", "c"}]))
+
+
+def test_groups_hold_their_servers_in_order_of_names_and_a_name_of_two_blocks_says_which():
+    at = {f"n{i}": Location(group="g", block="b1") for i in (10, 9)}
+    at |= {"m": Location(group="g", block="b2"), "k": Location(group="h", block="b2"), "control": Location()}
+    found = [(group.name, group.block, group.servers) for group in read_groups(at)]
+    assert found == [("b1/g", "b1", ("n9", "n10")), ("b2/g", "b2", ("m",)), ("h", "b2", ("k",))]

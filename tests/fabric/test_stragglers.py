@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from gangline.fabric.step_times import WORK, PeerGroup, WindowTimes
+from gangline.fabric.stragglers import LOOKBACKS, StragglerDetector, why_not_judged, window_steps
 from gangline.spec.measurements import PHASES
-from gangline.train.loop.straggler import LOOKBACKS, WORK, PeerGroup, StragglerDetector, WindowTimes
 
 SHARES = {"data": 0.05, "forward": 0.3, "backward": 0.55, "optimizer": 0.08, "other": 0.02}
 
@@ -116,3 +117,53 @@ def test_who_is_slow_by_less_than_a_millisecond_is_not_worth_a_word():
     judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     for _ in range(20):
         assert judge.add_window([times(0.001, 0.0015), times(0.0015, 0.0015)]) == ([], [])
+
+
+def large_gang(windows, own_of, *, ranks=256, step_seconds=5.0, seed=0):
+    """(window, rank) of every name in a gang of long steps, whose windows last 25 seconds."""
+    draw, names = random.Random(seed), []
+    judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
+    for number in range(windows):
+        own = [step_seconds * 0.8 * own_of(draw, number, rank) for rank in range(ranks)]
+        new, _ = judge.add_window([times(each, max(own)) for each in own], steps=window_steps(step_seconds))
+        names += [(number, each.rank) for each in new]
+    return names
+
+
+def test_one_window_is_enough_where_it_is_long_and_the_noise_is_known():
+    names = large_gang(20, lambda draw, number, rank: draw.gauss(1.1 if rank == 7 and number >= 10 else 1, 0.012))
+    assert [rank for _, rank in names] == [7]
+    assert names[0][0] in (10, 11)
+
+
+def test_two_slow_ranks_at_once_are_both_named():
+    names = large_gang(12, lambda draw, _, rank: draw.gauss(1.1 if rank in (7, 200) else 1, 0.012))
+    assert {rank for _, rank in names} == {7, 200}
+
+
+def test_many_windows_of_a_large_gang_name_nobody():
+    assert large_gang(100, lambda draw, *_: draw.gauss(1, 0.015)) == []
+
+
+def test_lasting_differences_between_peers_are_their_usual_spread():
+    spread = [random.Random(each).gauss(1, 0.02) for each in range(64)]
+    assert large_gang(40, lambda draw, _, rank: spread[rank] * draw.gauss(1, 0.002), ranks=64) == []
+    names = large_gang(40, lambda draw, _, rank: (1.2 if rank == 9 else spread[rank]) * draw.gauss(1, 0.002), ranks=64)
+    assert {rank for _, rank in names} == {9}
+
+
+def test_garbage_collection_of_any_rank_is_no_straggler():
+    def paused(draw, *_):
+        steps = sorted(draw.gauss(1, 0.03) + (0.3 if draw.random() < 0.05 else 0) for _ in range(10))[2:-2]
+        return sum(steps) / 6
+
+    assert [large_gang(60, paused, ranks=64, step_seconds=2.0, seed=each) for each in range(4)] == [[]] * 4
+
+
+def test_windows_are_short_where_steps_are_long():
+    assert [window_steps(each) for each in (0.0, 0.01, 2.5, 3.0, 5.0, 60.0)] == [10, 10, 10, 9, 5, 5]
+
+
+def test_ranks_whose_waits_are_not_measured_are_not_judged():
+    assert why_not_judged("cpu") == ""
+    assert "waits are not measured" in why_not_judged("cuda")

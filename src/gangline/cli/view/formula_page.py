@@ -1,0 +1,104 @@
+"""Page of a plan for a model known by its shape: table, bound, risk, storage, and where each number comes from."""
+
+import textwrap
+from collections.abc import Iterator
+
+from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
+from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
+from gangline.planner.selection.choice import PlanChoice
+from gangline.report.facts import MARKS
+from gangline.report.text import percent, step_time
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.forecast import Forecast
+from gangline.spec.plan import Candidate
+from gangline.units import format_bytes, format_count, format_seconds
+
+
+def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
+    """All of it; `width` None: nobody looks."""
+    line, choice, inventory = found.request.line, found.choice, found.inventory
+    capacity = float(inventory.gpus.memory_bytes or 0) if inventory.gpus else 0.0
+    settings = choice.search.settings if choice.search else {}
+    table = formula_table(choice.candidates, settings, capacity_bytes=capacity, width=width, every=why)
+    lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
+    saves = storage_lines(saves_of(found.site, choice, line), found.site.plan.saves_to)
+    lines += [f"saves     {each}" for each in saves]
+    if found.certificate is not None:
+        lines.append(f"network   {found.certificate.line}")
+    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
+    lines += [part for each in told for part in why_lines(choice, each)]
+    wrapped = [part for each in lines for part in _wrapped(each, width)]
+    heading = _wrapped(_heading(line, found.site, inventory, choice), width)
+    return "\n".join([*heading, table, *wrapped])
+
+
+def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -> str:
+    gpus, model = inventory.gpus, line.plan.transformer
+    assert gpus is not None, "a hypothetical inventory has GPUs"
+    assert model is not None, "only such lines are planned for so"
+    price = site.gpu[gpus.name].price_per_hour
+    money = f" · {price:.2f} {site.money.currency} a GPU-hour" if price is not None else ""
+    servers = f"{inventory.num_nodes} servers x {gpus.count} GPU" if inventory.num_nodes > 1 else f"{gpus.count} GPU"
+    return (
+        f"{format_count(choice.forecast.parameters or 0).replace(' G', ' B')} parameters · {servers} x "
+        f"{format_bytes(gpus.memory_bytes or 0)} · {line.train.global_batch} x {model.sequence:,} tokens · "
+        f"{line.train.steps:,} steps{money}"
+    )
+
+
+def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
+    search, overlap = choice.search, site.plan.overlap
+    if search is not None:
+        bound = "" if search.bound_seconds is None else (
+            f" · no step under {search.bound_seconds:.2f} s on {choice.mesh.world_size} GPUs (compute)"
+        )  # fmt: skip
+        hidden = "overlap 0: worst case, not yet measured here" if not overlap else f"overlap {percent(overlap)}"
+        pruned = search.num_candidates - search.num_weighed
+        fit = f"{search.num_fit:,} fit" if not pruned else (
+            f"{search.num_weighed:,} weighed, {search.num_fit:,} of them fit, the others lose by their bounds"
+        )  # fmt: skip
+        yield f"{search.num_candidates:,} candidates, {fit}{bound} · {hidden}"
+    risk = interruption_words(choice.forecast, site.plan.failures)
+    trust = "default: no records yet" if choice.forecast.origin.startswith("rates") else choice.forecast.origin
+    yield " · ".join(filter(None, [risk, f"forecast band {percent(site.plan.band)} ({trust})"]))
+    if choice.forecast.missing:
+        yield f"no step time: {choice.forecast.missing}"
+    elif choice.forecast.wall_seconds is not None:
+        yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
+
+
+_TOLD = 2
+"""Plans whose numbers are told one by one."""
+
+
+def why_lines(choice: PlanChoice, candidate: Candidate) -> list[str]:
+    """The terms of one row of the table, each with its origin."""
+    forecast, settings = candidate.forecast, choice.search.settings if choice.search else {}
+    lines = [f"known     {settings.get(candidate.name, candidate.name)}: {forecast.way}"]
+    lines += [
+        f"            {each.cause:14}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
+    ]
+    lines += [f"            {each.part:14}{_step(each.seconds):>8}  {each.origin}" for each in forecast.terms]
+    return [*lines, *_sums(forecast)]
+
+
+def _sums(forecast: Forecast) -> Iterator[str]:
+    if forecast.memory_bytes is not None:
+        yield f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  sum of its causes"
+    if forecast.step_seconds is not None:
+        yield f"            {'step':14}{_step(forecast.step_seconds):>8}  sum of its parts"
+    if forecast.missing:
+        yield f"            no step time: {forecast.missing}"
+
+
+def _step(seconds: float) -> str:
+    """As the table has it: seconds to two digits, less in milliseconds."""
+    return f"{seconds:.2f} s" if seconds >= 1 else step_time(seconds)
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)

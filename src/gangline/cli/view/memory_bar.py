@@ -1,0 +1,27 @@
+"""Bar of a rank's memory by cause, one letter each."""
+
+from collections.abc import Sequence
+
+from gangline.spec.forecast import MemoryCause
+
+MARKS = 20
+"""Of a whole device."""
+LETTERS = {
+    "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "gathered": "B", "buffers": "B",
+}  # fmt: skip
+_EMPTY, _MORE = "·", ">"
+
+
+def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float, *, marks: int = MARKS) -> str:
+    """`WOAAAAAAAAAAAAABB···`: each cause ends at the nearest mark; `>` at the end: there is more than the device has.
+
+    Args:
+        causes: In the order of the bar.
+        capacity_bytes: Of the device.
+        marks: Width of the bar.
+    """
+    bar, upto = "", 0.0
+    for each in sorted(causes, key=lambda cause: list(LETTERS).index(cause.cause)):
+        upto += each.size_bytes
+        bar += LETTERS[each.cause] * (round(upto / capacity_bytes * marks) - len(bar))
+    return f"{bar[:marks]}{_MORE}" if len(bar) > marks else bar.ljust(marks, _EMPTY) + " "

@@ -1,0 +1,342 @@
+"""Probes between servers: loss, round-trip time and bandwidth. The only module of the fabric that opens sockets.
+
+On every server runs a listener, which answers probes and, asked by somebody who knows the secret, probes others:
+
+    python -m gangline.fabric.probe --port 4719 --secret-file /run/secrets/probe
+
+It needs the standard library alone. `gangline fabric probe` asks the listeners and shows what they found.
+"""
+
+import argparse
+import hmac
+import json
+import os
+import secrets
+import selectors
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gangline.errors import CapacityError, GanglineError, UsageError, error_for
+from gangline.fabric.links import PROBES_PER_SECOND
+from gangline.fabric.probe_packets import (
+    MOST_LINE_BYTES,
+    MOST_SECONDS,
+    MOST_TARGETS,
+    Address,
+    Echo,
+    ProbeLog,
+    ProbeResult,
+    parse_address,
+    probe_packet,
+    read_reply,
+    to_plain,
+)
+
+PORT = 4719
+TIMEOUT_SECONDS = 5.0
+REPLY_SECONDS = 1.0
+"""A probe whose reply takes longer is lost."""
+MOST_SOCKETS = 512
+"""That one request may open: a process may have 1,024 by default."""
+_BLOCK = bytes(1 << 20)
+_MOST_ANSWER_BYTES = 1 << 24
+
+
+class Listener:
+    """Answers probes (UDP) and requests (TCP) on one port until it is closed."""
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, secret: bytes = b"") -> None:
+        """Port 0 takes a free one.
+
+        Raises:
+            UsageError: Other machines could reach it, and there is no secret; or the address is not free.
+        """
+        if not secret and not host.startswith("127.") and host != "::1":
+            raise UsageError(
+                f"a listener on {host} sends traffic for whoever asks: wanted a secret of at least 16 characters, "
+                "found none; give --secret-file, the same file on every server"
+            )
+        try:
+            self._server = _Server((host, port), secret)
+            self._datagrams = _bound(host, self._server.server_address[1])
+        except OSError as error:
+            raise UsageError(f"wanted to listen on {host}:{port}, found: {error.strerror}") from error
+        self.address = host, int(self._server.server_address[1])
+        self._threads = [
+            threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True),
+            threading.Thread(target=self._echo, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop answering; returns when the port is free."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._datagrams.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _echo(self) -> None:
+        echo = Echo()
+        while self._datagrams.fileno() >= 0:
+            try:
+                data, sender = self._datagrams.recvfrom(2048)
+                if (reply := echo.reply(data)) is not None:
+                    self._datagrams.sendto(reply, sender)
+            except TimeoutError:
+                continue
+            except OSError:
+                continue
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    found.settimeout(0.2)
+    found.bind((host, port))
+    return found
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, address: Address, secret: bytes) -> None:
+        self.secret = secret
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Request)
+
+
+class _Request(socketserver.StreamRequestHandler):
+    """One connection: a nonce, a signed request, an answer."""
+
+    server: _Server
+    timeout = TIMEOUT_SECONDS
+
+    def handle(self) -> None:
+        nonce = secrets.token_hex(16)
+        try:
+            self.wfile.write(f"{nonce}\n".encode())
+            signature, _, text = self.rfile.readline(MOST_LINE_BYTES).strip().partition(b" ")
+            if not hmac.compare_digest(signature, _sign(self.server.secret, nonce, text)):
+                self._answer({"error": "wanted a request signed with this listener's secret, found another", "exit": 2})
+                return
+            self._answer(self._do(json.loads(text)))
+        except GanglineError as error:
+            self._answer({"error": str(error), "exit": error.exit_code})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            self._answer({"error": f"wanted a request of this version, found: {error}", "exit": 2})
+
+    def _do(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        do = request["do"]
+        if do == "receive":
+            return self._receive()
+        seconds = min(float(request["seconds"]), MOST_SECONDS)
+        if do == "probe":
+            targets = [parse_address(str(each)) for each in request["targets"][:MOST_TARGETS]]
+            found = probe_targets(targets, seconds=seconds, flows=int(request["flows"]))
+            return {"results": to_plain(found)}
+        if do == "send":
+            return {"bytes_per_second": send(parse_address(request["target"]), self.server.secret, seconds=seconds)}
+        raise ValueError(f"no request {do!r}")
+
+    def _receive(self) -> dict[str, Any]:
+        """Count what comes until the sender stops sending."""
+        self.wfile.write(b"go\n")
+        buffer, size_bytes, started = bytearray(len(_BLOCK)), 0, time.monotonic()
+        while (count := self.connection.recv_into(buffer)) and time.monotonic() - started < 2 * MOST_SECONDS:
+            size_bytes += count
+        return {"size_bytes": size_bytes, "seconds": time.monotonic() - started}
+
+    def _answer(self, answer: Mapping[str, Any]) -> None:
+        try:
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
+        except OSError:
+            return
+
+
+def ask(
+    address: Address, secret: bytes, request: Mapping[str, Any], *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> dict[str, Any]:
+    """The listener's answer to a request.
+
+    Raises:
+        CapacityError: Nothing answers there.
+        UsageError: It refuses the request; or the error that it met.
+    """
+    with _connected(address, secret, request) as (connection, lines):
+        connection.settimeout(timeout_seconds)
+        return _answer_of(address, lines.readline(_MOST_ANSWER_BYTES))
+
+
+@contextmanager
+def _connected(address: Address, secret: bytes, request: Mapping[str, Any]) -> Iterator[tuple[socket.socket, BinaryIO]]:
+    """Connection to a listener to which a signed request was sent, and its reader of lines."""
+    text = json.dumps(request).encode()
+    try:
+        with (
+            socket.create_connection(address, timeout=TIMEOUT_SECONDS) as connection,
+            connection.makefile("rb") as lines,
+        ):
+            nonce = lines.readline(MOST_LINE_BYTES).strip().decode("ascii", "replace")
+            connection.sendall(_sign(secret, nonce, text) + b" " + text + b"\n")
+            yield connection, lines
+    except OSError as error:
+        found = error.strerror or str(error) or "no answer in time"
+        raise CapacityError(
+            f"wanted a listener at {address[0]}:{address[1]}, found: {found}; start one there with "
+            "python -m gangline.fabric.probe"
+        ) from error
+
+
+def _answer_of(address: Address, line: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        raise CapacityError(f"{address[0]}:{address[1]}: wanted a listener's answer, found {line[:40]!r}") from None
+    if not isinstance(answer, dict):
+        raise CapacityError(f"{address[0]}:{address[1]}: wanted a listener's answer, found {line[:40]!r}")
+    if "error" in answer:
+        raise error_for(int(answer.get("exit", 2)))(f"{address[0]}:{address[1]}: {answer['error']}")
+    return answer
+
+
+def send(address: Address, secret: bytes, *, seconds: float) -> float:
+    """Bytes per second that the listener received over one TCP connection; as it counts, so nothing in flight counts.
+
+    Raises:
+        CapacityError: It does not answer, or stopped receiving.
+    """
+    with _connected(address, secret, {"do": "receive"}) as (connection, lines):
+        if (line := lines.readline(MOST_LINE_BYTES)) != b"go\n":
+            _answer_of(address, line)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            connection.sendall(_BLOCK)
+        connection.shutdown(socket.SHUT_WR)
+        answer = _answer_of(address, lines.readline(MOST_LINE_BYTES))
+    return float(answer["size_bytes"]) / max(float(answer["seconds"]), 1e-9)
+
+
+def probe_targets(
+    targets: Sequence[Address], *, seconds: float, flows: int, per_second: float = PROBES_PER_SECOND
+) -> list[ProbeResult]:
+    """Probe all targets at the same time, each `per_second` times a second.
+
+    Args:
+        targets: Listeners.
+        seconds: For which probes are sent; a path that is found lossy gets no more.
+        flows: Source ports that take turns: switches that hash choose a path by them; fewer if all would be too many.
+        per_second: Probes to each target.
+    """
+    flows = max(1, min(flows, MOST_SOCKETS // max(1, len(targets))))
+    with selectors.DefaultSelector() as selector:
+        sessions = [_Session(target, flows, selector) for target in targets]
+        started = time.monotonic()
+        while any(not each.is_over(started, seconds) for each in sessions):
+            now = time.monotonic()
+            for each in sessions:
+                each.tend(started, now, seconds=seconds, per_second=per_second)
+            for key, _ in selector.select(timeout=0.2 / per_second):
+                key.data.receive(key.fileobj)
+        for each in sessions:
+            each.close()
+    return [each.log.result() for each in sessions]
+
+
+class _Session:
+    """Probes of one target."""
+
+    def __init__(self, target: Address, flows: int, selector: selectors.BaseSelector) -> None:
+        self.log = ProbeLog(f"{target[0]}:{target[1]}", flows, REPLY_SECONDS)
+        self._number = secrets.randbits(64)
+        self._sockets: list[socket.socket] = []
+        try:
+            found = socket.getaddrinfo(*target, type=socket.SOCK_DGRAM)[0]
+        except OSError as error:
+            raise UsageError(f"wanted a server to probe, found {target[0]!r}: {error.strerror}") from error
+        for _ in range(self.log.flows):
+            each = socket.socket(found[0], socket.SOCK_DGRAM)
+            each.setblocking(False)
+            each.connect(found[4])
+            selector.register(each, selectors.EVENT_READ, self)
+            self._sockets.append(each)
+
+    def tend(self, started: float, now: float, *, seconds: float, per_second: float) -> None:
+        """Send what is due, and give up what has waited too long."""
+        log = self.log
+        while now < started + seconds and not log.test.is_lossy and started + len(log.sent) / per_second <= now:
+            packet = probe_packet(self._number, len(log.sent))
+            log.sent.append(now)
+            with suppress(OSError):  # refused or no route: a lost probe
+                self._sockets[(len(log.sent) - 1) % log.flows].send(packet)
+        log.decide(now)
+
+    def receive(self, sender: socket.socket) -> None:
+        """Read one reply."""
+        with suppress(OSError):
+            if (reply := read_reply(sender.recv(2048), self._number)) is not None:
+                self.log.replied(*reply, time.monotonic())
+
+    def is_over(self, started: float, seconds: float) -> bool:
+        """Whether nothing more is to be sent or awaited."""
+        is_sent = time.monotonic() >= started + seconds or self.log.test.is_lossy
+        return is_sent and self.log.is_decided
+
+    def close(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+
+def _sign(secret: bytes, nonce: str, text: bytes) -> bytes:
+    return hmac.new(secret, nonce.encode() + text, sha256).hexdigest().encode()
+
+
+def read_secret(path: Path | None) -> bytes:
+    """The secret that listeners and those who ask them share; empty without a file.
+
+    Raises:
+        UsageError: The file cannot be read, or holds fewer than 16 characters.
+    """
+    if path is None:
+        return b""
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise UsageError(f"wanted the secret of the listeners in {path}, found: {error.strerror}") from error
+    if len(secret) < 16:
+        raise UsageError(f"wanted a secret of at least 16 characters in {path}, found {len(secret)}")
+    return secret
+
+
+def main() -> int:
+    """Listen until the time is over or the process is stopped."""
+    parser = argparse.ArgumentParser(prog="python -m gangline.fabric.probe", description="Answer and send probes.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all")
+    parser.add_argument("--port", type=int, default=PORT)
+    parser.add_argument("--secret-file", type=Path, help="file with the secret, the same on every server")
+    parser.add_argument("--seconds", type=float, help="end after as long")
+    options = parser.parse_args()
+    try:
+        listener = Listener(host=options.host, port=options.port, secret=read_secret(options.secret_file))
+    except GanglineError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    sys.stdout.write(f"listening on {listener.address[0]}:{listener.address[1]}, process {os.getpid()}\n")
+    sys.stdout.flush()
+    threading.Event().wait(options.seconds)
+    listener.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

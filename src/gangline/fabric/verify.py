@@ -1,0 +1,31 @@
+"""Whether the ranks of a gang stand where they were placed, and how often their real order crosses groups. Pure."""
+
+from collections.abc import Sequence
+
+from gangline.fabric.rings import ring_crossings
+from gangline.spec.gang.podset import PlacedServer
+from gangline.spec.record import MovedNode, RankOrder
+
+_MOST_MOVED = 20
+
+
+def verify(placed: Sequence[PlacedServer], observed: Sequence[str]) -> RankOrder:
+    """Compare the servers that a gang was given with those that its nodes run on, both in node-rank order.
+
+    Args:
+        placed: As the placer or Kueue assigned them; group and block empty where they are not known.
+        observed: Names of the servers found, one a node.
+    """
+    group_of = {server.name: f"{server.block}/{server.group}" for server in placed if server.group}
+    moved = [
+        MovedNode(node_rank=rank, placed=server.name, found=name)
+        for rank, (server, name) in enumerate(zip(placed, observed, strict=False))
+        if server.name != name
+    ]
+    are_known = bool(observed) and group_of.keys() >= set(observed)
+    return RankOrder(
+        num_groups=len({group_of[name] for name in observed}) if are_known else None,
+        crossings=ring_crossings(observed, group_of) if are_known else None,
+        num_moved=len(moved) + abs(len(placed) - len(observed)),
+        moved=tuple(moved[:_MOST_MOVED]),
+    )

@@ -1,0 +1,91 @@
+"""Plan of a model known by its shape, on devices that are not here: nothing is packed, traced, measured or recorded."""
+
+from dataclasses import dataclass, replace
+
+from gangline.errors import ConfigError
+from gangline.fabric.certificate import Certificate
+from gangline.fabric.inventory import Fabric
+from gangline.line.request.run_request import RunRequest
+from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
+from gangline.planner.selection.budget import check as check_budget
+from gangline.planner.selection.budget import excess
+from gangline.planner.selection.choice import PlanChoice, choose_by_formula
+from gangline.planner.selection.formula_question import formula_profile
+from gangline.planner.selection.plan_certificate import plan_certificate
+from gangline.planner.selection.request import PlanRequest
+from gangline.spec.config.line import Line
+from gangline.spec.config.optimizer import moment_bytes
+from gangline.spec.config.site import Site
+from gangline.spec.devices import Inventory
+from gangline.spec.record import Gate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HypotheticalPlan:
+    """A choice, and what it was made for."""
+
+    request: RunRequest
+    choice: PlanChoice
+    site: Site
+    inventory: Inventory
+    budget: Gate
+    certificate: Certificate | None = None
+    """Of its order on the fabric; None: no fabric with so many servers is stated."""
+
+
+def plan_hypothetically(
+    request: RunRequest, *, site: Site, inventory: Inventory, fabric: Fabric | None = None
+) -> HypotheticalPlan:
+    """What the line would get on `inventory`, by formulas alone.
+
+    Raises:
+        ConfigError: The line does not give the shape of its model, or nothing fits.
+    """
+    line = request.line
+    model = line.plan.transformer
+    if model is None:
+        raise ConfigError("plan.transformer: wanted the shape of the model, found none")
+
+    def ask(line: Line, inventory: Inventory) -> PlanRequest:
+        return PlanRequest.about(line, site, inventory, formula_profile(model), ())
+
+    choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
+    certificate = None
+    if fabric is not None:
+        certificate = plan_certificate(
+            fabric,
+            choice,
+            model,
+            global_batch=line.train.global_batch,
+            write_seconds=_write_seconds(site, choice, line),
+        )
+    return HypotheticalPlan(
+        request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
+        certificate=certificate,
+    )  # fmt: skip
+
+
+def _budget(line: Line, site: Site, choice: PlanChoice) -> Gate:
+    """As of any run; but what is only asked about is refused by a first forecast, too."""
+    gate = check_budget(
+        line.plan, site.limits, choice.forecast, band=site.plan.band, nearest=choice.name, seeds=line.evaluate.seeds
+    )
+    over = excess(line.plan, site.limits, choice.forecast, band=site.plan.band, seeds=line.evaluate.seeds)
+    if gate.verdict != "unknown" or over is None:
+        return gate
+    reason = f"no plan is within the bounds, {choice.name} comes nearest: {over.words}; no run has corrected this yet"
+    return replace(gate, verdict="no", reason=reason)
+
+
+def saves_of(site: Site, choice: PlanChoice, line: Line) -> list[StorageCost]:
+    """What saves of the chosen plan cost, by class of storage."""
+    return storage_costs(
+        site.plan, gpus=choice.mesh.world_size, servers=choice.num_nodes, parameters=choice.forecast.parameters or 0,
+        bytes_per_parameter=WEIGHT_BYTES + moment_bytes(line.optimizer),
+    )  # fmt: skip
+
+
+def _write_seconds(site: Site, choice: PlanChoice, line: Line) -> float | None:
+    return next(
+        (each.write_seconds for each in saves_of(site, choice, line) if each.storage == site.plan.saves_to), None
+    )

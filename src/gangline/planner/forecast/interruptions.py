@@ -1,0 +1,75 @@
+"""Interruptions of a training: their probability, the best checkpoint interval, and the time that is lost. Pure."""
+
+from dataclasses import dataclass, replace
+
+from gangline.fabric.failures import interrupt_probability, interruption_rate, mean_hours_between
+from gangline.fabric.interval import best_interval, effective_share, write_seconds
+from gangline.spec.config.site import SitePlanTable
+from gangline.spec.forecast import Forecast
+
+WEIGHT_BYTES = 4
+"""Of a parameter in a checkpoint, in addition to the optimizer's moments."""
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageCost:
+    """What saves to one class of storage cost a gang that waits for them."""
+
+    storage: str
+    write_seconds: float
+    """Of one checkpoint."""
+    interval_seconds: float
+    """Of training between two, with which the least is lost; infinite: one save is enough."""
+    effective_share: float
+    """Share of the time that becomes steps."""
+
+
+def storage_costs(
+    plan: SitePlanTable, *, gpus: int, servers: int, parameters: float, bytes_per_parameter: float
+) -> list[StorageCost]:
+    """Of each class of the site, the cheapest first.
+
+    Args:
+        plan: Of the site: its storage, failures and restarts.
+        gpus: Of the gang.
+        servers: Of the gang, each of which writes its share.
+        parameters: Of the model.
+        bytes_per_parameter: Of a checkpoint.
+    """
+    mean = mean_seconds_between(plan, gpus=gpus, servers=servers)
+    found = []
+    for name, rate in plan.storage.items():
+        write = write_seconds(parameters * bytes_per_parameter, servers=servers, server_bytes_per_second=rate)
+        interval = best_interval(write, mean)
+        share = effective_share(interval, write, plan.restart_seconds, mean)
+        found.append(StorageCost(storage=name, write_seconds=write, interval_seconds=interval, effective_share=share))
+    return sorted(found, key=lambda each: (-each.effective_share, each.storage))
+
+
+def mean_seconds_between(plan: SitePlanTable, *, gpus: int, servers: int) -> float:
+    """Between two interruptions of the gang."""
+    return _HOUR * mean_hours_between(interruption_rate(plan.failures, gpus=gpus, servers=servers))
+
+
+def with_interruptions(
+    forecast: Forecast, plan: SitePlanTable, *, gpus: int, servers: int, parameters: float, moment_bytes: float
+) -> Forecast:
+    """`forecast` of a gang of GPUs with what saves, restarts and the start add to its time, its GPU-hours and money."""
+    if forecast.wall_seconds is None:
+        return forecast
+    costs = storage_costs(
+        plan, gpus=gpus, servers=servers, parameters=parameters, bytes_per_parameter=WEIGHT_BYTES + moment_bytes
+    )
+    share = next((each.effective_share for each in costs if each.storage == plan.saves_to), 1.0)
+    wall = forecast.wall_seconds / share + plan.start_seconds if share else float("inf")
+    longer = wall / forecast.wall_seconds if forecast.wall_seconds else 1.0
+    rate = interruption_rate(plan.failures, gpus=gpus, servers=servers)
+    return replace(
+        forecast,
+        wall_seconds=wall,
+        gpu_hours=None if forecast.gpu_hours is None else forecast.gpu_hours * longer,
+        money=None if forecast.money is None else forecast.money * longer,
+        effective_share=share,
+        interrupt_probability=interrupt_probability(rate, wall / _HOUR),
+    )

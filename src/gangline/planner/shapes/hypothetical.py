@@ -1,0 +1,89 @@
+"""Devices that are not here: so many GPUs of the site's file, and the network of a fabric file. Pure."""
+
+from dataclasses import replace
+from typing import Protocol, cast
+
+from gangline.errors import ConfigError
+from gangline.spec.config.fabric import FailureRates, Preset
+from gangline.spec.config.site import GpuTable, Site
+from gangline.spec.devices import Devices, Inventory
+
+GPUS_A_SERVER = 8
+"""Where no fabric says otherwise."""
+ORIGIN = "asked for"
+
+
+class Network(Protocol):
+    """What the planner needs of a fabric."""
+
+    @property
+    def rails(self) -> int:
+        """GPUs of a server, each with a NIC."""
+        ...
+
+    @property
+    def nic_bytes_per_second(self) -> float | None:
+        """Line rate of one NIC."""
+        ...
+
+    @property
+    def nic_bus_efficiency(self) -> float:
+        """Share of that rate which arrives as bus bandwidth."""
+        ...
+
+    @property
+    def intra_bus_bytes_per_second(self) -> float | None:
+        """Bus bandwidth between the GPUs of a server."""
+        ...
+
+    @property
+    def failures(self) -> str | FailureRates:
+        """Name of published rates, or rates."""
+        ...
+
+
+def hypothetical_inventory(site: Site, wanted: str, *, gpus_a_server: int = GPUS_A_SERVER) -> Inventory:
+    """Servers that hold the GPUs of `wanted`: `16`, or `a100:16` where the site describes several kinds.
+
+    Raises:
+        ConfigError: No number, a kind that the site does not describe, or GPUs that leave a server half empty.
+    """
+    kind, _, text = wanted.rpartition(":")
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"--gpus: wanted a number of GPUs, or NAME:NUMBER, found {wanted!r}; 16 or a100:16 works")
+    name, table = _table(site, kind)
+    count = int(text)
+    if count > gpus_a_server and count % gpus_a_server:
+        near = count // gpus_a_server * gpus_a_server
+        works = f"{near} or {near + gpus_a_server} works"
+        raise ConfigError(f"--gpus: wanted whole servers of {gpus_a_server} GPUs, found {count}; {works}")
+    inside = min(count, gpus_a_server)
+    device = Devices(kind="cuda", name=name, memory_bytes=int(table.memory_bytes), count=inside)
+    return Inventory(num_nodes=count // inside, cores=inside, devices=(device,), origin=ORIGIN)
+
+
+def _table(site: Site, kind: str) -> tuple[str, GpuTable]:
+    if kind in site.gpu:
+        return kind, site.gpu[kind]
+    if not kind and len(site.gpu) == 1:
+        return next(iter(site.gpu.items()))
+    there = ", ".join(site.gpu) or "none"
+    raise ConfigError(
+        f"--gpus: wanted a kind of GPU that [gpu.NAME] of site.toml describes, found {kind or 'none named'}; "
+        f"there: {there}"
+    )
+
+
+def with_network(site: Site, network: Network) -> Site:
+    """`site` with the links of every GPU, and the failures, that `network` has; what it does not give stays."""
+    nic = network.nic_bytes_per_second
+    across = None if nic is None else nic * network.nic_bus_efficiency
+    gpus = {
+        name: replace(
+            each,
+            link_bytes_per_second=network.intra_bus_bytes_per_second or each.link_bytes_per_second,
+            network_bytes_per_second=across or each.network_bytes_per_second,
+        )
+        for name, each in site.gpu.items()
+    }
+    return replace(site, gpu=gpus, plan=replace(site.plan, failures=cast(Preset | FailureRates, network.failures)))

@@ -1,0 +1,313 @@
+"""Evaluation of all candidates: memory of each, step of those that fit, and the best of every layout. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from operator import add
+
+from gangline.planner.transformer.bounds import step_bound_seconds
+from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
+from gangline.planner.transformer.memory import RankMemory, StageLoad, activation_memory, rank_memory, state_memory
+from gangline.planner.transformer.step_time import (
+    Hardware,
+    Stages,
+    StepParts,
+    exchange_seconds,
+    passes,
+    stages_of,
+    update_seconds,
+)
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.transformer import Transformer
+
+MOST_WEIGHED = 5_000
+"""Candidates that are weighed one by one, in some tens of milliseconds."""
+Support = Callable[[ModelLayout, Sync, int], str]
+"""Why ranks cannot run a layout with a sync and pieces of loss; empty: they can."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What candidates are evaluated for."""
+
+    model: Transformer
+    space: SearchSpace
+    hardware: Hardware
+    usable_bytes: float
+    """Of one rank: what its peak may be by formula."""
+    precision: Precision = "bf16"
+    moment_bytes: int = ADAMW_MOMENT_BYTES
+    support: Support = lambda layout, sync, loss_chunks: ""  # noqa: ARG005
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a layout is run."""
+
+    micro_batch: int
+    recompute: str
+    loss_chunks: int
+    sync: Sync
+    schedule: PipelineSchedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutPlan:
+    """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
+
+    layout: ModelLayout
+    setting: Setting
+    memory: RankMemory
+    parts: StepParts
+    fits: bool
+    unsupported: str = ""
+    """The rule, where ranks here run none of its candidates."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step."""
+        return self.parts.total
+
+    @property
+    def name(self) -> str:
+        """With how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
+        again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
+        return f"{self.layout.name} b{self.setting.micro_batch}{again}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """Candidates of a question, by layout."""
+
+    plans: tuple[LayoutPlan, ...]
+    """One a layout, the fastest first, then misses, the nearest first."""
+    slower: dict[ModelLayout, float]
+    """Layouts that were not weighed, as even their bound is beyond the band of the best: seconds of a step at least."""
+    num_candidates: int
+    num_weighed: int
+    """Of them; the others could not be the best of their layout, or their layout not the best."""
+    num_fit: int
+    """Of those that were weighed."""
+    bound_seconds: float
+    """No step on so many GPUs takes less."""
+    struck: Counter[str]
+    """Degrees that a rule left out, by the rule."""
+
+
+def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_WEIGHED) -> Evaluation:
+    """The best candidate of every layout that may be within `band` of the best of all.
+
+    Up to `most_weighed` candidates are weighed one by one. Of more, those are left out whose bound from below (no block
+    computed again, least traffic, least bubble) already loses: what is left has the same best plans.
+    """
+    found = layouts(question.space, Divisions.of(question.model))
+    groups = [LayoutCandidates(question, layout) for layout in found.found]
+    counted = sum(each.num_candidates for each in groups)
+    prunes = counted > most_weighed
+    bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
+    plans: list[LayoutPlan] = []
+    slower: dict[ModelLayout, float] = {}
+    best = inf
+    for each in sorted(groups, key=lambda group: bounds[group]):
+        if bounds[each] > best * (1 + band):
+            slower[each.layout] = bounds[each]
+            continue
+        plan = each.best(prunes=prunes)
+        if plan is not None:
+            plans.append(plan)
+            best = min(best, plan.step_seconds) if plan.fits and not plan.unsupported else best
+    plans.sort(key=lambda each: (not each.fits, each.step_seconds if each.fits else each.memory.total))
+    return Evaluation(
+        plans=tuple(plans),
+        slower=slower,
+        num_candidates=counted,
+        num_weighed=sum(each.num_weighed for each in groups),
+        num_fit=sum(each.num_fit for each in groups),
+        bound_seconds=step_bound_seconds(question.model, question.space, question.hardware),
+        struck=found.struck,
+    )
+
+
+def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> RankMemory:
+    """Of the fullest rank."""
+    stages = stages_of(question.model, layout.mesh.pp, setting.schedule)
+    count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
+    found = (
+        rank_memory(
+            question.model, layout, load, sync=_held(setting.sync, count), micro_batch=setting.micro_batch,
+            recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
+            moment_bytes=question.moment_bytes,
+        )
+        for load in stages.loads(count)
+    )  # fmt: skip
+    return max(found, key=lambda each: each.total)
+
+
+def _held(sync: Sync, micro_batches: int) -> Sync:
+    """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
+    return "each" if micro_batches == 1 else sync
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best candidate so far, and what orders it: run by ranks here, fits, seconds or bytes."""
+
+    order: tuple[bool, bool, float]
+    setting: Setting
+    stages: Stages
+    unsupported: str
+
+    @property
+    def fits(self) -> bool:
+        """A rank holds it."""
+        return not self.order[1]
+
+
+class LayoutCandidates:
+    """All ways to run one layout."""
+
+    def __init__(self, question: Question, layout: ModelLayout) -> None:
+        self.layout, self._question = layout, question
+        space = question.space
+        self._samples = space.global_batch // layout.mesh.data_parallel
+        self._syncs: Sequence[Sync] = space.syncs if layout.wrapping.shards else ("last",)
+        self._sizes = [
+            (size, self._samples // size, schedules)
+            for size in space.micro_batches
+            if self._samples % size == 0
+            and (schedules := schedules_of(space, question.model, layout.mesh, self._samples // size))
+        ]
+        self._ways = len(space.recompute) * len(space.loss_chunks) * len(self._syncs)
+        self._support = {
+            (sync, chunks): question.support(layout, sync, chunks)
+            for sync in self._syncs
+            for chunks in space.loss_chunks
+        }
+        self.num_weighed = self.num_fit = 0
+
+    @property
+    def num_candidates(self) -> int:
+        """Of this layout."""
+        return self._ways * sum(len(schedules) for _, _, schedules in self._sizes)
+
+    def bound_seconds(self) -> float:
+        """No step of the layout takes less: passes of single samples, which leave the least bubble, and the traffic of
+        the fewest passes."""
+        stages = {
+            stages_of(self._question.model, self.layout.mesh.pp, each) for *_, all_ in self._sizes for each in all_
+        }
+        fewest = min((count for _, count, _ in self._sizes), default=1)
+        return min((self._least_seconds(each, 1, self._samples, fewest) for each in stages), default=inf)
+
+    def _least_seconds(self, stages: Stages, micro_batch: int, count: int, fewest: int) -> float:
+        """Of passes without recomputation, whose traffic is that of `fewest` of them."""
+        parts = self._passes(stages, micro_batch, count, "none")
+        exchange, update = min(self._added_seconds(stages, sync, fewest) for sync in self._syncs)
+        return parts.total + max(0.0, exchange - self._question.hardware.overlap * parts.compute) + update
+
+    def best(self, *, prunes: bool = False) -> LayoutPlan | None:
+        """None: no size of a micro-batch divides a rank's share, or no schedule takes it."""
+        best: _Best | None = None
+        passes = [
+            (stages_of(self._question.model, self.layout.mesh.pp, schedule), micro_batch, count)
+            for micro_batch, count, schedules in self._sizes
+            for schedule in schedules
+        ]
+        runs = not all(self._support.values())
+        least = {each: self._least_seconds(*each, each[-1]) if prunes else 0.0 for each in passes}
+        for each in sorted(passes, key=lambda one: least[one]):
+            if best is not None and best.fits and bool(best.unsupported) != runs and least[each] >= best.order[2]:
+                break
+            best = self._best_of(*each, best, self._promising(*each) if prunes else self._question.space.recompute)
+        return None if best is None else self._plan(best)
+
+    def _promising(self, stages: Stages, micro_batch: int, count: int) -> Sequence[str]:
+        """Words of recomputation to weigh: all, or where none of them lets it fit, the one that comes nearest."""
+        space = self._question.space
+        sync = _held("each" if "each" in self._syncs else "last", count)
+        loads = stages.loads(count)
+        states = [self._state_bytes(load, sync) for load in loads]
+
+        def need(recompute: str) -> float:
+            chunks = space.loss_chunks[-1]
+            work = [self._work_bytes(each, micro_batch, recompute, chunks) for each in loads]
+            return max(state + held for state, held in zip(states, work, strict=True))
+
+        nearest = min(space.recompute, key=need)
+        return space.recompute if need(nearest) <= self._question.usable_bytes else [nearest]
+
+    def _best_of(
+        self, stages: Stages, micro_batch: int, count: int, best: _Best | None, recomputes: Sequence[str]
+    ) -> _Best | None:
+        """`best`, or a better one of what one schedule and size of micro-batches leave open."""
+        space, usable = self._question.space, self._question.usable_bytes
+        loads = stages.loads(count)
+        states = {sync: [self._state_bytes(load, _held(sync, count)) for load in loads] for sync in self._syncs}
+        added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
+        self.num_weighed += self._ways * len(recomputes) // len(space.recompute)
+        for recompute in recomputes:
+            parts = self._passes(stages, micro_batch, count, recompute)
+            hidden = self._question.hardware.overlap * parts.compute
+            for chunks in space.loss_chunks:
+                work = [self._work_bytes(load, micro_batch, recompute, chunks) for load in loads]
+                for sync in self._syncs:
+                    need = max(map(add, states[sync], work))
+                    fits = need <= usable
+                    self.num_fit += fits
+                    exchange, update = added[sync]
+                    seconds = parts.total + max(0.0, exchange - hidden) + update
+                    unsupported = self._support[sync, chunks]
+                    order = (bool(unsupported), not fits, seconds if fits else need)
+                    if best is None or order < best.order:
+                        setting = Setting(micro_batch, recompute, chunks, sync, stages.schedule)
+                        best = _Best(order, setting, stages, unsupported)
+        return best
+
+    def _state_bytes(self, load: StageLoad, sync: Sync) -> float:
+        question = self._question
+        return sum(
+            state_memory(
+                self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
+                width_bytes=4 if question.precision == "fp32" else 2, moment_bytes=question.moment_bytes,
+            )
+        )  # fmt: skip
+
+    def _work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
+        question = self._question
+        return sum(
+            activation_memory(
+                question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
+                precision=question.precision,
+            )
+        )  # fmt: skip
+
+    def _passes(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
+        question = self._question
+        return passes(
+            question.model, self.layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
+            recompute=recompute, precision=question.precision,
+        )  # fmt: skip
+
+    def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float]:
+        """Exchange of data-parallel ranks, before any of it is hidden, and the update."""
+        question, layout = self._question, self.layout
+        most = max(stages.rank_parameters) / layout.mesh.tp
+        exchange = exchange_seconds(
+            layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision
+        )
+        return exchange, update_seconds(layout, most, question.hardware, moment_bytes=question.moment_bytes)
+
+    def _plan(self, best: _Best) -> LayoutPlan:
+        """With its terms."""
+        setting, question, stages = best.setting, self._question, best.stages
+        count = self._samples // setting.micro_batch
+        parts = self._passes(stages, setting.micro_batch, count, setting.recompute)
+        exchange, update = self._added_seconds(stages, setting.sync, count)
+        exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
+        memory = layout_memory(question, self.layout, setting)
+        return LayoutPlan(
+            layout=self.layout, setting=setting, memory=memory, fits=memory.total <= question.usable_bytes,
+            parts=replace(parts, exchange=exposed, optimizer=update), unsupported=best.unsupported,
+        )  # fmt: skip

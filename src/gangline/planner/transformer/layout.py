@@ -1,0 +1,214 @@
+"""Layouts of a gang: every product of mesh degrees and ways to share data, and the rules that strike some out. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gangline.planner.axes.bubble import accepts_micro_batches
+from gangline.planner.axes.schedules import SINGLE, SPLIT
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import PipelineSchedule
+from gangline.spec.strategies import DDP, FSDP, ONE_RANK, STRATEGIES, ZERO1, ZERO2, Wrapping, strategy_of
+from gangline.spec.transformer import Transformer
+
+Sync = Literal["each", "last"]
+"""When gradients are reduced: after each micro-batch, or after the last one of a step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelLayout:
+    """Degrees of a mesh, and how its data-parallel ranks hold what is left of the model."""
+
+    mesh: Mesh
+    wrapping: Wrapping
+    """How data-parallel ranks hold it: copies, copies that share the optimizer, shards gathered once or each pass."""
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share the weights of a stage; 1: each has them whole."""
+        return self.mesh.dp_shard * self.mesh.cp if self.wrapping.shards else 1
+
+    @property
+    def replicas(self) -> int:
+        """Groups of ranks that have all shards; each averages its gradients with the others."""
+        return self.mesh.dp_replicate
+
+    @property
+    def num_axes(self) -> int:
+        """Axes with more than one rank."""
+        return sum(degree > 1 for degree in (*self.mesh.axes.values(), self.mesh.ep))
+
+    @property
+    def name(self) -> str:
+        """`fsdp-16`, `tp2 zero2-8`, `pp2 zero2-2x4`, `tp8 rep2`, `ddp-16`; degrees that cut the model come first."""
+        mesh = self.mesh
+        cuts = " ".join(f"{axis}{getattr(mesh, axis)}" for axis in ("pp", "cp", "tp", "ep") if getattr(mesh, axis) > 1)
+        return f"{cuts} {self._data(alone=not cuts)}".strip()
+
+    def _data(self, *, alone: bool) -> str:
+        mesh, word = self.mesh, _WORDS[self.wrapping]
+        if not self.wrapping.shards:
+            if mesh.dp_replicate == 1:
+                return ONE_RANK.name if alone else ""
+            copies = word if alone or self.wrapping.shares_optimizer else "rep"
+            return f"{copies}-{mesh.dp_replicate}" if copies == word else f"{copies}{mesh.dp_replicate}"
+        if mesh.dp_replicate == 1:
+            return f"{word}-{mesh.dp_shard}" if mesh.dp_shard > 1 else word
+        hybrid = strategy_of(mesh) if alone and self.wrapping == FSDP else word
+        return f"{hybrid}-{mesh.dp_replicate}x{mesh.dp_shard}"
+
+
+_WORDS = {each.wrapping: each.name for each in reversed(STRATEGIES.values()) if each.wrapping is not None}
+"""Strategy by which a wrapping is named; of two the first one of the table."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSpace:
+    """Values of every axis that candidates are made of; each keeps its order, the simplest first."""
+
+    world_size: int
+    ranks_per_node: int
+    """Of one server, whose links inside are fast."""
+    global_batch: int
+    tp: Sequence[int] = (1,)
+    pp: Sequence[int] = (1,)
+    cp: Sequence[int] = (1,)
+    ep: Sequence[int] = (1,)
+    wrappings: Sequence[Wrapping] = (DDP, ZERO1, ZERO2, FSDP)
+    syncs: Sequence[Sync] = ("last", "each")
+    micro_batches: Sequence[int] = (1, 2, 4, 8)
+    recompute: Sequence[str] = ("none", "selective", "full")
+    loss_chunks: Sequence[int] = (1, 8)
+    schedules: Sequence[PipelineSchedule] = ("1f1b",)
+    admits: Callable[[ModelLayout], bool] = lambda layout: True  # noqa: ARG005
+    """Whether a layout is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layouts:
+    """What a search space holds for one model."""
+
+    found: tuple[ModelLayout, ...]
+    struck: Counter[str] = field(default_factory=Counter)
+    """Products of degrees that a rule leaves out, by the rule."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divisions:
+    """What degrees that cut a model have to divide, or are at most."""
+
+    widths: Sequence[int]
+    """Heads and widths: every tp divides them."""
+    blocks: int
+    sequence: int
+    """2 cp divides it."""
+    experts: int
+
+    @classmethod
+    def of(cls, model: Transformer) -> "Divisions":
+        """Of a model known by its shape."""
+        widths = (model.heads, model.asked_heads, model.feed_width, model.vocabulary)
+        return cls(widths=widths, blocks=model.layers, sequence=model.sequence, experts=model.experts)
+
+
+def layouts(space: SearchSpace, model: Divisions) -> Layouts:
+    """All of `space` that `model` allows; none is left out but by a rule, and each rule is counted."""
+    found: dict[ModelLayout, None] = {}
+    struck: Counter[str] = Counter()
+    for mesh in _cuts(space):
+        if rule := broken_rule(space, model, mesh):
+            struck[rule] += 1
+            continue
+        found |= dict.fromkeys(filter(space.admits, _data_layouts(space, mesh)))
+    return Layouts(found=tuple(found), struck=struck)
+
+
+def _cuts(space: SearchSpace) -> Iterator[Mesh]:
+    """Degrees that cut the model, with all other ranks in one data-parallel axis."""
+    for tp in space.tp:
+        for pp in space.pp:
+            for cp in space.cp:
+                data, left = divmod(space.world_size, tp * pp * cp)
+                if not left and data:
+                    yield from (
+                        Mesh(tp=tp, pp=pp, cp=cp, dp_shard=data, ep=ep) for ep in space.ep if not data * cp % ep
+                    )
+
+
+def broken_rule(space: SearchSpace, model: Divisions, mesh: Mesh) -> str:
+    """The first rule by which `mesh` cannot carry `model`; empty: it can."""
+    rules = (
+        (
+            any(each % mesh.tp for each in model.widths),
+            f"tp = {mesh.tp} does not divide heads, feed_width and vocabulary",
+        ),
+        (space.ranks_per_node % mesh.tp > 0, f"tp = {mesh.tp} leaves the {space.ranks_per_node} ranks of a server"),
+        (mesh.pp > model.blocks, f"pp = {mesh.pp} stages want as many blocks"),
+        (mesh.cp > 1 and model.sequence % (2 * mesh.cp) > 0, f"cp = {mesh.cp} wants a sequence of 2 cp equal pieces"),
+        (model.experts % mesh.ep > 0, f"ep = {mesh.ep} does not divide the experts"),
+        (space.global_batch % mesh.data_parallel > 0, f"{mesh.data_parallel} ranks do not divide the batch"),
+    )
+    return next((words for is_broken, words in rules if is_broken), "")
+
+
+def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[ModelLayout]:
+    """Every way to hold what `mesh` leaves of the model on its data-parallel ranks."""
+    ranks = mesh.dp_shard
+    copies = Mesh(tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, dp_replicate=ranks)
+    if mesh.cp == mesh.ep == 1:
+        if DDP in space.wrappings:
+            yield ModelLayout(mesh=copies, wrapping=DDP)
+        if ZERO1 in space.wrappings and mesh.tp == 1 and ranks > 1:  # DDP, which it is built on, loses parameters of tp
+            yield ModelLayout(mesh=copies, wrapping=ZERO1)
+    for shards in divisors(ranks):
+        if shards * mesh.cp == 1 or (shards * mesh.cp) % mesh.ep:
+            continue
+        cut = Mesh(
+            tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, ep=mesh.ep, dp_replicate=ranks // shards, dp_shard=shards
+        )  # fmt: skip
+        yield from (ModelLayout(mesh=cut, wrapping=each) for each in space.wrappings if each.shards)
+
+
+def schedules_of(space: SearchSpace, model: Transformer, mesh: Mesh, micro_batches: int) -> list[PipelineSchedule]:
+    """Schedules of `space` that take so many micro-batches and find the blocks for their stages."""
+    return [
+        each
+        for each in space.schedules
+        if stages_a_rank(each) * mesh.pp <= model.layers and accepts_micro_batches(each, mesh.pp, micro_batches)
+    ]
+
+
+def stages_a_rank(schedule: PipelineSchedule) -> int:
+    """Pipeline stages that one rank holds."""
+    return 1 if schedule in SINGLE else 2
+
+
+def divisors(number: int) -> list[int]:
+    """All of them, ascending."""
+    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: int = 1, compiled: str = "") -> str:
+    """Why the ranks here cannot run it, though torch could; empty: they can.
+
+    Args:
+        layout: Degrees and kind.
+        sync: When gradients are reduced.
+        loss_chunks: Pieces of head and loss.
+        compiled: Schedule of a line with `train.compile`; empty: nothing is compiled.
+    """
+    mesh, wrapping = layout.mesh, layout.wrapping
+    cut = mesh.tp * mesh.pp * mesh.cp * mesh.ep > 1
+    keeps = wrapping.shards and not wrapping.reshards
+    rules = (
+        (mesh.pp > 1 and wrapping.reshards, f"stages keep their weights gathered: {_WORDS[ZERO2]} runs with pp"),
+        (mesh.pp > 1 and sync == "each" and wrapping.shards, "stages reduce after the last micro-batch"),
+        (mesh.pp > 1 and loss_chunks > 1, "the loss of a pipeline is not cut into pieces"),
+        (mesh.pp > 1 and wrapping.shares_optimizer, "copies that share the optimizer run without pp"),
+        (keeps and mesh.pp == 1 and cut, f"shards beside tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
+        (keeps and mesh.pp == 1 and mesh.dp_replicate > 1, f"replicas of shards run as {strategy_of(mesh)}"),
+        (compiled in SPLIT, "compiled blocks do not take backward passes apart"),
+    )
+    return next((words for is_broken, words in rules if is_broken), "")

@@ -1,0 +1,121 @@
+"""Memory of one rank by formula: weights, gradients, optimizer, activations and buffers of its stages. Pure."""
+
+from dataclasses import dataclass
+
+from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
+from gangline.planner.transformer.layout import ModelLayout, Sync
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.plan import Precision
+from gangline.spec.transformer import Transformer
+
+MASTER_BYTES, GRADIENT_BYTES = 4, 4
+"""Of one parameter, in float32."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankMemory:
+    """Bytes of one rank at its peak, by cause."""
+
+    weights: float
+    """Master weights, and copies in the precision of the passes."""
+    gradients: float
+    optimizer: float
+    activations: float
+    """Kept from forward to backward."""
+    buffers: float
+    """Logits and their gradient, or a block that is computed again or gathered, whichever is more."""
+
+    @property
+    def total(self) -> float:
+        """Of all causes."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+
+    @property
+    def by_cause(self) -> dict[str, float]:
+        """In the order of the table."""
+        return {name: getattr(self, name) for name in ("weights", "gradients", "optimizer", "activations", "buffers")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageLoad:
+    """What one pipeline rank holds of a model."""
+
+    blocks: int
+    parameters: float
+    """Of its stages, before tp cuts them."""
+    has_head: bool
+    live: float
+    """Micro-batches whose activations it keeps at once, each of all its stages."""
+
+
+def state_memory(
+    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: int = ADAMW_MOMENT_BYTES
+) -> tuple[float, float, float]:
+    """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
+
+    Args:
+        layout: How data-parallel ranks hold them.
+        parameters: phi of the formulas.
+        sync: Reduced after each micro-batch, gradients are in shards all the time.
+        width_bytes: Of a number in the passes: 2, or 4 where they run in float32 and nothing is cast.
+        moment_bytes: That the optimizer keeps for each parameter.
+    """
+    shards = layout.shards
+    cast = width_bytes if width_bytes < MASTER_BYTES else 0
+    if not layout.wrapping.shards:
+        sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else 1
+        return (
+            (MASTER_BYTES + cast) * parameters,
+            GRADIENT_BYTES * parameters,
+            moment_bytes * parameters / sharing,
+        )
+    gathered = width_bytes * parameters if not layout.wrapping.reshards else 0.0
+    reduced = shards if sync == "each" else 1
+    return (
+        MASTER_BYTES * parameters / shards + gathered,
+        GRADIENT_BYTES * parameters / reduced,
+        moment_bytes * parameters / shards,
+    )
+
+
+def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
+    """Of each parameter of a block while it is computed backward: x of the formulas, 0, 0, 6, 10 in 16 bits.
+
+    A block that is gathered has its gradients in float32 while they are reduced; one that is gathered for each pass is
+    whole for that, and so is the next one.
+    """
+    if layout.wrapping.reshards:
+        return 3 * width_bytes + GRADIENT_BYTES
+    return width_bytes + GRADIENT_BYTES if layout.wrapping.shards else 0.0
+
+
+def activation_memory(
+    model: Transformer, layout: ModelLayout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
+    precision: Precision,
+) -> tuple[float, float]:  # fmt: skip
+    """Activations that a rank keeps, and the buffers beside them."""
+    width = 4 if precision == "fp32" else 2
+    mesh, costs = layout.mesh, token_costs(model)
+    tokens = micro_batch * model.sequence / mesh.cp / mesh.tp
+    kept = costs.kept(recompute) * (width / 2) * load.live * load.blocks * tokens
+    logits = LOGIT_BYTES * tokens * model.vocabulary / loss_chunks if load.has_head else 0.0
+    again = costs.kept_bytes["none"] * (width / 2) * tokens if recompute != "none" else 0.0
+    block = (costs.block_parameters - costs.expert_parameters * (1 - 1 / mesh.ep)) / mesh.tp
+    return kept, max(logits, again + block_bytes(layout, width_bytes=width) * block)
+
+
+def rank_memory(
+    model: Transformer, layout: ModelLayout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
+    loss_chunks: int, precision: Precision = "bf16", moment_bytes: int = ADAMW_MOMENT_BYTES,
+) -> RankMemory:  # fmt: skip
+    """All of one rank, by cause."""
+    width = 4 if precision == "fp32" else 2
+    weights, gradients, optimizer = state_memory(
+        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, moment_bytes=moment_bytes
+    )
+    activations, buffers = activation_memory(
+        model, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks, precision=precision
+    )
+    return RankMemory(
+        weights=weights, gradients=gradients, optimizer=optimizer, activations=activations, buffers=buffers
+    )

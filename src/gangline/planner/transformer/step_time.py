@@ -1,0 +1,248 @@
+"""Step time of a transformer by formula: passes of the slowest stage, bubble, exposed traffic, update. Pure.
+
+Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P pipeline ranks, tau tokens of a pass.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gangline.fabric.collectives import bus_factor
+from gangline.planner.axes.closed_forms import bubble_share, most_live
+from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
+from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
+from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
+from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
+from gangline.spec.transformer import Transformer
+
+UPDATED_BYTES = 14
+"""Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardware:
+    """What one GPU and its links deliver."""
+
+    flops_per_second: float
+    memory_bytes_per_second: float
+    links: LinkRates
+    overlap: float = 0.0
+    """Share of computing that hides the exchanges of data-parallel ranks."""
+
+    def seconds(self, size_bytes: float, ranks: int, *, stride: int = 1, peers: int = 0) -> float:
+        """Of so many bytes on the wire of one rank; 0 between one rank and itself, infinite where no rate is known."""
+        if ranks == 1 or not size_bytes:
+            return 0.0
+        rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
+        return size_bytes / rate if rate else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepParts:
+    """Seconds of one step of the slowest rank, by what they are spent on."""
+
+    compute: float
+    tensor: float
+    """Tensor-parallel peers exchange what goes through each block."""
+    context: float
+    """Keys and values go round, as far as attention does not hide it."""
+    experts: float
+    """Rows go to experts and back."""
+    stages: float
+    """Pipeline stages hand on what they computed."""
+    bubble: float
+    """Stages wait for each other, or for the slowest."""
+    exchange: float
+    """Data-parallel ranks gather weights and reduce gradients, as far as computing does not hide it."""
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """Of the whole step."""
+        return (
+            self.compute + self.tensor + self.context + self.experts + self.stages + self.bubble + self.exchange
+            + self.optimizer
+        )  # fmt: skip
+
+    def largest_over(self, other: "StepParts") -> tuple[str, float]:
+        """The part in which this step takes longest beyond `other`, and by how many seconds."""
+        return max(
+            ((name, getattr(self, name) - getattr(other, name)) for name in PART_WORDS), key=lambda each: each[1]
+        )
+
+
+PART_WORDS = {
+    "compute": "computing", "tensor": "tp traffic", "context": "cp traffic", "experts": "expert traffic",
+    "stages": "stage traffic", "bubble": "bubble", "exchange": "data-parallel traffic", "optimizer": "update",
+}  # fmt: skip
+"""Parts in the order of a step, and their words in a reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stages:
+    """How the blocks of a model lie on pipeline ranks under one schedule."""
+
+    schedule: PipelineSchedule
+    blocks: tuple[int, ...]
+    """Of each stage."""
+    rank_blocks: tuple[int, ...]
+    """Of each rank."""
+    rank_parameters: tuple[int, ...]
+    head_rank: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Of the pipeline."""
+        return len(self.rank_blocks)
+
+    def loads(self, micro_batches: int) -> list[StageLoad]:
+        """Of the ranks that can be the fullest: the first, which keeps most, and the one with the head.
+
+        Any other has at most the blocks of the first, keeps no more of them and holds no embedding.
+        """
+        return [
+            StageLoad(
+                blocks=self.rank_blocks[rank],
+                parameters=self.rank_parameters[rank],
+                has_head=rank == self.head_rank,
+                live=most_live(self.schedule, self.num_ranks, rank, micro_batches),
+            )
+            for rank in sorted({0, self.head_rank, self.num_ranks - 1})
+        ]
+
+
+@lru_cache(maxsize=4096)
+def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Stages:
+    """The division of `model` that makes the slowest stage as fast as can be."""
+    a_rank = stages_a_rank(schedule)
+    blocks = stage_blocks(model.layers, ranks * a_rank, token_costs(model).head_blocks)
+    parameters = stage_parameters(model, blocks)
+    owners = [_owner(schedule, ranks, stage) for stage in range(len(blocks))]
+    return Stages(
+        schedule=schedule,
+        blocks=blocks,
+        rank_blocks=_by_rank(blocks, owners, ranks),
+        rank_parameters=_by_rank(parameters, owners, ranks),
+        head_rank=owners[-1],
+    )
+
+
+def _owner(schedule: PipelineSchedule, ranks: int, stage: int) -> int:
+    if stage < ranks:
+        return stage
+    return 2 * ranks - 1 - stage if schedule in V_SCHEDULES else stage - ranks
+
+
+def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[int, ...]:
+    found = [0] * ranks
+    for value, owner in zip(values, owners, strict=True):
+        found[owner] += value
+    return tuple(found)
+
+
+def passes(
+    model: Transformer, layout: ModelLayout, stages: Stages, hardware: Hardware, *, micro_batch: int,
+    micro_batches: int, recompute: str, precision: Precision = "bf16",
+) -> StepParts:  # fmt: skip
+    """Forward and backward of all micro-batches, without what data-parallel ranks exchange and the update."""
+    width = 4 if precision == "fp32" else 2
+    mesh, costs = layout.mesh, token_costs(model)
+    again = 3 + recomputed_share(recompute)
+    tokens = micro_batch * model.sequence / mesh.cp
+    work = tokens / (mesh.tp * hardware.flops_per_second)
+    blocks = [
+        again * costs.block_flops * work,
+        _tensor_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
+        _context_seconds(model, layout, hardware, tokens=tokens, width=width, hidden=3 * costs.attention_flops * work),
+        _expert_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
+    ]
+    handed = 2 * width * tokens * model.width / mesh.tp if mesh.pp > 1 else 0.0
+    handed_seconds = hardware.seconds(handed, 2, stride=mesh.world_size // mesh.pp, peers=mesh.pp)
+    sends = handed_seconds * stages_a_rank(stages.schedule)
+    each, head = sum(blocks), 3 * costs.head_flops * work
+    slow = max(
+        range(stages.num_ranks), key=lambda rank: stages.rank_blocks[rank] * each + (rank == stages.head_rank) * head
+    )
+    count = stages.rank_blocks[slow]
+    busy = count * each + (slow == stages.head_rank) * head + sends
+    return StepParts(
+        compute=micro_batches * (count * blocks[0] + (slow == stages.head_rank) * head),
+        tensor=micro_batches * count * blocks[1],
+        context=micro_batches * count * blocks[2],
+        experts=micro_batches * count * blocks[3],
+        stages=micro_batches * sends,
+        bubble=_bubble_seconds(stages, micro_batches, busy, whole=sum(stages.blocks) * each + head, sends=sends),
+        exchange=0.0,
+        optimizer=0.0,
+    )
+
+
+def _bubble_seconds(stages: Stages, micro_batches: int, busy: float, *, whole: float, sends: float) -> float:
+    """Of 1F1B and GPipe (M - 1) max t + sum t, less what the slowest rank works; of others by their share."""
+    if stages.num_ranks == 1:
+        return 0.0
+    if len(stages.blocks) == stages.num_ranks:
+        return whole + stages.num_ranks * sends - busy
+    share = bubble_share(stages.schedule, stages.num_ranks, micro_batches)
+    return micro_batches * busy * share / (1 - share)
+
+
+def _tensor_seconds(
+    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
+) -> float:
+    """Two all-reduces forward and two backward in a block, two more where it is computed again."""
+    peers = layout.mesh.tp
+    times = 2 * (again - 1)
+    return times * hardware.seconds(bus_factor("all_reduce", peers) * width * tokens * model.width, peers)
+
+
+def _context_seconds(
+    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, hidden: float
+) -> float:
+    """Keys and values go round once forward and twice backward, behind attention as far as that takes."""
+    mesh = layout.mesh
+    size = 3 * (mesh.cp - 1) * 2 * width * model.key_width * tokens / mesh.tp
+    return max(0.0, hardware.seconds(size, 2 if mesh.cp > 1 else 1, stride=mesh.tp, peers=mesh.cp) - hidden)
+
+
+def _expert_seconds(
+    model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
+) -> float:
+    """Rows there and back, forward and backward, once more where the block is computed again."""
+    mesh = layout.mesh
+    size = bus_factor("all_to_all", mesh.ep) * model.active_experts * tokens * model.width * width / mesh.tp
+    return 2 * (again - 1) * hardware.seconds(size, mesh.ep, stride=mesh.tp)
+
+
+def exchange_seconds(
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int,
+    precision: Precision = "bf16",
+) -> float:  # fmt: skip
+    """What data-parallel ranks move in a step, before any of it is hidden.
+
+    Copies reduce their gradients once; those that share the optimizer also send the new parameters; shards are
+    gathered once, or twice a micro-batch; replicas of shards then average their part.
+    """
+    width = 4 if precision == "fp32" else 2
+    mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
+    reduced = GRADIENT_BYTES * parameters
+    if not layout.wrapping.shards:
+        factor = bus_factor("all_reduce", replicas) * (1.5 if layout.wrapping.shares_optimizer else 1)
+        return hardware.seconds(factor * reduced, replicas, stride=mesh.tp * mesh.cp)
+    gathers = 2 * micro_batches if layout.wrapping.reshards else 1
+    reductions = micro_batches if sync == "each" else 1
+    moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
+    averaged = bus_factor("all_reduce", replicas) * reduced / shards
+    return hardware.seconds(moved, shards, stride=mesh.tp) + hardware.seconds(
+        averaged, replicas, stride=mesh.tp * shards
+    )
+
+
+def update_seconds(
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: int = ADAMW_MOMENT_BYTES
+) -> float:
+    """The optimizer over what one rank updates: of AdamW 30 bytes of each parameter."""
+    sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
+    return (UPDATED_BYTES + 2 * moment_bytes) * parameters / sharing / hardware.memory_bytes_per_second

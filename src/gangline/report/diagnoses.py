@@ -1,0 +1,54 @@
+"""What was slow or lossy, in words: evidence, cost, what to do. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gangline.report.text import clean, percent
+from gangline.spec.measurements import Diagnosis, Remedy
+
+_REMEDIES = {
+    "quarantine": "do not use {} until it is tested",
+    "replace": "give the ranks of {} another server",
+    "new_shares": "split each step as {} samples by replica (train.recovery.stragglers = \"rebalance\")",
+    "new_plan": "plan again with another cut of the stages",
+}  # fmt: skip
+
+
+def diagnosis_text(each: Diagnosis) -> str:
+    """`slow rank: rank 3: evidence; costs 8.8 % of a step; quarantine: do not use a3 until it is tested`."""
+    cost = "" if each.cost_percent is None else f"; costs {each.cost_percent:.1f} % of a step"
+    names = clean(", ".join(each.names), 120)
+    return f"{kind_text(each)}: {names}: {clean(each.evidence, 400)}{cost}; {remedy_text(each.action)}"
+
+
+class DiagnosisRow(NamedTuple):
+    """The columns of a table."""
+
+    kind: str
+    names: str
+    evidence: str
+    cost: str
+    action: str
+
+
+def diagnosis_rows(diagnoses: Sequence[Diagnosis]) -> list[DiagnosisRow]:
+    """In the order of the record."""
+    return [
+        DiagnosisRow(
+            kind_text(each), ", ".join(each.names), each.evidence,
+            "not known" if each.cost_percent is None else percent(each.cost_percent / 100), remedy_text(each.action),
+        )
+        for each in diagnoses
+    ]  # fmt: skip
+
+
+def kind_text(each: Diagnosis) -> str:
+    """`slow rank`."""
+    return each.kind.replace("_", " ")
+
+
+def remedy_text(remedy: Remedy) -> str:
+    """`replace: give the ranks of a3 another server`."""
+    shares = ", ".join(map(str, remedy.shares[:8])) + (", ..." if len(remedy.shares) > 8 else "")
+    action = _REMEDIES[remedy.kind].format(shares or clean(", ".join(remedy.names), 120))
+    return f"{remedy.kind.replace('_', ' ')}: {action}"

@@ -1,0 +1,92 @@
+"""The page of a plan by formula: bars of memory, the bound, risk, saves, the network, and each number's origin."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from tests.planner.cases import gpus, line
+from tests.planner.transformer.reference import EIGHT, R1
+from tests.planner.transformer.test_reference_case import SITE
+
+from gangline.cli.view.formula_page import hypothetical_page
+from gangline.cli.view.memory_bar import memory_bar
+from gangline.errors import GateError, UsageError
+from gangline.fabric.inventory import Fabric, Group
+from gangline.line.stages.hypothetical import plan_hypothetically
+from gangline.planner.transformer.evaluate import evaluate
+from gangline.spec.config.line import MeshTable, PlanTable
+from gangline.spec.forecast import MemoryCause
+
+BARS = {
+    "fsdp-16 b4s": "WOAAAAAAAAAAAAABB···", "tp2 zero2-8 b1": "WWWGGGGOAAB·········",
+    "pp2 zero2-8 b1": "WWWGGGGOAAAAAA······", "zero2-16 b2s": "WWWWWOAAAAAAABBB····",
+    "tp8 rep2 b1": "WWGOO···············", "zero1-16 b1f": "WWWWWWWWWWWWGGGGGGGG>",
+    "ddp-16 b1f": "WWWWWWWWWWWWGGGGGGGG>",
+}  # fmt: skip
+"""Of the reference case, 4 GB a mark: 6.0, 4.0 and 8.0 GB of the fifth are two, one and two."""
+PLANS = {each.name: each for each in evaluate(R1).plans}
+FABRIC = Fabric(
+    nic_bytes_per_second=50e9, intra_bus_bytes_per_second=200e9, leaf_uplinks=64, path_policy="hash",
+    groups=(Group(name="g1", servers=("a1", "a2")),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_a_bar_is_that_of_the_page(name):
+    causes = [MemoryCause(cause=word, size_bytes=size) for word, size in PLANS[name].memory.by_cause.items()]
+    assert memory_bar(causes, 80e9).strip() == BARS[name]
+
+
+def asked(*, fabric=None, count=2, **bounds):
+    mesh = MeshTable(pp_schedule="1f1b")
+    wanted = replace(line(batch=256, steps=2000, mesh=mesh), plan=PlanTable(transformer=EIGHT, **bounds))
+    request = SimpleNamespace(line=wanted)
+    return plan_hypothetically(request, site=SITE, inventory=gpus(8, count, name="a100"), fabric=fabric)
+
+
+def test_a_page_says_what_was_weighed_what_it_costs_and_how_likely_it_stops():
+    lines = hypothetical_page(asked(), why=False).splitlines()
+    assert lines[0] == (
+        "8.0 B parameters · 2 servers x 8 GPU x 80 GB · 256 x 4,096 tokens · 2,000 steps · 2.00 EUR a GPU-hour"
+    )
+    assert lines[2].split()[:3] == ["*", "fsdp-16", "b4s"]
+    assert "66.6   23.80     423  one axis; 5.4 % above the bound" in lines[2]
+    said = "\n".join(lines)
+    assert "no step under 22.59 s on 16 GPUs (compute) · overlap 0: worst case, not yet measured here" in said
+    assert "P(interrupt) 0.4 % (llama3) · forecast band 5.0 % (default: no records yet)" in said
+    assert "saves     file system: 1.9 s a save" in said
+
+
+def test_eighty_columns_are_enough():
+    assert max(map(len, hypothetical_page(asked(fabric=FABRIC), why=True, width=80).splitlines())) <= 80
+
+
+def test_terms_of_a_row_sum_and_agree_with_the_table():
+    found = asked()
+    lines = hypothetical_page(found, why=False, terms="zero2-16").splitlines()
+    start = next(number for number, each in enumerate(lines) if each.startswith("known     zero2-16 b2s"))
+    rows = {each.split()[0]: each.split()[1:] for each in lines[start + 1 :]}
+    assert rows["step"][:2] == ["23.87", "s"]
+    assert rows["memory"][:2] == ["66", "GB"]
+    assert rows["compute"][-1] == rows["communication"][-1] == "given"
+    candidate = found.choice.candidate("zero2-16")
+    assert sum(each.seconds for each in candidate.forecast.terms) == pytest.approx(candidate.forecast.step_seconds)
+    assert sum(each.size_bytes for each in candidate.forecast.memory_causes) == candidate.forecast.memory_bytes
+
+
+def test_a_plan_that_is_not_there_is_named_with_those_near_it():
+    with pytest.raises(UsageError, match=r"wanted a plan of the table, found 'fsdp-17'; near it: .*fsdp-16"):
+        asked().choice.candidate("fsdp-17")
+
+
+def test_the_certificate_is_of_the_stated_network():
+    assert asked(fabric=FABRIC).certificate.groups == 1
+    assert "network   groups 1 (bound 1)" in hypothetical_page(asked(fabric=FABRIC), why=False)
+    assert asked(fabric=FABRIC, count=4).certificate is None  # it has two servers
+
+
+def test_a_bound_that_nothing_keeps_refuses_and_names_the_nearest():
+    found = asked(budget_money=10.0)
+    assert found.budget.verdict == "no"
+    assert "comes nearest: money:" in found.budget.reason
+    assert GateError.exit_code == 60

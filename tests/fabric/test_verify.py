@@ -1,0 +1,32 @@
+"""Ranks on other servers than those they were given."""
+
+from gangline.fabric.verify import verify
+from gangline.spec.gang.podset import PlacedServer
+
+PLACED = tuple(PlacedServer(name=f"s{i}", group=f"g{i // 2}") for i in range(4))
+
+
+def test_gang_that_stands_as_placed_crosses_once_a_group():
+    found = verify(PLACED, ["s0", "s1", "s2", "s3"])
+    assert (found.num_moved, found.moved, found.num_groups, found.crossings) == (0, (), 2, 2)
+
+
+def test_moved_nodes_are_named_and_their_order_counted():
+    found = verify(PLACED, ["s0", "s2", "s1", "s3"])
+    assert [(each.node_rank, each.placed, each.found) for each in found.moved] == [(1, "s1", "s2"), (2, "s2", "s1")]
+    assert (found.num_moved, found.crossings) == (2, 4)
+
+
+def test_server_that_was_not_given_has_an_unknown_group_so_that_crossings_are_unknown():
+    found = verify(PLACED, ["s0", "s1", "s2", "x"])
+    assert (found.num_moved, found.num_groups, found.crossings) == (1, None, None)
+
+
+def test_node_that_is_not_there_counts_as_moved():
+    assert verify(PLACED, ["s0", "s1", "s2"]).num_moved == 1
+
+
+def test_groups_of_one_name_in_two_blocks_are_two():
+    placed = [PlacedServer(name=name, group="g", block=f"b-{name}") for name in "ab"]
+    assert (verify(placed, ["a", "b"]).num_groups, verify(placed, ["a", "b"]).crossings) == (2, 2)
+    assert verify(placed, ["a", "a"]).crossings == 0

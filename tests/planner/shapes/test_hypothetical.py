@@ -1,0 +1,46 @@
+"""GPUs that are not here: the site's kinds, whole servers, the links of a stated network."""
+
+import pytest
+from tests.planner.transformers import H100
+
+from gangline.errors import ConfigError
+from gangline.fabric.inventory import Fabric
+from gangline.planner.shapes.device_pool import open_pool
+from gangline.planner.shapes.hypothetical import hypothetical_inventory, with_network
+from gangline.spec.config.site import GpuTable, Site
+
+TWO = Site(gpu={"a": GpuTable(memory_bytes=40e9), "b": GpuTable(memory_bytes=80e9)})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "inside"), [("16", 2, 8), ("16384", 2048, 8), ("4", 1, 4), ("h100:8", 1, 8)]
+)
+def test_servers_hold_the_gpus_that_are_asked_for(wanted, nodes, inside):
+    found = hypothetical_inventory(H100, wanted)
+    assert (found.num_nodes, found.gpus.count, found.gpus.name) == (nodes, inside, "h100")
+    assert open_pool(H100, found).price_per_hour == 2.0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("12", "wanted whole servers of 8 GPUs, found 12; 8 or 16 works"),
+        ("0", "wanted a number of GPUs, or NAME:NUMBER, found '0'"),
+        ("-8", "wanted a number of GPUs"),
+        ("a:", "wanted a number of GPUs"),
+        ("16", "found none named; there: a, b"),
+        ("c:16", "found c; there: a, b"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_with_what_can(wanted, words):
+    with pytest.raises(ConfigError) as caught:
+        hypothetical_inventory(TWO if words.endswith("a, b") else H100, wanted)
+    assert words in str(caught.value)
+
+
+def test_a_network_gives_links_and_failures_and_what_it_leaves_out_stays():
+    network = Fabric(nic_bytes_per_second=50e9, failures="rsc1")
+    found = with_network(H100, network)
+    assert found.gpu["h100"].network_bytes_per_second == 40e9
+    assert found.gpu["h100"].link_bytes_per_second == 300e9
+    assert found.plan.failures == "rsc1"
