@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.build import build_plan
-from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec
+from gangline.optim.plan.costs import DeviceCurve, MuonSpec, ShampooSpec, SoapSpec
 from gangline.optim.plan.explain import explain
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
@@ -140,8 +140,10 @@ def test_teams_share_large_matrices_of_whole_ranks():
         for at in (at for group in groups for host in group for at in host):
             assert rank in (plan.matrices[at].team or (plan.matrices[at].owner,))
     assert "not bitwise equal to one owner's updates" in explain(plan)
-    with pytest.raises(ConfigError, match="found 8 hosts"):
-        build_plan(matrices, MuonSpec(), ranks=32, hosts=8, options=PlanOptions(team="auto"))
+    assert plan.bound <= max(plan.loads)
+    for rule, hosts in ((MuonSpec(), 8), (ShampooSpec(), 1)):
+        with pytest.raises(ConfigError, match=f"team = 'auto' needs Muon, .* found {rule.name}, {hosts} hosts"):
+            build_plan(matrices, rule, ranks=32, hosts=hosts, options=PlanOptions(team="auto"))
 
 
 def test_the_explanation_has_balance_synchronization_groups_and_times():
@@ -150,6 +152,23 @@ def test_the_explanation_has_balance_synchronization_groups_and_times():
     assert "max/mean 1.000 (bound 1.000, optimal)" in text
     assert "G3, each matrix to its owner: 10 buckets, 448 operations each way" in text
     assert "step     28.72 ms: compute 25.19 ms" in text
+
+
+def test_state_of_a_dtype_that_has_no_size_here_is_refused():
+    class OddSpec(ShampooSpec):
+        def state(self, shape):
+            return {"factor": (shape, "float8", "owner")}
+
+    with pytest.raises(ConfigError, match="state of rule 'shampoo' has dtype 'float8'; use one of float64"):
+        build_plan(SMALL, OddSpec())
+
+
+def test_matrices_that_take_no_time_are_planned():
+    options = PlanOptions(device=DeviceCurve(launch_seconds=0.0), geometry="contiguous")
+    plan = build_plan(
+        [LogicalMatrix(fqn=f"w{at}", shape=(1, 1)) for at in range(3)], MuonSpec(), ranks=2, options=options
+    )
+    assert len(plan.matrices) == 3
 
 
 def test_the_first_refresh_is_in_the_explanation():

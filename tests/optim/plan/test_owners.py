@@ -7,7 +7,7 @@ from tests.oracles.packing import brute_force_makespan, least_makespan_by_patter
 from tools import optimizer_tables as tables
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.costs import ShampooSpec, SoapSpec, cost
+from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec, cost
 from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.optim.plan.owners import WorkItem, balance_ratio, largest_first, loads_of, owner_map
 from gangline.optim.plan.shapes import QWEN3
@@ -108,7 +108,7 @@ def test_dealing_by_elements_is_not_dealing_by_cost(rule, size, by_elements, by_
 def test_memory_is_balanced_too_up_to_64_ranks(layout, size):
     matrices = QWEN3[size].matrices(layout)
     sizes = [each.elements.value for each in matrices]
-    items = [WorkItem(key=each.key, cost=cost(tables._MUON, each.shape)) for each in matrices]
+    items = [WorkItem(key=each.key, cost=cost(MuonSpec(), each.shape)) for each in matrices]
     ratios = [balance_ratio(loads_of(largest_first(items, ranks), sizes, ranks)) for ranks in (8, 32, 64)]
     assert max(ratios) <= (1.145 if size == "1.7B" else 1.085)
 

@@ -64,6 +64,12 @@ def _model_order(matrices: Sequence[LogicalMatrix]) -> tuple[LogicalMatrix, ...]
     return tuple(sorted(matrices, key=lambda each: (_natural(each.fqn), each.rows[:1], each.key)))
 
 
+def _element_bytes(rule: RuleSpec, dtype: str) -> int:
+    if dtype not in DTYPE_BYTES:
+        raise ConfigError(f"state of rule {rule.name!r} has dtype {dtype!r}; use one of {', '.join(DTYPE_BYTES)}")
+    return DTYPE_BYTES[dtype]
+
+
 def _natural(fqn: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", fqn))
 
@@ -101,7 +107,7 @@ class _Builder:
         """Seconds of a mean step and of a refresh, and bytes of owner state."""
         device, rule = self._options.device, self._rule
         state = sum(
-            rows * columns * DTYPE_BYTES[dtype]
+            rows * columns * _element_bytes(rule, dtype)
             for (rows, columns), dtype, where in rule.state(shape).values()
             if where == "owner"
         )
@@ -165,10 +171,10 @@ class _Builder:
         return plan_groups([self._hosted[at] for at in places], self._hosts, c_max=c_max, rate=self._options.exchange)
 
     def _with_teams(self) -> OptimPlan:
-        if self._hosts > 1 or self._options.geometry not in ("auto", "owner"):
+        if self._hosts > 1 or self._options.geometry not in ("auto", "owner") or not self._rule.is_shareable:
             raise ConfigError(
-                f"team = 'auto' needs whole matrices and geometry 'owner', found {self._hosts} hosts and geometry "
-                f"{self._options.geometry!r}; use team = 'off', or geometry = 'auto'"
+                f"team = 'auto' needs Muon, whole matrices and geometry 'owner', found {self._rule.name},"
+                f" {self._hosts} hosts and geometry {self._options.geometry!r}; use team = 'off', or geometry = 'auto'"
             )
         shared = teams(self._items, self._ranks)
         geometry = owner_by_owner(self._problem(), [members[0] for members in shared.members])
@@ -201,7 +207,7 @@ class _Builder:
             ),
             geometry=geometry.buckets[0].kind, buckets=geometry.buckets, groups=tuple(groups),
             loads=shared.loads if shared else tuple(loads_of(owners, self._seconds, self._ranks)),
-            bound=least_makespan(self._seconds, self._ranks), price=geometry.price,
+            bound=shared.bound if shared else least_makespan(self._seconds, self._ranks), price=geometry.price,
             owner_state_bytes=tuple(int(each) for each in loads_of(owners, self._state, self._ranks)),
             options=self._options,
         )  # fmt: skip

@@ -31,6 +31,11 @@ class RuleSpec(Protocol):
         """Does a batch give the bits of its matrices one by one?"""
         ...
 
+    @property
+    def is_shareable(self) -> bool:
+        """Can a team of ranks compute one update?"""
+        ...
+
     def step_cost(self, shape: Shape) -> Flops:
         """Of every step, without refreshes."""
         ...
@@ -76,6 +81,10 @@ class MuonSpec:
     def is_bitwise_batchable(self) -> bool:
         return False
 
+    @property
+    def is_shareable(self) -> bool:
+        return True
+
     def step_cost(self, shape: Shape) -> Flops:
         m, n = sorted(shape)
         if self.kernel == "gram":
@@ -97,6 +106,7 @@ class ShampooSpec:
 
     refresh_every: int = 10
     is_bitwise_batchable: bool = False
+    is_shareable: bool = False
 
     @property
     def name(self) -> str:
@@ -125,6 +135,7 @@ class SoapSpec:
     refresh_every: int = 10
     largest_side: int = 10_000
     is_bitwise_batchable: bool = False
+    is_shareable: bool = False
 
     @property
     def name(self) -> str:

@@ -112,8 +112,8 @@ def _keeps_memory(problem: GeometryProblem, plan: GeometryPlan) -> bool:
 
 
 def _contiguous(problem: GeometryProblem) -> list[GeometryPlan]:
-    """By the paper's cuts, of elements and of costs."""
-    by_cost = [[int(1e9 * problem.items[at].cost.value) for at in bucket.places] for bucket in problem.buckets]
+    """By the paper's cuts, of elements and of costs in picoseconds."""
+    by_cost = [[1 + int(1e12 * problem.items[at].cost.value) for at in bucket.places] for bucket in problem.buckets]
     found = []
     for sizes in ([bucket.sizes for bucket in problem.buckets], by_cost):
         sliced = alpha_greedy(sizes, problem.ranks, problem.alpha).owners

@@ -97,7 +97,7 @@ class OptimPlan(Document):
     loads: tuple[float, ...]
     """Seconds of updates of each owner, before hosts share them."""
     bound: float
-    """No map has a smaller largest load."""
+    """No map has a smaller largest load; with teams, no other choice of their members."""
     price: float
     """Modelled synchronization over that of an ideal ring."""
     owner_state_bytes: tuple[int, ...]

@@ -31,6 +31,11 @@ class TeamMap:
     """Load of each rank, were the work of single owners spread evenly."""
 
     @property
+    def bound(self) -> float:
+        """No other choice of members has a smaller largest load."""
+        return max(sum(self.loads) / len(self.loads), *self.shares)
+
+    @property
     def ratio(self) -> float:
         """Largest load over that mean."""
         return max(self.loads) / self.atomic_mean if self.atomic_mean else 1.0
