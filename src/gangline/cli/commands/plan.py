@@ -40,7 +40,7 @@ from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
-from gangline.units import format_bytes, format_count
+from gangline.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from gangline.line.stages.preview import Preview
@@ -258,6 +258,10 @@ def _known(candidate: Candidate, *, said: str) -> list[str]:
     lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
     if forecast.wire_bytes:
         lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
+    if forecast.restart is not None:
+        lines.append(
+            f"            {'restart':14}{format_seconds(forecast.restart.seconds):>8}  {forecast.restart.origin}"
+        )
     is_news = forecast.missing not in ("", said)
     return [*lines, f"            no step time: {forecast.missing}"] if is_news else lines
 
