@@ -1,4 +1,4 @@
-"""Figures of the page on matrix optimizers: balance and modelled times of plans for Qwen3."""
+"""Figures of docs/reference/optimizer-plans.md: balance and modelled times of plans for Qwen3."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Modelled times of a step: the table of the page, its goals, and what they follow from."""
+"""Modelled times of a step: the published table, its goals, and what they follow from."""
 
 import pytest
 from tools import optimizer_tables as tables

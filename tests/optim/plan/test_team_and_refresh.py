@@ -1,4 +1,4 @@
-"""Teams where single owners cannot be balanced, and refreshes in phases: figures of the page and what they promise."""
+"""Teams where single owners cannot be balanced, and refreshes in phases: their figures and what they promise."""
 
 import pytest
 from hypothesis import given, settings

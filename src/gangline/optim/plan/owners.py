@@ -115,7 +115,7 @@ def _working_memory(items: Sequence[WorkItem], ranks: int) -> float:
 
 
 def owner_map(items: Sequence[WorkItem], ranks: int, *, memory: Bytes | None = None) -> OwnerMap:
-    """The map of 5.2: LPT, then exchanges off the fullest rank until none helps or the bound is met.
+    """Largest first (LPT), then exchanges off the fullest rank until none helps or the bound is met.
 
     Args:
         items: Costs of one kind, keys distinct.
