@@ -17,7 +17,9 @@ CASES = cases()
 
 def placed_in(setting, namespace):
     """Names of priority classes are left out: a bare cluster has none."""
-    return replace(setting, namespace=namespace, facts=ClusterFacts())
+    facts = setting.facts
+    left = ClusterFacts(queues=facts.queues, topologies=facts.topologies, levels=facts.levels)
+    return replace(setting, namespace=namespace, facts=left)
 
 
 @pytest.fixture
