@@ -41,6 +41,10 @@ def test_show_prints_counts_and_groups(fabric):
     assert "128 servers x 8 GPUs = 1,024, large, in 2 groups" in shown
     assert "NIC 50 GB/s line rate" in shown
     assert "ranks     NCCL_CROSS_NIC=0 in [train.env]" in shown
+    assert "losses    a path may be lost for 30.1 s (NCCL_IB_TIMEOUT=20" in shown
+    assert "7.52 s at 18, 120 s at 22" in shown
+    assert "a loss of 1 % shows after 252 (25 s, 20 kbit/s a path); 304 source ports reach all 64 uplinks" in shown
+    assert "708 with 99.9 %" in shown
     assert "inside a server not known" in shown
     assert "40 switches of 128 ports (16 leaves, 16 spines, 8 cores), 3,072 cables, 6,144 optics" in shown
     assert "g02    64       east   b[001-064]" in shown

@@ -15,24 +15,6 @@ def test_servers_are_in_the_order_of_groups_and_positions():
     assert FABRIC.servers == ("a1", "a2", "b1", "b2")
     assert FABRIC.num_gpus == 32
     assert FABRIC.by_server["b1"].block == "east"
-    assert FABRIC.group_of("a2").name == "g1"
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "inside_first", "hops"),
-    [
-        (("a1", 0), ("a1", 7), False, 0),
-        (("a1", 3), ("a2", 3), False, 1),
-        (("a1", 3), ("b1", 3), False, 3),
-        (("a1", 3), ("b1", 4), False, 5),
-        (("a1", 3), ("b1", 4), True, 3),
-        (("a1", 3), ("a2", 4), False, 5),
-        (("a1", 3), ("a2", 4), True, 1),
-    ],
-)
-def test_hops_between_two_gpus(first, second, inside_first, hops):
-    assert FABRIC.hops(first, second, inside_first=inside_first) == hops
-    assert FABRIC.hops(second, first, inside_first=inside_first) == hops
 
 
 @pytest.mark.parametrize(
@@ -65,9 +47,3 @@ def test_it_survives_json_and_its_digest_is_that_of_its_content():
 def test_what_cannot_be_is_refused(changes, said):
     with pytest.raises(ConfigError, match=said):
         Fabric(**changes)
-
-
-@pytest.mark.parametrize("strange", [("c1", 0), ("a1", 8), ("a1", -1)])
-def test_a_gpu_that_is_not_there_is_refused(strange):
-    with pytest.raises(ConfigError, match="found"):
-        FABRIC.hops(("a2", 0), strange)

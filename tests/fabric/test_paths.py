@@ -18,7 +18,6 @@ from gangline.fabric.paths import (
     loads_of_policies,
     path_environment,
     path_load,
-    spread_flows,
 )
 
 
@@ -176,18 +175,6 @@ def test_a_policy_that_is_not_known_shows_the_worst_and_the_best():
 def test_one_flow_a_leaf_never_shares_a_link():
     assert path_load("hash", [1] * 32, uplinks=64).efficiency == 1.0
     assert path_load("hash", [0, 0], uplinks=64).busiest_flows == 0.0
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.integers(1, 3))
-def test_flows_are_spread_within_grahams_bound(sizes, uplinks):
-    best = min(
-        max(sum(size for size, link in zip(sizes, choice, strict=True) if link == each) for each in range(uplinks))
-        for choice in product(range(uplinks), repeat=len(sizes))
-    )
-    chosen = spread_flows(sizes, uplinks=uplinks)
-    busiest = max(sum(size for size, link in zip(sizes, chosen, strict=True) if link == each) for each in chosen)
-    assert busiest <= best * (4 / 3 - 1 / (3 * uplinks)) + 1e-9
 
 
 def test_variables_of_nccl_follow_a_declared_policy_only():

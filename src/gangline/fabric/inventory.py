@@ -1,4 +1,4 @@
-"""Servers of a network, the groups that they hang in, and the distance between two GPUs. Pure."""
+"""Servers of a network and the groups that they hang in. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,35 +72,6 @@ class Fabric(Document):
     def by_server(self) -> dict[str, Group]:
         """The group of each server; build it once where many are looked up."""
         return {server: group for group in self.groups for server in group.servers}
-
-    def group_of(self, server: str) -> Group:
-        """Raises ConfigError where no group has the server."""
-        for group in self.groups:
-            if server in group.servers:
-                return group
-        raise ConfigError(f"wanted a server of the fabric, found {server!r}; it has {len(self.servers)} servers")
-
-    def rail_of(self, gpu: int) -> int:
-        """Rail of a GPU by its local device index: they are numbered alike."""
-        if not 0 <= gpu < self.rails:
-            raise ConfigError(f"a server has GPUs 0 to {self.rails - 1}, found GPU {gpu}")
-        return gpu
-
-    def hops(self, first: tuple[str, int], second: tuple[str, int], *, inside_first: bool = False) -> int:
-        """Switches between two GPUs, each a server and a local device index.
-
-        0 within a server, 1 on one leaf, 3 on one rail, 5 across rails.
-
-        Args:
-            inside_first: Traffic across rails goes to the other rail inside its server, before it leaves it.
-        """
-        (server, gpu), (other, peer) = first, second
-        same_rail = self.rail_of(gpu) == self.rail_of(peer) or inside_first
-        if server == other:
-            return 0
-        if not same_rail:
-            return 5
-        return 1 if self.group_of(server) is self.group_of(other) else 3
 
 
 def scale_of(gpus: int) -> Scale:

@@ -31,7 +31,8 @@ def path_load(policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connect
     """Of flows that leave and enter leaves with `uplinks` uplinks each.
 
     Args:
-        policy: `unknown` counts as `hash`, the worst.
+        policy: `unknown` counts as `hash`, the worst. `pinned` gives each uplink as many flows as any other, to one:
+            they are equal, so that no other way has less on the busiest.
         flows: Crossing flows of each leaf, in one direction; a ring has as many in the other.
         connections: That each flow is split over, equally.
     """
@@ -112,21 +113,6 @@ def _tails(balls: int, bins: int) -> list[float]:
 
 def _load(busiest: float) -> PathLoad:
     return PathLoad(busiest_flows=busiest, efficiency=1 / max(1.0, busiest))
-
-
-def spread_flows(sizes: Sequence[float], *, uplinks: int) -> tuple[int, ...]:
-    """Uplink of each flow, the largest first to the least loaded one; ties by number.
-
-    The busiest uplink has at most 4/3 - 1/(3 x uplinks) times its least possible load.
-
-    Source:
-        Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969).
-    """
-    loads, chosen = [0.0] * uplinks, [0] * len(sizes)
-    for flow in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
-        chosen[flow] = link = min(range(uplinks), key=lambda each: (loads[each], each))
-        loads[link] += sizes[flow]
-    return tuple(chosen)
 
 
 def path_environment(policy: PathPolicy, *, connections: int) -> dict[str, str]:

@@ -53,13 +53,3 @@ def random_crossings(servers_by_group: Sequence[int]) -> float:
     if servers < 2:
         return 0.0
     return servers - sum(count * (count - 1) for count in servers_by_group) / (servers - 1)
-
-
-def ring_bytes_between(crossings: int, *, servers: int, size_bytes: float) -> float:
-    """Bytes between groups of one all-reduce of `size_bytes` on a ring of `servers` ranks."""
-    return crossings * 2 * (servers - 1) / servers * size_bytes
-
-
-def least_bytes_between(num_groups: int, size_bytes: float) -> float:
-    """Bytes between groups that any all-reduce moves: each group's sum goes out once, and the total comes back."""
-    return 2 * (num_groups - 1) * size_bytes

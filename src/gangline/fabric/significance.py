@@ -27,12 +27,6 @@ def mad_sigma(values: Sequence[float]) -> float:
     return MAD_TO_SIGMA * median(abs(each - middle) for each in values)
 
 
-def robust_scores(values: Sequence[float]) -> list[float]:
-    """Each value's distance from the median in robust standard deviations; 0 where all are equal."""
-    middle, sigma = median(values), mad_sigma(values)
-    return [(each - middle) / sigma if sigma else inf * (each > middle) if each != middle else 0.0 for each in values]
-
-
 def critical_score(num_judged: int, *, window_seconds: float, freedom: float = inf) -> float:
     """Score t from which one of `num_judged` values is reported: num_judged·86400/window·(1 - Phi(t)) <= 0.01 a day.
 
@@ -51,11 +45,6 @@ def critical_score(num_judged: int, *, window_seconds: float, freedom: float = i
         return normal
     scaled = (normal * (8 * freedom + 3) / (8 * freedom + 1)) ** 2 / freedom
     return sqrt(freedom * (exp(min(scaled, 600.0)) - 1))
-
-
-def smallest_seen(score: float, *, step_sigma: float, steps: int) -> float:
-    """Relative delay that is reported with 95 % probability, for noise `step_sigma` of a single step."""
-    return (score + 1.645) * step_sigma / sqrt(steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Forecast:
     """Of the whole training: its steps over `effective_share`, after the start."""
     effective_share: float = 1.0
     """Share of the time that becomes steps, where saves and interruptions are counted."""
+    restart: Term | None = None
+    """From an interruption to the next step, as `effective_share` counts it; None: it counts none."""
     interrupt_probability: float | None = None
     """That a failure of some device stops the gang within `wall_seconds`; None: not asked, as on cores."""
     gpu_hours: float | None = None

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.planner.forecast.interruptions import storage_costs, with_interruptions
+from gangline.planner.forecast.interruptions import restart_time, storage_costs, with_interruptions
 from gangline.spec.config.site import SitePlanTable
 from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
+from gangline.spec.profile import MeasuredRun
 
 PLAN = SitePlanTable()
 
@@ -35,8 +37,27 @@ def test_the_interval_and_what_is_left_at_16384_gpus():
 FORECAST = Forecast(parameters=10**9, wall_seconds=36_000.0, gpu_hours=160.0, money=320.0)
 
 
-def interrupted(plan, forecast=FORECAST, gpus=16):
-    return with_interruptions(forecast, plan, gpus=gpus, servers=2, parameters=1e9, moment_bytes=8)
+def interrupted(plan, forecast=FORECAST, gpus=16, history=()):
+    restart = restart_time(plan, history)
+    return with_interruptions(forecast, plan, restart=restart, gpus=gpus, servers=2, parameters=1e9, moment_bytes=8)
+
+
+def measured(restart_seconds):
+    return MeasuredRun(
+        run="r", strategy="ddp", mesh=Mesh(dp_replicate=2), device="cuda", precision="bf16", global_batch=8,
+        micro_batch=4, step_seconds=1.0, restart_seconds=restart_seconds,
+    )  # fmt: skip
+
+
+def test_restarts_take_what_earlier_runs_measured_of_them():
+    plan = replace(PLAN, saves_to="object store", restart_seconds=600.0)
+    history = [measured(30.0), measured(None), measured(50.0)]
+    given, known = interrupted(plan), interrupted(plan, history=history)
+    assert (given.restart.seconds, given.restart.origin) == (600.0, "given")
+    assert (known.restart.seconds, known.restart.origin) == (40.0, "measured n=2")
+    assert known.wall_seconds == interrupted(replace(plan, restart_seconds=40.0)).wall_seconds < given.wall_seconds
+    assert interrupted(replace(PLAN, saves_to="object store")).restart.origin == "default"
+    assert interrupted(PLAN, history=history).restart is None, "nothing counts it"
 
 
 def test_nothing_is_counted_for_saves_unless_the_site_says_where_they_go():

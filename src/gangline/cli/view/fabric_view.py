@@ -6,8 +6,15 @@ from typing import Any
 
 from gangline.cli.output import columns, dash
 from gangline.fabric.clos import clos_counts, counts_of
-from gangline.fabric.failures import PRESETS, mean_hours_between
+from gangline.fabric.failures import PRESETS, longest_loss_seconds, mean_hours_between
 from gangline.fabric.inventory import Fabric, scale_of
+from gangline.fabric.links import (
+    PROBES_PER_SECOND,
+    probe_bits_per_second,
+    probes_to_cover,
+    probes_to_cover_surely,
+    probes_to_find,
+)
 from gangline.fabric.paths import path_environment
 from gangline.fabric.training import OrderForecast, fabric_rate
 from gangline.spec.config.server_ranges import compress_servers
@@ -44,6 +51,7 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
     if variables := path_environment(fabric.path_policy, connections=fabric.connections):
         words = " ".join(f"{name}={value}" for name, value in variables.items())
         lines.append(f"ranks     {words} in [train.env] make NCCL use it so")
+    lines += [_LOSSES, f"probes    {_probes(fabric)}"]
     if not counts.servers:
         return [*lines, "groups    none are stated"]
     lines.append(f"failures  {preset}: {_interruptions(between)} on all of them; {_range_of_presets(fabric)}")
@@ -73,6 +81,25 @@ def _uplinks(fabric: Fabric) -> str:
     if counts.uplinks is None or counts.oversubscription is None:
         return "uplinks not known"
     return f"{counts.uplinks:,} uplinks · ports down to up {counts.oversubscription:.3g} : 1"
+
+
+_LOSSES = (
+    f"losses    a path may be lost for {longest_loss_seconds(20):.3g} s (NCCL_IB_TIMEOUT=20, NCCL_IB_RETRY_CNT=7, the "
+    f"defaults); {longest_loss_seconds(18):.3g} s at 18, {longest_loss_seconds(22):.3g} s at 22"
+)
+
+
+def _probes(fabric: Fabric) -> str:
+    """How long it takes until a loss is called one, and how many ports reach every uplink."""
+    found, links = probes_to_find(0.01), fabric.leaf_uplinks
+    kilobits = probe_bits_per_second() / 1000
+    words = f"a loss of 1 % shows after {found} ({found / PROBES_PER_SECOND:.0f} s, {kilobits:.0f} kbit/s a path)"
+    if links is None:
+        return words
+    return (
+        f"{words}; {probes_to_cover(links):,.0f} source ports reach all {links} uplinks of a leaf on average, "
+        f"{probes_to_cover_surely(links):,} with 99.9 %"
+    )
 
 
 def _interruptions(seconds: float) -> str:

@@ -89,6 +89,8 @@ def _sums(forecast: Forecast) -> Iterator[str]:
         yield f"            {'memory':14}{format_bytes(forecast.memory_bytes):>8}  sum of its causes"
     if forecast.step_seconds is not None:
         yield f"            {'step':14}{_step(forecast.step_seconds):>8}  sum of its parts"
+    if forecast.restart is not None:
+        yield f"            {'restart':14}{format_seconds(forecast.restart.seconds):>8}  {forecast.restart.origin}"
     if forecast.missing:
         yield f"            no step time: {forecast.missing}"
 

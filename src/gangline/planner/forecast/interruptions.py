@@ -1,11 +1,14 @@
 """Interruptions of a training: their probability, the best checkpoint interval, and the time that is lost. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import median
 
 from gangline.fabric.failures import interrupt_probability, interruption_rate, mean_hours_between
 from gangline.fabric.interval import best_interval, effective_share, write_seconds
 from gangline.spec.config.site import SitePlanTable
-from gangline.spec.forecast import Forecast
+from gangline.spec.forecast import Forecast, Term
+from gangline.spec.profile import MeasuredRun
 
 WEIGHT_BYTES = 4
 """Of a parameter in a checkpoint, in addition to the optimizer's moments."""
@@ -52,12 +55,23 @@ def mean_seconds_between(plan: SitePlanTable, *, gpus: int, servers: int) -> flo
     return _HOUR * mean_hours_between(interruption_rate(plan.failures, gpus=gpus, servers=servers))
 
 
+def restart_time(plan: SitePlanTable, history: Iterable[MeasuredRun]) -> Term:
+    """From an interruption to the next step: the median of earlier runs alike, else what the site says."""
+    measured = [each.restart_seconds for each in history if each.restart_seconds is not None]
+    if measured:
+        return Term(part="restart", seconds=median(measured), origin=f"measured n={len(measured)}")
+    is_default = plan.restart_seconds == SitePlanTable().restart_seconds
+    return Term(part="restart", seconds=plan.restart_seconds, origin="default" if is_default else "given")
+
+
 def with_interruptions(
-    forecast: Forecast, plan: SitePlanTable, *, gpus: int, servers: int, parameters: float, moment_bytes: float
-) -> Forecast:
+    forecast: Forecast, plan: SitePlanTable, *, restart: Term, gpus: int, servers: int, parameters: float,
+    moment_bytes: float,
+) -> Forecast:  # fmt: skip
     """`forecast` of a gang of GPUs with what saves, restarts and the start add to its time, its GPU-hours and money."""
     if forecast.wall_seconds is None:
         return forecast
+    plan = replace(plan, restart_seconds=restart.seconds)
     costs = storage_costs(
         plan, gpus=gpus, servers=servers, parameters=parameters, bytes_per_parameter=WEIGHT_BYTES + moment_bytes
     )
@@ -71,5 +85,6 @@ def with_interruptions(
         gpu_hours=None if forecast.gpu_hours is None else forecast.gpu_hours * longer,
         money=None if forecast.money is None else forecast.money * longer,
         effective_share=share,
+        restart=None if plan.saves_to is None else restart,
         interrupt_probability=interrupt_probability(rate, wall / _HOUR),
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gangline.fabric.interval import best_interval, effective_share
+from gangline.fabric.interval import best_interval
 from gangline.spec.config.line import Line
 from gangline.spec.profile import MeasuredRun
 
@@ -20,9 +20,7 @@ class SaveCosts:
     """For which one save stops the training."""
     step_seconds: float
     seconds_between_failures: float
-    """Of the whole gang, on average."""
-    restart_seconds: float = 0.0
-    """From a failure to the next step, without what is computed again; the best interval does not depend on it."""
+    """Of the whole gang, on average; how long a restart takes changes no interval."""
 
 
 def save_costs_of(history: Sequence[MeasuredRun]) -> SaveCosts | None:
@@ -35,7 +33,6 @@ def save_costs_of(history: Sequence[MeasuredRun]) -> SaveCosts | None:
         blocking_seconds=median(each.save_seconds or 0.0 for each in saving),
         step_seconds=median(each.step_seconds for each in saving),
         seconds_between_failures=sum(each.train_seconds or 0.0 for each in saving) / failures,
-        restart_seconds=median([each.restart_seconds for each in saving if each.restart_seconds is not None] or [0.0]),
     )
 
 
@@ -56,10 +53,3 @@ def steps_between_saves(costs: SaveCosts, *, most: int) -> int:
     """Whole steps, from 1 to `most`: those nearest to the interval that loses the least time."""
     seconds = best_interval(costs.blocking_seconds, costs.seconds_between_failures)
     return max(1, min(round(seconds / costs.step_seconds), most))
-
-
-def useful_share(costs: SaveCosts, *, every: int) -> float:
-    """Expected share of the time in steps that are not lost, with a save after each `every` steps."""
-    return effective_share(
-        every * costs.step_seconds, costs.blocking_seconds, costs.restart_seconds, costs.seconds_between_failures
-    )

@@ -2,8 +2,8 @@
 
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.inventory import Fabric
-from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, server_order, stage_edge_bytes
-from gangline.fabric.tiles import map_cells
+from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, stage_edge_bytes
+from gangline.fabric.tiles import node_order
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.memory import GRADIENT_BYTES
@@ -41,9 +41,8 @@ def plan_certificate(
         replicas=replicas, stages=mesh.pp, edges=edges, size_bytes=size, compute_seconds=compute,
         hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600, write_seconds=write_seconds,
     )  # fmt: skip
-    mapping = map_cells(_shares(fabric, servers), replicas=replicas, stages=mesh.pp, edges=edges)
-    order = server_order(mapping, {group.name: group.servers for group in fabric.groups})
-    return certify(fabric, order, traffic)
+    chosen = _of_fewest_groups(fabric)[:servers]
+    return certify(fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic)
 
 
 def reduced_bytes(choice: PlanChoice, parameters: float, global_batch: int) -> float:
@@ -59,11 +58,7 @@ def reduced_bytes(choice: PlanChoice, parameters: float, global_batch: int) -> f
     return (gathers * width * parameters + reductions * reduced) / 2
 
 
-def _shares(fabric: Fabric, servers: int) -> dict[str, int]:
-    """Servers of each group, the largest groups first: the fewest groups."""
-    shares: dict[str, int] = {}
-    for group in sorted(fabric.groups, key=lambda each: (-len(each.servers), each.name)):
-        if servers:
-            shares[group.name] = min(servers, len(group.servers))
-            servers -= shares[group.name]
-    return shares
+def _of_fewest_groups(fabric: Fabric) -> list[str]:
+    """All servers, those of the largest groups first."""
+    groups = sorted(fabric.groups, key=lambda each: (-len(each.servers), each.name))
+    return [server for group in groups for server in group.servers]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gangline.planner.axes.pipeline import live_micro_batches, schedule_of
-from gangline.planner.forecast.interruptions import with_interruptions
+from gangline.planner.forecast.interruptions import restart_time, with_interruptions
 from gangline.planner.forecast.memory import Fit, MemoryLoad, host_bytes, rank_parts
 from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, ShapeSetting, memories
 from gangline.planner.forecast.shape_forecast import (
@@ -161,9 +161,10 @@ class PlanRequest:
         """With what saves and failures of so many GPUs cost; of cores, whose failures nobody counted, as it is."""
         if self.pool.device != "cuda" or forecast.parameters is None:
             return forecast
+        alike = (each for each in self.history if each.device == self.pool.device)
         return with_interruptions(
-            forecast, self.site.plan, gpus=gpus, servers=num_nodes(self.pool, gpus), parameters=forecast.parameters,
-            moment_bytes=self.evidence.moment_bytes,
+            forecast, self.site.plan, restart=restart_time(self.site.plan, alike), gpus=gpus,
+            servers=num_nodes(self.pool, gpus), parameters=forecast.parameters, moment_bytes=self.evidence.moment_bytes,
         )  # fmt: skip
 
     def formula(self, shape: Shape) -> Forecast:
