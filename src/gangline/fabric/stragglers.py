@@ -18,7 +18,7 @@ from statistics import median
 from gangline.fabric.significance import Noise, critical_score, mad_sigma
 from gangline.fabric.step_times import PeerGroup, PeerGroups, Straggler, WindowRange, WindowTimes, peer_groups, ratios
 
-LOOKBACKS = (6, 30)
+LOOKBACKS = (6, 12, 30)
 """Windows that are considered: what stands out is found soon, what is close to the noise later."""
 LASTS_SECONDS = 20.0
 """Windows that together last as long are enough, once six are known; else six are."""
@@ -131,7 +131,8 @@ class StragglerDetector:
         """Numbers of windows that are looked back on."""
         seconds = self._windows[-1].seconds
         soon = min(ceil(LASTS_SECONDS / seconds), LOOKBACKS[0]) if seconds else LOOKBACKS[0]
-        return sorted({soon, LOOKBACKS[0], len(self._windows)})
+        known = len(self._windows)
+        return sorted({soon, known, *(count for count in LOOKBACKS if count <= known)})
 
     def _stands_out(self, cell: PeerGroup, cells: PeerGroups, count: int) -> bool:
         """Whether its ratios over the last `count` windows exceed the noise."""
