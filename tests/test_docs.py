@@ -13,6 +13,7 @@ from tests import proofs as proof
 from tools.api_page import api_page
 from tools.commands_page import commands_page
 from tools.metrics_page import metrics_page
+from tools.optimizer_page import optimizer_page
 from tools.python_page import python_page
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -58,6 +59,12 @@ def test_the_page_of_metrics_is_current_and_has_every_series_once():
     assert page == metrics_page(), "make schemas rewrites it"
     for name in CATALOGUE:
         assert page.count(f"| `{name}` |") == 1
+
+
+def test_the_page_of_optimizer_plans_is_current():
+    assert (ROOT / "docs/reference/optimizer-plans.md").read_text("utf-8") == optimizer_page(), (
+        "make schemas rewrites it"
+    )
 
 
 def test_every_strategy_that_a_plan_may_name_is_proved_and_the_table_is_current():

@@ -43,3 +43,23 @@ def test_sparkline_survives_the_largest_floats():
 def test_sparkline_of_a_falling_course_falls():
     line = units.sparkline([float(v) for v in range(64, 0, -1)], 8)
     assert line == "█▇▆▅▄▃▂▁"
+
+
+KINDS = [units.Bytes, units.Elements, units.Flops, units.Seconds]
+
+
+@pytest.mark.parametrize(("one", "other"), [(a, b) for a in KINDS for b in KINDS if a is not b])
+@pytest.mark.parametrize(
+    "mix", [lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a < b, lambda a, b: a == b, lambda a, b: a / b]
+)
+def test_amounts_of_two_kinds_do_not_mix(one, other, mix):
+    with pytest.raises(TypeError, match=f"wanted {one.__name__}, found {other.__name__}"):
+        mix(one(4), other(2))
+
+
+def test_amounts_of_one_kind_are_numbers():
+    four, two = units.Bytes(4), units.Bytes(2)
+    assert (four + two, four - two, 3 * two) == (units.Bytes(6), two, units.Bytes(6))
+    assert (four / two, max(two, four), two <= two, {two, units.Bytes(2)}) == (2, four, True, {two})
+    with pytest.raises(TypeError):
+        four + 2

@@ -2,7 +2,72 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Amount:
+    """A number of one kind: adding or comparing two kinds is a type error, and a TypeError."""
+
+    value: float
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.value + self._same(other))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(self.value - self._same(other))
+
+    def __mul__(self, factor: float) -> Self:
+        return type(self)(self.value * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Self) -> float:
+        """Ratio of two amounts of one kind."""
+        return self.value / self._same(other)
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == self._same(other)
+
+    def __lt__(self, other: Self) -> bool:
+        return self.value < self._same(other)
+
+    def __le__(self, other: Self) -> bool:
+        return self.value <= self._same(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.value))
+
+    def _same(self, other: object) -> float:
+        if type(other) is type(self):
+            return other.value
+        raise TypeError(f"wanted {type(self).__name__}, found {type(other).__name__}: kinds of amounts do not mix")
+
+
+class Bytes(_Amount):
+    """What memory holds and links carry."""
+
+    __slots__ = ()
+
+
+class Elements(_Amount):
+    """Entries of tensors, of any dtype."""
+
+    __slots__ = ()
+
+
+class Flops(_Amount):
+    """Operations in floating point."""
+
+    __slots__ = ()
+
+
+class Seconds(_Amount):
+    """Time."""
+
+    __slots__ = ()
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -47,7 +47,7 @@ def test_healthy_servers_end_with_zero(probe, servers):
     code, text = probe(*servers, "--seconds", "0.5", "--flows", "2")
     assert code == 0
     assert "2 paths, 10 probes, 0 lost" in text
-    assert "none lost: below 74.88%" in text
+    assert "none lost: below 74.88 %" in text
 
 
 def test_server_that_is_away_ends_with_sixty_and_is_named(probe, servers):
@@ -115,4 +115,4 @@ def test_report_of_a_lossy_path_says_what_and_why():
     report = ProbeReport(measured={}, lines=[], diagnoses=found, unreachable={"c": "no answer"})
     assert report.is_well is False
     assert report.text()[0] == "c: no answer"
-    assert "1 of 1 paths lose 5.00% of their probes" in report.text()[1]
+    assert "1 of 1 paths lose 5.00 % of their probes" in report.text()[1]

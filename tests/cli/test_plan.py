@@ -4,7 +4,8 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
-from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, line
+from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, gpus, line
+from tests.planner.transformers import H100, ONE, transformer
 
 from gangline.cli.commands.plan import _page
 from gangline.line.gangs.runners import CodeIsolation
@@ -80,7 +81,7 @@ def test_model_code_that_runs_in_a_pod_is_told():
 
 
 def test_the_page_is_printed(gangline, monkeypatch):
-    monkeypatch.setattr("gangline.cli.commands.plan.preview", lambda *_, **__: preview_of(strategy="ddp"))
+    monkeypatch.setattr("gangline.line.stages.preview.preview", lambda *_, **__: preview_of(strategy="ddp"))
     assert "chosen    " in gangline("plan").stdout
 
 
@@ -90,3 +91,12 @@ def test_a_program_is_told_its_processes_and_no_table():
     said = _page(found, why=True)
     assert "plan      2 processes on CPU; the program decides how" in said.splitlines()
     assert not {"PLAN", "ddp", "fp32"} & set(said.replace("-", " ").split())
+
+
+def test_on_gpus_the_bound_and_the_chance_of_an_interruption_are_told():
+    asked = line(batch=256)
+    choice = choose_plan(asked, H100, gpus(8), transformer(**ONE, sequence=4096))
+    found = preview_of()
+    found.choice, found.request.line = choice, asked
+    assert re.search(r"no step under 2\.\d s on 8 GPUs \(compute\) · P\(interrupt\) 0\.\d %", _page(found, why=False))
+    assert "no step under" not in page(profile=TRACED, rates=RATES)

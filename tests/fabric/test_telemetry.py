@@ -29,10 +29,16 @@ def test_slow_rank_has_evidence_cost_and_its_server():
     assert found.names == ("rank 3",)
     assert found.evidence == (
         "since step 71 on a7: its work takes 1.25 times as long as that of its peers, most of it in data, and it waits "
-        "least: 2% of its step"
+        "least: 2 % of its step"
     )
     assert found.cost_percent == pytest.approx(16.67, abs=0.01)
     assert found.action == Remedy(kind="quarantine", names=("a7",))
+
+
+def test_node_without_a_name_is_called_by_its_number():
+    (found,) = diagnose_slow_ranks([SLOW], mesh=Mesh(dp_shard=8), global_batch=64, nodes={3: "0"})
+    assert "on node 0: " in found.evidence
+    assert found.action.names == ("node 0",)
 
 
 def test_replicas_get_shares_by_their_speed():

@@ -30,3 +30,18 @@ def test_groups_of_one_name_in_two_blocks_are_two():
     placed = [PlacedServer(name=name, group="g", block=f"b-{name}") for name in "ab"]
     assert (verify(placed, ["a", "b"]).num_groups, verify(placed, ["a", "b"]).crossings) == (2, 2)
     assert verify(placed, ["a", "a"]).crossings == 0
+
+
+def test_edges_of_the_ring_are_counted_by_group():
+    found = verify(PLACED, ["s0", "s1", "s2", "s3"]).edges
+    assert [(each.source, each.target, each.edges) for each in found] == [
+        ("/g0", "/g0", 1), ("/g0", "/g1", 1), ("/g1", "/g0", 1), ("/g1", "/g1", 1),
+    ]  # fmt: skip
+    assert verify(PLACED, ["s0", "s2", "s1", "x"]).edges == ()
+    assert verify(PLACED[:1], ["s0"]).edges == ()
+
+
+def test_edges_between_many_groups_are_left_out_of_the_record():
+    placed = [PlacedServer(name=f"s{i}", group=f"g{i}") for i in range(65)]
+    found = verify(placed, [each.name for each in placed])
+    assert (found.crossings, found.edges) == (65, ())

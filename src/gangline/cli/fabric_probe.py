@@ -84,8 +84,10 @@ def probe_losses(listeners: Listeners, *, seconds: float, flows: int, groups: Ma
 
 def _row(pair: Pair, each: ProbeResult) -> tuple[str, ...]:
     when = f" after {each.decided_seconds:.1f} s" if each.decided_seconds is not None else ""
-    lossless = f"none lost: below {loss_ruled_out(each.sent):.2%}" if each.sent and not each.lost else "undecided"
-    verdict = f"lossy, {each.loss:.2%}{when}" if each.is_lossy else lossless
+    lossless = (
+        f"none lost: below {100 * loss_ruled_out(each.sent):.2f} %" if each.sent and not each.lost else "undecided"
+    )
+    verdict = f"lossy, {100 * each.loss:.2f} %{when}" if each.is_lossy else lossless
     counts = (each.sent, each.lost, each.lost_there, each.lost_back)
     return (*pair, *map(str, counts), _milliseconds(each.median_seconds), _milliseconds(each.p99_seconds), verdict)
 

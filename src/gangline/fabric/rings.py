@@ -22,10 +22,19 @@ def ring_order(fabric: Fabric, servers: Iterable[str]) -> tuple[str, ...]:
     return tuple(server for group in groups for server in group.servers if server in wanted)
 
 
+def group_edges(order: Sequence[str], group_of: Mapping[str, str]) -> Counter[tuple[str, str]]:
+    """Edges of the closed ring from group to group, those inside a group too; none of a single server."""
+    groups = [group_of[server] for server in order]
+    return Counter(pairwise([*groups, *groups[:1]])) if len(groups) > 1 else Counter()
+
+
 def crossing_flows(order: Sequence[str], group_of: Mapping[str, str]) -> Counter[str]:
     """Edges of the closed ring that leave each group; as many enter it."""
-    groups = [group_of[server] for server in order]
-    return Counter(here for here, there in pairwise([*groups, *groups[:1]]) if here != there)
+    flows: Counter[str] = Counter()
+    for (here, there), edges in group_edges(order, group_of).items():
+        if here != there:
+            flows[here] += edges
+    return flows
 
 
 def ring_crossings(order: Sequence[str], group_of: Mapping[str, str]) -> int:

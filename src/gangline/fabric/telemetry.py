@@ -48,9 +48,10 @@ def _slow_rank(
 ) -> Diagnosis:
     seconds, step_seconds = _number(event.get("seconds")), _number(event.get("step_seconds"))
     ratio, waits = max(1.0, _number(event.get("ratio")) or 1.0), _number(event.get("wait_share"))
-    node = nodes.get(rank, f"node {str(event.get('node'))[:20]}")
+    node = nodes.get(rank, str(event.get("node"))[:20])
+    node = f"node {node}" if node.isdecimal() else node
     phase = event.get("phase") if event.get("phase") in WORK else "an unknown phase"
-    waited = "" if waits is None else f", and it waits least: {waits:.0%} of its step"
+    waited = "" if waits is None else f", and it waits least: {100 * waits:.0f} % of its step"
     return Diagnosis(
         kind="slow_rank",
         names=(f"rank {rank}",),
@@ -94,12 +95,12 @@ def diagnose_stages(rows: Sequence[RankRow], *, mesh: Mesh) -> tuple[Diagnosis, 
     excess = work[slowest] - fmean(work.values())
     if excess < IMBALANCE:
         return ()
-    shown = ", ".join(f"stage {stage} {work[stage]:.0%}" for stage in sorted(work)[:8])
+    shown = ", ".join(f"stage {stage} {100 * work[stage]:.0f} %" for stage in sorted(work)[:8])
     return (
         Diagnosis(
             kind="stage_imbalance",
             names=(f"stage {slowest}",),
-            evidence=f"work of a step by stage: {shown}; equal stages would take {fmean(work.values()):.0%}",
+            evidence=f"work of a step by stage: {shown}; equal stages would take {100 * fmean(work.values()):.0f} %",
             cost_percent=100 * excess,
             action=Remedy(kind="new_plan"),
         ),
@@ -150,7 +151,8 @@ def diagnose_probes(
         losses = [lossy[pair].loss for pair in pairs]
         hosts = tuple(part.removeprefix("host ") for part in suspect.parts if part.startswith("host "))
         is_host = len(hosts) == 1 and (hosts[0] in unreachable or min(losses) >= 1)
-        share = f"{min(losses):.2%}" if min(losses) == max(losses) else f"{min(losses):.2%} to {max(losses):.2%}"
+        least, most = f"{100 * min(losses):.2f} %", f"{100 * max(losses):.2f} %"
+        share = least if least == most else f"{least} to {most}"
         found.append(
             Diagnosis(
                 kind="sick_host" if is_host else "lossy_link",

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from gangline.fabric.rings import ring_crossings
+from gangline.fabric.rings import group_edges, ring_crossings
 from gangline.spec.gang.podset import PlacedServer
-from gangline.spec.record import MovedNode, RankOrder
+from gangline.spec.gang.rank_order import GroupEdges, MovedNode, RankOrder
 
 _MOST_MOVED = 20
+_MOST_PAIRS = 64
+"""Of groups: a record holds as many."""
 
 
 def verify(placed: Sequence[PlacedServer], observed: Sequence[str]) -> RankOrder:
@@ -22,10 +24,15 @@ def verify(placed: Sequence[PlacedServer], observed: Sequence[str]) -> RankOrder
         for rank, (server, name) in enumerate(zip(placed, observed, strict=False))
         if server.name != name
     ]
+    pairs: list[GroupEdges] = []
     are_known = bool(observed) and group_of.keys() >= set(observed)
+    if are_known:
+        counts = sorted(group_edges(observed, group_of).items())
+        pairs = [GroupEdges(source=one, target=other, edges=count) for (one, other), count in counts]
     return RankOrder(
         num_groups=len({group_of[name] for name in observed}) if are_known else None,
         crossings=ring_crossings(observed, group_of) if are_known else None,
+        edges=tuple(pairs) if len(pairs) <= _MOST_PAIRS else (),
         num_moved=len(moved) + abs(len(placed) - len(observed)),
         moved=tuple(moved[:_MOST_MOVED]),
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
+from gangline.spec.gang.rank_order import RankOrder
 from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
@@ -152,29 +153,6 @@ class Waiting:
     until: str | None = None
     would_start_now: str | None = None
     """The largest gang of such pods for which there is room."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MovedNode:
-    """A node of a gang on another server than the one it was given."""
-
-    node_rank: int
-    placed: str
-    found: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankOrder:
-    """Where the nodes of a gang stand, compared with the servers that they were given; None: not known."""
-
-    num_groups: int | None = None
-    """Groups of servers that the gang touches."""
-    crossings: int | None = None
-    """Edges of a ring over its nodes that lead to another group; the least is one a group."""
-    num_moved: int = 0
-    """Nodes on other servers than those they were given."""
-    moved: tuple[MovedNode, ...] = ()
-    """The first of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-MOST = 1_000_000_000
-"""Of any count or width: beyond it a number was mistyped."""
+MOST_COUNT, MOST_WIDTH = 10_000, 1_000_000_000
+"""Of layers, heads and experts, and of widths: beyond them a number was mistyped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +40,9 @@ class Transformer:
         """Field, what is wanted of it, and what it is, for each rule that is broken."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= MOST:
-                yield each.name, f"a number from 1 to {MOST:,}", value
+            most = MOST_COUNT if each.name in ("layers", "heads", "experts", "active_experts") else MOST_WIDTH
+            if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value <= most:
+                yield each.name, f"a number from 1 to {most:,}", value
         if self.heads > 0 and self.head_width is None and self.width % self.heads:
             yield "width", f"a multiple of the {self.heads} heads, or head_width besides", self.width
         if self.heads % self.asked_heads:

@@ -1,6 +1,7 @@
 """The page of a plan by formula: bars of memory, the bound, risk, saves, the network, and each number's origin."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,7 @@ def test_a_bar_is_that_of_the_page(name):
     assert memory_bar(causes, 80e9).strip() == BARS[name]
 
 
+@cache
 def asked(*, fabric=None, count=2, **bounds):
     mesh = MeshTable(pp_schedule="1f1b")
     wanted = replace(line(batch=256, steps=2000, mesh=mesh), plan=PlanTable(transformer=EIGHT, **bounds))

@@ -14,7 +14,8 @@ from gangline.spec.devices import FreeServers
 
 def planned(inventory, **more):
     profile = transformer(**EIGHT | more, sequence=4096)
-    return SimpleNamespace(choice=choose_plan(line(batch=512), H100, inventory, profile), inventory=inventory)
+    asked = line(batch=512, strategy="fsdp")
+    return SimpleNamespace(choice=choose_plan(asked, H100, inventory, profile), inventory=inventory)
 
 
 def now(free, *, holders=("gang-x",), **more):

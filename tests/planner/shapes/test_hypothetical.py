@@ -25,7 +25,8 @@ def test_servers_hold_the_gpus_that_are_asked_for(wanted, nodes, inside):
     ("wanted", "words"),
     [
         ("12", "wanted whole servers of 8 GPUs, found 12; 8 or 16 works"),
-        ("0", "wanted a number of GPUs, or NAME:NUMBER, found '0'"),
+        ("0", "wanted a number of GPUs up to 10,000,000, or NAME:NUMBER, found '0'"),
+        ("9" * 30, "wanted a number of GPUs"),
         ("-8", "wanted a number of GPUs"),
         ("a:", "wanted a number of GPUs"),
         ("16", "found none named; there: a, b"),

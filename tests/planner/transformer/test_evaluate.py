@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.planner.cases import gpus, line
 from tests.planner.transformer.reference import A100, EIGHT, R1, SPACE
@@ -33,7 +33,7 @@ def rules(layout, sync, chunks):
     return unsupported_rule(layout, sync=sync, loss_chunks=chunks)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.generate))  # a shrunk case takes minutes
 @given(
     layers=st.sampled_from([4, 8, 32]), usable=st.sampled_from([10e9, 69e9, 1e12]), band=st.sampled_from([0, 0.05]),
     across=st.sampled_from([1e9, 40e9]), ruled=st.booleans(), overlap=st.sampled_from([0.0, 0.5]),
@@ -95,7 +95,7 @@ def choose(*, device=80e9, batch=256, count=16, model=EIGHT, site=SITE, **more):
 
 
 def test_every_layout_has_one_verdict_and_its_reason():
-    choice, _ = choose()
+    choice, _ = choose(memory=MemoryTable(gradient_sync="each"))
     assert [each.verdict for each in choice.candidates].count("chosen") == 1
     assert all(each.reason for each in choice.candidates)
     assert len({each.name for each in choice.candidates}) == len(choice.candidates)
@@ -132,7 +132,7 @@ def test_explicit_degrees_are_the_only_layouts():
 
 def test_a_model_that_fits_nowhere_names_the_nearest_and_what_would():
     with pytest.raises(ConfigError) as caught:
-        choose(device=12e9, count=8)
+        choose(device=12e9, count=8, mesh=MeshTable(pp_schedule="1f1b"))
     assert "8.0 B parameters" in str(caught.value)
     assert "nodes like these would fit it" in str(caught.value)
 
@@ -165,3 +165,19 @@ def test_an_elastic_line_gets_the_other_world_sizes_that_hold_the_model():
     sizes = {size.mesh.world_size: size.micro_batch for size in choice.sizes}
     assert (choice.name, choice.micro_batch, sizes[8]) == ("fsdp-16", 4, 2)
     assert choice.reason.endswith("never on 2 ranks, which cannot hold it")
+
+
+def test_a_batch_that_no_layout_shares_is_named():
+    with pytest.raises(ConfigError, match=r"64 ranks that shares train.global_batch = 7 evenly, found none"):
+        choose(batch=7, count=64, mesh=MeshTable(pp=1, pp_schedule="1f1b"), model=replace(EIGHT, layers=1, heads=1,
+               key_value_heads=1, sequence=1))  # fmt: skip
+
+
+def test_what_ranks_here_do_not_run_never_wins_however_fast_it_is():
+    choice, _ = choose(site=replace(SITE, plan=replace(SITE.plan, band=0.0)), mesh=MeshTable(pp_schedule="1f1b"))
+    chosen, *others = choice.candidates
+    fastest = min(
+        (each for each in others if each.verdict == "unsupported"), key=lambda each: each.forecast.step_seconds
+    )
+    assert fastest.forecast.step_seconds < chosen.forecast.step_seconds
+    assert (chosen.verdict, fastest.reason[0]) == ("chosen", "-")

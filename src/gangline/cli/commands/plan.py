@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,8 +31,7 @@ from gangline.fabric.inventory import Fabric
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
-from gangline.line.stages.preview import Preview, preview
-from gangline.line.stages.start_now import choice_now, free_servers
+from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
@@ -42,6 +41,9 @@ from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from gangline.line.stages.preview import Preview
 
 
 def command(
@@ -121,11 +123,14 @@ class PlanQuestion:
             return None
         return plan_hypothetically(request, site=self.site, inventory=self.devices, fabric=self.network)
 
-    def preview(self) -> Preview:
+    def preview(self) -> "Preview":
         """As a run would be planned."""
+        from gangline.line.stages.preview import preview
+        from gangline.line.stages.start_now import choice_now, free_servers
+
         with spinner("packing the code") as tell:
 
-            def planned(devices: Inventory | None) -> Preview:
+            def planned(devices: Inventory | None) -> "Preview":
                 return preview(
                     self.desk.repo, site=self.site, environ=self.desk.environ, commit=self.commit,
                     overrides=self.overrides, strategy=self.strategy, memory_run=self.memory_run, notify=tell,
@@ -174,7 +179,7 @@ def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
 
 
-def _text(found: HypotheticalPlan | Preview, *, why: bool, terms: str | None, width: int | None) -> str:
+def _text(found: "HypotheticalPlan | Preview", *, why: bool, terms: str | None, width: int | None) -> str:
     if isinstance(found, HypotheticalPlan):
         return hypothetical_page(found, why=why, terms=terms, width=width)
     return _page(found, why=why, terms=terms, width=width)
@@ -184,7 +189,7 @@ _TOLD = 2
 """Plans whose numbers are told one by one: the best, and the one it was hardest to choose from."""
 
 
-def _page(found: Preview, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
+def _page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
     choice = found.choice
     if choice.is_left_to_program:
         return _programs(found, width)
@@ -198,6 +203,8 @@ def _page(found: Preview, *, why: bool, terms: str | None = None, width: int | N
         lines.insert(-1, f"          {_forecast(choice.forecast, found.band)}")
     elif choice.forecast.missing:
         lines.insert(-1, f"          no step time: {choice.forecast.missing}")
+    if bound := _bound(choice, found.request.line.train.global_batch):
+        lines.insert(-1, f"          {bound}")
     if choice.forecast.bubble is not None:
         lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
     if other := _other_sizes(found):
@@ -211,7 +218,7 @@ def _page(found: Preview, *, why: bool, terms: str | None = None, width: int | N
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
 
 
-def _programs(found: Preview, width: int | None) -> str:
+def _programs(found: "Preview", width: int | None) -> str:
     """Of a program that is left to itself: nothing to choose from, so no table."""
     choice = found.choice
     lines = [
@@ -269,7 +276,18 @@ def _forecast(forecast: Forecast, band: float) -> str:
     return f"step {step_time(forecast.step_seconds or 0.0)}{made_of} · {forecast.origin}, {trust}"
 
 
-def _other_sizes(found: Preview) -> str:
+def _bound(choice: PlanChoice, global_batch: int) -> str:
+    """What no plan on as many GPUs goes below, and how likely a failure stops it; empty: no rate is known."""
+    forecast = choice.forecast
+    if not forecast.flops_per_sample or not forecast.device_flops:
+        return ""
+    least = forecast.flops_per_sample * global_batch / (choice.mesh.world_size * forecast.device_flops)
+    risk = forecast.interrupt_probability
+    words = "" if risk is None else f" · P(interrupt) {percent(risk)}"
+    return f"no step under {step_time(least)} on {choice.mesh.world_size} GPUs (compute){words}"
+
+
+def _other_sizes(found: "Preview") -> str:
     """Of an elastic line: the world sizes its plan is ready for beside the chosen one."""
     own = found.choice.is_left_to_program
     worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
@@ -277,7 +295,7 @@ def _other_sizes(found: Preview) -> str:
     return f"ready for {ready} ranks, too: gangline resize RUN RANKS" if ready else ""
 
 
-def _have(found: Preview) -> str:
+def _have(found: "Preview") -> str:
     """What there is to train on, and how large the model is."""
     inventory = found.inventory
     gpus = inventory.gpus
@@ -290,7 +308,7 @@ def _have(found: Preview) -> str:
     return f"{nodes}{machine} · {model}"
 
 
-def _document(found: HypotheticalPlan | Preview) -> dict[str, object]:
+def _document(found: "HypotheticalPlan | Preview") -> dict[str, object]:
     if isinstance(found, HypotheticalPlan):
         return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "certificate")}
     return {

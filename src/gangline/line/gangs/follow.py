@@ -12,8 +12,9 @@ from gangline.fabric.verify import verify
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
 from gangline.line.gangs.warnings import record_warning
 from gangline.line.record.context import RunContext
+from gangline.spec.gang.rank_order import RankOrder
 from gangline.spec.gang.status import GangEnd
-from gangline.spec.record import GangInfo, RankOrder, Record, Waiting
+from gangline.spec.record import GangInfo, Record, Waiting
 from gangline.units import now
 
 WATCH_SECONDS = 1.0

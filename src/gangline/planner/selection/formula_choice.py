@@ -272,6 +272,12 @@ def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, m
 
 def refuse_layouts(request: PlanRequest, ranking: FormulaRanking, model: Transformer, change: str) -> ConfigError:
     """Nothing fits: the two nearest misses that ranks here could run, and what would."""
+    if not ranking.order:
+        batch = request.line.train.global_batch
+        return ConfigError(
+            f"plan: wanted a layout of {world_of(request):,} ranks that shares train.global_batch = {batch} evenly, "
+            "found none; fewer GPUs or a larger batch works"
+        )
     has = request.pool.usable_bytes(request.pool.slots) or 0.0
     misses = sorted(
         (each for each in ranking.order if not each.unsupported), key=lambda each: each.memory.total
@@ -282,6 +288,6 @@ def refuse_layouts(request: PlanRequest, ranking: FormulaRanking, model: Transfo
     )
     return ConfigError(
         f"plan: wanted room for {model.parameters / 1e9:.1f} B parameters on {request.pool.size} x "
-        f"{format_bytes(has)} usable: {nearest or 'no layout divides the ranks and the batch'}; "
+        f"{format_bytes(has)} usable: {nearest}; "
         f"{change or 'larger devices are needed'}"
     )

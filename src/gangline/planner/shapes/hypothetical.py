@@ -8,6 +8,7 @@ from gangline.spec.config.fabric import FailureRates, Preset
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.devices import Devices, Inventory
 
+MOST_GPUS = 10_000_000
 GPUS_A_SERVER = 8
 """Where no fabric says otherwise."""
 ORIGIN = "asked for"
@@ -49,8 +50,11 @@ def hypothetical_inventory(site: Site, wanted: str, *, gpus_a_server: int = GPUS
         ConfigError: No number, a kind that the site does not describe, or GPUs that leave a server half empty.
     """
     kind, _, text = wanted.rpartition(":")
-    if not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"--gpus: wanted a number of GPUs, or NAME:NUMBER, found {wanted!r}; 16 or a100:16 works")
+    if not text.isdecimal() or len(text) > len(str(MOST_GPUS)) or not 1 <= int(text) <= MOST_GPUS:
+        raise ConfigError(
+            f"--gpus: wanted a number of GPUs up to {MOST_GPUS:,}, or NAME:NUMBER, found {wanted[:40]!r}; "
+            "16 or a100:16 works"
+        )
     name, table = _table(site, kind)
     count = int(text)
     if count > gpus_a_server and count % gpus_a_server:

@@ -7,7 +7,7 @@ vocabulary, s sequence.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import floor
+from math import ceil, floor
 
 from gangline.errors import ConfigError
 from gangline.spec.transformer import Transformer
@@ -92,7 +92,10 @@ def stage_blocks(layers: int, stages: int, head_blocks: float) -> tuple[int, ...
     """
     if stages > layers:
         raise ConfigError(f"a pipeline of {stages} stages wants {stages} blocks or more, found {layers}")
-    slowest = min(_slowest(layers, stages, head_blocks, early) for early in range(1, layers - stages + 2))
+    even, most_early = (layers + head_blocks) / stages, layers - stages + 1  # early stages gain what the last one loses
+    slowest = min(
+        _slowest(layers, stages, head_blocks, max(1, min(early, most_early))) for early in (floor(even), ceil(even))
+    )
     most = floor(slowest + _EPSILON)
     blocks: list[int] = []
     for stage in range(stages - 1):

@@ -1,0 +1,1 @@
+"""Matrix optimizers under sharding: `plan` decides who computes which update, without torch."""

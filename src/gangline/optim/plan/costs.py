@@ -1,0 +1,208 @@
+"""What an update of one matrix costs: floating-point operations, state, and seconds on one device. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gangline.errors import ConfigError
+from gangline.units import Elements, Flops, Seconds
+
+Shape = tuple[int, int]
+MuonKernel = Literal["standard", "symmetric", "gram"]
+StateShapes = Mapping[str, tuple[Shape, str, Literal["sharded", "owner"]]]
+"""Name of each state tensor to its shape, its dtype and where it is: as the parameter, or at the owner alone."""
+
+
+class RuleSpec(Protocol):
+    """What a plan knows of an update rule."""
+
+    @property
+    def name(self) -> str:
+        """Of the rule and its kernel, as the measured table has it."""
+        ...
+
+    @property
+    def refresh_every(self) -> int:
+        """Steps between two refreshes of roots or bases; 1: there are none."""
+        ...
+
+    @property
+    def is_bitwise_batchable(self) -> bool:
+        """Does a batch give the bits of its matrices one by one?"""
+        ...
+
+    @property
+    def is_shareable(self) -> bool:
+        """Can a team of ranks compute one update?"""
+        ...
+
+    def step_cost(self, shape: Shape) -> Flops:
+        """Of every step, without refreshes."""
+        ...
+
+    def refresh_cost(self, shape: Shape) -> Flops:
+        """Of one refresh."""
+        ...
+
+    def state(self, shape: Shape) -> StateShapes:
+        """Tensors that it keeps for a matrix."""
+        ...
+
+
+def cost(rule: RuleSpec, shape: Shape, batch: int = 1) -> Flops:
+    """Of a mean step of `batch` matrices: refreshes spread over the steps between them."""
+    step, refresh, every = rule.step_cost(shape).value, rule.refresh_cost(shape).value, rule.refresh_every
+    return Flops(batch * (step + refresh / every if refresh else step))
+
+
+def state_elements(rule: RuleSpec, shape: Shape, *, at: Literal["sharded", "owner"]) -> Elements:
+    """Of the state of one matrix that is kept `at` that place."""
+    return Elements(sum(rows * columns for (rows, columns), _, where in rule.state(shape).values() if where == at))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MuonSpec:
+    """Muon with Newton-Schulz iterations."""
+
+    kernel: MuonKernel = "standard"
+    """`symmetric`: products of a matrix with its transpose compute one triangle (SYRK); `gram`: iterates on the Gram
+    matrix with one restart, all products symmetric, 5 steps whatever `steps` says."""
+    steps: int = 5
+
+    @property
+    def name(self) -> str:
+        return f"muon/{self.kernel}"
+
+    @property
+    def refresh_every(self) -> int:
+        return 1
+
+    @property
+    def is_bitwise_batchable(self) -> bool:
+        return False
+
+    @property
+    def is_shareable(self) -> bool:
+        return True
+
+    def step_cost(self, shape: Shape) -> Flops:
+        m, n = sorted(shape)
+        if self.kernel == "gram":
+            return Flops(6 * m * m * n + 20 * m**3)
+        if self.kernel == "symmetric":
+            return Flops(self.steps * (3 * m * m * n + m**3))
+        return Flops(self.steps * (4 * m * m * n + 2 * m**3))
+
+    def refresh_cost(self, shape: Shape) -> Flops:  # noqa: ARG002  the rule has none
+        return Flops(0)
+
+    def state(self, shape: Shape) -> StateShapes:
+        return {"momentum": (shape, "float32", "sharded")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShampooSpec:
+    """Shampoo: two factors and their inverse roots, of both sides."""
+
+    refresh_every: int = 10
+    is_bitwise_batchable: bool = False
+    is_shareable: bool = False
+
+    @property
+    def name(self) -> str:
+        return "shampoo"
+
+    def step_cost(self, shape: Shape) -> Flops:
+        m, n = shape
+        return Flops(4 * m * m * n + 4 * m * n * n)
+
+    def refresh_cost(self, shape: Shape) -> Flops:
+        return Flops(25 * (shape[0] ** 3 + shape[1] ** 3))
+
+    def state(self, shape: Shape) -> StateShapes:
+        sides: dict[str, Shape] = {"left": (shape[0], shape[0]), "right": (shape[1], shape[1])}
+        return {
+            f"{part}_{side}": (square, "float32", "owner")
+            for side, square in sides.items()
+            for part in ("factor", "root")
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SoapSpec:
+    """SOAP: Adam in the eigenbasis of Shampoo's factors; a side above `largest_side` keeps no basis."""
+
+    refresh_every: int = 10
+    largest_side: int = 10_000
+    is_bitwise_batchable: bool = False
+    is_shareable: bool = False
+
+    @property
+    def name(self) -> str:
+        return "soap"
+
+    def step_cost(self, shape: Shape) -> Flops:
+        return Flops(sum(6 * side * side * other for side, other in self._kept(shape)))
+
+    def refresh_cost(self, shape: Shape) -> Flops:
+        return Flops(sum(4.7 * side**3 + 4 * side * side * other for side, other in self._kept(shape)))
+
+    def state(self, shape: Shape) -> StateShapes:
+        moments: StateShapes = dict.fromkeys(("exp_avg", "exp_avg_sq"), (shape, "float32", "owner"))
+        squares: StateShapes = {
+            f"{part}_{side}": ((side, side), "float32", "owner")
+            for side, _ in self._kept(shape)
+            for part in ("factor", "basis")
+        }
+        return {**moments, **squares}
+
+    def _kept(self, shape: Shape) -> tuple[Shape, ...]:
+        """Each side that has a basis, with the other one."""
+        both = (shape, (shape[1], shape[0]))
+        return tuple((side, other) for side, other in both if side <= self.largest_side)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredCost:
+    """Seconds of one batch of updates on a device."""
+
+    rule: str
+    """`RuleSpec.name`."""
+    shape: Shape
+    """As the kernel sees it: rows are the smaller side."""
+    batch: int = 1
+    dtype: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceCurve:
+    """Seconds of updates on one device: measured where `table` has the shape, else peak rate with a knee.
+
+    The defaults are assumptions, not measurements.
+    """
+
+    peak_flops_per_second: float = 600e12
+    knee: float = 700.0
+    """Smaller side at which a product runs at half the peak."""
+    launch_seconds: float = 120e-6
+    """Of all kernels of one matrix or batch."""
+    table: tuple[MeasuredCost, ...] = field(default=())
+    dtype: str = "bfloat16"
+    """Of the products, as `table` has it."""
+
+    def __post_init__(self) -> None:
+        if self.peak_flops_per_second <= 0 or self.knee < 0 or self.launch_seconds < 0:
+            raise ConfigError(f"a device has a positive peak and no negative time, found {self}")
+
+    def seconds(self, rule: RuleSpec, shape: Shape, batch: int = 1) -> Seconds:
+        """Of a mean step of `batch` matrices of one shape, launched together."""
+        m, n = sorted(shape)
+        for row in self.table:
+            if (row.rule, row.shape, row.batch, row.dtype) == (rule.name, (m, n), batch, self.dtype):
+                return Seconds(row.seconds)
+        return Seconds(self.compute_seconds(cost(rule, shape, batch), m).value + self.launch_seconds)
+
+    def compute_seconds(self, flops: Flops, side: int) -> Seconds:
+        """Of products whose smaller side is `side`, without launch."""
+        return Seconds(flops.value * (1 + (self.knee / side) ** 2) / self.peak_flops_per_second)

@@ -1,0 +1,108 @@
+"""A plan in words and figures, each with its bound or its condition. Pure."""
+
+from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
+from gangline.optim.plan.simulate import StepPrediction, simulate
+from gangline.units import format_bytes
+
+_GEOMETRY = {
+    "contiguous": "G1, uneven slices in model order",
+    "permuted": "G2, equal shards ordered by owner",
+    "owner": "G3, each matrix to its owner",
+}
+
+
+def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
+    """Lines for a terminal: routing, balance, synchronization, groups, times and what is unusual.
+
+    Args:
+        plan: Any plan.
+        prediction: Times to print; None: those of its own rates.
+    """
+    times = prediction or simulate(plan)
+    parts = [
+        _head(plan),
+        _balance(plan),
+        _sync(plan),
+        _groups(plan),
+        _times(times),
+        *_unusual(plan, times),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _head(plan: OptimPlan) -> str:
+    return (
+        f"{plan.rule}: {len(plan.matrices):,} matrices, {plan.ranks:,} owners x {plan.hosts} hosts, "
+        f"plan {plan.plan_hash[:12]}"
+    )
+
+
+def _balance(plan: OptimPlan) -> str:
+    state = max(plan.owner_state_bytes)
+    proved = ", optimal" if plan.ratio <= plan.bound_ratio * (1 + 1e-9) else ""
+    return f"balance  max/mean {plan.ratio:.3f} (bound {plan.bound_ratio:.3f}{proved})" + (
+        f"; owner state at most {format_bytes(state)} per owner" if state else ""
+    )
+
+
+def _sync(plan: OptimPlan) -> str:
+    if plan.ranks == 1:
+        return ""
+    operations = sum(bucket.operations for bucket in plan.buckets)
+    return (
+        f"sync     {_GEOMETRY[plan.geometry]}: {len(plan.buckets)} buckets, {operations:,} operations each way, "
+        f"{plan.price:.2f} of an ideal ring's time"
+    )
+
+
+def _groups(plan: OptimPlan) -> str:
+    if plan.hosts == 1:
+        return ""
+    counts = [len(groups) for groups in plan.groups]
+    return (
+        f"groups   {min(counts)} to {max(counts)} per owner, slots up to {format_bytes(_largest_slot(plan))} "
+        f"(c_max {format_bytes(plan.options.c_max_bytes)})"
+    )
+
+
+def _largest_slot(plan: OptimPlan) -> float:
+    sizes = [each.matrix.size(plan.options.element_bytes).value for each in plan.matrices]
+    return max(sum(sizes[at] for at in host) for groups in plan.groups for group in groups for host in group)
+
+
+def _times(times: StepPrediction) -> str:
+    return (
+        f"step     {_ms(times.step_seconds)}: compute {_ms(times.compute_seconds)}, exchange "
+        f"{_ms(times.exchange_seconds)} in parallel; gradients {_ms(times.sync_seconds)} during backward, parameters "
+        f"{_ms(times.publish_seconds)} during the next forward (modelled)"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.2f} ms"
+
+
+def _unusual(plan: OptimPlan, times: StepPrediction) -> list[str]:
+    oversize = [each for each in plan.matrices if each.is_oversize]
+    shared = [each for each in plan.matrices if each.team]
+    lines = []
+    if oversize:
+        lines.append(
+            f"oversize {len(oversize)} matrices above c_max have slots of their own, the first is {_name(oversize[0])}"
+        )
+    if shared:
+        sizes = sorted({len(each.team) for each in shared})
+        lines.append(
+            f"teams    {len(shared)} matrices are shared by {' or '.join(map(str, sizes))} owners: not bitwise equal"
+            " to one owner's updates"
+        )
+    if times.first_refresh_seconds:
+        lines.append(
+            f"refresh  every {plan.refresh_every} steps, in phases; step 0 computes all roots and bases: "
+            f"{_ms(times.first_refresh_seconds)} more"
+        )
+    return lines
+
+
+def _name(planned: PlannedMatrix) -> str:
+    return " ".join(planned.matrix.key).strip()

@@ -1,0 +1,160 @@
+"""Micro-groups of one owner: which host assembles which matrix, in which group, under a ceiling of bytes. Pure.
+
+A matrix that is cut over T ranks is assembled on one of them, its host; each group is one gather, one compute and one
+scatter of the pipeline.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.owners import WorkItem, falling, largest_first
+from gangline.optim.plan.pipeline import GroupTimes, PipelineTimes, run_pipeline
+from gangline.units import Bytes, Seconds, format_bytes
+
+MicroGroup = tuple[tuple[int, ...], ...]
+"""Places of the items of each host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostItem:
+    """One matrix that hosts share."""
+
+    key: tuple[str, str]
+    seconds: Seconds
+    """Of its update."""
+    hosted: Bytes
+    """Of the whole matrix in the dtype that travels."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostExchangeRate:
+    """What a gather or a scatter within the hosts takes."""
+
+    bytes_per_second: float = 300e9
+    """Into or out of one host."""
+    latency_seconds: float = 20e-6
+    """Of each collective."""
+
+    def seconds(self, hosted: Bytes) -> float:
+        """Of a collective whose busiest host holds `hosted`; its own part is counted, in place of packing."""
+        return hosted.value / self.bytes_per_second + self.latency_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupPlan:
+    """Micro-groups in the order of the pipeline, with their predicted times."""
+
+    groups: tuple[MicroGroup, ...]
+    times: PipelineTimes
+    budget: Bytes
+    """Hosted bytes that no slot exceeds."""
+
+    @property
+    def calls(self) -> int:
+        """Collectives: a gather and a scatter of each group."""
+        return 2 * len(self.groups)
+
+
+def plan_groups(items: Sequence[HostItem], hosts: int, *, c_max: Bytes, rate: HostExchangeRate) -> GroupPlan:
+    """The fastest candidate of every budget up to `c_max`; of equally fast ones that with fewer collectives.
+
+    An item above `c_max` gets a slot of its own: the smallest budget is that of the largest item. Candidates of a
+    smaller ceiling are candidates of a larger one, so the time never rises with `c_max`.
+    """
+    if not items:
+        return GroupPlan(groups=(), times=run_pipeline(()), budget=c_max)
+    found = [
+        GroupPlan(groups=groups, times=run_pipeline(group_times(items, groups, rate)), budget=budget)
+        for budget in budgets(items, c_max)
+        for groups in (grown(items, hosts, budget), slotted(items, hosts, budget))
+    ]
+    return min(found, key=lambda each: (each.times.total_seconds, each.calls))
+
+
+def budgets(items: Sequence[HostItem], c_max: Bytes) -> Iterator[Bytes]:
+    """Largest item times 2^(j/2): the largest itself, then as far as `c_max`; none beyond the bytes of all items."""
+    largest = max(item.hosted for item in items)
+    total = sum(item.hosted.value for item in items)
+    power = 0
+    while power == 0 or (
+        largest.value * 2 ** (power / 2) <= c_max.value and 2 ** ((power - 1) / 2) * largest.value < total
+    ):
+        yield largest * 2 ** (power / 2)
+        power += 1
+
+
+def group_times(
+    items: Sequence[HostItem], groups: Sequence[MicroGroup], rate: HostExchangeRate
+) -> tuple[GroupTimes, ...]:
+    """Seconds of each group."""
+    found = []
+    for group in groups:
+        exchange = rate.seconds(Bytes(max(sum(items[at].hosted.value for at in host) for host in group)))
+        compute = tuple(sum(items[at].seconds.value for at in host) for host in group)
+        found.append(GroupTimes(gather_seconds=exchange, compute_seconds=compute, scatter_seconds=exchange))
+    return tuple(found)
+
+
+def sum_of_maxima(items: Sequence[HostItem], groups: Sequence[MicroGroup]) -> float:
+    """Seconds of the busiest host of each group, added up, over those of a perfect balance."""
+    hosts = len(groups[0])
+    maxima = sum(max(sum(items[at].seconds.value for at in host) for host in group) for group in groups)
+    return maxima * hosts / sum(item.seconds.value for item in items)
+
+
+def grown(items: Sequence[HostItem], hosts: int, budget: Bytes) -> tuple[MicroGroup, ...]:
+    """Groups grown as the paper does: by falling cost to the least loaded host, closed before a host exceeds `budget`.
+
+    Raises:
+        ConfigError: One item exceeds `budget`.
+    """
+    groups: list[list[list[int]]] = []
+    loads, held = [0.0] * hosts, [budget.value] * hosts
+    for at in falling(_work(items)):
+        item = items[at]
+        if item.hosted > budget:
+            raise ConfigError(
+                f"{' '.join(item.key).strip()} has {format_bytes(item.hosted.value)} on its host, more than the budget "
+                f"of {format_bytes(budget.value)}; raise c_max_bytes, or give it a slot of its own (oversize)"
+            )
+        host = min(range(hosts), key=lambda each: (loads[each], each))
+        if not groups or held[host] + item.hosted.value > budget.value:
+            groups.append([[] for _ in range(hosts)])
+            loads, held, host = [0.0] * hosts, [0.0] * hosts, 0
+        groups[-1][host].append(at)
+        loads[host] += item.seconds.value
+        held[host] += item.hosted.value
+    return tuple(tuple(tuple(host) for host in group) for group in groups)
+
+
+def slotted(items: Sequence[HostItem], hosts: int, budget: Bytes) -> tuple[MicroGroup, ...]:
+    """All items dealt to hosts by cost, each host's list then cut into as many slots of equal cost as bytes demand.
+
+    Each item of `items` fits into `budget`.
+    """
+    of_host: list[list[int]] = [[] for _ in range(hosts)]
+    owners = largest_first(_work(items), hosts)
+    for at in falling(_work(items)):
+        of_host[owners[at]].append(at)
+    most = max(sum(items[at].hosted.value for at in host) for host in of_host)
+    count = max(1, -int(-most // budget.value))
+    while True:
+        slots = [_slots(items, host, count, budget) for host in of_host]
+        if all(slots):
+            return tuple(tuple(tuple(host[at]) for host in slots if host) for at in range(count))
+        count += 1
+
+
+def _slots(items: Sequence[HostItem], host: Sequence[int], count: int, budget: Bytes) -> list[list[int]] | None:
+    """Items of one host in `count` slots, each to the least loaded that has room; None: they do not fit."""
+    work = [WorkItem(key=items[at].key, cost=items[at].seconds, owner_bytes=items[at].hosted) for at in host]
+    try:
+        places = largest_first(work, count, memory=budget)
+    except ConfigError:
+        return None
+    return [[at for at, place in zip(host, places, strict=True) if place == slot] for slot in range(count)]
+
+
+def _work(items: Sequence[HostItem]) -> list[WorkItem]:
+    return [WorkItem(key=item.key, cost=item.seconds, owner_bytes=item.hosted) for item in items]

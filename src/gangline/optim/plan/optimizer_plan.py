@@ -1,0 +1,120 @@
+"""The plan of a matrix optimizer as data: who computes which update, in which group, and what it should take. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.costs import DeviceCurve
+from gangline.optim.plan.geometry import BucketPlan, Geometry, GeometryChoice, SyncRate
+from gangline.optim.plan.groups import HostExchangeRate, MicroGroup
+from gangline.optim.plan.matrix import LogicalMatrix
+from gangline.optim.plan.owners import balance_ratio
+from gangline.spec.codec import Document, digest
+from gangline.units import Bytes, format_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanOptions:
+    """What a plan is made for. The rates are assumptions until measured ones replace them.
+
+    Raises:
+        ConfigError: An option is out of its range.
+    """
+
+    alpha: float = 1.0
+    """Weight of balanced compute (1) against cheap synchronization (0)."""
+    bucket_elements: int = 400_000_000
+    """A bucket of gradients closes once it has as many, on each rank."""
+    owner_memory_bytes: int = 0
+    """Of state that a rank keeps as owner, at most; 0: no limit."""
+    c_max_bytes: int = 1 << 30
+    """Of matrices that a host assembles in one micro-group, at most."""
+    geometry: GeometryChoice = "auto"
+    oversize: Literal["own_slot", "error"] = "own_slot"
+    """What becomes of a matrix above `c_max_bytes`."""
+    team: Literal["off", "auto"] = "off"
+    """`auto`: matrices too large for balance are shared by ranks; their updates are not bitwise those of one owner."""
+    element_bytes: int = 4
+    """Of gradients and updates that travel."""
+    device: DeviceCurve = DeviceCurve()
+    exchange: HostExchangeRate = HostExchangeRate()
+    sync: SyncRate = SyncRate()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ConfigError(f"optimizer.alpha is from 0 to 1, found {self.alpha}")
+        if self.bucket_elements < 1 or self.c_max_bytes < 1 or self.owner_memory_bytes < 0:
+            raise ConfigError(
+                f"optimizer.bucket_elements and c_max_bytes are 1 or more, owner_memory_bytes 0 or more, found "
+                f"{self.bucket_elements}, {format_bytes(self.c_max_bytes)} and {self.owner_memory_bytes}"
+            )
+
+    @property
+    def memory(self) -> Bytes | None:
+        """Limit of owner state, None: there is none."""
+        return Bytes(self.owner_memory_bytes) if self.owner_memory_bytes else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedMatrix:
+    """One matrix and where it is updated."""
+
+    matrix: LogicalMatrix
+    seconds: float
+    """Predicted, of a mean step, by one rank; by each of its team, where there is one."""
+    refresh_seconds: float = 0.0
+    """Of one refresh of its roots or basis; its share is in `seconds`."""
+    owner: int
+    """Rank among those that hold the same parameters; the leader, where a team shares it."""
+    host: int = 0
+    """Rank among those that the matrix is cut over."""
+    group: int = 0
+    """Micro-group of its owner."""
+    phase: int = 0
+    """Its root or basis is refreshed in steps that leave this rest when divided by `refresh_every`."""
+    team: tuple[int, ...] = ()
+    """Owners that share it; empty: it has one."""
+    is_oversize: bool = False
+    """Larger than `c_max_bytes`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimPlan(Document):
+    """A pure function of names, shapes, storage, degrees, rule and options: ranks compare its hash, not its making."""
+
+    rule: str
+    refresh_every: int
+    ranks: int
+    """That hold the same parameters: owners."""
+    hosts: int
+    """That every matrix is cut over."""
+    matrices: tuple[PlannedMatrix, ...]
+    """In model order."""
+    geometry: Geometry
+    buckets: tuple[BucketPlan, ...]
+    groups: tuple[tuple[MicroGroup, ...], ...]
+    """Of each owner, in the order of its pipeline; places in `matrices`."""
+    loads: tuple[float, ...]
+    """Seconds of updates of each owner, before hosts share them."""
+    bound: float
+    """No map has a smaller largest load; with teams, no other choice of their members."""
+    price: float
+    """Modelled synchronization over that of an ideal ring."""
+    owner_state_bytes: tuple[int, ...]
+    """Of each owner, on all of its hosts together."""
+    options: PlanOptions
+
+    @property
+    def plan_hash(self) -> str:
+        """SHA-256 of the canonical JSON: equal on all ranks, or the step would hang."""
+        return digest(self)
+
+    @property
+    def ratio(self) -> float:
+        """Largest load of an owner over the mean."""
+        return balance_ratio(self.loads)
+
+    @property
+    def bound_ratio(self) -> float:
+        """What no map is below."""
+        return self.bound * len(self.loads) / sum(self.loads)

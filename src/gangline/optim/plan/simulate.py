@@ -1,0 +1,140 @@
+"""What an optimizer step takes under a plan, and under the schemes that it is compared with. Modelled, pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from gangline.optim.plan.baselines import layerwise_2026_01
+from gangline.optim.plan.costs import DeviceCurve, RuleSpec, Shape
+from gangline.optim.plan.geometry import SyncRate
+from gangline.optim.plan.groups import HostExchangeRate, HostItem, MicroGroup, group_times
+from gangline.optim.plan.optimizer_plan import OptimPlan
+from gangline.optim.plan.owners import loads_of
+from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline, unshared
+from gangline.units import Elements, Seconds
+
+PARAMETER_BYTES = 2
+"""Of a published parameter: bf16."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepPrediction:
+    """Seconds of one mean optimizer step by phase."""
+
+    sync_seconds: float
+    """Gradients to owners; hidden by backward as far as it goes."""
+    compute_seconds: float
+    """Updates of the busiest host of the slowest owner."""
+    exchange_seconds: float
+    """Gathers and scatters of that owner, hidden or not."""
+    step_seconds: float
+    """Of that owner's pipeline: gather, compute, scatter."""
+    publish_seconds: float
+    """Updated parameters from owners to all; hidden by the next forward as far as it goes."""
+    first_refresh_seconds: float
+    """That step 0 takes beyond a step without refreshes: all roots and bases at once."""
+
+
+def simulate(
+    plan: OptimPlan, *, exchange: HostExchangeRate | None = None, sync: SyncRate | None = None
+) -> StepPrediction:
+    """Times of `plan` with these rates; None: those of its options."""
+    items = [
+        HostItem(
+            key=each.matrix.key, seconds=Seconds(each.seconds), hosted=each.matrix.size(plan.options.element_bytes)
+        )
+        for each in plan.matrices
+    ]
+    pipelines = [_pipeline(plan, items, groups, exchange or plan.options.exchange) for groups in plan.groups]
+    slowest = max(pipelines, key=lambda each: each.total_seconds)
+    gradients, parameters = _sync_seconds(plan, sync or plan.options.sync)
+    places = [each.owner * plan.hosts + each.host for each in plan.matrices]
+    refreshes = loads_of(places, [each.refresh_seconds for each in plan.matrices], plan.ranks * plan.hosts)
+    return StepPrediction(
+        sync_seconds=gradients, compute_seconds=slowest.compute_seconds, exchange_seconds=slowest.exchange_seconds,
+        step_seconds=slowest.total_seconds, publish_seconds=parameters, first_refresh_seconds=max(refreshes),
+    )  # fmt: skip
+
+
+def _pipeline(
+    plan: OptimPlan, items: Sequence[HostItem], groups: Sequence[MicroGroup], rate: HostExchangeRate
+) -> PipelineTimes:
+    if plan.hosts == 1:
+        return unshared(sum(items[at].seconds.value for group in groups for host in group for at in host))
+    return run_pipeline(group_times(items, groups, rate))
+
+
+def _sync_seconds(plan: OptimPlan, rate: SyncRate) -> tuple[float, float]:
+    """Of all buckets: gradients, then parameters; nothing travels to the only rank."""
+    if plan.ranks == 1:
+        return 0.0, 0.0
+    gradients = parameters = 0.0
+    for bucket in plan.buckets:
+        elements = sum(plan.matrices[at].matrix.elements.value for at in bucket.places) * bucket.padded / plan.hosts
+        ring = elements * (plan.ranks - 1) / plan.ranks / rate.bytes_per_second
+        latency = bucket.operations * rate.latency_seconds
+        gradients += ring * plan.options.element_bytes + latency
+        parameters += ring * PARAMETER_BYTES + latency
+    return gradients, parameters
+
+
+def synchronous_seconds(
+    shapes: Sequence[Shape], rule: RuleSpec, *, hosts: int, device: DeviceCurve, exchange: HostExchangeRate
+) -> Seconds:
+    """SC: every rank gathers every matrix from its `hosts` and repeats the whole update."""
+    return Seconds(sum(_gathered_update(shape, rule, hosts, device, exchange) for shape in shapes))
+
+
+def _gathered_update(
+    shape: Shape, rule: RuleSpec, hosts: int, device: DeviceCurve, exchange: HostExchangeRate
+) -> float:
+    size = 4 * prod(shape) * (hosts - 1) / hosts
+    return device.seconds(rule, shape).value + size / exchange.bytes_per_second + exchange.latency_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerwiseTimes:
+    """Seconds of a step of the `layerwise_optimizer` of January 2026."""
+
+    compute_seconds: float
+    """Of the busiest rank, gathers over its hosts included."""
+    step_seconds: float
+    """With the exposed gather of updated parameters."""
+
+
+def layerwise_seconds(
+    parameters: Mapping[str, tuple[int, ...]], matrices: Mapping[str, Shape], rule: RuleSpec, *, ranks: int, hosts: int,
+    device: DeviceCurve, exchange: HostExchangeRate, sync: SyncRate,
+) -> LayerwiseTimes:  # fmt: skip
+    """A step that deals all parameters to `ranks`.
+
+    Args:
+        parameters: Shape of every parameter by name, in model order.
+        matrices: Those among them that the rule updates.
+        rule: Their rule.
+        ranks: Owners.
+        hosts: That every matrix is cut over.
+        device: Of one rank.
+        exchange: Among hosts.
+        sync: Among ranks.
+    """
+    owners = layerwise_2026_01([Elements(prod(shape)) for shape in parameters.values()], ranks)
+    seconds = [
+        _gathered_update(matrices[name], rule, hosts, device, exchange) if name in matrices else 0.0
+        for name in parameters
+    ]
+    compute = max(loads_of(owners, seconds, ranks))
+    elements = sum(map(prod, parameters.values()))
+    return LayerwiseTimes(
+        compute_seconds=compute, step_seconds=compute + PARAMETER_BYTES * elements / hosts / sync.bytes_per_second
+    )
+
+
+def iteration_speed_up(*, model_seconds: float, before_seconds: float, after_seconds: float) -> float:
+    """Of whole iterations: the same forward and backward with a faster optimizer step."""
+    return (model_seconds + before_seconds) / (model_seconds + after_seconds)
+
+
+def model_seconds(parameters: int, tokens: int, *, ranks: int, flops_per_second: float = 400e12) -> float:
+    """Forward and backward of a dense model: 6 operations per parameter and token."""
+    return 6 * parameters * tokens / (ranks * flops_per_second)

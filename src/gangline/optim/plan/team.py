@@ -1,0 +1,93 @@
+"""Teams: ranks that share one large Newton-Schulz update, where single owners cannot be balanced. Pure.
+
+A team splits a matrix along its longer side; a Gram evaluation is a local product and one all-reduce of m x m, and the
+iterations on m x m are the same on all members. The results are not those of one owner, bit by bit.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gangline.optim.plan.costs import DeviceCurve, MuonSpec, Shape
+from gangline.optim.plan.owners import WorkItem, falling
+from gangline.units import Flops, Seconds
+
+OVERHEAD = 1.15
+"""Work of all members over that of one owner: assumed, not measured."""
+WORTH = 1.1
+"""Bound of single owners over the mean, above which teams form."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeamMap:
+    """Ranks of every item; the first of a team is its leader."""
+
+    members: tuple[tuple[int, ...], ...]
+    shares: tuple[float, ...]
+    """Cost of each item for each of its members."""
+    loads: tuple[float, ...]
+    """Of each rank, in the unit of the costs."""
+    atomic_mean: float
+    """Load of each rank, were the work of single owners spread evenly."""
+
+    @property
+    def bound(self) -> float:
+        """No other choice of members has a smaller largest load."""
+        return max(sum(self.loads) / len(self.loads), *self.shares)
+
+    @property
+    def ratio(self) -> float:
+        """Largest load over that mean."""
+        return max(self.loads) / self.atomic_mean if self.atomic_mean else 1.0
+
+
+def team_size(cost: float, mean: float, ranks: int) -> int:
+    """Smallest power of two that brings the share of `cost` to the mean; 1 for what is no larger."""
+    size = 1
+    while cost > mean and OVERHEAD * cost / size > mean and 2 * size <= ranks:
+        size *= 2
+    return size
+
+
+def teams(items: Sequence[WorkItem], ranks: int) -> TeamMap:
+    """LPT of shares: an item above the mean falls to a team, where `ranks * largest / sum` is above `WORTH`.
+
+    Args:
+        items: Costs of one kind.
+        ranks: 1 or more.
+    """
+    costs = [item.cost.value for item in items]
+    mean = sum(costs) / ranks
+    is_worth = max(costs, default=0) > WORTH * mean
+    sizes = [team_size(cost, mean, ranks) if is_worth else 1 for cost in costs]
+    shares = [OVERHEAD * cost / size if size > 1 else cost for cost, size in zip(costs, sizes, strict=True)]
+    work = [WorkItem(key=item.key, cost=Flops(share)) for item, share in zip(items, shares, strict=True)]
+    heap = [(0.0, rank) for rank in range(ranks)]
+    members: list[tuple[int, ...]] = [()] * len(items)
+    for at in falling(work):
+        taken = [heapq.heappop(heap) for _ in range(sizes[at])]
+        members[at] = tuple(rank for _, rank in taken)
+        for load, rank in taken:
+            heapq.heappush(heap, (load + shares[at], rank))
+    return TeamMap(
+        members=tuple(members), shares=tuple(shares),
+        loads=tuple(load for load, _ in sorted(heap, key=lambda each: each[1])), atomic_mean=mean,
+    )  # fmt: skip
+
+
+def team_seconds(
+    rule: MuonSpec, shape: Shape, size: int, device: DeviceCurve, *, bytes_per_second: float, latency_seconds: float
+) -> Seconds:
+    """Of one update by `size` ranks; 1: by its owner.
+
+    Products along the longer side are shared; those of m x m are not. bf16 travels: one ring all-reduce of m x m each
+    iteration, two in all for `gram`.
+    """
+    if size == 1:
+        return device.seconds(rule, shape)
+    m, n = sorted(shape)
+    both = rule.step_cost((m, n)).value
+    square = 20 * m**3 if rule.kernel == "gram" else rule.steps * (1 if rule.kernel == "symmetric" else 2) * m**3
+    compute = device.compute_seconds(Flops((both - square) / size + square), m).value + device.launch_seconds
+    ring = 2 * (size - 1) / size * 2 * m * m / bytes_per_second + latency_seconds
+    return Seconds(compute + (2 if rule.kernel == "gram" else rule.steps) * ring)

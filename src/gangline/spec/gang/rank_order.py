@@ -1,0 +1,37 @@
+"""Where the nodes of a gang stand in the network, in node-rank order."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedNode:
+    """A node of a gang on another server than the one it was given."""
+
+    node_rank: int
+    placed: str
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupEdges:
+    """Edges of a ring over a gang's nodes from one group of servers to another, or inside one."""
+
+    source: str
+    target: str
+    edges: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankOrder:
+    """Where the nodes of a gang stand, compared with the servers that they were given; None: not known."""
+
+    num_groups: int | None = None
+    """Groups of servers that the gang touches."""
+    crossings: int | None = None
+    """Edges of a ring over its nodes that lead to another group; the least is one a group."""
+    edges: tuple[GroupEdges, ...] = ()
+    """The same by group; empty where groups are not known, or more than 64 pairs of them are neighbours."""
+    num_moved: int = 0
+    """Nodes on other servers than those they were given."""
+    moved: tuple[MovedNode, ...] = ()
+    """The first of them."""

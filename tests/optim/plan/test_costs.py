@@ -1,0 +1,103 @@
+"""Work of the rules on the public shapes of Qwen3: totals known from elsewhere, and what the formulas must obey."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.costs import (
+    DeviceCurve,
+    MeasuredCost,
+    MuonSpec,
+    ShampooSpec,
+    SoapSpec,
+    cost,
+    state_elements,
+)
+from gangline.optim.plan.shapes import QWEN3
+from gangline.units import Seconds
+
+MUON = [MuonSpec(kernel=kernel) for kernel in ("standard", "symmetric", "gram")]
+
+
+def total(size, rule):
+    return sum(cost(rule, each.shape).value for each in QWEN3[size].matrices("split")) / 1e12
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters", "matrices", "split", "fused"),
+    [("1.7B", 1.7206, 1.409, 196, 112), ("4B", 4.0225, 3.633, 252, 144), ("8B", 8.1907, 6.946, 252, 144),
+     ("14B", 14.7683, 13.212, 280, 160), ("32B", 32.7621, 31.206, 448, 256)],
+)  # fmt: skip
+def test_sizes_of_qwen3(size, parameters, matrices, split, fused):
+    model = QWEN3[size]
+    assert round(model.num_parameters / 1e9, 4) == parameters
+    for layout, count in (("split", split), ("fused", fused)):
+        found = model.matrices(layout)
+        assert (len(found), round(sum(each.elements.value for each in found) / 1e9, 3)) == (count, matrices)
+
+
+@pytest.mark.parametrize(
+    ("size", "teraflops"),
+    [("1.7B", [67.9, 47.8, 41.9]), ("8B", [674.9, 475.1, 414.1]), ("32B", [3571.4, 2570.8, 1803.9])],
+)
+def test_work_of_muon_by_kernel(size, teraflops):
+    assert [round(total(size, rule), 1) for rule in MUON] == teraflops
+
+
+def test_work_of_shampoo_and_soap():
+    assert [round(total("8B", ShampooSpec())), round(total("32B", ShampooSpec()) / 1e3, 1)] == [959, 11.8]
+    assert [round(total(size, SoapSpec())) for size in ("1.7B", "8B", "32B")] == [74, 226, 1370]
+
+
+def test_elements_are_a_poor_measure_of_work():
+    work = {
+        shape: cost(MUON[0], shape).value / 1e12
+        for shape in [(8192, 5120), (1024, 5120), (25_600, 5120), (51_200, 5120)]
+    }
+    assert [round(each, 3) for each in work.values()] == [5.637, 0.118, 14.764, 28.186]
+    assert [cost(MUON[0], shape).value / (shape[0] * shape[1]) for shape in [(1024, 5120), (5120, 5120)]] == [
+        22_528,
+        153_600,
+    ]
+
+
+@given(shape=st.tuples(st.integers(1, 9000), st.integers(1, 9000)))
+def test_the_orientation_of_a_matrix_does_not_change_its_work(shape):
+    for rule in (*MUON, ShampooSpec(), SoapSpec()):
+        assert cost(rule, shape).value == pytest.approx(cost(rule, shape[::-1]).value)
+
+
+@given(m=st.integers(64, 8000), ratio=st.floats(1, 8))
+def test_gram_iterations_win_above_five_thirds(m, ratio):
+    n = round(m * ratio)
+    if abs(3 * n - 5 * m) > 3:
+        assert (cost(MUON[2], (m, n)) < cost(MUON[1], (m, n))) is (3 * n > 5 * m)
+
+
+def test_a_side_above_the_largest_keeps_no_basis():
+    tall = SoapSpec().state((12_288, 4096))
+    assert set(tall) == {"exp_avg", "exp_avg_sq", "factor_4096", "basis_4096"}
+    assert state_elements(SoapSpec(), (12_288, 4096), at="owner").value == 2 * 12_288 * 4096 + 2 * 4096**2
+    assert state_elements(ShampooSpec(), (3, 5), at="owner").value == 2 * (9 + 25)
+    assert state_elements(MUON[0], (3, 5), at="sharded").value == 15
+
+
+@pytest.mark.parametrize(("rule", "milliseconds"), list(zip(MUON, (1193, 849, 743), strict=True)))
+def test_seconds_of_all_matrices_of_8b(rule, milliseconds):
+    device = DeviceCurve()
+    seconds = sum(device.seconds(rule, each.shape).value for each in QWEN3["8B"].matrices("split"))
+    assert round(1000 * seconds) == milliseconds
+
+
+def test_a_measured_time_wins_over_the_curve():
+    row = MeasuredCost(rule="muon/standard", shape=(4, 8), dtype="bfloat16", seconds=0.5)
+    device = DeviceCurve(table=(row,))
+    assert device.seconds(MUON[0], (8, 4)) == Seconds(0.5)
+    modelled = DeviceCurve()
+    for rule, shape, batch in ((MUON[1], (8, 4), 1), (MUON[0], (8, 5), 1), (MUON[0], (8, 4), 2)):
+        assert device.seconds(rule, shape, batch) == modelled.seconds(rule, shape, batch)
+    other = DeviceCurve(table=(row,), dtype="float16")
+    assert other.seconds(MUON[0], (8, 4)) == modelled.seconds(MUON[0], (8, 4))
+    with pytest.raises(ConfigError):
+        DeviceCurve(peak_flops_per_second=0)

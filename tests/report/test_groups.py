@@ -1,0 +1,33 @@
+"""Groups of servers: the matrix of edges and what leaves each group; nothing where groups are not known."""
+
+from dataclasses import replace
+
+from tests.report.records import passed
+
+from gangline.report.groups import MOST_GROUPS, group_rows
+from gangline.report.run.html import render_html
+from gangline.spec.gang.rank_order import GroupEdges, RankOrder
+from gangline.spec.record import Record
+
+
+def ring(*edges) -> Record:
+    record = passed()
+    order = RankOrder(edges=tuple(GroupEdges(source=one, target=other, edges=count) for one, other, count in edges))
+    return replace(record, gang=replace(record.gang, order=order))
+
+
+def test_rows_are_groups_and_cells_are_edges_to_the_others():
+    rows = group_rows(ring(("/g1", "/g1", 3), ("/g1", "east/g2", 1), ("east/g2", "/g1", 1), ("east/g2", "east/g2", 7)))
+    assert [(row.name, row.cells, row.leaving) for row in rows] == [("g1", ["3", "1"], 1), ("east/g2", ["1", "7"], 1)]
+
+
+def test_report_draws_the_matrix_where_the_record_has_it_and_nothing_else():
+    assert "flows on uplinks" in render_html(ring(("/g1", "/g2", 2), ("/g2", "/g1", 2)))
+    assert "flows on uplinks" not in render_html(passed())
+    assert group_rows(ring(("/g1", "/g1", 4))) == []
+    many = [(f"/{place}", f"/{(place + 1) % (MOST_GROUPS + 1)}", 1) for place in range(MOST_GROUPS + 1)]
+    assert group_rows(ring(*many)) == []
+
+
+def test_names_of_groups_are_escaped():
+    assert "<script>" not in render_html(ring(("<script>", "/g2", 1), ("/g2", "<script>", 1)))
