@@ -18,7 +18,7 @@ from gangline.procfs import with_variable
 from gangline.spec.codec import from_json
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery, SaveCosts
 
 PATIENCE_SECONDS = 60.0
 
@@ -70,7 +70,10 @@ def keep(tmp_path):
     """Start a keeper over ranks that run a Python program; everything of it is gone afterwards."""
     gangs: list[KeptGang] = []
 
-    def start(program: str, *, ranks: int = 2, restarts: int = 3, task: str | None = None, **environ: str) -> KeptGang:
+    def start(
+        program: str, *, ranks: int = 2, restarts: int = 3, task: str | None = None, costs: SaveCosts | None = None,
+        **environ: str,
+    ) -> KeptGang:  # fmt: skip
         home = tmp_path / f"gang-{len(gangs)}"
         code = home / "code"
         code.mkdir(parents=True)
@@ -87,7 +90,7 @@ def keep(tmp_path):
             steps=10,
             global_batch=ranks,
             micro_batch=1,
-            checkpoint=CheckpointPolicy(every=5),
+            checkpoint=CheckpointPolicy(every=5, costs=costs),
             recovery=Recovery(max_events=restarts),
         )
         (home / "plan.json").write_bytes(plan.to_json())

@@ -11,7 +11,7 @@ from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import CheckpointTable, MeshTable
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import DataSource, Job, Plan
+from gangline.spec.plan import DataSource, Job, Plan, Recovery, SaveCosts
 from gangline.spec.profile import MeasuredRun
 
 PREFIX = "runs/demo/abc/demo-1"
@@ -46,6 +46,16 @@ def test_automatic_interval_is_a_quarter_within_bounds(steps, every):
 def test_interval_of_the_line_is_kept():
     asked = line(checkpoint=CheckpointTable(every=7, keep=2))
     assert (checkpoint_policy(asked).every, checkpoint_policy(asked).keep) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("every", "mode", "changes"), [("auto", "restart", True), (7, "restart", False), ("auto", "live", False)]
+)
+def test_interval_that_was_chosen_here_goes_with_what_it_was_chosen_by(every, mode, changes):
+    costs = SaveCosts(blocking_seconds=1.0, step_seconds=1.0, seconds_between_failures=1000.0)
+    asked = line(steps=1000)
+    train = replace(asked.train, checkpoint=replace(asked.train.checkpoint, every=every), recovery=Recovery(mode=mode))
+    assert checkpoint_policy(replace(asked, train=train), costs).costs == (costs if changes else None)
 
 
 def test_evaluate_gang_measures_the_checkpoint_and_trains_the_other_seeds():

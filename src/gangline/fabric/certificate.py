@@ -1,4 +1,4 @@
-"""What a plan's order of servers costs on its fabric, beside the least it could: one line, kept in the record. Pure."""
+"""What a plan's order of servers costs on its fabric, beside the least it could, in one line. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence

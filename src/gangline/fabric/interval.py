@@ -5,10 +5,14 @@ Source:
     expected time of a run under interruptions at random; its derivative is zero at the interval that is used here.
 """
 
+from dataclasses import replace
 from math import exp, expm1, inf, sqrt
 
 from gangline.errors import ConfigError
+from gangline.spec.plan import SaveCosts
 
+RETUNE_SHARE = 0.20
+"""By which the mean time between interruptions must move before the interval follows it."""
 _MOST_EXPONENT = 700.0
 """Above it the expected time of one interval is no finite number."""
 
@@ -42,6 +46,29 @@ def _share_of_mean(write: float) -> float:
         if abs(step) <= 1e-15 * share:
             break
     return share
+
+
+def steps_between_saves(costs: SaveCosts, *, most: int) -> int:
+    """Whole steps, from 1 to `most`: those nearest to the interval that loses the least time."""
+    seconds = best_interval(costs.blocking_seconds, costs.seconds_between_failures)
+    return max(1, min(round(seconds / costs.step_seconds), most))
+
+
+def retuned_steps(costs: SaveCosts, *, planned: int, most: int, interruptions: int, elapsed_seconds: float) -> int:
+    """Steps between saves of a gang that knows its own interruptions: `planned`, until their mean time moved by 20 %.
+
+    The mean that `planned` was chosen by counts as the time to one interruption, so that a first one alone says little.
+
+    Args:
+        costs: By which `planned` was chosen.
+        most: Steps of the training.
+        interruptions: Of the gang within `elapsed_seconds`.
+    """
+    expected = costs.seconds_between_failures
+    mean = (expected + elapsed_seconds) / (1 + interruptions)
+    if abs(mean - expected) < RETUNE_SHARE * expected:
+        return planned
+    return steps_between_saves(replace(costs, seconds_between_failures=mean), most=most)
 
 
 def effective_share(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from gangline.errors import GanglineError
+from gangline.fabric.interval import retuned_steps
 from gangline.keeper.coordination.factory import make_coordinator
 from gangline.keeper.coordination.protocol import Coordinator, GenerationStart
 from gangline.keeper.coordination.reports import LOG_LINES, NodeReport, report_of
@@ -195,15 +196,30 @@ class Keeper:
     def _starts(self, start: GenerationStart) -> list[RankStart]:
         """Starts of all ranks that this node has in a generation."""
         shape = start.shape or _full_shape(self._env)
+        plan = self._plan.at(shape.world_size)
         return rank_starts(
             self._env,
-            self._plan.at(shape.world_size),
+            plan,
             self._environ,
             shape=shape,
             generation=start.generation,
             port=start.port,
             fork=self._helpers.is_warm,
+            save_every=self._save_every(plan, start),
         )
+
+    def _save_every(self, plan: Plan, start: GenerationStart) -> int:
+        """Steps between saves of a generation; equal on all nodes."""
+        policy = plan.checkpoint
+        if policy.costs is None:
+            return policy.every
+        every = retuned_steps(
+            policy.costs, planned=policy.every, most=plan.last_step, interruptions=start.interruptions,
+            elapsed_seconds=start.elapsed_seconds,
+        )  # fmt: skip
+        if every != policy.every:
+            self.event("save_interval", generation=start.generation, every=every, planned=policy.every)
+        return every
 
     def _is_live(self) -> bool:
         """Ranks of this gang stay when one is lost, and the starter can start that one again."""

@@ -63,6 +63,7 @@ def rank_starts(
     generation: int,
     port: int,
     fork: bool,
+    save_every: int | None = None,
 ) -> list[RankStart]:
     """One start for each rank that this node has in a generation of `shape`.
 
@@ -74,10 +75,12 @@ def rank_starts(
         generation: Its number.
         port: Of the rendezvous store.
         fork: The warm parent forks the ranks, so they need no command.
+        save_every: Steps between saves of this generation; None: as planned.
     """
     shared = (
         shared_environ(environment.of_ranks(environ))
         | _of_generation(environment, plan, shape=shape, generation=generation, port=port)
+        | ({} if save_every in (None, plan.checkpoint.every) else {"GANGLINE_SAVE_EVERY": str(save_every)})
         | _of_code(environment, plan, environment.of_ranks(environ))
         | collectives_environ(plan)
     )

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gangline.planner.forecast.save_interval import SaveCosts, save_every
+from gangline.planner.forecast.save_interval import save_every
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Plan, ProgramSpec
+from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Plan, ProgramSpec, SaveCosts
 from gangline.spec.profile import ModelProfile
 
 
@@ -62,13 +62,15 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
 
 
 def checkpoint_policy(line: Line, costs: SaveCosts | None = None) -> CheckpointPolicy:
-    """How often and how many."""
+    """How often and how many; ranks of a live gang outlive its generations and could not agree on another interval."""
     table = line.train.checkpoint
+    changes = table.every == "auto" and line.train.recovery.mode != "live"
     return CheckpointPolicy(
         every=save_every(line, costs),
         keep=table.keep,
         peer_copies=table.peer_copies,
         max_unsaved_seconds=table.max_unsaved_seconds,
+        costs=costs if changes else None,
     )
 
 

@@ -85,6 +85,17 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SaveCosts:
+    """What earlier runs of a line measured: the interval between saves follows from it."""
+
+    blocking_seconds: float
+    """For which one save stops the training."""
+    step_seconds: float
+    seconds_between_failures: float
+    """Of the whole gang, on average; how long a restart takes changes no interval."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointPolicy:
     """When ranks save, and what is kept."""
 
@@ -95,6 +106,8 @@ class CheckpointPolicy:
     """Other nodes that keep a copy in memory, as far as there are others; 0: no node keeps any, its own neither."""
     max_unsaved_seconds: float = 3600.0
     asynchronous: bool = True
+    costs: SaveCosts | None = None
+    """What `every` was chosen by: it changes with the failures of this gang; None: it stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

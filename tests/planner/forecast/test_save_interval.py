@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.planner.forecast.save_interval import SaveCosts, save_costs_of, steps_between_saves
+from gangline.fabric.interval import retuned_steps, steps_between_saves
+from gangline.planner.forecast.save_interval import save_costs_of
 from gangline.spec.mesh import Mesh
+from gangline.spec.plan import SaveCosts
 from gangline.spec.profile import MeasuredRun
 
 seconds = st.floats(min_value=0.01, max_value=100.0)
@@ -55,3 +57,24 @@ def test_time_between_failures_is_that_of_all_runs():
 def test_interval_of_the_reference_case():
     costs = SaveCosts(blocking_seconds=7.0, step_seconds=10.0, seconds_between_failures=11_135.0)
     assert steps_between_saves(costs, most=1000) == 39
+
+
+@pytest.mark.parametrize(
+    ("interruptions", "elapsed", "mean"),
+    [
+        (0, 0, None),
+        (0, 1900, None),
+        (0, 2000, 12_000),
+        (1, 10_000, None),
+        (1, 0, 5000),
+        (3, 6000, 4000),
+        (1, 2e5, 1.05e5),
+    ],
+)
+def test_interval_follows_the_mean_time_once_it_moved_by_a_fifth(interruptions, elapsed, mean):
+    costs = SaveCosts(blocking_seconds=7.0, step_seconds=1.0, seconds_between_failures=10_000.0)
+    planned = steps_between_saves(costs, most=5000)
+    found = retuned_steps(costs, planned=planned, most=5000, interruptions=interruptions, elapsed_seconds=elapsed)
+    moved = SaveCosts(blocking_seconds=7.0, step_seconds=1.0, seconds_between_failures=mean or 10_000.0)
+    assert found == steps_between_saves(moved, most=5000)
+    assert (found == planned) == (mean is None)

@@ -48,6 +48,15 @@ def in_gang(tmp_path, monkeypatch):
     signal.signal(signal.SIGTERM, handler)
 
 
+def test_generation_has_the_interval_of_its_keeper(in_gang, monkeypatch):
+    in_gang(1)
+    with Program() as program:
+        assert program.save_every == 2
+    monkeypatch.setenv("GANGLINE_SAVE_EVERY", "3")
+    with Program() as program:
+        assert program.save_every == 3
+
+
 def train(program, until=None):
     while program.has_more and program.step_number != until:
         program.step(loss=1 / (program.step_number + 1))

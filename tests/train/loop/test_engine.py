@@ -7,7 +7,7 @@ from tests.train.gang import tiny_plan
 from gangline.keeper.ipc.requests import RESIZE_FILE, ResizeRequestFile
 from gangline.spec.gang.status import ResizeRequest, resize_key
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Size
+from gangline.spec.plan import CheckpointPolicy, Size
 
 SIZES = (Size(name="none", strategy="none", mesh=Mesh(), micro_batch=4),)
 
@@ -44,3 +44,9 @@ def test_newest_wish_counts_and_what_is_none_binds_nobody(tmp_path):
     path.unlink()
     path.write_text(json.dumps({"ranks": 4}))
     assert wish.ranks() == 4
+
+
+def test_generation_saves_as_often_as_its_keeper_says(make_gang):
+    gang, plan = make_gang(), tiny_plan("ddp", checkpoint=CheckpointPolicy(every=100, asynchronous=False))
+    assert gang.run(plan, GANGLINE_SAVE_EVERY="3") == [0, 0], gang.log()
+    assert [each["step"] for each in gang.events(event="saved")] == [*range(3, plan.steps, 3), plan.steps]

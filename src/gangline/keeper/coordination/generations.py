@@ -76,6 +76,8 @@ class GenerationController:
         """How the last generation ended on all nodes."""
         self._sizes = sizes
         self._shape: GangShape | None = None
+        self._since: tuple[float, int] | None = None
+        """When the first generation of this controller began, and the restarts before it."""
         self._evicted: dict[int, str] = {}
         """Nodes that are left out for the rest of the gang, with the reason."""
         self._handled = -1
@@ -97,9 +99,11 @@ class GenerationController:
         self._shape = shape
         port = self.keeper.open_store()
         self.began = time.monotonic()
+        self._since = self._since or (self.began, self.restarts)
         return GenerationStart(
-            generation=self.generation, port=port, shape=shape, restarts=self.restarts, reason=self.reason
-        )
+            generation=self.generation, port=port, shape=shape, restarts=self.restarts, reason=self.reason,
+            interruptions=self.restarts - self._since[1], elapsed_seconds=self.began - self._since[0],
+        )  # fmt: skip
 
     def resize(self, nodes: Sequence[int]) -> StopRequest | None:
         """Stop request for a generation of another size, if the `nodes` that are present allow it; None: no change."""

@@ -25,6 +25,10 @@ class GenerationStart:
     restarts: int = 0
     reason: str = ""
     """Of the last restart."""
+    interruptions: int = 0
+    """Restarts since this coordinator began, and"""
+    elapsed_seconds: float = 0.0
+    """the time since then: from both all ranks choose the same interval between saves."""
 
 
 class Coordinator(Protocol):

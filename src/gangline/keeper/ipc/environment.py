@@ -164,6 +164,8 @@ class RankEnvironment(GangEnvironment):
     local_rank: int
     generation: int
     """Number of starts of this gang before this one."""
+    save_every: int | None
+    """Steps between saves in this generation; None: those of the plan."""
     copies: Path | None
     """Folder of the keeper for copies of checkpoints, in memory; None: the node has no room for copies."""
     heartbeat: Path
@@ -181,6 +183,7 @@ class RankEnvironment(GangEnvironment):
             rank=rank,
             local_rank=_read(environ, "LOCAL_RANK", _count),
             generation=_read(environ, "GANGLINE_GENERATION", _count),
+            save_every=_read(environ, "GANGLINE_SAVE_EVERY", int, None),
             copies=_read(environ, "GANGLINE_COPIES", Path, None),
             heartbeat=_read(environ, "GANGLINE_HEARTBEAT", Path),
         )

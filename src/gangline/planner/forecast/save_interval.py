@@ -1,26 +1,15 @@
 """Checkpoint interval: the steps between saves that lose the least time, from save cost and failure rate. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
-from gangline.fabric.interval import best_interval
+from gangline.fabric.interval import steps_between_saves
 from gangline.spec.config.line import Line
+from gangline.spec.plan import SaveCosts
 from gangline.spec.profile import MeasuredRun
 
 _SAVES_A_RUN = 4
 _FEWEST_STEPS_BETWEEN, _MOST_STEPS_BETWEEN = 10, 500
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SaveCosts:
-    """What earlier runs of a line measured."""
-
-    blocking_seconds: float
-    """For which one save stops the training."""
-    step_seconds: float
-    seconds_between_failures: float
-    """Of the whole gang, on average; how long a restart takes changes no interval."""
 
 
 def save_costs_of(history: Sequence[MeasuredRun]) -> SaveCosts | None:
@@ -47,9 +36,3 @@ def save_every(line: Line, costs: SaveCosts | None = None) -> int:
     if costs is not None:
         return steps_between_saves(costs, most=steps)
     return min(max(steps // _SAVES_A_RUN, _FEWEST_STEPS_BETWEEN), _MOST_STEPS_BETWEEN, steps)
-
-
-def steps_between_saves(costs: SaveCosts, *, most: int) -> int:
-    """Whole steps, from 1 to `most`: those nearest to the interval that loses the least time."""
-    seconds = best_interval(costs.blocking_seconds, costs.seconds_between_failures)
-    return max(1, min(round(seconds / costs.step_seconds), most))

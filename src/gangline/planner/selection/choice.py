@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from gangline.errors import UsageError
 from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.forecast.memory_options import ShapeSetting
-from gangline.planner.forecast.save_interval import SaveCosts, save_costs_of
+from gangline.planner.forecast.save_interval import save_costs_of
 from gangline.planner.selection.candidates import EvaluatedShapes, evaluate_shapes, fitting_plan
 from gangline.planner.selection.explanation import (
     PROGRAM_DECIDES_REASON,
@@ -44,7 +44,7 @@ from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, Size
+from gangline.spec.plan import Candidate, Device, Memory, PipelineSchedule, Precision, SaveCosts, Size
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import Strategy
 from gangline.spec.transformer import Transformer

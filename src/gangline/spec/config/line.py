@@ -123,7 +123,7 @@ class CheckpointTable:
     """When training is saved, and how much of it is kept."""
 
     every: int | Auto = "auto"
-    """Steps between saves; auto: a quarter of the steps, within [10, 500]."""
+    """Steps between saves; auto: what earlier runs say loses the least time, before that a quarter within [10, 500]."""
     keep: int = 3
     """Newest checkpoints that stay; at least 2."""
     peer_copies: int = 1

@@ -59,6 +59,7 @@ class Program:
         self.options: dict[str, Any] = {}
         """The table [model] of the line."""
         self._plan: Plan | None = None
+        self._save_every = 0
         self._home = Path()
         self._saves: ProgramSaves | None = None
         self._metrics: LineFile | None = None
@@ -124,8 +125,8 @@ class Program:
 
     @property
     def save_every(self) -> int:
-        """Steps between saves."""
-        return self._plan.checkpoint.every if self._plan is not None else self.steps
+        """Steps between saves; another number in a generation after a restart, where `every = "auto"`."""
+        return self._save_every or self.steps
 
     @property
     def save_due(self) -> bool:
@@ -224,6 +225,7 @@ class Program:
     def _join(self, environment: RankEnvironment) -> None:
         env, plan = environment, Plan.from_json(environment.plan.read_bytes())
         self._plan, self._home = plan, env.home
+        self._save_every = env.save_every or plan.checkpoint.every
         self.rank, self.world_size, self.options = env.rank, env.world_size, dict(plan.model)
         self.steps, self.global_batch, self.seed = plan.last_step, plan.global_batch, plan.seed
         self._events = EventLog(env.out / "ranks" / f"{env.rank}.jsonl", rank=env.rank, generation=env.generation)

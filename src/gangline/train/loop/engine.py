@@ -212,7 +212,8 @@ class TrainingEngine:
 
     def _is_save_due(self, message: ControlMessage) -> bool:
         step, plan = self.progress.step, self.context.plan
-        due = is_due(step, every=plan.checkpoint.every, outer=plan.outer_interval) or step == self.job.steps
+        every = self.context.save_every or plan.checkpoint.every
+        due = is_due(step, every=every, outer=plan.outer_interval) or step == self.job.steps
         return self.job.number is None and (due or message.save or message.stop)
 
     def _save(self, *, wait: bool) -> None:

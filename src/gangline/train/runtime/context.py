@@ -63,6 +63,8 @@ class RankContext:
     """Folder for state that may be moved from memory to disk."""
     metrics: LineFile | None = None
     """File of the loss curve; on rank 0 only."""
+    save_every: int = 0
+    """Steps between saves of this generation; 0: those of the plan."""
     redone_until: int = 0
     """Last step that an earlier generation has already done."""
     ledger: RankLedger = field(default_factory=RankLedger)
@@ -193,6 +195,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         metrics=LineFile(env.out / METRICS) if env.rank == 0 else None,
         data_folder=env.home / "data",
         scratch=env.home,
+        save_every=env.save_every or 0,
         redone_until=last_step(events_path(env)) if env.generation else 0,
     )
 
