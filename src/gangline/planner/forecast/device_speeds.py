@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf, log
 
-from gangline.fabric.collectives import bus_bandwidth
+from gangline.fabric.collectives import bus_bandwidth, collective_seconds
 from gangline.planner.forecast.traffic import Collective, sent_share
 from gangline.planner.shapes.device_pool import Pool
 from gangline.spec.devices import Rates
@@ -70,14 +70,12 @@ class LinkRates:
     """To those of other servers."""
 
     def seconds(self, message: Collective) -> float | None:
-        """None: the bandwidth of a link that it takes is not given.
-
-        Source:
-            NVIDIA/nccl-tests, doc/PERFORMANCE.md: what a rank sends over the bus bandwidth.
-        """
+        """None: the bandwidth of a link that it takes is not given."""
         peers = (message.peers or message.ranks) if message.kind == "send" else 0
         rate = self.bus_bytes_per_second(message.ranks, rank_stride=message.rank_stride, peers=peers)
-        return None if rate is None else message.size_bytes * sent_share(message.kind, message.ranks, "cuda") / rate
+        if rate is None:
+            return None
+        return collective_seconds(message.kind, message.size_bytes, ranks=message.ranks, bus_bytes_per_second=rate)
 
     def bus_bytes_per_second(self, ranks: int, *, rank_stride: int = 1, peers: int = 0) -> float | None:
         """Of a group; None: the bandwidth of a link that it takes is not given.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
+from gangline.fabric.collectives import bus_factor
 from gangline.planner.forecast.compression_cost import messages, needs_shapes
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.devices import Exchange
@@ -88,15 +89,8 @@ def wire_bytes(messages: list[Collective], *, device: Device) -> float:
 
 
 def sent_share(kind: Exchange, ranks: int, device: Device) -> float:
-    """Bytes that a rank sends for each byte of the tensor.
-
-    Source:
-        NVIDIA/nccl-tests, doc/PERFORMANCE.md, for rings.
-    """
-    if kind == "send":
-        return 1.0
-    whole = kind == "all_reduce" or (kind == "reduce_scatter" and device == "cpu")
-    return (2 if whole else 1) * (ranks - 1) / ranks
+    """Bytes that a rank sends for each byte of the tensor; gloo scatters sums by reducing the whole of it."""
+    return bus_factor("all_reduce" if kind == "reduce_scatter" and device == "cpu" else kind, ranks)
 
 
 def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
