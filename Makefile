@@ -22,7 +22,7 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 	@$(BIN)/python examples/demo.py
 
 test: setup-dev check  ## checks and the default test suite
-	@$(SUITE) -n 3 -m "not slow and not gpu and not tools and not cluster and not versions"
+	@$(SUITE) -n 4 -m "not slow and not gpu and not tools and not cluster and not versions"
 
 check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }

@@ -39,7 +39,7 @@ class Question:
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
     moment_bytes: int = ADAMW_MOMENT_BYTES
-    support: Support = lambda layout, sync, loss_chunks: ""  # noqa: ARG005
+    support: Support = lambda *_: ""
 
 
 @dataclass(frozen=True, slots=True)
