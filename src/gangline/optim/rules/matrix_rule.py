@@ -1,0 +1,69 @@
+"""What an update rule of whole matrices has to say; executors call it and know nothing of its mathematics."""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from gangline.optim.plan.costs import RuleSpec, Shape
+
+MatrixState = MutableMapping[str, Tensor]
+"""State tensors by the names of `RuleSpec.state`."""
+Options = Mapping[str, Any]
+"""Of one parameter group: those of `MatrixRule.defaults`, with the learning rate of this step."""
+
+
+class MatrixRule(Protocol):
+    """An update in three parts: two of single elements, made wherever an element is stored, and one of whole matrices.
+
+    The parts are called in this order, once a step, for every parameter that has a gradient. All of them run without
+    autograd.
+    """
+
+    @property
+    def spec(self) -> RuleSpec:
+        """Its costs and the shapes of its state, for the plan."""
+        ...
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Options of a parameter group with their defaults: plain numbers, strings and tuples; `lr` among them."""
+        ...
+
+    def prepare(self, gradient: Tensor, state: MatrixState, options: Options) -> Tensor:
+        """What the owner is to get of a gradient: one element depends on the same element of `gradient` and `state`.
+
+        Args:
+            gradient: The part of the parameter that this rank holds, of any shape; it is not changed. Parameters that a
+                split rule cuts into several matrices come as one.
+            state: Tensors that `spec.state` calls "sharded", in the layout of `gradient`; changed in place.
+            options: Of the group.
+        """
+        ...
+
+    def compute(
+        self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
+    ) -> Tensor:
+        """Updates of whole matrices, by their one owner.
+
+        Args:
+            batch: What `prepare` gave, `[B, rows, columns]`, contiguous.
+            states: Of each matrix the tensors that `spec.state` calls "owner"; changed in place.
+            options: Of the group.
+            refresh: Of each matrix: is this the step of its phase, in which roots or bases are computed anew?
+
+        Returns:
+            `[B, rows, columns]`, float32.
+        """
+        ...
+
+    def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:
+        """Change `parameter` in place: one element depends on the same element of `update`.
+
+        Args:
+            parameter: The part of one matrix that this rank holds.
+            update: Of the same elements.
+            options: Of the group.
+            shape: Of the whole matrix.
+        """
+        ...
