@@ -34,6 +34,8 @@ class PlanOptions:
     """What becomes of a matrix above `c_max_bytes`."""
     team: Literal["off", "auto"] = "off"
     """`auto`: matrices too large for balance are shared by ranks; their updates are not bitwise those of one owner."""
+    batch: int = 1
+    """Matrices of one shape that are updated together, at most; above 1 their bits may depend on the plan."""
     element_bytes: int = 4
     """Of gradients and updates that travel."""
     device: DeviceCurve = DeviceCurve()
@@ -43,6 +45,10 @@ class PlanOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise ConfigError(f"optimizer.alpha is from 0 to 1, found {self.alpha}")
+        if self.batch < 1 or self.element_bytes not in (2, 4, 8):
+            raise ConfigError(
+                f"optimizer.batch is 1 or more, element_bytes 2, 4 or 8; found {self.batch}, {self.element_bytes}"
+            )
         if self.bucket_elements < 1 or self.c_max_bytes < 1 or self.owner_memory_bytes < 0:
             raise ConfigError(
                 f"optimizer.bucket_elements and c_max_bytes are 1 or more, owner_memory_bytes 0 or more, found "

@@ -1,0 +1,1 @@
+"""Plans of matrix optimizers carried out on ranks, in torch: holders, exchanges, the step."""

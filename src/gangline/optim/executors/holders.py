@@ -1,0 +1,151 @@
+"""Which ranks hold which part of a parameter: hosts it is cut over, and ranks with copies of the same part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.matrix import RowRanges
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Global ranks around this one, rising."""
+
+    hosts: Ranks
+    """That the parameter is cut over; this rank alone: it holds the whole."""
+    copies: Ranks
+    """That hold the same part as this one."""
+
+    @property
+    def host(self) -> int:
+        """Place of this rank among hosts."""
+        return self.hosts.index(_rank())
+
+    @property
+    def owner(self) -> int:
+        """Place of this rank among copies."""
+        return self.copies.index(_rank())
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def ranks_of(replicas: ProcessGroup | DeviceMesh | None) -> Ranks:
+    """Global ranks of a group or a mesh of one dimension; this rank alone for None.
+
+    Raises:
+        ConfigError: The mesh has more dimensions.
+    """
+    if replicas is None:
+        return (_rank(),)
+    if isinstance(replicas, DeviceMesh):
+        if replicas.ndim != 1:
+            raise ConfigError(f"replicas are a mesh of one dimension, found {replicas}; use mesh['its dimension']")
+        replicas = replicas.get_group()
+    return tuple(sorted(dist.get_process_group_ranks(replicas)))
+
+
+def holders_of(parameter: Tensor, replicas: Ranks) -> Holders:
+    """Who holds `parameter`, by its placements.
+
+    Args:
+        parameter: Plain, or a DTensor of any mesh.
+        replicas: Ranks with copies of plain parameters, and of a DTensor whose mesh has no dimension that replicates,
+            unless it is cut over them.
+
+    Raises:
+        ConfigError: A placement is neither a shard nor a copy.
+    """
+    if not isinstance(parameter, DTensor):
+        return Holders((_rank(),), replicas)
+    mesh, coordinate = parameter.device_mesh, parameter.device_mesh.get_coordinate()
+    if coordinate is None or any(each.is_partial() for each in parameter.placements):
+        raise ConfigError(
+            f"a parameter of placements {parameter.placements} has no holders here; use Shard or Replicate"
+        )
+    is_copied = [each.is_replicate() for each in parameter.placements]
+    hosts = _ranks_along(mesh, coordinate, [not each for each in is_copied])
+    copies = _ranks_along(mesh, coordinate, is_copied)
+    if len(copies) == 1 and set(replicas) & set(hosts) == {_rank()}:
+        copies = replicas
+    return Holders(hosts, copies)
+
+
+def _ranks_along(mesh: DeviceMesh, coordinate: Sequence[int], is_free: Sequence[bool]) -> Ranks:
+    """Ranks of `mesh` that differ from this one in the free dimensions alone."""
+    place = tuple(slice(None) if free else at for at, free in zip(coordinate, is_free, strict=True))
+    return tuple(sorted(int(each) for each in mesh.mesh[place].flatten()))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows and columns of a matrix that one rank holds; the matrix of a stack has the rows of all its layers."""
+
+    rows: RowRanges
+    columns: tuple[int, int]
+
+    @staticmethod
+    def of(plain: dict[str, Any]) -> "Part":
+        """From JSON data of its fields."""
+        (start, stop), rows = plain["columns"], plain["rows"]
+        return Part(tuple((first, last) for first, last in rows), (start, stop))
+
+    @property
+    def elements(self) -> int:
+        return sum(stop - start for start, stop in self.rows) * (self.columns[1] - self.columns[0])
+
+
+def own_part(parameter: Tensor) -> Part:
+    """What this rank holds of `parameter`, which has two dimensions, or three if it is a stack."""
+    shape = tuple(parameter.shape)
+    size, offset = shape, (0,) * len(shape)
+    if isinstance(parameter, DTensor):
+        size, offset = compute_local_shape_and_global_offset(shape, parameter.device_mesh, parameter.placements)
+    *layers, rows, columns = zip(
+        offset, (start + count for start, count in zip(offset, size, strict=True)), strict=True
+    )
+    height = shape[-2]
+    found = [(at * height + rows[0], at * height + rows[1]) for at in (range(*layers[0]) if layers else (0,))]
+    return Part(_joined(found) if 0 not in size else (), columns)
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> RowRanges:
+    """Adjacent ranges as one."""
+    starts = [ranges[0][0], *(right[0] for left, right in pairwise(ranges) if left[1] != right[0])]
+    stops = [*(left[1] for left, right in pairwise(ranges) if left[1] != right[0]), ranges[-1][1]]
+    return tuple(zip(starts, stops, strict=True))
+
+
+class ProcessGroups:
+    """Process groups of sets of ranks, created once; their members call in the same order."""
+
+    def __init__(self) -> None:
+        self._known: dict[Ranks, ProcessGroup | None] = {}
+
+    def of(self, ranks: Ranks) -> ProcessGroup | None:
+        """Group of `ranks`, this one among them; None: it is alone."""
+        if ranks not in self._known:
+            self._known[ranks] = self._create(ranks)
+        return self._known[ranks]
+
+    @staticmethod
+    def _create(ranks: Ranks) -> ProcessGroup | None:
+        if len(ranks) == 1:
+            return None
+        if ranks == tuple(range(dist.get_world_size())):
+            return dist.group.WORLD
+        group = dist.new_group(list(ranks), use_local_synchronization=True)
+        assert isinstance(group, ProcessGroup), "this rank is one of them"
+        return group

@@ -1,0 +1,114 @@
+"""One step of a matrix rule on one set of holders: prepare, gather, compute, scatter, publish, apply.
+
+Matrices that are cut over hosts are assembled on one of them, group by group: while a group computes, the next one is
+gathered and the last one scattered. Ranks with copies compute the matrices that they own and send the updates to the
+others. Where a matrix is whole, or has no copies, the exchange in question moves nothing.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gangline.optim.executors.exchange import Exchange, Pending, Traffic
+from gangline.optim.executors.holders import Part
+from gangline.optim.executors.host_exchange import HostExchange
+from gangline.optim.executors.pieces import overlap
+from gangline.optim.executors.publish import Publisher
+from gangline.optim.executors.rank_updates import MatrixParameter, RankUpdates, StateOf, StepInputs, local_part
+from gangline.optim.plan.groups import MicroGroup
+from gangline.optim.plan.optimizer_plan import OptimPlan
+from gangline.optim.rules.matrix_rule import MatrixRule
+
+_TRAVELS = {8: torch.float64, 4: torch.float32, 2: torch.bfloat16}
+
+
+class MatrixExecutor:
+    """Updates of parameters with the same holders; all of these make the same calls in the same order."""
+
+    def __init__(
+        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, *,
+        parts: Sequence[Sequence[Part]], hosts: Exchange, copies: Exchange, prepares_all: bool,
+    ) -> None:  # fmt: skip
+        """Args:
+        parameters: In any order, of one device.
+        plan: Of their matrices.
+        rule: Of the plan.
+        parts: What each host holds of each parameter: `parts[host][parameter]`.
+        hosts: Ranks that each parameter is cut over.
+        copies: Ranks that hold the same parts.
+        prepares_all: Does a rank keep the sharded state of parameters that others own?
+        """
+        self.plan, self.parameters, self._hosts, self._copies = plan, parameters, hosts, copies
+        device, travels = local_part(parameters[0].parameter).device, _TRAVELS[plan.options.element_bytes]
+        place_of = {each.name: place for place, each in enumerate(parameters)}
+        pieces = [
+            [overlap(held[place_of[each.matrix.fqn]], each.matrix, device) for held in parts] for each in plan.matrices
+        ]
+        self._like = like = torch.empty(0, device=device, dtype=travels)
+        own = [each[hosts.place] for each in pieces]
+        self._exchange = HostExchange(pieces, [each.matrix.shape for each in plan.matrices], hosts, like)
+        self._publisher = Publisher(plan.buckets, [each.elements for each in own], copies, like)
+        self._updates = RankUpdates(
+            parameters, plan, rule, own, owner=copies.place, host=hosts.place, prepares_all=prepares_all,
+            travels=travels,
+        )  # fmt: skip
+        self._groups: Sequence[MicroGroup] = plan.groups[copies.place]
+
+    @property
+    def exchanges(self) -> tuple[Exchange, Exchange]:
+        """Of hosts and of copies: a message over both reaches all holders."""
+        return self._hosts, self._copies
+
+    @property
+    def traffic(self) -> dict[str, Traffic]:
+        """Since the start, among `hosts` and among `copies`."""
+        return {"hosts": self._hosts.traffic, "copies": self._copies.traffic}
+
+    @property
+    def computed(self) -> int:
+        """Updates that this rank computed since the start: one per matrix and step."""
+        return self._updates.computed
+
+    def computed_by_all(self) -> int:
+        """`computed` of all holders together; collective."""
+        count = torch.tensor([self.computed], device=self._like.device)
+        for exchange in self.exchanges:
+            count = exchange.total(count)
+        return int(count)
+
+    def create_state(self, state_of: StateOf) -> None:
+        """Create the state tensors that this rank keeps and that do not exist, all zero; local."""
+        self._updates.create_state(state_of)
+
+    @torch.no_grad()
+    def step(self, inputs: StepInputs) -> None:
+        """Update parameters; collective."""
+        self._updates.begin(inputs)
+        owned: dict[int, Tensor] = {}
+        gathered = [self._gather(self._groups[0])] if self._groups else []
+        scattered: list[tuple[MicroGroup, Pending]] = []
+        for at, group in enumerate(self._groups):
+            whole = self._exchange.assemble(group[self._hosts.place], gathered.pop().wait())
+            if at + 1 < len(self._groups):
+                gathered.append(self._gather(self._groups[at + 1]))
+            scattered.append((group, self._exchange.scatter(group, self._updates.compute(whole))))
+            if len(scattered) > 1:
+                self._receive(*scattered.pop(0), owned)
+        if scattered:
+            self._receive(*scattered.pop(), owned)
+        self._updates.prepare_others()
+        if self._copies.ranks > 1:
+            self._publisher.publish(owned, self._updates.apply)
+
+    def _gather(self, group: MicroGroup) -> Pending:
+        parts = {place: self._updates.part(place) for host in group for place in host}
+        return self._exchange.gather(group, parts)
+
+    def _receive(self, group: MicroGroup, scattered: Pending, owned: dict[int, Tensor]) -> None:
+        received = self._exchange.received(group, scattered.wait())
+        if self._copies.ranks > 1:
+            owned.update(received)
+            return
+        for place, update in received.items():  # nobody else needs it: its memory is free for the next group
+            self._updates.apply(place, update)

@@ -1,0 +1,204 @@
+"""The rule of a plan on one rank: state, what travels of gradients, updates of whole matrices, changed parameters."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from gangline.errors import ConfigError
+from gangline.optim.executors.pieces import Piece
+from gangline.optim.plan.matrix import FragmentSplit
+from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
+
+StateOf = Callable[[Tensor], MatrixState]
+"""State tensors of a parameter: `momentum`, or `q::factor_left` of its fragment q."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixParameter:
+    """One parameter that a matrix rule updates."""
+
+    name: str
+    parameter: Tensor
+    split: FragmentSplit = FragmentSplit()
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What one step is made with."""
+
+    number: int
+    """From 0."""
+    active: AbstractSet[int]
+    """Places of the parameters to update, equal on all ranks; the others keep their slots and travel as zeros."""
+    state_of: StateOf
+    options_of: Callable[[Tensor], Options]
+    """Group of a parameter."""
+
+
+class RankUpdates:
+    """Updates of one plan on this rank. Matrices are named by place in the plan; nothing here communicates."""
+
+    def __init__(
+        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[Piece], *,
+        owner: int, host: int, prepares_all: bool, travels: torch.dtype,
+    ) -> None:  # fmt: skip
+        """Args:
+        parameters: Of the plan, in any order.
+        pieces: What this rank holds of each matrix.
+        owner: This rank among those with copies.
+        host: This rank among those that the matrices are cut over.
+        prepares_all: Does it keep the sharded state of parameters that others own?
+        travels: Dtype of what is sent.
+        """
+        self._parameters, self._plan, self._rule, self._pieces = parameters, plan, rule, pieces
+        self._owner, self._host, self._travels = owner, host, travels
+        self._computes_in = torch.promote_types(travels, torch.float32)
+        at = {each.name: place for place, each in enumerate(parameters)}
+        self._parameter_of = [at[each.matrix.fqn] for each in plan.matrices]
+        owned = zip(self._parameter_of, plan.matrices, strict=True)
+        self._owned_matrices = Counter(parameter for parameter, each in owned if each.owner == owner)
+        self._keeps = set(range(len(parameters))) if prepares_all else set(self._owned_matrices)
+        self.computed = 0
+        """Updates that this rank computed since the start: one per matrix and step."""
+        self._to_send: Counter[int] = Counter()
+        self._prepared: dict[int, Tensor] = {}
+
+    def begin(self, step: StepInputs) -> None:
+        """Begin a step; the calls that follow are part of it."""
+        self._step = step
+        self._to_send = Counter(self._owned_matrices)
+        self._prepared = {}
+
+    def create_state(self, state_of: StateOf) -> None:
+        """Create the state tensors that this rank keeps and that do not exist, all zero."""
+        for parameter, planned in zip(self._parameter_of, self._plan.matrices, strict=True):
+            stored = self._parameters[parameter].parameter
+            state = state_of(stored)
+            for name, (shape, dtype, where) in self._rule.spec.state(planned.matrix.shape).items():
+                kind = getattr(torch, dtype)
+                if where == "sharded" and parameter in self._keeps and name not in state:
+                    state[name] = _zeros_like(stored, kind)
+                elif where == "owner" and self._computes(planned) and _key(planned, name) not in state:
+                    state[_key(planned, name)] = torch.zeros(shape, dtype=kind, device=local_part(stored).device)
+
+    def part(self, place: int) -> Tensor:
+        """What this rank sends of an owned matrix, in one dimension; zeros of one without gradient."""
+        parameter, piece = self._parameter_of[place], self._pieces[place]
+        stored = local_part(self._parameters[parameter].parameter)
+        if parameter not in self._step.active:
+            return torch.zeros(piece.elements, dtype=self._travels, device=stored.device)
+        if parameter not in self._prepared:
+            self._prepared[parameter] = self._prepare(parameter)
+        rows = self._prepared[parameter]
+        self._to_send[parameter] -= 1
+        if not self._to_send[parameter]:  # its last matrix: the memory is free for the next group
+            del self._prepared[parameter]
+        return (
+            rows[piece.stored].to(self._travels).flatten() if piece.elements else rows.new_empty(0, dtype=self._travels)
+        )
+
+    def prepare_others(self) -> None:
+        """Advance the sharded state of parameters that only other ranks own."""
+        for parameter in sorted((self._step.active & self._keeps) - self._owned_matrices.keys()):
+            self._prepare(parameter)
+
+    def compute(self, whole: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Updates of whole matrices, in the dtype that travels."""
+        found = {place: torch.zeros_like(each) for place, each in whole.items() if not self._is_active(place)}
+        for batch in self._batches([place for place in whole if self._is_active(place)]):
+            planned = [self._plan.matrices[place] for place in batch]
+            updates = self._rule.compute(
+                torch.stack([whole[place] for place in batch]).to(self._computes_in),
+                [self._owner_state(place) for place in batch],
+                self._options(batch[0]),
+                refresh=[self._step.number % self._plan.refresh_every == each.phase for each in planned],
+            )
+            self.computed += len(batch)
+            found |= zip(batch, updates.to(self._travels), strict=True)
+        return found
+
+    def apply(self, place: int, update: Tensor) -> None:
+        """Change what this rank holds of one matrix by what it holds of the update, in one dimension."""
+        piece = self._pieces[place]
+        if not self._is_active(place) or not piece.elements:
+            return
+        rows = _by_rows(local_part(self._of(place).parameter))
+        part, shape = rows[piece.stored], self._plan.matrices[place].matrix.shape
+        self._rule.apply(part, update.view(piece.shape).to(self._computes_in), self._options(place), shape)
+        if isinstance(piece.stored, Tensor):  # rows that are no range are a copy
+            rows[piece.stored] = part
+
+    def _batches(self, places: Sequence[int]) -> list[list[int]]:
+        """Matrices of one shape and one group of options, as many together as the plan says."""
+        kinds: dict[tuple[tuple[int, int], int], list[int]] = {}
+        for place in sorted(places):
+            kind = self._plan.matrices[place].matrix.shape, id(self._options(place))
+            kinds.setdefault(kind, []).append(place)
+        size = self._plan.options.batch
+        return [kind[start : start + size] for kind in kinds.values() for start in range(0, len(kind), size)]
+
+    def _prepare(self, parameter: int) -> Tensor:
+        each = self._parameters[parameter]
+        stored, grad = local_part(each.parameter), each.parameter.grad
+        gradient = torch.zeros_like(stored) if grad is None else local_part(grad)
+        held = self._step.state_of(each.parameter)
+        state = {name: local_part(held[name]) for name in self._names(self._plan.matrices[0], "sharded")}
+        return _by_rows(self._rule.prepare(gradient, state, self._step.options_of(each.parameter)))
+
+    def _owner_state(self, place: int) -> MatrixState:
+        planned = self._plan.matrices[place]
+        held = self._step.state_of(self._of(place).parameter)
+        return {name: held[_key(planned, name)] for name in self._names(planned, "owner")}
+
+    def _names(self, planned: PlannedMatrix, where: str) -> list[str]:
+        return [name for name, (_, _, at) in self._rule.spec.state(planned.matrix.shape).items() if at == where]
+
+    def _is_active(self, place: int) -> bool:
+        return self._parameter_of[place] in self._step.active
+
+    def _computes(self, planned: PlannedMatrix) -> bool:
+        return (planned.owner, planned.host) == (self._owner, self._host)
+
+    def _options(self, place: int) -> Options:
+        return self._step.options_of(self._of(place).parameter)
+
+    def _of(self, place: int) -> MatrixParameter:
+        return self._parameters[self._parameter_of[place]]
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """What this rank holds of a plain tensor or a DTensor; shares its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _key(planned: PlannedMatrix, name: str) -> str:
+    return f"{planned.matrix.fragment}::{name}" if planned.matrix.fragment else name
+
+
+def _by_rows(tensor: Tensor) -> Tensor:
+    """All rows of a stack of matrices, one below the other; shares its memory.
+
+    Raises:
+        ConfigError: A stack is not contiguous.
+    """
+    if tensor.ndim == 2:
+        return tensor
+    if not tensor.is_contiguous():
+        raise ConfigError(f"a stack of matrices is contiguous, found shape {tuple(tensor.shape)}, {tensor.stride()}")
+    return tensor.view(-1, tensor.shape[-1])
+
+
+def _zeros_like(parameter: Tensor, dtype: torch.dtype) -> Tensor:
+    local = torch.zeros_like(local_part(parameter.detach()), dtype=dtype)
+    if not isinstance(parameter, DTensor):
+        return local
+    return DTensor.from_local(
+        local, parameter.device_mesh, parameter.placements, run_check=False, shape=parameter.shape,
+        stride=parameter.stride(),
+    )  # fmt: skip

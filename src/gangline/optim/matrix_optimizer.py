@@ -1,0 +1,234 @@
+"""An optimizer of torch whose matrices follow a matrix rule, computed once each, wherever parameters are.
+
+Parameters may be plain, with copies on other ranks (DDP), or DTensors (FSDP2, tensor parallelism, both, HSDP). Every
+rank creates the optimizer with the same groups and calls `step` together; each set of ranks that hold the same
+parameters has a plan of its own.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from gangline.errors import ConfigError, NonFiniteError, TrainingError
+from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
+from gangline.optim.executors.exchange import Exchange
+from gangline.optim.executors.holders import Holders, Part, ProcessGroups, Ranks, holders_of, own_part, ranks_of
+from gangline.optim.executors.matrix_executor import MatrixExecutor
+from gangline.optim.executors.rank_updates import MatrixParameter, StepInputs, local_part
+from gangline.optim.plan.build import build_plan
+from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
+from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
+from gangline.optim.rules.matrix_rule import MatrixRule
+
+Group = dict[str, Any]
+"""Parameter group of torch, with `names` of its parameters and `kind`: `matrix` or `elementwise`; one of matrices may
+have `splits`: name to `FragmentSplit`."""
+
+
+class MatrixOptimizer(Optimizer):
+    """Steps of a matrix rule and of an elementwise optimizer over one list of parameter groups.
+
+    State of the rule is in `state[parameter]` from the start: in the layout of the parameter, or of the whole matrix
+    at its owner alone.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        *,
+        rule: MatrixRule,
+        elementwise: Callable[[list[Group]], Optimizer] = torch.optim.AdamW,
+        replicas: ProcessGroup | DeviceMesh | None = None,
+        options: PlanOptions | None = None,
+        shares_state: bool = False,
+        non_finite: Literal["raise", "skip"] = "raise",
+    ) -> None:
+        """Collective.
+
+        Args:
+            groups: As `partition_params` makes them, or written by hand.
+            rule: Of the groups of kind `matrix`.
+            elementwise: Creates the optimizer of the other groups.
+            replicas: Ranks with copies of plain parameters and of DTensors whose mesh has no dimension of copies.
+            options: Of the plans.
+            shares_state: Each rank keeps the state of plain parameters that it owns, as ZeRO-1 does; without it all do.
+            non_finite: What a gradient does that is not finite: end the step before it changes anything, or leave its
+                parameter as it is.
+
+        Raises:
+            ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
+        """
+        matrix = [each for each in groups if each["kind"] == "matrix"]
+        others = [each for each in groups if each["kind"] == "elementwise"]
+        _require_groups(groups)
+        self._rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
+        self._non_finite = non_finite
+        splits = {name: split for each in matrix for name, split in each.pop("splits", {}).items()}
+        for each in matrix:
+            each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
+        self._elementwise = elementwise(others) if others else None
+        super().__init__([*matrix, *(self._elementwise.param_groups if self._elementwise else [])], {})
+        self._executors = self._build(matrix, splits, ranks_of(replicas))
+        for executor in self._executors:
+            executor.create_state(self.state.__getitem__)
+        self._is_counted = False
+
+    @property
+    def plans(self) -> tuple[OptimPlan, ...]:
+        """One for each set of ranks that hold the same parameters, as far as this rank is one of them."""
+        return tuple(each.plan for each in self._executors)
+
+    @property
+    def executors(self) -> tuple[MatrixExecutor, ...]:
+        """Of `plans`."""
+        return tuple(self._executors)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch types it as overloads
+        """Update all parameters that have a gradient on any rank; collective.
+
+        Raises:
+            NonFiniteError: A gradient is not finite; nothing was changed.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        active = [self._active(executor) for executor in self._executors]
+        self._step_elementwise()
+        group_of = {each: group for group in self.param_groups for each in group["params"]}
+        for executor, places in zip(self._executors, active, strict=True):
+            number = group_of[executor.parameters[0].parameter]["step"]
+            executor.step(StepInputs(number, places, self.state.__getitem__, group_of.__getitem__))
+        if not self._is_counted:
+            self._require_each_once(active)
+        for group in self.param_groups:
+            if group["kind"] == "matrix":
+                group["step"] += 1
+        return loss
+
+    def _build(
+        self, groups: Sequence[Group], splits: dict[str, FragmentSplit], replicas: Ranks
+    ) -> list[MatrixExecutor]:
+        found: dict[Holders, list[MatrixParameter]] = {}
+        for group in groups:
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                each = MatrixParameter(name, parameter, splits.get(name, FragmentSplit()))
+                found.setdefault(holders_of(parameter, replicas), []).append(each)
+        process_groups = ProcessGroups()
+        ordered = sorted(found.items(), key=lambda each: min(parameter.name for parameter in each[1]))
+        return [self._executor(holders, parameters, process_groups) for holders, parameters in ordered]
+
+    def _executor(
+        self, holders: Holders, parameters: Sequence[MatrixParameter], process_groups: ProcessGroups
+    ) -> MatrixExecutor:
+        parameters = sorted(parameters, key=lambda each: each.name)
+        device = local_part(parameters[0].parameter).device
+        hosts, copies = Exchange(process_groups.of(holders.hosts)), Exchange(process_groups.of(holders.copies))
+        plan = build_plan(
+            [matrix for each in parameters for matrix in _matrices(each)], self._rule.spec, ranks=copies.ranks,
+            hosts=hosts.ranks, options=self._options,
+        )  # fmt: skip
+        require_equal_plans(plan, (hosts, copies), device)
+        return MatrixExecutor(
+            parameters, plan, self._rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
+            prepares_all=not self._shares_state or hosts.ranks > 1,
+        )  # fmt: skip
+
+    def _active(self, executor: MatrixExecutor) -> frozenset[int]:
+        """Places of the parameters that this step updates, equal on all ranks.
+
+        Raises:
+            NonFiniteError: On all ranks, with the names.
+        """
+        found = agree_on_gradients([each.parameter for each in executor.parameters], executor.exchanges)
+        if found.not_finite and self._non_finite == "raise":
+            names = ", ".join(executor.parameters[place].name for place in sorted(found.not_finite)[:8])
+            raise NonFiniteError(f"gradients of {names} are not finite; nothing was updated")
+        return found.present - found.not_finite
+
+    def _step_elementwise(self) -> None:
+        """Step with the groups and the state of this optimizer, which a loader may have replaced."""
+        if self._elementwise is None:
+            return
+        self._share_state(self._elementwise)
+        self._elementwise.step()
+
+    def _share_state(self, elementwise: Optimizer) -> None:
+        groups = [each for each in self.param_groups if each["kind"] == "elementwise"]
+        local = getattr(elementwise, "optim", elementwise)
+        local.state = self.state
+        if local is elementwise:
+            elementwise.param_groups = groups
+            return
+        for theirs, ours in zip(elementwise.param_groups, groups, strict=True):  # of one that shares state: ZeRO-1
+            theirs.update({name: value for name, value in ours.items() if name != "params"})
+
+    def _require_each_once(self, active: Sequence[frozenset[int]]) -> None:
+        """
+        Raises:
+            TrainingError: On all ranks: the first step computed fewer or more updates than there are matrices.
+        """
+        for executor, places in zip(self._executors, active, strict=True):
+            names = {executor.parameters[place].name for place in places}
+            wanted = sum(each.matrix.fqn in names for each in executor.plan.matrices)
+            computed = executor.computed_by_all()
+            if computed != wanted:
+                raise TrainingError(f"step 0 has {wanted} matrices, but {computed} updates were computed")
+        self._is_counted = True
+
+
+def _require_groups(groups: Sequence[Group]) -> None:
+    """
+    Raises:
+        ConfigError: A kind is unknown, names are missing or claimed twice, or there is no matrix.
+    """
+    names = Counter(name for each in groups for name in each.get("names", ()))
+    for each in groups:
+        if each.get("kind") not in ("matrix", "elementwise") or len(each.get("names", ())) != len(each["params"]):
+            raise ConfigError(
+                "each parameter group has kind 'matrix' or 'elementwise' and a name for each parameter, found "
+                f"{ {key: each[key] for key in ('kind', 'names') if key in each} }; partition_params makes such groups"
+            )
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise ConfigError(f"parameters in two groups: {', '.join(twice[:8])}")
+    if not any(each["kind"] == "matrix" and each["params"] for each in groups):
+        raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
+
+
+def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
+    placements = getattr(each.parameter, "placements", ())
+    names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]
+    axes = tuple(
+        (name, placement.dim if placement.is_shard() else None)
+        for name, placement in zip(names or map(str, range(len(placements))), placements, strict=True)
+    )
+    dtype = str(each.parameter.dtype).removeprefix("torch.")
+    return fragments(
+        each.name, tuple(each.parameter.shape), each.split, dtype=dtype, storage=MatrixStorage(axes=axes)
+    )  # fmt: skip
+
+
+def _parts(parameters: Sequence[MatrixParameter], hosts: Exchange, device: torch.device) -> list[list[Part]]:
+    """What each host holds of each parameter, as the hosts say.
+
+    Raises:
+        ConfigError: Their parts of a parameter do not make up the whole.
+    """
+    own = json.dumps([asdict(own_part(each.parameter)) for each in parameters])
+    found = [[Part.of(each) for each in json.loads(text)] for text in hosts.texts(own, device)]
+    for at, each in enumerate(parameters):
+        held = sum(parts[at].elements for parts in found)
+        if held != each.parameter.numel():
+            raise ConfigError(
+                f"{each.name} of shape {tuple(each.parameter.shape)} is cut over {hosts.ranks} ranks that hold {held} "
+                "elements together; a matrix optimizer needs every element on one of them"
+            )
+    return found
