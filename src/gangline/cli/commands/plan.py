@@ -80,7 +80,7 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
-    desk = open_workspace(repo / path, site)
+    desk = open_workspace(repo / path, site, logs=False)
     network = _network(fabric, desk.environ)
     where, devices = _devices(with_target(desk.site, target), gpus, network)
     question = PlanQuestion(
@@ -128,6 +128,10 @@ class PlanQuestion:
         from gangline.line.stages.preview import preview
         from gangline.line.stages.start_now import choice_now, free_servers
 
+        if _asks_servers(self.site):
+            from gangline.cli.log_setup import set_up_logs
+
+            set_up_logs(self.desk.environ)
         with spinner("packing the code") as tell:
 
             def planned(devices: Inventory | None) -> "Preview":
@@ -142,6 +146,11 @@ class PlanQuestion:
                 return found
             free = free_servers(self.site, self.desk.environ, found.inventory)
             return replace(found, choice=choice_now(found, free, planned))
+
+
+def _asks_servers(site: Site) -> bool:
+    """Where a request may be tried again, which is logged; a plan on this machine from its own files logs nothing."""
+    return site.launch.target != "local" or not site.store.url.startswith("file:")
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
