@@ -6,6 +6,7 @@ from tests.report.records import passed
 
 from gangline.report.groups import MOST_GROUPS, group_rows
 from gangline.report.run.html import render_html
+from gangline.report.run.terminal import page
 from gangline.spec.gang.rank_order import GroupEdges, RankOrder
 from gangline.spec.record import Record
 
@@ -31,3 +32,10 @@ def test_report_draws_the_matrix_where_the_record_has_it_and_nothing_else():
 
 def test_names_of_groups_are_escaped():
     assert "<script>" not in render_html(ring(("<script>", "/g2", 1), ("/g2", "<script>", 1)))
+
+
+def test_what_the_order_was_to_cost_is_shown_beside_what_it_is():
+    record = passed()
+    planned = replace(record, plan=replace(record.plan, network="groups 2 (bound 2) · computed"))
+    assert "Planned, by formula: groups 2 (bound 2)" in render_html(planned)
+    assert "network, planned: groups 2 (bound 2) · computed" in page(planned)

@@ -2,9 +2,7 @@
 
 import sys
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,8 +24,8 @@ from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
-from gangline.fabric.fabric_file import fabric_of
 from gangline.fabric.inventory import Fabric
+from gangline.line.gangs.stated_network import stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
@@ -35,7 +33,6 @@ from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
-from gangline.spec.config.load import load_fabric
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
@@ -81,7 +78,7 @@ def command(
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_workspace(repo / path, site, logs=False)
-    network = _network(fabric, desk.environ)
+    network = stated_network(desk.environ, fabric)
     where, devices = _devices(with_target(desk.site, target), gpus, network)
     question = PlanQuestion(
         desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
@@ -172,12 +169,6 @@ def _seconds(text: str) -> float:
         return float(number) * _UNITS[unit]
     except ValueError:
         raise UsageError(f"--deadline: wanted a time as 90m, 36h, 14d or seconds, found {text!r}") from None
-
-
-def _network(file: Path | None, environ: Mapping[str, str]) -> Fabric | None:
-    """The fabric that is stated; None: none is."""
-    found = load_fabric(file, environ=environ)
-    return None if found is None else fabric_of(found.fabric)
 
 
 def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:

@@ -17,6 +17,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.optimizer import moment_bytes
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
+from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 
 
@@ -52,13 +53,7 @@ def plan_hypothetically(
     choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
     certificate = None
     if fabric is not None:
-        certificate = plan_certificate(
-            fabric,
-            choice,
-            model,
-            global_batch=line.train.global_batch,
-            write_seconds=_write_seconds(site, choice, line),
-        )
+        certificate = certificate_of(fabric, choice, formula_profile(model), site=site, line=line)
     return HypotheticalPlan(
         request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
         certificate=certificate,
@@ -85,7 +80,10 @@ def saves_of(site: Site, choice: PlanChoice, line: Line) -> list[StorageCost]:
     )  # fmt: skip
 
 
-def _write_seconds(site: Site, choice: PlanChoice, line: Line) -> float | None:
-    return next(
-        (each.write_seconds for each in saves_of(site, choice, line) if each.storage == site.plan.saves_to), None
-    )
+def certificate_of(
+    fabric: Fabric, choice: PlanChoice, profile: ModelProfile, *, site: Site, line: Line
+) -> Certificate | None:
+    """Of the order of servers that a plan would get on `fabric`; None as of `plan_certificate`."""
+    saves = saves_of(site, choice, line)
+    write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
+    return plan_certificate(fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds)
