@@ -30,6 +30,14 @@ def test_report_draws_the_matrix_where_the_record_has_it_and_nothing_else():
     assert group_rows(ring(*many)) == []
 
 
+def test_measured_speeds_stand_beside_the_edges():
+    record = ring(("/g1", "/g2", 2), ("/g2", "/g1", 2))
+    edges = tuple(replace(each, bytes_per_second=1.2e9) for each in record.gang.order.edges[:1])
+    order = RankOrder(edges=(*edges, *record.gang.order.edges[1:]))
+    rows = group_rows(replace(record, gang=replace(record.gang, order=order)))
+    assert [row.cells for row in rows] == [["", "2 · 1.2 GB/s"], ["2", ""]]
+
+
 def test_names_of_groups_are_escaped():
     assert "<script>" not in render_html(ring(("<script>", "/g2", 1), ("/g2", "<script>", 1)))
 

@@ -219,7 +219,7 @@ class Artifact:
 
     kind: str
     """model, checkpoint, save, metrics, outputs, report, junit, log, sbom, provenance, signature, card, config, patch,
-    code, plan, certificate."""
+    code, plan, certificate, ranks."""
     key: str
     media_type: str
     size_bytes: int

@@ -25,7 +25,7 @@ from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.fabric.inventory import Fabric
-from gangline.line.gangs.stated_network import stated_network
+from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
@@ -78,8 +78,9 @@ def command(
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
     desk = open_workspace(repo / path, site, logs=False)
-    network = stated_network(desk.environ, fabric)
-    where, devices = _devices(with_target(desk.site, target), gpus, network)
+    stated = stated_network(desk.environ, fabric)
+    network = None if stated is None else planned_network(stated, desk.store)
+    where, devices = _devices(with_target(desk.site, target), gpus, network.fabric if network else None)
     question = PlanQuestion(
         desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
         overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
@@ -101,7 +102,7 @@ class PlanQuestion:
     site: Site
     devices: Inventory | None
     """Asked for; None: those that are there."""
-    network: Fabric | None
+    network: PlannedNetwork | None
     commit: str | None
     strategy: str | None
     overrides: tuple[str, ...]
@@ -118,7 +119,7 @@ class PlanQuestion:
         request = resolve_request(self.desk.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy)
         if request.line.plan.transformer is None:
             return None
-        return plan_hypothetically(request, site=self.site, inventory=self.devices, fabric=self.network)
+        return plan_hypothetically(request, site=self.site, inventory=self.devices, network=self.network)
 
     def preview(self) -> "Preview":
         """As a run would be planned."""
@@ -310,7 +311,7 @@ def _have(found: "Preview") -> str:
 
 def _document(found: "HypotheticalPlan | Preview") -> dict[str, object]:
     if isinstance(found, HypotheticalPlan):
-        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "certificate")}
+        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
     return {
         "run": found.run,
         "commit": found.request.commit,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
-from gangline.fabric.inventory import Fabric
+from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
 from gangline.planner.selection.budget import check as check_budget
@@ -30,12 +30,14 @@ class HypotheticalPlan:
     site: Site
     inventory: Inventory
     budget: Gate
+    links: str = ""
+    """How speeds between servers are known; empty: no fabric is stated."""
     certificate: Certificate | None = None
     """Of its order on the fabric; None: no fabric with so many servers is stated."""
 
 
 def plan_hypothetically(
-    request: RunRequest, *, site: Site, inventory: Inventory, fabric: Fabric | None = None
+    request: RunRequest, *, site: Site, inventory: Inventory, network: PlannedNetwork | None = None
 ) -> HypotheticalPlan:
     """What the line would get on `inventory`, by formulas alone.
 
@@ -52,11 +54,11 @@ def plan_hypothetically(
 
     choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
     certificate = None
-    if fabric is not None:
-        certificate = certificate_of(fabric, choice, formula_profile(model), site=site, line=line)
+    if network is not None:
+        certificate = certificate_of(network, choice, formula_profile(model), site=site, line=line)
     return HypotheticalPlan(
         request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
-        certificate=certificate,
+        certificate=certificate, links=network.links if network else "",
     )  # fmt: skip
 
 
@@ -81,9 +83,12 @@ def saves_of(site: Site, choice: PlanChoice, line: Line) -> list[StorageCost]:
 
 
 def certificate_of(
-    fabric: Fabric, choice: PlanChoice, profile: ModelProfile, *, site: Site, line: Line
+    network: PlannedNetwork, choice: PlanChoice, profile: ModelProfile, *, site: Site, line: Line
 ) -> Certificate | None:
-    """Of the order of servers that a plan would get on `fabric`; None as of `plan_certificate`."""
+    """Of the order of servers that a plan would get on `network`; None as of `plan_certificate`."""
     saves = saves_of(site, choice, line)
     write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
-    return plan_certificate(fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds)
+    return plan_certificate(
+        network.fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds,
+        links=network.links,
+    )  # fmt: skip

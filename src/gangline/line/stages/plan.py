@@ -9,7 +9,7 @@ from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.gangs.stated_network import stated_network
+from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.request.trust import require_approval
@@ -18,6 +18,7 @@ from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
+from gangline.planner.shapes.hypothetical import with_network
 from gangline.spec.codec import Document, digest, from_json
 from gangline.spec.plan import DataSource, Plan
 from gangline.spec.profile import ModelProfile
@@ -29,7 +30,9 @@ def plan(ctx: RunContext) -> StageResult:
     """Raises ConfigError (10) if nothing fits; fails with GateError (60) over budget, with the plan recorded."""
     sandbox = _checked_sandbox(ctx)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    planned = plan_run(_request(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
+    network = planned_network(stated_network(ctx.environ), ctx.store)
+    site = ctx.site if network is None else with_network(ctx.site, network.fabric)
+    planned = plan_run(_request(ctx, data), site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
     for kind, texts in (("forecast", planned.problems), ("memory", planned.notes)):
         for text in texts:
             ctx.record_event("plan", kind, text)
@@ -38,7 +41,7 @@ def plan(ctx: RunContext) -> StageResult:
     if planned.profile is not None and planned.profile.untraced:
         ctx.record_event("plan", "forecast", f"no step of the model could be traced: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
-    key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned)
+    key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned, network)
     kept = [_artifact("plan", made), *([_artifact("certificate", certificate)] if certificate else [])]
     described = _describe(made, choice, key, device_name=inventory.gpus.name if inventory.gpus else "")
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
@@ -46,7 +49,7 @@ def plan(ctx: RunContext) -> StageResult:
     def change(record: Record) -> Record:
         return replace(
             record,
-            plan=replace(described, network=certificate.line if certificate else ""),
+            plan=replace(described, network=f"{certificate.line} · links {certificate.links}" if certificate else ""),
             gates=(*(each for each in record.gates if each.name != gate.name), gate),
             artifacts=(*record.artifacts, *kept),
         )
@@ -119,9 +122,8 @@ def _pipeline(ctx: RunContext, planned: PlannedRun) -> dict[str, dict[str, float
     return {} if found is None else {"pipeline": asdict(found)}
 
 
-def _certificate(ctx: RunContext, planned: PlannedRun) -> Certificate | None:
+def _certificate(ctx: RunContext, planned: PlannedRun, network: PlannedNetwork | None) -> Certificate | None:
     """On the stated network, and kept in the store; None: there is none, as for one server."""
-    network = stated_network(ctx.environ)
     if network is None or planned.profile is None:
         return None
     found = certificate_of(network, planned.choice, planned.profile, site=ctx.site, line=ctx.line)

@@ -43,7 +43,13 @@ def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
 
 
 def plan_certificate(
-    fabric: Fabric, choice: PlanChoice, profile: ModelProfile, *, global_batch: int, write_seconds: float | None = None
+    fabric: Fabric,
+    choice: PlanChoice,
+    profile: ModelProfile,
+    *,
+    global_batch: int,
+    write_seconds: float | None = None,
+    links: str = "assumed",
 ) -> Certificate | None:
     """Of `choice` on the fewest groups that hold it; None: the fabric lacks servers, a server has two stages, or what
     goes over edges is not known.
@@ -54,6 +60,7 @@ def plan_certificate(
         profile: Of the model that it trains.
         global_batch: Samples of a step.
         write_seconds: For which one checkpoint stops the training; None: not known.
+        links: How the speeds of the fabric are known.
     """
     mesh, servers = choice.mesh, choice.num_nodes
     if servers < 2 or servers % mesh.pp or len(fabric.servers) < servers:
@@ -70,7 +77,9 @@ def plan_certificate(
         hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600,
     )  # fmt: skip
     chosen = _of_fewest_groups(fabric)[:servers]
-    return certify(fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic)
+    return certify(
+        fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic, links=links
+    )
 
 
 def reduced_bytes(choice: PlanChoice, profile: ModelProfile, global_batch: int) -> float:
