@@ -18,6 +18,9 @@ from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
 StateOf = Callable[[Tensor], MatrixState]
 """State tensors of a parameter: `momentum`, or `q::factor_left` of its fragment q."""
 
+_PHASE = "phase"
+"""Owner state of rules that refresh roots or bases; on the CPU, where it is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixParameter:
@@ -86,6 +89,8 @@ class RankUpdates:
                     state[name] = _zeros_like(stored, kind)
                 elif where == "owner" and self._computes(planned) and _key(planned, name) not in state:
                     state[_key(planned, name)] = torch.zeros(shape, dtype=kind, device=local_part(stored).device)
+            if self._plan.refresh_every > 1 and self._computes(planned):
+                state.setdefault(_key(planned, _PHASE), torch.tensor([[planned.phase]], dtype=torch.int32))
 
     def part(self, place: int) -> Tensor:
         """What this rank sends of an owned matrix, in one dimension; zeros of one without gradient."""
@@ -112,12 +117,11 @@ class RankUpdates:
         """Updates of whole matrices, in the dtype that travels."""
         found = {place: torch.zeros_like(each) for place, each in whole.items() if not self._is_active(place)}
         for batch in self._batches([place for place in whole if self._is_active(place)]):
-            planned = [self._plan.matrices[place] for place in batch]
             updates = self._rule.compute(
                 torch.stack([whole[place] for place in batch]).to(self._computes_in),
                 [self._owner_state(place) for place in batch],
                 self._options(batch[0]),
-                refresh=[self._step.number % self._plan.refresh_every == each.phase for each in planned],
+                refresh=[self._is_due(place) for place in batch],
             )
             self.computed += len(batch)
             found |= zip(batch, updates.to(self._travels), strict=True)
@@ -155,6 +159,14 @@ class RankUpdates:
         planned = self._plan.matrices[place]
         held = self._step.state_of(self._of(place).parameter)
         return {name: held[_key(planned, name)] for name in self._names(planned, "owner")}
+
+    def _is_due(self, place: int) -> bool:
+        """Is this the step of its phase? A checkpoint keeps the phases of the plan that it began with."""
+        every = self._plan.refresh_every
+        if every == 1:
+            return True
+        held = self._step.state_of(self._of(place).parameter)
+        return self._step.number % every == int(held[_key(self._plan.matrices[place], _PHASE)])
 
     def _names(self, planned: PlannedMatrix, where: str) -> list[str]:
         return [name for name, (_, _, at) in self._rule.spec.state(planned.matrix.shape).items() if at == where]
