@@ -7,11 +7,12 @@ parameters has a plan of its own.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
@@ -65,17 +66,18 @@ class MatrixOptimizer(Optimizer):
         Raises:
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
+        _require_groups(groups)
+        parameters = list(_matrix_parameters(groups))
+        groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
-        _require_groups(groups)
         self._rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
         self._non_finite = non_finite
-        splits = {name: split for each in matrix for name, split in each.pop("splits", {}).items()}
         for each in matrix:
             each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
         self._elementwise = elementwise(others) if others else None
         super().__init__([*matrix, *(self._elementwise.param_groups if self._elementwise else [])], {})
-        self._executors = self._build(matrix, splits, ranks_of(replicas))
+        self._executors = self._build(parameters, ranks_of(replicas))
         for executor in self._executors:
             executor.create_state(self.state.__getitem__)
         self._is_counted = False
@@ -114,17 +116,28 @@ class MatrixOptimizer(Optimizer):
                 group["step"] += 1
         return loss
 
-    def _build(
-        self, groups: Sequence[Group], splits: dict[str, FragmentSplit], replicas: Ranks
-    ) -> list[MatrixExecutor]:
+    def create_state(self) -> None:
+        """Create all state of this rank that does not exist, that of the elementwise optimizer too; local.
+
+        torch creates the latter in a step: this one has zero gradients and a rate of zero.
+        """
+        for executor in self._executors:
+            executor.create_state(self.state.__getitem__)
+        if self._elementwise is None:
+            return
+        self._share_state(self._elementwise)
+        local = getattr(self._elementwise, "optim", self._elementwise)
+        without = [each for group in local.param_groups for each in group["params"] if not self.state.get(each)]
+        if without:
+            _step_without_change(local, without)
+
+    def _build(self, parameters: Sequence[MatrixParameter], replicas: Ranks) -> list[MatrixExecutor]:
         found: dict[Holders, list[MatrixParameter]] = {}
-        for group in groups:
-            for name, parameter in zip(group["names"], group["params"], strict=True):
-                each = MatrixParameter(name, parameter, splits.get(name, FragmentSplit()))
-                found.setdefault(holders_of(parameter, replicas), []).append(each)
+        for each in parameters:
+            found.setdefault(holders_of(each.parameter, replicas), []).append(each)
         process_groups = ProcessGroups()
-        ordered = sorted(found.items(), key=lambda each: min(parameter.name for parameter in each[1]))
-        return [self._executor(holders, parameters, process_groups) for holders, parameters in ordered]
+        ordered = sorted(found.items(), key=lambda each: min(one.name for one in each[1]))
+        return [self._executor(holders, alike, process_groups) for holders, alike in ordered]
 
     def _executor(
         self, holders: Holders, parameters: Sequence[MatrixParameter], process_groups: ProcessGroups
@@ -185,6 +198,24 @@ class MatrixOptimizer(Optimizer):
         self._is_counted = True
 
 
+@torch.no_grad()
+def _step_without_change(optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
+    """A step of zero gradients and rates over `parameters`, the others left out."""
+    every = [each for group in optimizer.param_groups for each in group["params"]]
+    grads, rates = [each.grad for each in every], [group["lr"] for group in optimizer.param_groups]
+    for each in every:
+        each.grad = None
+    for each in parameters:
+        each.grad = torch.zeros_like(each)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for each, grad in zip(every, grads, strict=True):
+        each.grad = grad
+
+
 def _require_groups(groups: Sequence[Group]) -> None:
     """
     Raises:
@@ -201,6 +232,13 @@ def _require_groups(groups: Sequence[Group]) -> None:
         raise ConfigError(f"parameters in two groups: {', '.join(twice[:8])}")
     if not any(each["kind"] == "matrix" and each["params"] for each in groups):
         raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
+
+
+def _matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
+    for group in groups:
+        if group["kind"] == "matrix":
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                yield MatrixParameter(name, parameter, group.get("splits", {}).get(name, FragmentSplit()))
 
 
 def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:

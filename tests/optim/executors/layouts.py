@@ -31,8 +31,6 @@ MATRICES = 4 + 2 + 3 + 3
 class Whiten:
     """A rule for tests: sharded momentum, a factor at the owner, an update that needs the whole matrix."""
 
-    defaults = {"lr": 0.1, "weight_decay": 0.1}
-
     class _Spec(ShampooSpec):
         def state(self, shape):
             return {
@@ -41,7 +39,7 @@ class Whiten:
             }
 
     def __init__(self, every=1):
-        self.spec = self._Spec(refresh_every=every)
+        self.spec, self.defaults = self._Spec(refresh_every=every), {"lr": 0.1, "weight_decay": 0.1}
 
     def prepare(self, gradient, state, options):
         return state["momentum"].mul_(0.9).add_(gradient).clone()
@@ -69,7 +67,9 @@ def _placed(full, layout):
         placements = [Shard(0 if layout == "rows" else 1)]
     else:
         mesh = init_device_mesh("cpu", (2, 2))
-        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[layout]
+        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[
+            layout
+        ]
     return torch.nn.Parameter(distribute_tensor(full, mesh, placements, src_data_rank=None))
 
 
