@@ -110,7 +110,7 @@ class MatrixOptimizer(Optimizer):
             number = group_of[executor.parameters[0].parameter]["step"]
             executor.step(StepInputs(number, places, self.state.__getitem__, group_of.__getitem__))
         if not self._is_counted:
-            self._require_each_once(active)
+            self._require_each_once()
         for group in self.param_groups:
             if group["kind"] == "matrix":
                 group["step"] += 1
@@ -184,17 +184,15 @@ class MatrixOptimizer(Optimizer):
         for theirs, ours in zip(elementwise.param_groups, groups, strict=True):  # of one that shares state: ZeRO-1
             theirs.update({name: value for name, value in ours.items() if name != "params"})
 
-    def _require_each_once(self, active: Sequence[frozenset[int]]) -> None:
+    def _require_each_once(self) -> None:
         """
         Raises:
             TrainingError: On all ranks: the first step computed fewer or more updates than there are matrices.
         """
-        for executor, places in zip(self._executors, active, strict=True):
-            names = {executor.parameters[place].name for place in places}
-            wanted = sum(each.matrix.fqn in names for each in executor.plan.matrices)
+        for executor in self._executors:
             computed = executor.computed_by_all()
-            if computed != wanted:
-                raise TrainingError(f"step 0 has {wanted} matrices, but {computed} updates were computed")
+            if computed != executor.wanted:
+                raise TrainingError(f"step 0 has {executor.wanted} matrices, but {computed} updates were computed")
         self._is_counted = True
 
 

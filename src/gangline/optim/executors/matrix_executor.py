@@ -5,6 +5,7 @@ gathered and the last one scattered. Ranks with copies compute the matrices that
 others. Where a matrix is whole, or has no copies, the exchange in question moves nothing.
 """
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -39,6 +40,8 @@ class MatrixExecutor:
         copies: Ranks that hold the same parts.
         prepares_all: Does a rank keep the sharded state of parameters that others own?
         """
+        self.wanted = 0
+        """Updates that all holders together had to compute since the start."""
         self.plan, self.parameters, self._hosts, self._copies = plan, parameters, hosts, copies
         device, travels = local_part(parameters[0].parameter).device, _TRAVELS[plan.options.element_bytes]
         place_of = {each.name: place for place, each in enumerate(parameters)}
@@ -70,6 +73,21 @@ class MatrixExecutor:
         """Updates that this rank computed since the start: one per matrix and step."""
         return self._updates.computed
 
+    @property
+    def compute_seconds(self) -> float | None:
+        """Of these; None: not known, as a GPU computes on while the process continues."""
+        return self._updates.compute_seconds if self._like.device.type == "cpu" else None
+
+    @property
+    def own_loads(self) -> dict[str, float]:
+        """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
+        found: dict[str, float] = {}
+        for each in self.plan.matrices:
+            if (each.owner, each.host) == (self._copies.place, self._hosts.place):
+                kind = re.sub(r"\d+", "*", " ".join(each.matrix.key).strip())
+                found[kind] = found.get(kind, 0.0) + each.seconds
+        return found
+
     def computed_by_all(self) -> int:
         """`computed` of all holders together; collective."""
         count = torch.tensor([self.computed], device=self._like.device)
@@ -85,6 +103,8 @@ class MatrixExecutor:
     def step(self, inputs: StepInputs) -> None:
         """Update parameters; collective."""
         self._updates.begin(inputs)
+        names = {self.parameters[place].name for place in inputs.active}
+        self.wanted += sum(each.matrix.fqn in names for each in self.plan.matrices)
         owned: dict[int, Tensor] = {}
         gathered = [self._gather(self._groups[0])] if self._groups else []
         scattered: list[tuple[MicroGroup, Pending]] = []

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -69,6 +70,8 @@ class RankUpdates:
         self._keeps = set(range(len(parameters))) if prepares_all else set(self._owned_matrices)
         self.computed = 0
         """Updates that this rank computed since the start: one per matrix and step."""
+        self.compute_seconds = 0.0
+        """Of these; on the CPU alone, as a GPU computes on."""
         self._to_send: Counter[int] = Counter()
         self._prepared: dict[int, Tensor] = {}
 
@@ -117,12 +120,14 @@ class RankUpdates:
         """Updates of whole matrices, in the dtype that travels."""
         found = {place: torch.zeros_like(each) for place, each in whole.items() if not self._is_active(place)}
         for batch in self._batches([place for place in whole if self._is_active(place)]):
+            start = perf_counter()
             updates = self._rule.compute(
                 torch.stack([whole[place] for place in batch]).to(self._computes_in),
                 [self._owner_state(place) for place in batch],
                 self._options(batch[0]),
                 refresh=[self._is_due(place) for place in batch],
             )
+            self.compute_seconds += perf_counter() - start
             self.computed += len(batch)
             found |= zip(batch, updates.to(self._travels), strict=True)
         return found
