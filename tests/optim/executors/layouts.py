@@ -69,7 +69,9 @@ def _placed(full, layout):
         placements = [Shard(0 if layout == "rows" else 1)]
     else:
         mesh = init_device_mesh("cpu", (2, 2))
-        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[layout]
+        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[
+            layout
+        ]
     return torch.nn.Parameter(distribute_tensor(full, mesh, placements, src_data_rank=None))
 
 
