@@ -151,7 +151,6 @@ class TrainingEngine:
     def abandon(self) -> None:
         """The gang lost a rank: stop background threads without collectives; local."""
         self._profiling.close()
-        emit_matrix_updates(self.context, self.optimizer, steps=self.progress.step - self._first_step)
         if self._resize_watch is not None:
             self._resize_watch.stop()
         self.saves.abandon()
@@ -174,6 +173,7 @@ class TrainingEngine:
         if self._health is not None:
             self._health.close()
         self._profiling.close()
+        emit_matrix_updates(self.context, self.optimizer, steps=self.progress.step - self._first_step)
         if self._resize_watch is not None:
             self._resize_watch.stop()
         self.saves.close()

@@ -47,7 +47,8 @@ def _matrix_optimizer(
 ) -> Optimizer:  # fmt: skip
     from gangline.optim.matrix_optimizer import MatrixOptimizer  # a line without matrix rule starts without it
     from gangline.optim.plan.optimizer_plan import PlanOptions
-    from gangline.optim.routing import Route, partition_params
+    from gangline.optim.plan.routing import Route
+    from gangline.optim.routing import partition_params
 
     plan = context.plan
     if plan.memory.offload == "optimizer_nvme":
