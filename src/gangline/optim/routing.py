@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
-from gangline.optim.plan.routing import EXCLUDE, NamedParameter, Route, route_parameters
+from gangline.optim.plan.routing import ModuleKind, NamedParameter, Route, route_parameters
+from gangline.spec.config.matrix_rule import EXCLUDE
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
@@ -16,20 +17,23 @@ _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase)
 
 
 def named_parameters(model: nn.Module) -> Iterator[tuple[NamedParameter, nn.Parameter]]:
-    """Parameters that require gradients; one that several modules share counts once, as that of the first.
+    """Parameters that require gradients; one that several modules share counts once, by its first name.
 
     Names are without the parts that DDP, compilation and activation checkpointing add.
     """
     if isinstance(model, DistributedDataParallel):
         model = model.module
+    kinds: dict[nn.Parameter, set[ModuleKind]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        kinds.setdefault(parameter, set()).add(_kind(model.get_submodule(name.rpartition(".")[0])))
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            kind = _kind(model.get_submodule(name.rpartition(".")[0]))
+            kind = min(kinds[parameter], key=get_args(ModuleKind).index)
             bare = _WRAPPERS.sub("", name)
             yield NamedParameter(name=bare, shape=tuple(parameter.shape), module=kind), parameter
 
 
-def _kind(module: nn.Module) -> Any:
+def _kind(module: nn.Module) -> ModuleKind:
     return "embedding" if isinstance(module, _EMBEDDINGS) else "norm" if isinstance(module, _NORMS) else "other"
 
 

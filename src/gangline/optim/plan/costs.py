@@ -12,6 +12,9 @@ MuonKernel = Literal["standard", "symmetric", "gram"]
 StateShapes = Mapping[str, tuple[Shape, str, Literal["sharded", "owner"]]]
 """Name of each state tensor to its shape, its dtype and where it is: as the parameter, or at the owner alone."""
 
+_STEP: tuple[Shape, str, Literal["owner"]] = ((1, 1), "float32", "owner")
+"""Steps that a matrix has had: fewer than those of the optimizer where a gradient was missing."""
+
 
 class RuleSpec(Protocol):
     """What a plan knows of an update rule."""
@@ -102,10 +105,10 @@ class MuonSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShampooSpec:
-    """Shampoo: two factors and their inverse roots, of both sides."""
+    """Shampoo: an average of gradients, two factors and their inverse roots, of both sides."""
 
     refresh_every: int = 10
-    is_bitwise_batchable: bool = False
+    is_bitwise_batchable: bool = True
     is_shareable: bool = False
 
     @property
@@ -120,12 +123,12 @@ class ShampooSpec:
         return Flops(25 * (shape[0] ** 3 + shape[1] ** 3))
 
     def state(self, shape: Shape) -> StateShapes:
-        sides: dict[str, Shape] = {"left": (shape[0], shape[0]), "right": (shape[1], shape[1])}
-        return {
-            f"{part}_{side}": (square, "float32", "owner")
-            for side, square in sides.items()
+        sides: StateShapes = {
+            f"{part}_{side}": ((length, length), "float32", "owner")
+            for side, length in zip(("left", "right"), shape, strict=True)
             for part in ("factor", "root")
         }
+        return {"step": _STEP, "exp_avg": (shape, "float32", "owner"), **sides}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +137,7 @@ class SoapSpec:
 
     refresh_every: int = 10
     largest_side: int = 10_000
-    is_bitwise_batchable: bool = False
+    is_bitwise_batchable: bool = True
     is_shareable: bool = False
 
     @property
@@ -150,11 +153,12 @@ class SoapSpec:
     def state(self, shape: Shape) -> StateShapes:
         moments: StateShapes = dict.fromkeys(("exp_avg", "exp_avg_sq"), (shape, "float32", "owner"))
         squares: StateShapes = {
-            f"{part}_{side}": ((side, side), "float32", "owner")
-            for side, _ in self._kept(shape)
+            f"{part}_{name}": ((side, side), "float32", "owner")
+            for name, side in zip(("left", "right"), shape, strict=True)
+            if side <= self.largest_side
             for part in ("factor", "basis")
         }
-        return {**moments, **squares}
+        return {"step": _STEP, **moments, **squares}
 
     def _kept(self, shape: Shape) -> tuple[Shape, ...]:
         """Each side that has a basis, with the other one."""

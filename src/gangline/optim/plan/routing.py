@@ -1,16 +1,17 @@
 """Which parameters a matrix rule gets, in which matrices, which an elementwise rule gets, and why. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.matrix import FragmentSplit, SplitKind
+from gangline.optim.plan.matrix import FragmentSplit, SplitKind, fragments
+from gangline.spec.config.matrix_rule import EXCLUDE
 
 ParameterKind = Literal["matrix", "elementwise"]
-EXCLUDE = ("embed", "head", "router", "norm")
-"""Parts of names whose parameters are no matrices to a rule."""
+ModuleKind = Literal["embedding", "norm", "other"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +41,8 @@ class NamedParameter:
     """Fully qualified, without the parts that wrappers add."""
     shape: tuple[int, ...]
     """Whole, whatever a rank holds."""
-    module: Literal["embedding", "norm", "other"] = "other"
-    """That has it."""
+    module: ModuleKind = "other"
+    """That has it; of several the first of these kinds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +60,14 @@ def route_parameters(
 ) -> tuple[RoutedParameter, ...]:
     """Every parameter, in the order given.
 
+    Args:
+        parameters: All that are updated.
+        exclude: Beginnings of parts of names, between dots and underscores: `head` is for `lm_head`, not `multihead`.
+        routes: Each for the parameters that it matches; no other reason counts there.
+
     Raises:
-        ConfigError: No parameter is a matrix, one has three or more dimensions and no route, two routes match one, or a
-            route matches none.
+        ConfigError: No parameter is a matrix, one has three or more dimensions and no route or does not fall into
+            matrices as its route says, two routes match one, or a route matches none.
     """
     for route in routes:
         if not any(fnmatchcase(each.name, route.match) for each in parameters):
@@ -85,11 +91,13 @@ def _routed(each: NamedParameter, exclude: Sequence[str], routes: Sequence[Route
         raise ConfigError(f"optimizer.route: {matching[0].match!r} and {matching[1].match!r} both match {each.name}")
     if matching:
         kind, split = matching[0].kind, matching[0].fragment_split
+        if kind == "matrix":
+            fragments(each.name, each.shape, split)  # or a ConfigError
         return RoutedParameter(parameter=each, kind=kind, split=split, reason=f"route {matching[0].match}")
     if each.module != "other":
         return RoutedParameter(parameter=each, kind="elementwise", reason=f"of a module of kind {each.module}")
     for part in exclude:
-        if part in each.name:
+        if re.search(rf"(^|[._]){re.escape(part)}", each.name):
             return RoutedParameter(parameter=each, kind="elementwise", reason=f"exclude {part}")
     if len(each.shape) < 2:
         return RoutedParameter(parameter=each, kind="elementwise", reason="no matrix")

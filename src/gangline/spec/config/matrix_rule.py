@@ -15,6 +15,11 @@ RULES: dict[str, dict[str, Any]] = {
         "adjust_lr_fn": ("original", "match_rms_adamw", "spectral_unclamped"),
         "kernel": ("standard", "symmetric", "gram"), "dtype": ("bfloat16", "float32"),
     },
+    "shampoo": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-4, "weight_decay": 0.01, "refresh_every": 10},
+    "soap": {
+        "lr": 3e-3, "betas": (0.95, 0.95), "shampoo_beta": 0.95, "eps": 1e-8, "weight_decay": 0.01,
+        "refresh_every": 10, "largest_side": 10_000,
+    },
 }  # fmt: skip
 """Rule to its options and their defaults; of words all, the default first."""
 PLAN: dict[str, Any] = {
@@ -24,6 +29,7 @@ PLAN: dict[str, Any] = {
 }  # fmt: skip
 """Options of the plan, as `optim.plan` has them."""
 EXCLUDE = ("embed", "head", "router", "norm")
+"""What `exclude` is where a line has none."""
 _ROUTE: dict[str, Any] = {
     "match": "", "kind": ("matrix", "elementwise"),
     "split": ("none", "gate_up", "gate_up_interleaved", "qkv", "qkv_by_group", "stack"),
@@ -40,7 +46,7 @@ class MatrixRuleTable:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Given ones, for the class of the rule."""
     exclude: tuple[str, ...] = EXCLUDE
-    """Parameters with one of these in their names are updated by the elementwise rule."""
+    """Parameters are updated by the elementwise rule where a part of their name begins with one of these."""
     routes: tuple[Mapping[str, Any], ...] = ()
     """Keys of each: `match`, a pattern of names, and some of `kind`, `split`, `heads`, `kv_heads`, `head_dim`."""
     plan: Mapping[str, Any] = field(default_factory=dict)
