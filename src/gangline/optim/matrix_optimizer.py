@@ -71,7 +71,7 @@ class MatrixOptimizer(Optimizer):
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
-        self._rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
+        self.rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
         self._non_finite = non_finite
         for each in matrix:
             each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
@@ -81,6 +81,8 @@ class MatrixOptimizer(Optimizer):
         for executor in self._executors:
             executor.create_state(self.state.__getitem__)
         self._is_counted = False
+        self.is_whole = True
+        """False: a step was interrupted, so that some parameters and states are of the next one."""
 
     @property
     def plans(self) -> tuple[OptimPlan, ...]:
@@ -104,6 +106,7 @@ class MatrixOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         active = [self._active(executor) for executor in self._executors]
+        self.is_whole = False
         self._step_elementwise()
         group_of = {each: group for group in self.param_groups for each in group["params"]}
         for executor, places in zip(self._executors, active, strict=True):
@@ -114,6 +117,7 @@ class MatrixOptimizer(Optimizer):
         for group in self.param_groups:
             if group["kind"] == "matrix":
                 group["step"] += 1
+        self.is_whole = True
         return loss
 
     def create_state(self) -> None:
@@ -146,12 +150,12 @@ class MatrixOptimizer(Optimizer):
         device = local_part(parameters[0].parameter).device
         hosts, copies = Exchange(process_groups.of(holders.hosts)), Exchange(process_groups.of(holders.copies))
         plan = build_plan(
-            [matrix for each in parameters for matrix in _matrices(each)], self._rule.spec, ranks=copies.ranks,
+            [matrix for each in parameters for matrix in _matrices(each)], self.rule.spec, ranks=copies.ranks,
             hosts=hosts.ranks, options=self._options,
         )  # fmt: skip
         require_equal_plans(plan, (hosts, copies), device)
         return MatrixExecutor(
-            parameters, plan, self._rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
+            parameters, plan, self.rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
             prepares_all=not self._shares_state or hosts.ranks > 1,
         )  # fmt: skip
 

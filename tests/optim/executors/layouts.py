@@ -1,5 +1,7 @@
 """A few parameters under every layout, stepped with gradients that are the same bits everywhere; runs on ranks."""
 
+from contextlib import suppress
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -180,3 +182,25 @@ def unequal_plans():
     except ConfigError as error:
         return str(error)
     return ""
+
+
+class Interrupted(Exception):
+    """For a step that ends in the middle."""
+
+
+def interrupted_step():
+    """Is the optimizer whole before, within and after a step that a rule ends?"""
+    parameters, optimizer = make("local")
+    give_gradients(parameters, 0)
+    seen = [optimizer.is_whole]
+    optimizer.step()
+    seen.append(optimizer.is_whole)
+
+    def fail(*_, **__):
+        raise Interrupted
+
+    optimizer.rule.compute = fail
+    give_gradients(parameters, 1)
+    with suppress(Interrupted):
+        optimizer.step()
+    return [*seen, optimizer.is_whole]
