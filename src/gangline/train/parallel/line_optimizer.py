@@ -49,6 +49,7 @@ def _matrix_optimizer(
     elementwise: Callable[[list[dict[str, Any]]], Optimizer],
 ) -> Optimizer:  # fmt: skip
     from gangline.optim.matrix_optimizer import MatrixOptimizer  # a line without matrix rule starts without it
+    from gangline.optim.plan.costs import CPU, DeviceCurve
     from gangline.optim.plan.optimizer_plan import PlanOptions
     from gangline.optim.plan.routing import Route
     from gangline.optim.routing import partition_params
@@ -66,10 +67,11 @@ def _matrix_optimizer(
             'state of a matrix on one rank; use recovery.mode = "restart", or rule = "muon"'
         )
     groups = partition_params(model, exclude=table.exclude, routes=[Route(**each) for each in table.routes])
+    options = PlanOptions(**table.plan, device=CPU if context.device.type == "cpu" else DeviceCurve())
     return MatrixOptimizer(
         groups, rule=rule, elementwise=elementwise,
         replicas=None if plan.averages_rarely else context.meshes.group(REPLICATE),
-        options=PlanOptions(**table.plan), shares_state=plan.wrapping.shares_optimizer,
+        options=options, shares_state=plan.wrapping.shares_optimizer,
     )  # fmt: skip
 
 
