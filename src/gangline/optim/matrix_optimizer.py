@@ -19,10 +19,10 @@ from torch.optim import Optimizer
 
 from gangline.errors import ConfigError, NonFiniteError, TrainingError
 from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
-from gangline.optim.executors.exchange import Exchange
+from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.holders import Holders, Part, ProcessGroups, Ranks, holders_of, own_part, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
-from gangline.optim.executors.rank_updates import MatrixParameter, StepInputs, local_part
+from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
@@ -111,7 +111,7 @@ class MatrixOptimizer(Optimizer):
         group_of = {each: group for group in self.param_groups for each in group["params"]}
         for executor, places in zip(self._executors, active, strict=True):
             number = group_of[executor.parameters[0].parameter]["step"]
-            executor.step(StepInputs(number, places, self.state.__getitem__, group_of.__getitem__))
+            executor.step(UpdateStep(number, places, self.state.__getitem__, group_of.__getitem__))
         if not self._is_counted:
             self._require_each_once()
         for group in self.param_groups:
@@ -148,7 +148,10 @@ class MatrixOptimizer(Optimizer):
     ) -> MatrixExecutor:
         parameters = sorted(parameters, key=lambda each: each.name)
         device = local_part(parameters[0].parameter).device
-        hosts, copies = Exchange(process_groups.of(holders.hosts)), Exchange(process_groups.of(holders.copies))
+        hosts, copies = (
+            UpdateExchange(process_groups.of(holders.hosts)),
+            UpdateExchange(process_groups.of(holders.copies)),
+        )
         plan = build_plan(
             [matrix for each in parameters for matrix in _matrices(each)], self.rule.spec, ranks=copies.ranks,
             hosts=hosts.ranks, options=self._options,
@@ -256,7 +259,7 @@ def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
     )  # fmt: skip
 
 
-def _parts(parameters: Sequence[MatrixParameter], hosts: Exchange, device: torch.device) -> list[list[Part]]:
+def _parts(parameters: Sequence[MatrixParameter], hosts: UpdateExchange, device: torch.device) -> list[list[Part]]:
     """What each host holds of each parameter, as the hosts say.
 
     Raises:

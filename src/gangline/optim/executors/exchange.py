@@ -40,7 +40,7 @@ class Pending:
         return self.output
 
 
-class Exchange:
+class UpdateExchange:
     """Collectives of one group; every rank of it makes the same calls in the same order."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
