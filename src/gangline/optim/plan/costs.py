@@ -1,5 +1,6 @@
 """What an update of one matrix costs: floating-point operations, state, and seconds on one device. Pure."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -17,9 +18,10 @@ _STEP: tuple[Shape, str, Literal["owner"]] = ((1, 1), "float32", "owner")
 
 
 class RuleSpec(Protocol):
-    """What a plan knows of an update rule."""
+    """What a plan knows of an update rule; a subclass has `name`, `step_cost` and `state` at least."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Of the rule and its kernel, as the measured table has it."""
         ...
@@ -27,26 +29,28 @@ class RuleSpec(Protocol):
     @property
     def refresh_every(self) -> int:
         """Steps between two refreshes of roots or bases; 1: there are none."""
-        ...
+        return 1
 
     @property
     def is_bitwise_batchable(self) -> bool:
         """Does a batch give the bits of its matrices one by one?"""
-        ...
+        return False
 
     @property
     def is_shareable(self) -> bool:
         """Can a team of ranks compute one update?"""
-        ...
+        return False
 
+    @abstractmethod
     def step_cost(self, shape: Shape) -> Flops:
         """Of every step, without refreshes."""
         ...
 
-    def refresh_cost(self, shape: Shape) -> Flops:
+    def refresh_cost(self, shape: Shape) -> Flops:  # noqa: ARG002  most rules have none
         """Of one refresh."""
-        ...
+        return Flops(0)
 
+    @abstractmethod
     def state(self, shape: Shape) -> StateShapes:
         """Tensors that it keeps for a matrix."""
         ...
@@ -64,7 +68,7 @@ def state_elements(rule: RuleSpec, shape: Shape, *, at: Literal["sharded", "owne
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MuonSpec:
+class MuonSpec(RuleSpec):
     """Muon with Newton-Schulz iterations."""
 
     kernel: MuonKernel = "standard"
@@ -75,14 +79,6 @@ class MuonSpec:
     @property
     def name(self) -> str:
         return f"muon/{self.kernel}"
-
-    @property
-    def refresh_every(self) -> int:
-        return 1
-
-    @property
-    def is_bitwise_batchable(self) -> bool:
-        return False
 
     @property
     def is_shareable(self) -> bool:
@@ -96,20 +92,16 @@ class MuonSpec:
             return Flops(self.steps * (3 * m * m * n + m**3))
         return Flops(self.steps * (4 * m * m * n + 2 * m**3))
 
-    def refresh_cost(self, shape: Shape) -> Flops:  # noqa: ARG002  the rule has none
-        return Flops(0)
-
     def state(self, shape: Shape) -> StateShapes:
         return {"momentum": (shape, "float32", "sharded")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShampooSpec:
+class ShampooSpec(RuleSpec):
     """Shampoo: an average of gradients, two factors and their inverse roots, of both sides."""
 
     refresh_every: int = 10
     is_bitwise_batchable: bool = True
-    is_shareable: bool = False
 
     @property
     def name(self) -> str:
@@ -132,13 +124,12 @@ class ShampooSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SoapSpec:
+class SoapSpec(RuleSpec):
     """SOAP: Adam in the eigenbasis of Shampoo's factors; a side above `largest_side` keeps no basis."""
 
     refresh_every: int = 10
     largest_side: int = 10_000
     is_bitwise_batchable: bool = True
-    is_shareable: bool = False
 
     @property
     def name(self) -> str:

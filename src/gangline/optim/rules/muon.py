@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import MuonKernel, MuonSpec, Shape
-from gangline.optim.rules.matrix_rule import MatrixState, Options
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
 from gangline.optim.rules.newton_schulz import Coefficients, newton_schulz
 
 AdjustLr = Literal["original", "match_rms_adamw", "spectral_unclamped"]
@@ -18,7 +18,7 @@ ProductDtype = Literal["bfloat16", "float32"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Muon:
+class Muon(MatrixRule):
     """Options as those of `torch.optim.Muon`; `eps`, `kernel` and `dtype` say where they differ.
 
     Raises:

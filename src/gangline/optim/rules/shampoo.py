@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.costs import ShampooSpec, Shape
+from gangline.optim.plan.costs import ShampooSpec
 from gangline.optim.rules.factors import SIDES, accumulate_factors, eigenvectors
-from gangline.optim.rules.matrix_rule import MatrixState, Options
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
 from gangline.optim.rules.precision import ieee_products
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shampoo:
+class Shampoo(MatrixRule):
     """Averages of gradients and factors, roots refreshed now and then.
 
     Raises:
@@ -49,21 +49,12 @@ class Shampoo:
     def defaults(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "refresh_every"}
 
-    def prepare(self, gradient: Tensor, state: MatrixState, options: Options) -> Tensor:
-        del state, options  # the factors need the gradient itself, so all state is at the owner
-        return gradient
-
     def compute(
         self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
     ) -> Tensor:
         with ieee_products():
             updates = [_update(*each, options) for each in zip(batch, states, refresh, strict=True)]
         return torch.stack(updates).float()
-
-    def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:
-        del shape  # the roots give an update the scale of an orthogonal matrix
-        parameter.mul_(1 - options["lr"] * options["weight_decay"])
-        parameter.add_(update, alpha=-options["lr"])
 
 
 def _update(gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.costs import Shape, SoapSpec
+from gangline.optim.plan.costs import SoapSpec
 from gangline.optim.rules.factors import SIDES, accumulate_factors, eigenvectors
-from gangline.optim.rules.matrix_rule import MatrixState, Options
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
 from gangline.optim.rules.precision import ieee_products
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Soap:
+class Soap(MatrixRule):
     """Options of the authors' code, `refresh_every` being its `precondition_frequency`.
 
     Raises:
@@ -55,21 +55,12 @@ class Soap:
     def defaults(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("refresh_every", "largest_side")}
 
-    def prepare(self, gradient: Tensor, state: MatrixState, options: Options) -> Tensor:
-        del state, options  # the factors need the gradient itself, so all state is at the owner
-        return gradient
-
     def compute(
         self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
     ) -> Tensor:
         with ieee_products():
             updates = [_update(*each, options) for each in zip(batch, states, refresh, strict=True)]
         return torch.stack(updates).float()
-
-    def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:
-        del shape  # the update is one of Adam, whatever the shape
-        parameter.mul_(1 - options["lr"] * options["weight_decay"])
-        parameter.add_(update, alpha=-options["lr"])
 
 
 def _update(gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:
