@@ -49,8 +49,8 @@ class RankUpdates:
     """Updates of one plan on this rank. Matrices are named by place in the plan; nothing here communicates."""
 
     def __init__(
-        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[MatrixPiece], *,
-        owner: int, host: int, prepares_all: bool, travels: torch.dtype,
+        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[MatrixPiece],
+        *, owner: int, host: int, prepares_all: bool, travels: torch.dtype,
     ) -> None:  # fmt: skip
         """Args:
         parameters: Of the plan, in any order.
