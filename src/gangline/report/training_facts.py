@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gangline.report.matrix_updates import updates_words
 from gangline.report.text import clean, percent, step_time
 from gangline.spec.forecast import PARTS
 from gangline.spec.measurements import Samples, Training
@@ -26,6 +27,7 @@ def training_rows(record: Record) -> list[tuple[str, str]]:
         ("traffic", _traffic(training)),
         ("starts", _starts(record, training)),
         ("samples", _samples(training)),
+        ("matrices", updates_words(training.matrix_updates) if training.matrix_updates else ""),
     ]
     return [(name, said) for name, said in rows if said]
 

@@ -31,6 +31,7 @@ from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
+from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.site import Site
@@ -210,6 +211,7 @@ def _page(found: "Preview", *, why: bool, terms: str | None = None, width: int |
         lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
     if other := _other_sizes(found):
         lines.append(f"elastic   {other}")
+    lines += _optimizer(found, why=why)
     if found.sandbox.engine == "pod":
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
@@ -217,6 +219,24 @@ def _page(found: "Preview", *, why: bool, terms: str | None = None, width: int |
     told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
     lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+
+
+def _optimizer(found: "Preview", *, why: bool) -> list[str]:
+    """Owners of matrix updates, and with `why` who updates each parameter; nothing of a line without matrix rule."""
+    line, choice = found.request.line, found.choice
+    if line.optimizer.get("rule") is None:
+        return []
+    from gangline.line.stages.optimizer_plan import optimizer_plan, routing
+    from gangline.optim.plan.explain import explain
+    from gangline.optim.plan.routing import explain_routing
+
+    routed = routing(line, found.profile)
+    if not routed:
+        return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
+    plan = optimizer_plan(line, found.profile, Shape(choice.strategy, choice.mesh), choice.device)
+    text = explain(plan) if plan else "each stage plans the owners of its own matrices; ranks tell their number"
+    lines = text.splitlines() + (["", *explain_routing(routed).splitlines()] if why else [])
+    return [f"{'' if number else 'optimizer':10}{line}".rstrip() for number, line in enumerate(lines)]
 
 
 def _programs(found: "Preview", width: int | None) -> str:

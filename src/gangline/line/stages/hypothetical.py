@@ -6,6 +6,7 @@ from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
+from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess
@@ -50,7 +51,7 @@ def plan_hypothetically(
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, formula_profile(model), ())
+        return PlanRequest.about(line, site, inventory, with_matrix_work(line, formula_profile(model)), ())
 
     choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
     certificate = None

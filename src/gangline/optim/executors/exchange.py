@@ -8,6 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+"""Its name until torch 2.15 was `all_gather_into_tensor`."""
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -37,7 +40,7 @@ class Pending:
         return self.output
 
 
-class Exchange:
+class UpdateExchange:
     """Collectives of one group; every rank of it makes the same calls in the same order."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
@@ -84,7 +87,7 @@ class Exchange:
         beside = self.ranks - 1
         self._count(beside * size * tensor.element_size(), (size - len(tensor)) * beside * tensor.element_size())
         output = padded.new_empty(size * self.ranks)
-        work = dist.all_gather_into_tensor(output, padded, group=self._group, async_op=True)
+        work = _all_gather(output, padded, group=self._group, async_op=True)
         return Pending(output, work, padded)
 
     def reduce(self, tensor: Tensor, root: int) -> Pending:
@@ -114,7 +117,7 @@ class Exchange:
         size = int(self.largest(torch.tensor([len(data)], device=device)))
         padded = torch.cat([data, data.new_zeros(size - len(data))])
         found = padded.new_empty(size * self.ranks)
-        dist.all_gather_into_tensor(found, padded, group=self._group)
+        _all_gather(found, padded, group=self._group)
         return [bytes(each.tolist()).rstrip(b"\0").decode() for each in torch.split(found, size)]
 
     def _count(self, sent_bytes: float, padding_bytes: float = 0.0) -> None:

@@ -4,19 +4,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
-from gangline.optim.executors.pieces import Piece
+from gangline.optim.executors.pieces import MatrixPiece
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
 from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
 
 StateOf = Callable[[Tensor], MatrixState]
 """State tensors of a parameter: `momentum`, or `q::factor_left` of its fragment q."""
+
+_PHASE = "phase"
+"""Owner state of rules that refresh roots or bases; on the CPU, where it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class MatrixParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class StepInputs:
+class UpdateStep:
     """What one step is made with."""
 
     number: int
@@ -45,8 +49,8 @@ class RankUpdates:
     """Updates of one plan on this rank. Matrices are named by place in the plan; nothing here communicates."""
 
     def __init__(
-        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[Piece], *,
-        owner: int, host: int, prepares_all: bool, travels: torch.dtype,
+        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[MatrixPiece],
+        *, owner: int, host: int, prepares_all: bool, travels: torch.dtype,
     ) -> None:  # fmt: skip
         """Args:
         parameters: Of the plan, in any order.
@@ -66,10 +70,12 @@ class RankUpdates:
         self._keeps = set(range(len(parameters))) if prepares_all else set(self._owned_matrices)
         self.computed = 0
         """Updates that this rank computed since the start: one per matrix and step."""
+        self.compute_seconds = 0.0
+        """Of these; on the CPU alone, as a GPU computes on."""
         self._to_send: Counter[int] = Counter()
         self._prepared: dict[int, Tensor] = {}
 
-    def begin(self, step: StepInputs) -> None:
+    def begin(self, step: UpdateStep) -> None:
         """Begin a step; the calls that follow are part of it."""
         self._step = step
         self._to_send = Counter(self._owned_matrices)
@@ -86,6 +92,8 @@ class RankUpdates:
                     state[name] = _zeros_like(stored, kind)
                 elif where == "owner" and self._computes(planned) and _key(planned, name) not in state:
                     state[_key(planned, name)] = torch.zeros(shape, dtype=kind, device=local_part(stored).device)
+            if self._plan.refresh_every > 1 and self._computes(planned):
+                state.setdefault(_key(planned, _PHASE), torch.tensor([[planned.phase]], dtype=torch.int32))
 
     def part(self, place: int) -> Tensor:
         """What this rank sends of an owned matrix, in one dimension; zeros of one without gradient."""
@@ -112,13 +120,14 @@ class RankUpdates:
         """Updates of whole matrices, in the dtype that travels."""
         found = {place: torch.zeros_like(each) for place, each in whole.items() if not self._is_active(place)}
         for batch in self._batches([place for place in whole if self._is_active(place)]):
-            planned = [self._plan.matrices[place] for place in batch]
+            start = perf_counter()
             updates = self._rule.compute(
                 torch.stack([whole[place] for place in batch]).to(self._computes_in),
                 [self._owner_state(place) for place in batch],
                 self._options(batch[0]),
-                refresh=[self._step.number % self._plan.refresh_every == each.phase for each in planned],
+                refresh=[self._is_due(place) for place in batch],
             )
+            self.compute_seconds += perf_counter() - start
             self.computed += len(batch)
             found |= zip(batch, updates.to(self._travels), strict=True)
         return found
@@ -155,6 +164,14 @@ class RankUpdates:
         planned = self._plan.matrices[place]
         held = self._step.state_of(self._of(place).parameter)
         return {name: held[_key(planned, name)] for name in self._names(planned, "owner")}
+
+    def _is_due(self, place: int) -> bool:
+        """Is this the step of its phase? A checkpoint keeps the phases of the plan that it began with."""
+        every = self._plan.refresh_every
+        if every == 1:
+            return True
+        held = self._step.state_of(self._of(place).parameter)
+        return self._step.number % every == int(held[_key(self._plan.matrices[place], _PHASE)])
 
     def _names(self, planned: PlannedMatrix, where: str) -> list[str]:
         return [name for name, (_, _, at) in self._rule.spec.state(planned.matrix.shape).items() if at == where]

@@ -38,7 +38,7 @@ class Question:
     usable_bytes: float
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
-    moment_bytes: int = ADAMW_MOMENT_BYTES
+    moment_bytes: float = ADAMW_MOMENT_BYTES
     support: Support = lambda *_: ""
 
 

@@ -19,6 +19,7 @@ from gangline.train import heartbeat
 from gangline.train.loop.checkpointing import CheckpointSaves, TrainingProgress
 from gangline.train.loop.health_checks import HealthChecks
 from gangline.train.loop.learning_rate import rate_function
+from gangline.train.loop.matrix_updates import emit_matrix_updates
 from gangline.train.loop.nonfinite_policy import NonFinitePolicy
 from gangline.train.loop.random_state import generator_state
 from gangline.train.loop.sample_order import SampleSpan, Shares
@@ -67,6 +68,8 @@ class TrainingEngine:
         self.update = Update(
             wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), message=self._message
         )
+        self._first_step = 0
+        """Last step of the checkpoint that this generation began with."""
         self.stopped = False
         """A rank was asked to stop: all ranks have saved and must leave."""
         self.save_requested = False
@@ -98,6 +101,7 @@ class TrainingEngine:
         found = self.saves.resume(at=at)
         if found is not None:
             self.restore(found)
+        self._first_step = self.progress.step
         heartbeat.beat(self.progress.step)
         self.context.book()
         return found is not None
@@ -169,6 +173,7 @@ class TrainingEngine:
         if self._health is not None:
             self._health.close()
         self._profiling.close()
+        emit_matrix_updates(self.context, self.optimizer, steps=self.progress.step - self._first_step)
         if self._resize_watch is not None:
             self._resize_watch.stop()
         self.saves.close()

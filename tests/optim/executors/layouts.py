@@ -1,0 +1,206 @@
+"""A few parameters under every layout, stepped with gradients that are the same bits everywhere; runs on ranks."""
+
+from contextlib import suppress
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from gangline.errors import ConfigError, NonFiniteError
+from gangline.optim.matrix_optimizer import MatrixOptimizer
+from gangline.optim.plan.costs import ShampooSpec
+from gangline.optim.plan.matrix import FragmentSplit
+from gangline.optim.plan.optimizer_plan import PlanOptions
+
+SHAPES = {
+    "a.weight": (12, 7),
+    "b.weight": (7, 12),
+    "few": (3, 5),
+    "row": (1, 9),
+    "gates": (10, 6),
+    "qkv": (16, 6),
+    "experts": (3, 4, 6),
+}
+SPLITS = {
+    "gates": FragmentSplit(kind="gate_up_interleaved"),
+    "qkv": FragmentSplit(kind="qkv_by_group", heads=4, kv_heads=2, head_dim=2),
+    "experts": FragmentSplit(kind="stack"),
+}
+MATRICES = 4 + 2 + 3 + 3
+
+
+class Whiten:
+    """A rule for tests: sharded momentum, a factor at the owner, an update that needs the whole matrix."""
+
+    class _Spec(ShampooSpec):
+        def state(self, shape):
+            return {
+                "momentum": (shape, "float32", "sharded"),
+                "factor": ((shape[0], shape[0]), "float32", "owner"),
+            }
+
+    def __init__(self, every=1):
+        self.spec, self.defaults = self._Spec(refresh_every=every), {"lr": 0.1, "weight_decay": 0.1}
+
+    def prepare(self, gradient, state, options):
+        return state["momentum"].mul_(0.9).add_(gradient).clone()
+
+    def compute(self, batch, states, options, *, refresh):
+        found = []
+        for matrix, state, is_due in zip(batch, states, refresh, strict=True):
+            unit = matrix / (matrix.norm() + 1e-7)
+            if is_due:
+                state["factor"].add_(unit @ unit.T)
+            found.append(1.5 * unit - 0.5 * unit @ unit.T @ unit + 0.1 * state["factor"] @ unit)
+        return torch.stack(found)
+
+    def apply(self, parameter, update, options, shape):
+        parameter.mul_(1 - options["lr"] * options["weight_decay"])
+        parameter.add_(update, alpha=-options["lr"] * max(1, shape[0] / shape[1]) ** 0.5)
+
+
+def _placed(full, layout):
+    """`full` as a parameter of the layout."""
+    if layout in ("local", "copies", "owned"):
+        return torch.nn.Parameter(full.clone())
+    if layout in ("rows", "columns"):
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        placements = [Shard(0 if layout == "rows" else 1)]
+    else:
+        mesh = init_device_mesh("cpu", (2, 2))
+        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[
+            layout
+        ]
+    return torch.nn.Parameter(distribute_tensor(full, mesh, placements, src_data_rank=None))
+
+
+def make(layout, *, without=(), bias=(), **options):
+    """Parameters by name, and their optimizer."""
+    torch.manual_seed(7)
+    found = {name: _placed(torch.randn(shape), layout) for name, shape in SHAPES.items()}
+    found["bias"] = _placed(torch.randn(5, 3), layout)
+    names = list(SHAPES)
+    groups = [
+        {"params": [found[name] for name in names], "names": names, "kind": "matrix", "splits": dict(SPLITS)},
+        {"params": [found["bias"]], "names": ["bias"], "kind": "elementwise", "lr": 0.05},
+    ]
+    arguments = {key: options.pop(key) for key in ("non_finite",) if key in options}
+    optimizer = MatrixOptimizer(
+        groups, rule=Whiten(), replicas=dist.group.WORLD if layout in ("copies", "owned") else None,
+        options=PlanOptions(**options), shares_state=layout == "owned", **arguments,
+    )  # fmt: skip
+    return found, optimizer
+
+
+def gradient(name, shape, step):
+    generator = torch.Generator().manual_seed(1000 * step + sum(map(ord, name)))
+    return torch.randn(shape, generator=generator)
+
+
+def give_gradients(parameters, step, *, missing=()):
+    for name, each in parameters.items():
+        full = gradient(name, each.shape, step)
+        if name in missing:
+            each.grad = None
+        elif isinstance(each, DTensor):
+            each.grad = distribute_tensor(full, each.device_mesh, each.placements, src_data_rank=None)
+        else:
+            each.grad = full
+
+
+def full(tensor):
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def stepped(layout, steps=4, options=None):
+    """Parameters after some steps, and what the executors counted."""
+    parameters, optimizer = make(layout, **(options or {}))
+    for step in range(steps):
+        give_gradients(parameters, step)
+        optimizer.step()
+    executor = optimizer.executors[0]
+    return {
+        "parameters": {name: full(each) for name, each in parameters.items()},
+        "momentum": {name: full(state["momentum"]) for name, each in parameters.items()
+                     if "momentum" in (state := optimizer.state[each])},
+        "owner": {f"{name}/{key}": value.clone() for name, each in parameters.items()
+                  for key, value in optimizer.state[each].items() if key.endswith("factor")},
+        "computed": executor.computed, "geometry": executor.plan.geometry,
+        "groups": len(executor.plan.groups[0]),
+        "padding": executor.traffic["copies"].padding_bytes, "sent": executor.traffic["copies"].sent_bytes,
+    }  # fmt: skip
+
+
+def step_without(layout, missing_on):
+    """One step where ranks lack gradients: `missing_on` has the ranks by parameter."""
+    parameters, optimizer = make(layout)
+    before = {name: full(each) for name, each in parameters.items()}
+    give_gradients(parameters, 0, missing=[name for name, ranks in missing_on.items() if dist.get_rank() in ranks])
+    optimizer.step()
+    return {name: torch.equal(full(each), before[name]) for name, each in parameters.items()}
+
+
+def step_with_nan(layout, non_finite):
+    """Names that changed by a step in which one rank has NaN in `qkv`, or the error."""
+    parameters, optimizer = make(layout, non_finite=non_finite)
+    before = {name: full(each) for name, each in parameters.items()}
+    momentum = {name: full(optimizer.state[each]["momentum"]) for name, each in parameters.items() if name != "bias"}
+    give_gradients(parameters, 0)
+    if dist.get_rank() == 1:
+        grad = parameters["qkv"].grad
+        (grad.to_local() if isinstance(grad, DTensor) else grad)[0, 0] = float("nan")
+    error = ""
+    try:
+        optimizer.step()
+    except NonFiniteError as raised:
+        error = str(raised)
+    changed = [name for name, each in parameters.items() if not torch.equal(full(each), before[name])]
+    kept = torch.equal(full(optimizer.state[parameters["qkv"]]["momentum"]), momentum["qkv"])
+    return {"changed": changed, "error": error, "kept": kept}
+
+
+def plan_hash(shuffled_on):
+    """Hash of the plan where one rank names its parameters in another order; or the error of unequal options."""
+    torch.manual_seed(7)
+    names = list(SHAPES)
+    if dist.get_rank() == shuffled_on:
+        names.reverse()
+    groups = [{
+        "params": [torch.nn.Parameter(torch.zeros(SHAPES[name])) for name in names], "names": names, "kind": "matrix",
+        "splits": dict(SPLITS),
+    }]  # fmt: skip
+    return MatrixOptimizer(groups, rule=Whiten(), replicas=dist.group.WORLD).plans[0].plan_hash
+
+
+def unequal_plans():
+    """The error of ranks with unequal options."""
+    group = {"params": [torch.nn.Parameter(torch.zeros(4, 3))], "names": ["w"], "kind": "matrix"}
+    options = PlanOptions(c_max_bytes=1000 + dist.get_rank())
+    try:
+        MatrixOptimizer([group], rule=Whiten(), replicas=dist.group.WORLD, options=options)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+class Interrupted(Exception):
+    """For a step that ends in the middle."""
+
+
+def interrupted_step():
+    """Is the optimizer whole before, within and after a step that a rule ends?"""
+    parameters, optimizer = make("local")
+    give_gradients(parameters, 0)
+    seen = [optimizer.is_whole]
+    optimizer.step()
+    seen.append(optimizer.is_whole)
+
+    def fail(*_, **__):
+        raise Interrupted
+
+    optimizer.rule.compute = fail
+    give_gradients(parameters, 1)
+    with suppress(Interrupted):
+        optimizer.step()
+    return [*seen, optimizer.is_whole]

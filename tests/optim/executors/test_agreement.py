@@ -1,0 +1,46 @@
+"""Ranks that lack gradients, have NaN, or know other plans: the same end on all of them, and none waits."""
+
+import pytest
+from tests.optim.executors.layouts import (
+    SHAPES,
+    interrupted_step,
+    plan_hash,
+    step_with_nan,
+    step_without,
+    unequal_plans,
+)
+from tests.train.parallel.compress.ranks import on_ranks
+
+
+@pytest.mark.parametrize("layout", ["copies", "rows"])
+def test_a_gradient_missing_on_one_rank_counts_as_zeros_and_on_all_as_none(layout):
+    for unchanged in on_ranks(2, step_without, layout, {"a.weight": [1], "experts": [0, 1]}):
+        assert [name for name, each in unchanged.items() if each] == ["experts"]
+
+
+@pytest.mark.parametrize("layout", ["copies", "rows"])
+def test_nan_in_one_matrix_leaves_the_others_and_its_own_state_alone(layout):
+    for found in on_ranks(2, step_with_nan, layout, "skip"):
+        assert set(found["changed"]) == {*SHAPES, "bias"} - {"qkv"}
+        assert found["kept"]
+        assert not found["error"]
+
+
+@pytest.mark.parametrize("layout", ["copies", "rows"])
+def test_nan_that_raises_is_named_on_all_ranks_before_anything_changed(layout):
+    for found in on_ranks(2, step_with_nan, layout, "raise"):
+        assert not found["changed"]
+        assert found["error"] == "gradients of qkv are not finite; nothing was updated"
+
+
+def test_another_order_on_one_rank_is_the_same_plan():
+    assert len(set(on_ranks(2, plan_hash, 1))) == 1
+
+
+def test_other_options_on_one_rank_are_refused_on_all():
+    for error in on_ranks(2, unequal_plans):
+        assert error.startswith("ranks planned the optimizer differently")
+
+
+def test_an_interrupted_step_leaves_no_state_that_a_living_rank_may_send():
+    assert interrupted_step() == [True, True, False]
