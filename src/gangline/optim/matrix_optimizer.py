@@ -22,6 +22,7 @@ from gangline.optim.executors.agreement import agree_on_gradients, require_equal
 from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.holders import Holders, Part, ProcessGroups, Ranks, holders_of, own_part, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
+from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
@@ -80,6 +81,8 @@ class MatrixOptimizer(Optimizer):
         self._executors = self._build(parameters, ranks_of(replicas))
         for executor in self._executors:
             executor.create_state(self.state.__getitem__)
+        self.reduction = self._reduction() if shares_state else None
+        """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
         self._is_counted = False
         self.is_whole = True
         """False: a step was interrupted, so that some parameters and states are of the next one."""
@@ -161,6 +164,14 @@ class MatrixOptimizer(Optimizer):
             parameters, plan, self.rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
             prepares_all=not self._shares_state or hosts.ranks > 1,
         )  # fmt: skip
+
+    def _reduction(self) -> OwnerReduction | None:
+        """Of plain parameters with copies."""
+        for executor in self._executors:
+            hosts, copies = executor.exchanges
+            if hosts.ranks == 1 and copies.ranks > 1:
+                return OwnerReduction(executor.owners, copies)
+        return None
 
     def _active(self, executor: MatrixExecutor) -> frozenset[int]:
         """Places of the parameters that this step updates, equal on all ranks.

@@ -6,12 +6,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from gangline.errors import ConfigError, NonFiniteError
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.costs import ShampooSpec
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import PlanOptions
+from gangline.optim.routing import partition_params
 
 SHAPES = {
     "a.weight": (12, 7),
@@ -204,3 +206,24 @@ def interrupted_step():
     with suppress(Interrupted):
         optimizer.step()
     return [*seen, optimizer.is_whole]
+
+
+def reduced_by_ddp(shares, steps=3):
+    """Weights after some steps of DDP with and without its gradients reduced to owners; what was sent for that."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(12, 20), torch.nn.Tanh(), torch.nn.Linear(20, 12, bias=False))
+    wrapped = DistributedDataParallel(model)
+    groups = partition_params(model)
+    optimizer = MatrixOptimizer(groups, rule=Whiten(), replicas=dist.group.WORLD, shares_state=shares)
+    if shares:
+        wrapped.register_comm_hook(None, optimizer.reduction.average)
+    for step in range(steps):
+        torch.manual_seed(100 * step + dist.get_rank())
+        wrapped(torch.randn(4, 12)).square().sum().backward()
+        if shares:
+            optimizer.reduction.drop_foreign()
+        optimizer.step()
+        optimizer.zero_grad()
+    copies = optimizer.executors[0].traffic["copies"]
+    held = sum(each.numel() for state in optimizer.state.values() for key, each in state.items() if key == "momentum")
+    return {"weights": [each.detach().clone() for each in model.parameters()], "sent": copies.sent_bytes, "held": held}

@@ -79,6 +79,14 @@ class MatrixExecutor:
         return self._updates.compute_seconds if self._like.device.type == "cpu" else None
 
     @property
+    def owners(self) -> dict[Tensor, int]:
+        """Parameters all of whose matrices have one owner, and that owner among the copies."""
+        found: dict[str, set[int]] = {}
+        for each in self.plan.matrices:
+            found.setdefault(each.matrix.fqn, set()).add(each.owner)
+        return {each.parameter: min(found[each.name]) for each in self.parameters if len(found[each.name]) == 1}
+
+    @property
     def own_loads(self) -> dict[str, float]:
         """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
         found: dict[str, float] = {}
