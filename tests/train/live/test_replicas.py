@@ -56,6 +56,7 @@ def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
 @pytest.mark.timeout(240)
 @pytest.mark.proves("live replicas", oracle="an unbroken run of as many ranks, weights", gate="same bits")
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(stand, make_gang, tmp_path, victim):
     """Statistics of a norm among them, which the step that was cut off had moved already."""
     survivor, plan = 1 - victim, live_plan(model={"width": 8, "norm": True})
@@ -136,6 +137,7 @@ def kill_the_newcomer(home):
         pytest.param(kill_the_newcomer, {0}, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.long
 def test_two_deaths_at_once_cost_the_living_no_step(stand, make_gang, tmp_path, strike, dead):
     plan = live_plan(3)
     home = submit(stand, plan, PACE="0.05")
