@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m tests.twice -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check setup setup-dev lock tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
+.PHONY: help demo test test-long check setup setup-dev lock tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -22,7 +22,7 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 	@$(BIN)/python examples/demo.py
 
 test: setup-dev check  ## checks and the default test suite
-	@$(SUITE) -n 4 -m "not slow and not gpu and not tools and not cluster and not versions"
+	@$(SUITE) -n 4 -m "not slow and not long and not gpu and not tools and not cluster and not versions"
 
 check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
@@ -33,6 +33,9 @@ check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
 
 tools: setup-dev ## build MinIO, versitygw and Gitea for the tests, from Go modules, outside the tree
 	@$(BIN)/python -m tests.tools
+
+test-long: setup-dev ## the longest tests of the default suite's kind: gangs that are killed, cut in all ways, compared
+	@$(SUITE) -n 4 -m "long and not slow and not gpu and not tools and not cluster and not versions"
 
 test-tools: setup-dev ## the suites that need those servers
 	@$(SUITE) --timeout-method=signal -m "tools and not slow"

@@ -1,5 +1,6 @@
 """Fixtures for tests of every room: real object stores, one process a session."""
 
+import gc
 import importlib
 import os
 import signal
@@ -38,6 +39,17 @@ def pytest_configure(config):
     if config.getoption("--proofs") and not hasattr(config, "workerinput"):
         partial = config.args_source is pytest.Config.ArgsSource.ARGS
         config.pluginmanager.register(proofs.Proofs(config.getoption("--proofs"), partial=partial))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Nothing that collection makes is garbage: no collector looks at it then, nor after every few tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -12,13 +12,13 @@ from shapes import Model, Shapes
 
 def profile_of(model: Model):
     """Followed operation by operation, computing nothing."""
-    from gangline.measure import inspect
+    from gangline.measure import model_facts
     from gangline.spec.codec import from_plain
     from gangline.spec.profile import ModelProfile, ParameterShape, Trace
 
     if str(LARGE) not in sys.path:
         sys.path.insert(0, str(LARGE))
-    found = inspect.model(TASK, dict(model))
+    found = model_facts.model(TASK, dict(model))
     if found.get("untraced"):
         raise SystemExit(f"this model was not followed: {found['untraced']}")
     return ModelProfile(
@@ -31,10 +31,10 @@ def profile_of(model: Model):
 
 def inventory(shapes: Shapes):
     """One device of this machine, or its cores."""
-    from gangline.measure import inspect
+    from gangline.measure import model_facts
     from gangline.spec.devices import Devices, Inventory
 
-    found = inspect.machine()
+    found = model_facts.machine()
     devices = tuple(Devices(**each | {"count": 1}) for each in found["devices"][:1]) if shapes.device == "cuda" else ()
     return Inventory(cores=found["cores"], memory_bytes=found["memory_bytes"], devices=devices, origin="this machine")
 

@@ -39,13 +39,13 @@ def main() -> int:
 
 def judge(model: dict) -> dict:
     """Prints and returns what one length came to."""
-    from gangline.measure import inspect
+    from gangline.measure import model_facts
     from gangline.measure.device_bench import BenchRequest
     from gangline.measure.device_rates import measure
     from gangline.spec.codec import from_plain
     from gangline.spec.profile import ModelProfile, Trace
 
-    found = inspect.model(TASK, model)
+    found = model_facts.model(TASK, model)
     trace = next(from_plain(Trace, each) for each in found["traces"] if each["precision"] == "fp32")
     profile = ModelProfile(parameters=found["parameters"], tensors=found["tensors"], blocks=found["blocks"])
     rates = measure(BenchRequest(

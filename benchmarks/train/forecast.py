@@ -62,7 +62,7 @@ class Desk:
     """What the plan stage knows: the machine, the model, its rates, and runs so far."""
 
     def __init__(self) -> None:
-        from gangline.measure import inspect
+        from gangline.measure import model_facts
         from gangline.measure.device_bench import BenchRequest
         from gangline.measure.device_rates import measure
         from gangline.spec.codec import from_plain
@@ -70,7 +70,7 @@ class Desk:
         from gangline.spec.profile import ModelProfile, ParameterShape, Trace
 
         os.chdir(ROOT / "examples" / "bytegpt")
-        machine, found = inspect.machine(), inspect.model("model:ByteGPT", MODEL)
+        machine, found = model_facts.machine(), model_facts.model("model:ByteGPT", MODEL)
         self.inventory = Inventory(cores=machine["cores"], memory_bytes=machine["memory_bytes"], origin="this machine")
         traces = tuple(from_plain(Trace, each) for each in found["traces"])
         shapes = tuple(from_plain(ParameterShape, each) for each in found["shapes"])

@@ -56,6 +56,7 @@ ATTACKS = {
     "a long name": Attack("wanted paths of at most 4.0 kB", line_of, lambda repo: long_name(repo, 20 << 20)),
     "a deep folder": Attack("wanted paths of at most 4.0 kB", line_of, lambda repo: nested(repo, 2_500)),
 }
+SLOWLY_READ = ("a module of the most bytes",)
 LARGE = {
     "a line of 300 MiB": Attack("found 315 MB", lambda: large_line(300 << 20)),
     "a million files": Attack(f"at most {MOST_ENTRIES:,} files", line_of, lambda repo: wide(repo, 1_000_000)),
@@ -95,7 +96,9 @@ def attack(service, how, branch, *, late_seconds=LATE_SECONDS):
     assert max(service.waits) < late_seconds, figures
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOWLY_READ else []) for name in ATTACKS]
+)
 def test_a_hostile_commit_is_refused_at_no_cost(service, name):
     attack(service, ATTACKS[name], name.replace(" ", "-"))
 

@@ -128,6 +128,7 @@ def test_of_an_approved_fork_on_a_laptop(desk, canaries, closed, outside, tmp_pa
 
 @needs_engine
 @pytest.mark.parametrize("trust", ["own", pytest.param("fork", marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_by_the_steps_of_jenkins(desk, canaries, closed, outside, tmp_path, trust):
     """An agent of Jenkins keeps bound credentials next to the workspace, and names them in variables."""
     if trust == "fork":
@@ -149,6 +150,7 @@ def test_by_the_steps_of_jenkins(desk, canaries, closed, outside, tmp_path, trus
 
 @needs_engine
 @pytest.mark.parametrize("trust", [pytest.param("own", marks=pytest.mark.slow), "fork"])
+@pytest.mark.long
 def test_under_the_service(canaries, closed, outside, tmp_path, trust):
     if trust == "fork":
         closed.enter_context(canaries.service())

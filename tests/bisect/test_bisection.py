@@ -168,6 +168,7 @@ def test_where_a_short_training_tells_nothing_a_whole_one_is_tried(past, monkeyp
     assert ended.spent_seconds > 0
 
 
+@pytest.mark.long
 def test_a_commit_whose_line_does_not_hold_is_passed_over(past):
     desk, shas = past
     repositories.git(desk.repo, "checkout", "-q", "-b", "broken", shas[1])
@@ -184,6 +185,7 @@ def test_a_commit_whose_line_does_not_hold_is_passed_over(past):
     assert by_sha[shas[1]].side == "good"
 
 
+@pytest.mark.long
 def test_a_budget_that_is_too_small_ends_it_with_what_is_left(past):
     desk, shas = past
     small = begin(desk, shas, metric="loss@8", budget_hours=1e-9).run(tell=lambda _: None)

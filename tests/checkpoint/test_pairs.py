@@ -17,7 +17,11 @@ PAIRS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("writer", "reader"), PAIRS, ids=str)
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [pytest.param(*pair, marks=[pytest.mark.long] if max(each.size for each in pair) > 2 else []) for pair in PAIRS],
+    ids=str,
+)
 def test_checkpoint_opens_bit_equal_under_another_layout(saved, writer, reader):
     assert_opens(saved, reader, [writer])
 

@@ -8,7 +8,7 @@ cluster-down: setup-dev ## end it, put back what it changed
 	@$(BIN)/python -m tests.cluster.rig down
 
 test-cluster: setup-dev ## the suites that need a cluster; GANGLINE_TEST_KUBECONFIG names another than our own
-	@$(SUITE) --timeout=600 --timeout-method=signal -m "cluster and not slow" tests
+	@$(SUITE) -n 2 --dist loadfile --timeout=900 --timeout-method=signal -m "cluster and not slow" tests
 
 bench-cluster: setup-dev ## benchmarks on the cluster that is up
 	@for each in watched_pods submit release; do echo "== $$each"; $(BIN)/python -m benchmarks.cluster.$$each || exit 1; done

@@ -5,6 +5,7 @@ the rest: `GANGLINE_TEST_STORE_URL`, `_STORE_ENDPOINT`, `_STORE_CLUSTER_ENDPOINT
 `GANGLINE_TEST_IMAGE`, `GANGLINE_TEST_TRAIN_IMAGE`. What is not said is asked for by a skip that names it."""
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ from tests.cluster.images import recipes
 from tests.cluster.images.base import base_path
 from tests.cluster.images.importing import has
 from tests.cluster.operators import jobset, kueue, trainer
-from tests.cluster.rig import env, machine
+from tests.cluster.rig import env, machine, places
 from tests.cluster.rig.kubectl import Kubectl
 from tests.cluster.rig.trouble import Lacking, Trouble
 from tests.cluster.rig.up import bring, up
@@ -143,7 +144,8 @@ class Cluster:
         elif shutil.which("go") is None:
             pytest.skip(f"Go is not on the PATH; the manifests that {kind}s need lie in its module cache")
         else:
-            {"jobset": jobset, "trainjob": trainer}[kind].install(self.kubectl)
+            with _alone("roots"):
+                {"jobset": jobset, "trainjob": trainer}[kind].install(self.kubectl)
 
     def lend_kueue(self) -> contextlib.AbstractContextManager[None]:
         """Kueue for as long as the context lasts: the given cluster's, else its newest release; or a skip."""
@@ -153,7 +155,7 @@ class Cluster:
             return contextlib.nullcontext()
         if shutil.which("go") is None:
             pytest.skip("Go is not on the PATH; the manifests that Kueue needs lie in its module cache")
-        return kueue.lent(self.kubectl)
+        return _one_at_a_time("kueue", kueue.lent(self.kubectl))
 
     def lend_kinds_of_kueue(self) -> contextlib.AbstractContextManager[None]:
         """Kueue's kinds without its controller, for what is only checked."""
@@ -161,7 +163,7 @@ class Cluster:
             return self.lend_kueue()
         if shutil.which("go") is None:
             pytest.skip("Go is not on the PATH; the definitions of Kueue's kinds lie in its module cache")
-        return kueue.kinds(self.kubectl)
+        return _one_at_a_time("kueue", kueue.kinds(self.kubectl))
 
     def read(self, *arguments: str) -> dict[str, Any]:
         return self.kubectl.read(*arguments)
@@ -171,6 +173,20 @@ class Cluster:
         if not value:
             pytest.skip(f"{name} is not set; with GANGLINE_TEST_KUBECONFIG it says what this test needs")
         return value
+
+
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Other processes of the tests wait: what is installed in the cluster is the same for all."""
+    with (places.home() / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _one_at_a_time(what: str, lent: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    with _alone(what), lent:
+        yield
 
 
 def open_cluster() -> Iterator[Cluster]:

@@ -13,7 +13,7 @@ from tests.faults.mutation import ROOT, Mutation, mutations
 from tests.faults.rows import FAMILIES, NOT_OURS, NOT_SHOWN, ROWS, SMALL_IS_ALL, WHAT
 
 PAGE = ROOT / "docs" / "reference" / "protections.md"
-SUITES = ("default", "tools", "cluster")
+SUITES = ("default", "long", "tools", "cluster")
 """Where a smoke slice may run, the one that needs least first."""
 
 
@@ -88,7 +88,7 @@ def _marks_of(statement: ast.stmt, of_file: set[str]) -> Iterator[Mark]:
     decorators = getattr(statement, "decorator_list", [])
     bare = (part for each in decorators for part in (each, each.func if isinstance(each, ast.Call) else each))
     words = of_file | _names(bare)
-    suite = next((word for word in ("slow", "cluster", "tools") if word in words), "default")
+    suite = next((word for word in ("slow", "long", "cluster", "tools") if word in words), "default")
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "row":
             full = [str(ast.literal_eval(each.value)) for each in node.keywords if each.arg == "full"]

@@ -25,6 +25,7 @@ def session(out, *arguments, **environ):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", [pytest.param(p, marks=[] if p in QUICK else pytest.mark.slow) for p in FIGURES])
+@pytest.mark.long
 def test_a_rehearsed_part_gives_its_table_and_its_file(tmp_path, part):
     done = session(tmp_path, "--rehearse", part)
     assert done.returncode == 0, done.stdout + done.stderr

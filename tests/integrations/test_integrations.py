@@ -70,6 +70,7 @@ def told(text):
     return json.loads(next(line for line in text.splitlines() if line.startswith("losses")).removeprefix("losses"))
 
 
+@pytest.mark.long
 def test_losses_are_those_of_the_library_alone_through_a_kill_and_a_stop(gang, library):
     assert run(gang, PLAIN="1") == [0, 0], gang.log()
     plain = told(gang.log())
@@ -84,6 +85,7 @@ def test_losses_are_those_of_the_library_alone_through_a_kill_and_a_stop(gang, l
     assert [each["step"] for each in gang.events(0, "saved")] == [2, 4, 6]
 
 
+@pytest.mark.long
 def test_all_ranks_leave_after_the_step_in_which_one_was_asked_to_stop_and_it_is_saved(gang):
     assert run(gang, STOP="3") == [143, 143], gang.log()
     assert [each["step"] for each in gang.events(0, "saved")] == [2, 3]

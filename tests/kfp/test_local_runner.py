@@ -59,6 +59,7 @@ def both(desk, files, asked=lambda run: run()):
     return told
 
 
+@pytest.mark.long
 def test_the_record_tells_the_same_story_as_under_the_driver_of_this_process(desk):
     (here, seen_here), (there, seen_there) = both(desk, {})
     assert there.run.verdict == "passed"

@@ -15,6 +15,7 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, ProgramSpec
 from gangline.train.runtime.torch_compat import torch_release
 
+pytestmark = pytest.mark.long
 TWO, FULL = Mesh(pp=2), Memory(activation_checkpointing="full")
 EXPERTS = {"task": "weighed_experts:WeighedExperts"}
 PLANS = {

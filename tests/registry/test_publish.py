@@ -132,6 +132,7 @@ def test_another_run_gets_the_next_number_and_a_tag_takes_one_too(published):
     assert desk.publish(other).version == 3
 
 
+@pytest.mark.long
 def test_of_publishers_that_race_each_gets_its_own_number(quick):
     records = [quick.attempt(number) for number in range(2, 6)]
     runs = [record.run.id for record in records]

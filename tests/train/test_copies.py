@@ -26,6 +26,7 @@ def machine(tmp_path):
     machine.close()
 
 
+@pytest.mark.long
 def test_killed_rank_resumes_from_the_memory_of_its_nodes(machine, make_gang):
     plan = tiny_plan("fsdp", checkpoint=CheckpointPolicy(every=3, asynchronous=False))  # saved before the strike
     end = machine.train(plan, STRIKE="kill:1:5")
@@ -37,6 +38,7 @@ def test_killed_rank_resumes_from_the_memory_of_its_nodes(machine, make_gang):
     assert machine.losses(plan) == one.result().jobs[0].losses
 
 
+@pytest.mark.long
 def test_training_whose_last_save_is_in_memory_alone_is_not_done(machine):
     """Where the store takes no file of it, as one that is full, the next generation has nothing left to train."""
     policy = CheckpointPolicy(every=3, max_unsaved_seconds=1.0)
@@ -72,6 +74,7 @@ SLOWLY = """def strike(step, outputs):
 
 
 @pytest.mark.row("T11")
+@pytest.mark.long
 def test_node_lost_with_its_memory_is_restored_from_the_other_one(nodes, make_gang):
     nodes.wait_for_step(12)
     lost = nodes.processes[1].pid

@@ -46,11 +46,13 @@ def test_strategies_that_share_more_peak_lower(weight):
 
 
 @pytest.mark.parametrize("option", [{"activation_checkpointing": "full"}, {"offload": "optimizer_nvme"}], ids=str)
+@pytest.mark.long
 def test_every_option_lowers_the_peak_and_leaves_the_state(weight, option):
     assert weight(plan("ddp", **option))["state"] == weight(plan("ddp"))["state"]
     assert weight(plan("ddp", **option))["peak"] < weight(plan("ddp"))["peak"]
 
 
+@pytest.mark.long
 def test_shards_reduced_after_each_micro_batch_leave_no_whole_gradients(weight):
     shards = Mesh(dp_shard=2)
     last, each = (

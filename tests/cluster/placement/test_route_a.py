@@ -18,7 +18,7 @@ from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.podset import Placement, Resources
 
 pytestmark = pytest.mark.cluster
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from tests.contracts.launcher.stands import ClusterStand, FakeStand
 
 _SLOW_ROOTS = [pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in ("jobset", "trainjob")]
 
+_OWN = pytest.param("own", marks=pytest.mark.long)  # of the two sandboxes the one that holds less
 
-@pytest.fixture(params=["local", "own", "fork", "fake", pytest.param("job", marks=pytest.mark.cluster), *_SLOW_ROOTS])
+
+@pytest.fixture(params=["local", _OWN, "fork", "fake", pytest.param("job", marks=pytest.mark.cluster), *_SLOW_ROOTS])
 def stand(request, tmp_path):
     """Each launcher in turn, for what the protocol promises."""
     made = _make(request, tmp_path)

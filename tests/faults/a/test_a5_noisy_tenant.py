@@ -55,6 +55,7 @@ def test_a_long_queue_of_one_project_does_not_make_another_wait(noise):
 
 
 @pytest.mark.row("A5")
+@pytest.mark.long
 def test_within_one_project_age_alone_decides():
     mixed = waits_of_victim(10, neighbour="victim")
     assert p99(mixed) > 1.5 * p99(waits_of_victim(2))

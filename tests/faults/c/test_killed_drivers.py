@@ -77,6 +77,7 @@ def invariants(folder):
 
 
 @pytest.mark.row("C1")
+@pytest.mark.long
 def test_a_driver_killed_at_some_effects_is_resumed_to_the_same_end(tmp_path):
     """The gang's creation and the removal of the open marker; every point is `slow`."""
     points = ["submit ", "delete open/"]

@@ -10,7 +10,7 @@ from gangline.errors import UsageError
 from gangline.faults.process_faults import kill_rank
 from gangline.spec.plan import Recovery
 
-pytestmark = pytest.mark.row("T5", full="a kill every 120 s for 30 min, every 600 s for 2 h")
+pytestmark = [pytest.mark.row("T5", full="a kill every 120 s for 30 min, every 600 s for 2 h"), pytest.mark.long]
 ENDLESS = 1_000_000
 MINUTE = 60.0
 

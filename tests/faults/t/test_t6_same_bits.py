@@ -8,7 +8,7 @@ from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.plan import CheckpointPolicy
 
-pytestmark = [pytest.mark.row("T6", full="a kill at each of 50 steps"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.row("T6", full="a kill at each of 50 steps"), pytest.mark.timeout(300), pytest.mark.long]
 MODEL = {"width": 8, "dropout": 0.2}
 ALL = 50
 

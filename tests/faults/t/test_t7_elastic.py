@@ -26,7 +26,7 @@ from gangline.keeper.ipc.requests import RESIZE_FILE
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Size
 
-pytestmark = [pytest.mark.row("T7", full="100 schedules"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.row("T7", full="100 schedules"), pytest.mark.timeout(300), pytest.mark.long]
 BATCH, STEPS, TURN = 6, 30, 5
 MODEL = {"width": 8, "layers": 2}
 

@@ -33,6 +33,7 @@ def start_in_order(nodes, order, *, last):
     return gang
 
 
+@pytest.mark.long
 def test_ranks_keep_their_places_when_nodes_start_in_another_order_and_one_is_replaced(nodes):
     gang = start_in_order(nodes, [1, 0], last=1)
     gang.kill(1)

@@ -27,6 +27,7 @@ RENAMED = 'ByteGPT.export_names = lambda self: {"token.weight": "wte.weight"}\n'
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(desk, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))

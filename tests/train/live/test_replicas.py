@@ -62,6 +62,7 @@ def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
     ("victim", "optimizer"),
     [(0, {}), (1, MUON), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(1, {}), (0, MUON)])],
 )
+@pytest.mark.long
 def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(
     stand, make_gang, tmp_path, victim, optimizer
 ):
@@ -144,6 +145,7 @@ def kill_the_newcomer(home):
         pytest.param(kill_the_newcomer, {0}, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.long
 def test_two_deaths_at_once_cost_the_living_no_step(stand, make_gang, tmp_path, strike, dead):
     plan = live_plan(3)
     home = submit(stand, plan, PACE="0.05")

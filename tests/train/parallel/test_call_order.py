@@ -7,7 +7,7 @@ import torch
 from tests.train.gang import stored_model, tiny_plan
 from torch import nn
 
-from gangline.measure.inspect import obstacles
+from gangline.measure.model_facts import obstacles
 from gangline.spec.plan import ProgramSpec
 from gangline.train.task import ParallelHints
 

@@ -19,7 +19,7 @@ def proves(*values, marks=()):
     [
         proves("Long", "ring", Mesh(cp=2)),
         proves("LongOwn", "ring", Mesh(dp_shard=2, cp=2), marks=[pytest.mark.slow]),
-        proves("Long", "ulysses", Mesh(dp_replicate=2, cp=2)),
+        proves("Long", "ulysses", Mesh(dp_replicate=2, cp=2), marks=[pytest.mark.long]),
         proves("Long", "ring", Mesh(cp=4), marks=[pytest.mark.slow]),
         proves("Long", "ulysses", Mesh(cp=4), marks=[pytest.mark.slow]),
         proves("LongOwn", "ulysses", Mesh(dp_shard=2, cp=2), marks=[pytest.mark.slow]),
@@ -49,6 +49,7 @@ def product(strategy, mesh, *, schedule="1f1b", marks=()):
         product("pp x cp x tp", Mesh(pp=2, cp=2, tp=2), marks=[pytest.mark.slow]),
     ],
 )
+@pytest.mark.long
 def test_cut_sequences_and_cut_modules_train_the_weights_of_one_process(make_gang, reached, mesh, schedule):
     plan = long_plan(mesh, "Long", pp_schedule=schedule)
     reached(require_parity(make_gang(CODE), plan, one_process("Long"), gate=GATE))

@@ -62,6 +62,7 @@ def test_rows_travel_again_where_activations_are_computed_again(make_gang):
     require_parity(make_gang(CODE), plan, one_process("LongExperts", steps=3), gate=GATE)
 
 
+@pytest.mark.long
 def test_training_goes_on_with_experts_laid_otherwise(make_gang, reached):
     """Three steps on four ranks, saved; three more on two that hold every expert, then on one."""
     gang = make_gang(CODE)

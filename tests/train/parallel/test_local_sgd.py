@@ -91,6 +91,7 @@ def test_local_sgd_averages_as_torch_does():
 @pytest.mark.parametrize(
     ("strategy", "mesh"), [pytest.param("local_sgd", TWO, marks=pytest.mark.slow), ("diloco", SHARDED)]
 )
+@pytest.mark.long
 def test_killed_gang_resumes_to_the_bits_of_an_unbroken_one(make_gang, strategy, mesh):
     """Saves wait for outer steps, and each replica finds its own optimizer again."""
     plan = plan_of(strategy, mesh, micro_batch=4)

@@ -6,7 +6,7 @@ from tests.train.gang import tiny_plan
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.measure.inspect import obstacles
+from gangline.measure.model_facts import obstacles
 from gangline.spec.plan import ProgramSpec
 from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.model_requirements import require_shardable

@@ -19,9 +19,9 @@ def proves(what, mesh, task, marks=(), **model):
     [
         proves("tp", Mesh(tp=2), "Cut"),
         proves("tp", Mesh(tp=2), "CutAll", [pytest.mark.slow], tied=True),
-        proves("sequence parallel", Mesh(tp=2), "CutSequence"),
-        proves("loss parallel", Mesh(tp=2), "CutLoss"),
-        proves("dp_shard x tp", Mesh(dp_shard=2, tp=2), "CutAll"),
+        proves("sequence parallel", Mesh(tp=2), "CutSequence", [pytest.mark.long]),
+        proves("loss parallel", Mesh(tp=2), "CutLoss", [pytest.mark.long]),
+        proves("dp_shard x tp", Mesh(dp_shard=2, tp=2), "CutAll", [pytest.mark.long]),
         proves("dp_replicate x tp", Mesh(dp_replicate=2, tp=2), "CutAll", [pytest.mark.slow]),
         proves("tp", Mesh(tp=4), "CutAll", [pytest.mark.slow], kv_heads=4),
         proves("dp_shard x tp", Mesh(dp_shard=2, tp=2), "Cut", [pytest.mark.slow]),
@@ -46,6 +46,7 @@ def test_cut_modules_train_the_weights_of_whole_ones(make_gang, reached, mesh, t
         pytest.param(Mesh(pp=2, dp_replicate=2, tp=2), {}, id="stages and copies", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
+@pytest.mark.long
 def test_whatever_else_a_plan_asks_for_leaves_the_weights_as_they_are(make_gang, mesh, changes):
     gang = finish(make_gang(CODE), words_plan(mesh, "CutAll", **changes))
     assert gap(gang, one_process()) <= GATE
@@ -59,6 +60,7 @@ def test_dropout_drops_for_all_peers_what_one_rank_would_drop(make_gang):
     assert losses_of(cut) == pytest.approx(losses_of(whole), rel=1e-5)
 
 
+@pytest.mark.long
 def test_norm_over_every_mesh_is_that_of_one_process(make_gang):
     norms = []
     for mesh in (Mesh(), Mesh(dp_shard=2, tp=2)):
@@ -80,6 +82,7 @@ def test_evaluation_sees_whole_logits(make_gang):
 @pytest.mark.parametrize(
     "mesh", [Mesh(tp=2), pytest.param(Mesh(dp_shard=2, tp=2), marks=pytest.mark.slow)], ids=["tp", "dp_shard x tp"]
 )
+@pytest.mark.long
 def test_half_precision_stays_near(make_gang, precision, mesh):
     gang = finish(make_gang(CODE), words_plan(mesh, "CutAll", steps=4, precision=precision))
     assert losses_of(gang) == pytest.approx(one_process(steps=4)[1], rel=2e-2)

@@ -50,6 +50,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("row", FEW)
+@pytest.mark.long
 def test_bytes_of_a_step_are_those_of_its_collectives(folder, row):
     found = measured(folder, FEW, 2, 128)[row]
     assert found["ratio"] == pytest.approx(found["expected"], rel=0.01, abs=FIXED)

@@ -59,6 +59,7 @@ def test_evaluation_runs_through_the_stages_whatever_the_shape(make_gang, alone,
 @pytest.mark.parametrize(("mesh", "schedule"), [
     (TWO, "interleaved_zero_bubble"), pytest.param(Mesh(pp=2, dp_shard=2), "zbv", marks=pytest.mark.slow),
 ])  # fmt: skip
+@pytest.mark.long
 def test_a_resumed_pipeline_has_the_bits_of_an_unbroken_one(make_gang, mesh, schedule):
     plan = deep_plan(mesh, schedule, model=MODEL | {"dropout": 0.2}, checkpoint=SAVED)
     whole, broken = make_gang(CODE), make_gang(CODE)

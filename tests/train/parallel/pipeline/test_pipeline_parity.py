@@ -87,6 +87,7 @@ AXES = ["dp_shard", "dp_replicate", "tp"]
         ),
     ],
 )  # fmt: skip
+@pytest.mark.long
 def test_stages_of_other_strategies_train_the_weights_of_one_process(make_gang, reached, mesh, schedule):
     """DDP would lose gradients of schedules that take backward apart: copies are averaged as shards are."""
     plan = deep_plan(mesh, schedule, micro_batch=1 if schedule == "dualpipev" else 2)
