@@ -17,67 +17,10 @@ import gc
 import json
 import sys
 import traceback
-<<<<<<< HEAD
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
-=======
 from importlib import import_module
->>>>>>> 58ed2c1eeec34588ebba9fa2f2ef9e1948649621
 from pathlib import Path
 
-<<<<<<< HEAD
-import torch
-from torch import nn
-
-from gangline.errors import ConfigError, GanglineError, TrainingError
-from gangline.measure.model_traces import raised, traces_of
-from gangline.optim.routing import named_parameters
-from gangline.train.loop.learning_rate import check_function
-from gangline.train.parallel.call_order import require_no_skips
-from gangline.train.parallel.chunked_loss import require_head
-from gangline.train.parallel.context_parallel import require_sequences
-from gangline.train.parallel.expert_parallel import common_experts, find_experts
-from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head
-from gangline.train.parallel.model_requirements import require_shardable
-from gangline.train.parallel.tensor_rules import common_degree
-from gangline.train.runtime.initialization import Initializer
-from gangline.train.task import ParallelHints, Task, hints_of, load_task
-
-
-def obstacles(model: nn.Module, hints: ParallelHints) -> dict[str, str]:
-    """Axis, or `loss_chunks`, to the reason why a gang of any size refuses it."""
-    checks: dict[str, Callable[[], object]] = {
-        "pp": lambda: find_embed_and_head(model, [name for name, _ in find_blocks(model, hints)], hints),
-        "cp": lambda: _require_parts(model, hints),
-        "ep": lambda: find_experts(model, hints),
-        "dp_shard": lambda: _require_shares(model, hints),
-        "loss_chunks": lambda: require_head(model, hints),
-    }
-    found = {axis: _refusal(check) for axis, check in checks.items()}
-    return {axis: reason for axis, reason in found.items() if reason}
-
-
-def _require_parts(model: nn.Module, hints: ParallelHints) -> None:
-    """Peers of a sequence also shard the weights."""
-    require_sequences(model, hints)
-    _require_shares(model, hints)
-
-
-def _require_shares(model: nn.Module, hints: ParallelHints) -> None:
-    require_no_skips(skips=hints.skips, strategy="dp_shard and cp")
-    require_shardable(model, find_blocks(model, hints))
-
-
-def _refusal(check: Callable[[], object]) -> str:
-    try:
-        check()
-    except ConfigError as error:
-        return str(error)
-    return ""
-=======
 from gangline.errors import GanglineError, TrainingError
->>>>>>> 58ed2c1eeec34588ebba9fa2f2ef9e1948649621
 
 
 def main(arguments: list[str]) -> int:
@@ -112,102 +55,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-<<<<<<< HEAD
-def _model_of(options: argparse.Namespace) -> dict[str, Any]:
-    return model(options.task, json.loads(options.options), json.loads(options.data))
-
-
-def machine() -> dict[str, Any]:
-    """Devices as torch sees them; cores and memory that this process may use."""
-    has_cuda = torch.cuda.is_available()
-    return {
-        "torch": torch.__version__,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_cuda else None,  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        "cores": _cores(),
-        "memory_bytes": _memory_bytes(),
-        "devices": _gpus() if has_cuda else [],
-    }
-
-
-def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
-    """Size of the task's model, and the numbers of parts into which it can be cut.
-
-    Raises:
-        ConfigError: The task does not exist, or `build_model` does not take the options.
-    """
-    task = load_task(name)
-    built = _build(task, options, name)
-    parameters = {id(each): each for each in built.parameters()}.values()
-    traced = traces_of(task, options, names=names)
-    unstaged = traced.pop("unstaged")
-    blocks = [sum(each.numel() for each in block.parameters()) for _, block in find_blocks(built, hints_of(task))]
-    return {
-        "parameters": sum(each.numel() for each in parameters),
-        "tensors": len(parameters),
-        "shapes": _shapes(parameters),
-        "named": [asdict(each) for each, _ in named_parameters(built)],
-        "largest_block_parameters": max(blocks, default=None),
-        "blocks": len(blocks),
-        "builds_optimizer": hasattr(task, "build_optimizer"),
-        "tensor_cuts": common_degree(built, hints_of(task)),
-        "experts": common_experts(built, hints_of(task)),
-        "obstacles": ({"pp": unstaged} if unstaged else {}) | obstacles(built, hints_of(task)),
-        **traced,
-    }
-
-
-def _shapes(parameters: Iterable[torch.Tensor]) -> list[dict[str, int]]:
-    """Distinct shapes, those with the most elements first."""
-    counts = Counter((each.shape[0], each.numel() // each.shape[0]) for each in parameters if each.ndim and len(each))
-    ordered = sorted(counts.items(), key=lambda each: (-each[0][0] * each[0][1], each[0]))
-    return [{"rows": rows, "columns": columns, "count": count} for (rows, columns), count in ordered]
-
-
-def _build(task: Task, options: dict[str, Any], name: str) -> torch.nn.Module:
-    try:
-        return Initializer.build(lambda: task.build_model(dict(options)), seed=0).model
-    except TypeError as error:
-        raise ConfigError(f"line.toml: [model]: {name}.build_model does not take {options}: {error}") from error
-
-
-def _gpus() -> list[dict[str, Any]]:
-    """One entry for each kind of GPU."""
-    kinds: dict[tuple[str, int], int] = {}
-    for number in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(number)
-        kind = (properties.name, properties.total_memory)
-        kinds[kind] = kinds.get(kind, 0) + 1
-    bf16 = torch.cuda.is_bf16_supported()
-    return [
-        {"kind": "cuda", "name": name, "memory_bytes": size, "count": count, "has_bf16": bf16}
-        for (name, size), count in kinds.items()
-    ]
-
-
-def _cores() -> int:
-    allowed = len(os.sched_getaffinity(0))
-    quota, _, period = _cgroup("cpu.max").partition(" ")
-    return min(allowed, max(1, int(quota) // int(period))) if quota.isdecimal() else allowed
-
-
-def _memory_bytes() -> int:
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _cgroup("memory.max")
-    return min(physical, int(limit)) if limit.isdecimal() else physical
-
-
-def _cgroup(name: str) -> str:
-    """A limit of this container; empty if it has none."""
-    path = Path("/sys/fs/cgroup") / name
-    return path.read_text().strip() if path.is_file() else ""
-=======
 def _import_without_collector() -> None:
     """What torch makes on import stays; the collector that looks at it again and again took a third of the time."""
     gc.disable()
     import_module("gangline.measure.model_facts")
     gc.freeze()
     gc.enable()
->>>>>>> 58ed2c1eeec34588ebba9fa2f2ef9e1948649621
 
 
 if __name__ == "__main__":
