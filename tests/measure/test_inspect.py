@@ -18,6 +18,7 @@ def test_bytegpt_has_875264_parameters():
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["parameters"], found["builds_optimizer"]) == (875_264, False)
+    assert found["named"][0] == {"name": "token.weight", "shape": [256, 128], "module": "embedding"}
     assert found["largest_block_parameters"] == 198_272
     assert found["obstacles"].keys() == {"ep"}, "it has no experts, and can be cut in every other way"
     assert found["cores"] >= 1
