@@ -132,9 +132,9 @@ def test_explicit_degrees_are_the_only_layouts():
 
 def test_a_model_that_fits_nowhere_names_the_nearest_and_what_would():
     with pytest.raises(ConfigError) as caught:
-        choose(device=12e9, count=8, mesh=MeshTable(pp_schedule="1f1b"))
+        choose(device=12e9, count=8, mesh=MeshTable(pp_schedule="1f1b"), memory=MemoryTable(offload="none"))
     assert "8.0 B parameters" in str(caught.value)
-    assert "nodes like these would fit it" in str(caught.value)
+    assert 'train.memory.offload = "auto" would fit' in str(caught.value)
 
 
 def test_a_deadline_that_nothing_meets_keeps_the_nearest():

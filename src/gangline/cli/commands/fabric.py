@@ -166,10 +166,7 @@ def probe(
     from gangline.fabric.probe import read_secret
     from gangline.line.gangs.stated_network import keep_measurement
 
-    if preflight and bandwidth:
-        raise UsageError("--preflight and --bandwidth measure different pairs; give one of them")
-    if keep and not bandwidth:
-        raise UsageError("--keep: plans read speeds between servers; give --bandwidth, too")
+    _check_measurement(preflight=preflight, bandwidth=bandwidth, keep=keep)
     store = open_workspace(repo, site).store if keep else None
     stated = _stated(fabric)
     listeners = listeners_of(servers or (stated.servers if stated else ()), read_secret(secret_file))
@@ -188,6 +185,13 @@ def probe(
         say("\n".join([*report.text(), *([f"kept      {kept}"] if kept else [])]))
     if not report.is_well:
         raise typer.Exit(GateError.exit_code)
+
+
+def _check_measurement(*, preflight: bool, bandwidth: bool, keep: bool) -> None:
+    if preflight and bandwidth:
+        raise UsageError("--preflight and --bandwidth measure different pairs; give one of them")
+    if keep and not bandwidth:
+        raise UsageError("--keep: plans read speeds between servers; give --bandwidth, too")
 
 
 def _stated(file: Path | None) -> "Fabric | None":

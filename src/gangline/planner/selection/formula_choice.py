@@ -21,7 +21,7 @@ from gangline.spec.transformer import Transformer
 from gangline.units import format_bytes, format_step
 
 TERMS = {
-    "compute": ("compute", "tensor", "experts"), "communication": ("exchange", "stages", "context"),
+    "compute": ("compute", "tensor", "experts"), "communication": ("exchange", "stages", "context", "host"),
     "bubble": ("bubble",), "optimizer": ("optimizer",),
 }  # fmt: skip
 """Words of `spec.forecast.PARTS`, and the parts of a step by formula that a run books under each."""
@@ -55,10 +55,15 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
     Of the plans within the bounds that are within the band of the fastest (or cheapest), the one with the fewest axes,
     then the least time (or money), then the name.
     """
-    question, missing = formula_question(request, model, world_of(request))
+    world, offload = world_of(request), request.line.train.memory.offload
+    question, missing = formula_question(request, model, world, on_host=offload == "cpu")
     evaluation = evaluate(question, band=request.band)
+    if offload == "auto" and request.pool.device == "cuda" and not any(_runs(each) for each in evaluation.plans):
+        question, missing = formula_question(request, model, world, on_host=True)
+        with_host = evaluate(question, band=request.band)
+        evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
     forecasts = {each.layout.name: _forecast(request, model, each, missing) for each in evaluation.plans}
-    runs = [each for each in evaluation.plans if each.fits and not each.unsupported]
+    runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
     over = {name: found for name in costs if (found := _excess(request, forecasts[name])) is not None}
     axes = {each.layout.name: each.layout.num_axes for each in runs}
@@ -69,6 +74,11 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
     return FormulaRanking(
         evaluation=evaluation, order=(*first, *rest), forecasts=forecasts, costs=costs, over=over, missing=missing
     )
+
+
+def _runs(plan: LayoutPlan) -> bool:
+    """A rank holds it, and ranks here can run it."""
+    return plan.fits and not plan.unsupported
 
 
 def _best(costs: Mapping[str, float], over: Mapping[str, Excess], axes: Mapping[str, int], band: float) -> str | None:
@@ -147,7 +157,10 @@ def options_of(request: PlanRequest, plan: LayoutPlan) -> ExecutionOptions:
         precision=request.precision,
         schedule=setting.schedule if plan.layout.mesh.pp > 1 else None,
         memory=Memory(
-            activation_checkpointing=setting.recompute, loss_chunks=setting.loss_chunks, gradient_sync=setting.sync
+            activation_checkpointing=setting.recompute,
+            loss_chunks=setting.loss_chunks,
+            gradient_sync=setting.sync,
+            offload="cpu" if plan.on_host else "none",
         ),
     )
 
@@ -251,7 +264,8 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
     """What would be chosen; None: nothing fits."""
     try:
         question, _ = formula_question(request, model, world_of(request))
-        if memory_bound_bytes(model, question.space, moment_bytes=question.moment_bytes) > question.usable_bytes:
+        least = memory_bound_bytes(model, question.space, moment_bytes=question.moment_bytes)
+        if request.line.train.memory.offload == "none" and least > question.usable_bytes:
             return None
         ranking = rank_layouts(request, model)
     except ConfigError:
@@ -264,7 +278,7 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
 
 def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:
     """Whether a rank holds the chosen plan on another number of ranks."""
-    question, _ = formula_question(request, model, mesh.world_size)
+    question, _ = formula_question(request, model, mesh.world_size, on_host=chosen.on_host)
     layout = ModelLayout(mesh=mesh, wrapping=chosen.layout.wrapping)
     setting = replace(chosen.setting, micro_batch=micro_batch)
     return layout_memory(question, layout, setting).total <= question.usable_bytes

@@ -1,11 +1,13 @@
 """Question of a line about a transformer known by its shape: search space, what ranks here run, hardware."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import gcd, inf
 
 from gangline.planner.axes.schedules import SPLIT
 from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.forecast.host_link import host_rates
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import explicit_shape
 from gangline.planner.shapes.world_size import MOST_AUTO, check_world, ranks_per_node
@@ -52,15 +54,19 @@ def world_of(request: PlanRequest) -> int:
     return whole if ranks == "auto" else max(ranks[0], min(ranks[1], pool.size))
 
 
-def formula_question(request: PlanRequest, model: Transformer, world: int) -> tuple[Question, str]:
-    """Candidates on `world` ranks, and why there are no times; empty: there are."""
+def formula_question(
+    request: PlanRequest, model: Transformer, world: int, *, on_host: bool = False
+) -> tuple[Question, str]:
+    """Candidates on `world` ranks, and why there are no times; empty: there are. `on_host`: shards wait there."""
     hardware, missing = _hardware(request, world)
-    usable = request.pool.usable_bytes(ranks_per_node(request.pool, world))
+    local = ranks_per_node(request.pool, world)
+    usable, room = request.pool.usable_bytes(local), request.pool.usable_host_bytes(local)
     return Question(
         model=model,
-        space=search_space(request, model, world),
+        space=replace(search_space(request, model, world), on_host=on_host),
         hardware=hardware,
         usable_bytes=inf if usable is None else usable,
+        usable_host_bytes=inf if room is None else room,
         precision=request.precision,
         moment_bytes=request.evidence.moment_bytes,
         support=partial(_unsupported, request.line),
@@ -151,4 +157,10 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
         return Hardware(flops_per_second=1.0, memory_bytes_per_second=inf, links=free), words
     links = LinkRates(node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second)
     overlap = request.site.plan.overlap
-    return Hardware(flops_per_second=flops, memory_bytes_per_second=memory, links=links, overlap=overlap), ""
+    return Hardware(
+        flops_per_second=flops,
+        memory_bytes_per_second=memory,
+        links=links,
+        overlap=overlap,
+        host=host_rates(pool, node),
+    ), ""

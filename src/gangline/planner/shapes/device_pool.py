@@ -91,6 +91,10 @@ class Pool:
     """Of one GPU to others of its node; None: not given."""
     network_bytes_per_second: float | None = None
     """Of one GPU to those of other nodes; None: not given."""
+    host_link_bytes_per_second: float | None = None
+    """Of one GPU to the memory of its node; None: not given."""
+    host_memory_bytes_per_second: float | None = None
+    """Of one node; None: not given."""
     host_memory_bytes: float | None = None
     """Of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
@@ -157,6 +161,8 @@ def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
         preferred=gpus.count,
         node_memory_bytes=memory * gpus.count if memory else None,
         host_memory_bytes=inventory.memory_bytes,
+        host_link_bytes_per_second=table.host_link_bytes_per_second if table else None,
+        host_memory_bytes_per_second=table.host_memory_bytes_per_second if table else None,
         reserve_bytes=_reserve(table, memory),
         margin=site.plan.memory_margin,
         price_per_hour=table.price_per_hour if table else None,

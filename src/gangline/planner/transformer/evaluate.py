@@ -8,12 +8,21 @@ from operator import add
 
 from gangline.planner.transformer.bounds import step_bound_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
-from gangline.planner.transformer.memory import RankMemory, StageLoad, activation_memory, rank_memory, state_memory
+from gangline.planner.transformer.memory import (
+    GRADIENT_BYTES,
+    MASTER_BYTES,
+    RankMemory,
+    StageLoad,
+    activation_memory,
+    rank_memory,
+    state_memory,
+)
 from gangline.planner.transformer.step_time import (
     Hardware,
     Stages,
     StepParts,
     exchange_seconds,
+    host_seconds,
     passes,
     stages_of,
     update_seconds,
@@ -39,6 +48,8 @@ class Question:
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
     moment_bytes: float = ADAMW_MOMENT_BYTES
+    usable_host_bytes: float = inf
+    """Of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
 
 
@@ -64,6 +75,8 @@ class LayoutPlan:
     fits: bool
     unsupported: str = ""
     """The rule, where ranks here run none of its candidates."""
+    on_host: bool = False
+    """Its shards wait there."""
 
     @property
     def step_seconds(self) -> float:
@@ -74,7 +87,7 @@ class LayoutPlan:
     def name(self) -> str:
         """With how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
         again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
-        return f"{self.layout.name} b{self.setting.micro_batch}{again}"
+        return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +152,7 @@ def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> 
         rank_memory(
             question.model, layout, load, sync=_held(setting.sync, count), micro_batch=setting.micro_batch,
             recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
-            moment_bytes=question.moment_bytes,
+            moment_bytes=question.moment_bytes, on_host=question.space.on_host,
         )
         for load in stages.loads(count)
     )  # fmt: skip
@@ -208,7 +221,7 @@ class LayoutCandidates:
     def _least_seconds(self, stages: Stages, micro_batch: int, count: int, fewest: int) -> float:
         """Of passes without recomputation, whose traffic is that of `fewest` of them."""
         parts = self._passes(stages, micro_batch, count, "none")
-        exchange, update = min(self._added_seconds(stages, sync, fewest) for sync in self._syncs)
+        exchange, update, _ = min(self._added_seconds(stages, sync, fewest) for sync in self._syncs)
         return parts.total + max(0.0, exchange - self._question.hardware.overlap * parts.compute) + update
 
     def best(self, *, prunes: bool = False) -> LayoutPlan | None:
@@ -248,6 +261,7 @@ class LayoutCandidates:
         """`best`, or a better one of what one schedule and size of micro-batches leave open."""
         space, usable = self._question.space, self._question.usable_bytes
         loads = stages.loads(count)
+        room = self._holds_on_host(loads)
         states = {sync: [self._state_bytes(load, _held(sync, count)) for load in loads] for sync in self._syncs}
         added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
         self.num_weighed += self._ways * len(recomputes) // len(space.recompute)
@@ -258,10 +272,10 @@ class LayoutCandidates:
                 work = [self._work_bytes(load, micro_batch, recompute, chunks) for load in loads]
                 for sync in self._syncs:
                     need = max(map(add, states[sync], work))
-                    fits = need <= usable
+                    fits = need <= usable and room
                     self.num_fit += fits
-                    exchange, update = added[sync]
-                    seconds = parts.total + max(0.0, exchange - hidden) + update
+                    exchange, update, host = added[sync]
+                    seconds = parts.total + max(0.0, exchange - hidden) + update + host
                     unsupported = self._support[sync, chunks]
                     order = (bool(unsupported), not fits, seconds if fits else need)
                     if best is None or order < best.order:
@@ -269,12 +283,21 @@ class LayoutCandidates:
                         best = _Best(order, setting, stages, unsupported)
         return best
 
+    def _holds_on_host(self, loads: Sequence[StageLoad]) -> bool:
+        """Shards with their gradients and optimizer find room in the memory of the server, or are not there."""
+        question = self._question
+        if not question.space.on_host:
+            return True
+        most = max(load.parameters for load in loads) / self.layout.mesh.tp / self.layout.shards
+        return (MASTER_BYTES + GRADIENT_BYTES + question.moment_bytes) * most <= question.usable_host_bytes
+
     def _state_bytes(self, load: StageLoad, sync: Sync) -> float:
         question = self._question
         return sum(
             state_memory(
                 self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
                 width_bytes=4 if question.precision == "fp32" else 2, moment_bytes=question.moment_bytes,
+                on_host=question.space.on_host,
             )
         )  # fmt: skip
 
@@ -297,24 +320,28 @@ class LayoutCandidates:
             )  # fmt: skip
         return self._seen[key]
 
-    def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float]:
-        """Exchange of data-parallel ranks, before any of it is hidden, and the update."""
+    def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
+        """Exchange of data-parallel ranks before any of it is hidden, the update, and host traffic."""
         question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
         exchange = exchange_seconds(
             layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision
         )
-        return exchange, update_seconds(layout, most, question.hardware, moment_bytes=question.moment_bytes)
+        on_host = question.space.on_host
+        update = update_seconds(layout, most, question.hardware, moment_bytes=question.moment_bytes, on_host=on_host)
+        host = host_seconds(layout, most, question.hardware, sync=sync, micro_batches=count) if on_host else 0.0
+        return exchange, update, host
 
     def _plan(self, best: _Best) -> LayoutPlan:
         """With its terms."""
         setting, question, stages = best.setting, self._question, best.stages
         count = self._samples // setting.micro_batch
         parts = self._passes(stages, setting.micro_batch, count, setting.recompute)
-        exchange, update = self._added_seconds(stages, setting.sync, count)
+        exchange, update, host = self._added_seconds(stages, setting.sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
         memory = layout_memory(question, self.layout, setting)
         return LayoutPlan(
-            layout=self.layout, setting=setting, memory=memory, fits=memory.total <= question.usable_bytes,
-            parts=replace(parts, exchange=exposed, optimizer=update), unsupported=best.unsupported,
+            layout=self.layout, setting=setting, memory=memory, fits=best.fits,
+            parts=replace(parts, exchange=exposed, optimizer=update, host=host), unsupported=best.unsupported,
+            on_host=question.space.on_host,
         )  # fmt: skip

@@ -81,6 +81,8 @@ class SearchSpace:
     recompute: Sequence[str] = ("none", "selective", "full")
     loss_chunks: Sequence[int] = (1, 8)
     schedules: Sequence[PipelineSchedule] = ("1f1b",)
+    on_host: bool = False
+    """Shards wait in the memory of their server; layouts without shards are left out."""
     admits: Callable[[ModelLayout], bool] = lambda _: True
     """Whether a layout is asked for."""
 
@@ -156,7 +158,7 @@ def _data_layouts(space: SearchSpace, mesh: Mesh) -> Iterator[ModelLayout]:
     """Every way to hold what `mesh` leaves of the model on its data-parallel ranks."""
     ranks = mesh.dp_shard
     copies = Mesh(tp=mesh.tp, pp=mesh.pp, cp=mesh.cp, dp_replicate=ranks)
-    if mesh.cp == mesh.ep == 1:
+    if mesh.cp == mesh.ep == 1 and not space.on_host:
         if DDP in space.wrappings:
             yield ModelLayout(mesh=copies, wrapping=DDP)
         if ZERO1 in space.wrappings and mesh.tp == 1 and ranks > 1:  # DDP, which it is built on, loses parameters of tp

@@ -49,8 +49,9 @@ class StageLoad:
 
 
 def state_memory(
-    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: float = ADAMW_MOMENT_BYTES
-) -> tuple[float, float, float]:
+    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: float = ADAMW_MOMENT_BYTES,
+    on_host: bool = False,
+) -> tuple[float, float, float]:  # fmt: skip
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
     Args:
@@ -59,6 +60,7 @@ def state_memory(
         sync: Reduced after each micro-batch, gradients are in shards all the time.
         width_bytes: Of a number in the passes: 2, or 4 where they run in float32 and nothing is cast.
         moment_bytes: That the optimizer keeps for each parameter.
+        on_host: Shards and their optimizer wait in the memory of the server; gradients that are not reduced yet do not.
     """
     shards = layout.shards
     cast = width_bytes if width_bytes < MASTER_BYTES else 0
@@ -70,6 +72,8 @@ def state_memory(
             moment_bytes * parameters / sharing,
         )
     gathered = width_bytes * parameters if not layout.wrapping.reshards else 0.0
+    if on_host:
+        return gathered, GRADIENT_BYTES * parameters if sync == "last" else 0.0, 0.0
     reduced = shards if sync == "each" else 1
     return (
         MASTER_BYTES * parameters / shards + gathered,
@@ -106,13 +110,14 @@ def activation_memory(
 
 def rank_memory(
     model: Transformer, layout: ModelLayout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
-    loss_chunks: int, precision: Precision = "bf16", moment_bytes: float = ADAMW_MOMENT_BYTES,
+    loss_chunks: int, precision: Precision = "bf16", moment_bytes: float = ADAMW_MOMENT_BYTES, on_host: bool = False,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
     width = 4 if precision == "fp32" else 2
     weights, gradients, optimizer = state_memory(
-        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, moment_bytes=moment_bytes
-    )
+        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, moment_bytes=moment_bytes,
+        on_host=on_host,
+    )  # fmt: skip
     activations, buffers = activation_memory(
         model, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks, precision=precision
     )

@@ -10,6 +10,7 @@ from functools import lru_cache
 from gangline.fabric.collectives import bus_factor
 from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
@@ -30,6 +31,7 @@ class Hardware:
     links: LinkRates
     overlap: float = 0.0
     """Share of computing that hides the exchanges of data-parallel ranks."""
+    host: HostRates = HostRates()
 
     def seconds(self, size_bytes: float, ranks: int, *, stride: int = 1, peers: int = 0) -> float:
         """Of so many bytes on the wire of one rank; 0 between one rank and itself, infinite where no rate is known."""
@@ -57,13 +59,15 @@ class StepParts:
     exchange: float
     """Data-parallel ranks gather weights and reduce gradients, as far as computing does not hide it."""
     optimizer: float
+    host: float = 0.0
+    """Shards go to the device and their gradients come back."""
 
     @property
     def total(self) -> float:
         """Of the whole step."""
         return (
             self.compute + self.tensor + self.context + self.experts + self.stages + self.bubble + self.exchange
-            + self.optimizer
+            + self.optimizer + self.host
         )  # fmt: skip
 
     def largest_over(self, other: "StepParts") -> tuple[str, float]:
@@ -76,6 +80,7 @@ class StepParts:
 PART_WORDS = {
     "compute": "computing", "tensor": "tp traffic", "context": "cp traffic", "experts": "expert traffic",
     "stages": "stage traffic", "bubble": "bubble", "exchange": "data-parallel traffic", "optimizer": "update",
+    "host": "host traffic",
 }  # fmt: skip
 """Parts in the order of a step, and their words in a reason."""
 
@@ -241,8 +246,19 @@ def exchange_seconds(
 
 
 def update_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: float = ADAMW_MOMENT_BYTES
-) -> float:
-    """The optimizer over what one rank updates: of AdamW 30 bytes of each parameter."""
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: float = ADAMW_MOMENT_BYTES,
+    on_host: bool = False,
+) -> float:  # fmt: skip
+    """The optimizer over what one rank updates, on its device or by its cores: of AdamW 30 bytes of each parameter."""
     sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
-    return (UPDATED_BYTES + 2 * moment_bytes) * parameters / sharing / hardware.memory_bytes_per_second
+    rate = hardware.host.memory_bytes_per_second if on_host else hardware.memory_bytes_per_second
+    return (UPDATED_BYTES + 2 * moment_bytes) * parameters / sharing / rate
+
+
+def host_seconds(
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int
+) -> float:
+    """What shards on the host send to the device before they are gathered, and their gradients back."""
+    gathers = 2 * micro_batches if layout.wrapping.reshards else 1
+    reductions = micro_batches if sync == "each" else 1
+    return transfer_seconds(parameters / layout.shards, hardware.host, gathers=gathers, reductions=reductions)

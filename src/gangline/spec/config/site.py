@@ -115,6 +115,10 @@ class GpuTable:
     """Delivered between devices of one server, each way and of one device, as nccl-tests prints "busbw"."""
     network_bytes_per_second: float | None = None
     """Likewise between servers: one device's share of the network."""
+    host_link_bytes_per_second: float | None = None
+    """Delivered between one device and the memory of its server, each way; none: 25e9 is assumed."""
+    host_memory_bytes_per_second: float | None = None
+    """Delivered by the memory of a server to its cores; none: 200e9 is assumed."""
     price_per_hour: float | None = None
     """Of one device, in money.currency."""
 
