@@ -6,13 +6,13 @@ from tests.report.records import passed
 
 from gangline.report.matrix_updates import MOST_ROWS, owner_picture, updates_words
 from gangline.report.run.html import render_html
-from gangline.spec.measurements import MatrixUpdates, RankUpdates, Training
+from gangline.spec.measurements import MatrixUpdates, RankUpdateCount, Training
 
 UPDATES = MatrixUpdates(
     rule="muon/standard", matrices=3, steps=10, wanted=30, computed=30, bound_seconds=0.003,
     ranks=(
-        RankUpdates(rank=0, computed=10, loads={"layers.*.wo": 0.003}, seconds=0.05),
-        RankUpdates(rank=1, computed=20, loads={"layers.*.fc <1>": 0.001, "layers.*.wo": 0.001}, seconds=None),
+        RankUpdateCount(rank=0, computed=10, loads={"layers.*.wo": 0.003}, seconds=0.05),
+        RankUpdateCount(rank=1, computed=20, loads={"layers.*.fc <1>": 0.001, "layers.*.wo": 0.001}, seconds=None),
     ),
 )  # fmt: skip
 
@@ -44,13 +44,13 @@ def test_a_bar_has_a_part_for_each_kind_and_the_bound():
 
 
 def test_a_gang_of_thousands_shows_its_first_ranks_and_a_training_without_rule_nothing():
-    many = tuple(RankUpdates(rank=rank, computed=1, loads={"w": 1.0}) for rank in range(256))
+    many = tuple(RankUpdateCount(rank=rank, computed=1, loads={"w": 1.0}) for rank in range(256))
     assert len(owner_picture(record(replace(UPDATES, ranks=many))).rows) == MOST_ROWS
     assert owner_picture(record(None)) is None
 
 
 def test_the_eighth_kind_is_one_of_the_others():
     loads = {f"kind {number}": float(number + 1) for number in range(9)}
-    picture = owner_picture(record(replace(UPDATES, ranks=(RankUpdates(rank=0, computed=1, loads=loads),))))
+    picture = owner_picture(record(replace(UPDATES, ranks=(RankUpdateCount(rank=0, computed=1, loads=loads),))))
     assert [each.name for each in picture.kinds] == [*(f"kind {number}" for number in range(2, 9)), "other"]
     assert picture.rows[0].bar.count("f-grey") == 2

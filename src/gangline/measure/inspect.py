@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch import nn
 
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.model_traces import raised, traces_of
+from gangline.optim.routing import named_parameters
 from gangline.train.loop.learning_rate import check_function
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.chunked_loss import require_head
@@ -129,6 +131,7 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
         "parameters": sum(each.numel() for each in parameters),
         "tensors": len(parameters),
         "shapes": _shapes(parameters),
+        "named": [asdict(each) for each, _ in named_parameters(built)],
         "largest_block_parameters": max(blocks, default=None),
         "blocks": len(blocks),
         "builds_optimizer": hasattr(task, "build_optimizer"),

@@ -19,10 +19,11 @@ from torch.optim import Optimizer
 
 from gangline.errors import ConfigError, NonFiniteError, TrainingError
 from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
-from gangline.optim.executors.exchange import Exchange
+from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.holders import Holders, Part, ProcessGroups, Ranks, holders_of, own_part, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
-from gangline.optim.executors.rank_updates import MatrixParameter, StepInputs, local_part
+from gangline.optim.executors.owner_reduction import OwnerReduction
+from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
@@ -71,7 +72,7 @@ class MatrixOptimizer(Optimizer):
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
-        self._rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
+        self.rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
         self._non_finite = non_finite
         for each in matrix:
             each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
@@ -80,7 +81,11 @@ class MatrixOptimizer(Optimizer):
         self._executors = self._build(parameters, ranks_of(replicas))
         for executor in self._executors:
             executor.create_state(self.state.__getitem__)
+        self.reduction = self._reduction() if shares_state else None
+        """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
         self._is_counted = False
+        self.is_whole = True
+        """False: a step was interrupted, so that some parameters and states are of the next one."""
 
     @property
     def plans(self) -> tuple[OptimPlan, ...]:
@@ -104,16 +109,18 @@ class MatrixOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         active = [self._active(executor) for executor in self._executors]
+        self.is_whole = False
         self._step_elementwise()
         group_of = {each: group for group in self.param_groups for each in group["params"]}
         for executor, places in zip(self._executors, active, strict=True):
             number = group_of[executor.parameters[0].parameter]["step"]
-            executor.step(StepInputs(number, places, self.state.__getitem__, group_of.__getitem__))
+            executor.step(UpdateStep(number, places, self.state.__getitem__, group_of.__getitem__))
         if not self._is_counted:
             self._require_each_once()
         for group in self.param_groups:
             if group["kind"] == "matrix":
                 group["step"] += 1
+        self.is_whole = True
         return loss
 
     def create_state(self) -> None:
@@ -144,16 +151,27 @@ class MatrixOptimizer(Optimizer):
     ) -> MatrixExecutor:
         parameters = sorted(parameters, key=lambda each: each.name)
         device = local_part(parameters[0].parameter).device
-        hosts, copies = Exchange(process_groups.of(holders.hosts)), Exchange(process_groups.of(holders.copies))
+        hosts, copies = (
+            UpdateExchange(process_groups.of(holders.hosts)),
+            UpdateExchange(process_groups.of(holders.copies)),
+        )
         plan = build_plan(
-            [matrix for each in parameters for matrix in _matrices(each)], self._rule.spec, ranks=copies.ranks,
+            [matrix for each in parameters for matrix in _matrices(each)], self.rule.spec, ranks=copies.ranks,
             hosts=hosts.ranks, options=self._options,
         )  # fmt: skip
         require_equal_plans(plan, (hosts, copies), device)
         return MatrixExecutor(
-            parameters, plan, self._rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
+            parameters, plan, self.rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
             prepares_all=not self._shares_state or hosts.ranks > 1,
         )  # fmt: skip
+
+    def _reduction(self) -> OwnerReduction | None:
+        """Of plain parameters with copies."""
+        for executor in self._executors:
+            hosts, copies = executor.exchanges
+            if hosts.ranks == 1 and copies.ranks > 1:
+                return OwnerReduction(executor.owners, copies)
+        return None
 
     def _active(self, executor: MatrixExecutor) -> frozenset[int]:
         """Places of the parameters that this step updates, equal on all ranks.
@@ -252,7 +270,7 @@ def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
     )  # fmt: skip
 
 
-def _parts(parameters: Sequence[MatrixParameter], hosts: Exchange, device: torch.device) -> list[list[Part]]:
+def _parts(parameters: Sequence[MatrixParameter], hosts: UpdateExchange, device: torch.device) -> list[list[Part]]:
     """What each host holds of each parameter, as the hosts say.
 
     Raises:

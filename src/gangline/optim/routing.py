@@ -8,8 +8,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
-from gangline.optim.plan.routing import ModuleKind, NamedParameter, Route, route_parameters
+from gangline.optim.plan.routing import Route, route_parameters
 from gangline.spec.config.matrix_rule import EXCLUDE
+from gangline.spec.profile import ModuleKind, NamedParameter
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)

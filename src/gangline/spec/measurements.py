@@ -117,7 +117,7 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankUpdates:
+class RankUpdateCount:
     """Updates of whole matrices by one rank."""
 
     rank: int
@@ -139,7 +139,7 @@ class MatrixUpdates:
     """One for each matrix with a gradient and each step."""
     bound_seconds: float
     """No map of owners has a smaller largest load, by the plan's seconds."""
-    ranks: tuple[RankUpdates, ...] = ()
+    ranks: tuple[RankUpdateCount, ...] = ()
     """The first MOST_RANKS."""
     computed: int = 0
     """By all ranks; equal to `wanted`, or an update was computed twice or never."""

@@ -21,6 +21,9 @@ RULES = {
     "shampoo": ROUTES | {"rule": "shampoo", "refresh_every": 2, "refresh": "together"},
     "soap": ROUTES | {"rule": "soap", "refresh_every": 2, "refresh": "together"},
 }
+HARD = {"clip_norm": 0.5, "micro_batch": 2}
+"""Clipping, and more than one pass of each rank; not for SOAP, which makes whole steps of what rounding leaves in
+directions that no sample has."""
 MATRICES = 2 * (3 + 1 + 2)
 NOISE = 1e-6
 """Of weights: another order of sums changes 1e-7, and Newton-Schulz amplifies it up to three times."""
@@ -34,7 +37,8 @@ def gang_in(folder, warm):
 
 def plan_of(strategy, mesh, data, **changes):
     given = {"optimizer": MUON, "mesh": mesh, "data": data, "model": {"layers": 2, "width": 64, "context": 16}}
-    return replace(make_plan("none"), strategy=strategy, **given | changes)
+    hard = {} if changes.get("optimizer", MUON).get("rule") == "soap" else HARD
+    return replace(make_plan("none"), strategy=strategy, **given | hard | changes)
 
 
 def without_noise(found):

@@ -12,7 +12,7 @@ from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.line.results.loss_curve import each_line
-from gangline.spec.measurements import MatrixUpdates, RankUpdates, Samples, Training
+from gangline.spec.measurements import MatrixUpdates, RankUpdateCount, Samples, Training
 
 Span = tuple[int, int]
 """Positions in the order of samples: start, stop (exclusive)."""
@@ -240,7 +240,7 @@ class _EventHistory:
 
 def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates:
     names = ("rule", "matrices", "steps", "wanted", "computed", "bound_seconds")
-    ranks = tuple(RankUpdates(**each) for each in event["ranks"][: MatrixUpdates.MOST_RANKS])
+    ranks = tuple(RankUpdateCount(**each) for each in event["ranks"][: MatrixUpdates.MOST_RANKS])
     return MatrixUpdates(**{name: event[name] for name in names}, ranks=ranks)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
-from gangline.optim.executors.pieces import Piece
+from gangline.optim.executors.pieces import MatrixPiece
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
 from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
@@ -33,7 +33,7 @@ class MatrixParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class StepInputs:
+class UpdateStep:
     """What one step is made with."""
 
     number: int
@@ -49,8 +49,8 @@ class RankUpdates:
     """Updates of one plan on this rank. Matrices are named by place in the plan; nothing here communicates."""
 
     def __init__(
-        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[Piece], *,
-        owner: int, host: int, prepares_all: bool, travels: torch.dtype,
+        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[MatrixPiece],
+        *, owner: int, host: int, prepares_all: bool, travels: torch.dtype,
     ) -> None:  # fmt: skip
         """Args:
         parameters: Of the plan, in any order.
@@ -75,7 +75,7 @@ class RankUpdates:
         self._to_send: Counter[int] = Counter()
         self._prepared: dict[int, Tensor] = {}
 
-    def begin(self, step: StepInputs) -> None:
+    def begin(self, step: UpdateStep) -> None:
         """Begin a step; the calls that follow are part of it."""
         self._step = step
         self._to_send = Counter(self._owned_matrices)

@@ -201,3 +201,7 @@ class DeviceCurve:
     def compute_seconds(self, flops: Flops, side: int) -> Seconds:
         """Of products whose smaller side is `side`, without launch."""
         return Seconds(flops.value * (1 + (self.knee / side) ** 2) / self.peak_flops_per_second)
+
+
+CPU = DeviceCurve(peak_flops_per_second=30e9, knee=0.0, launch_seconds=50e-6, dtype="float32")
+"""Of one core; an assumption, too. Small matrices cost what they compute there, not what they launch."""

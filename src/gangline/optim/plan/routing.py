@@ -9,9 +9,9 @@ from typing import Literal
 from gangline.errors import ConfigError
 from gangline.optim.plan.matrix import FragmentSplit, SplitKind, fragments
 from gangline.spec.config.matrix_rule import EXCLUDE
+from gangline.spec.profile import NamedParameter
 
 ParameterKind = Literal["matrix", "elementwise"]
-ModuleKind = Literal["embedding", "norm", "other"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,18 +31,6 @@ class Route:
     def fragment_split(self) -> FragmentSplit:
         """Its split rule."""
         return FragmentSplit(kind=self.split, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedParameter:
-    """One parameter of a model."""
-
-    name: str
-    """Fully qualified, without the parts that wrappers add."""
-    shape: tuple[int, ...]
-    """Whole, whatever a rank holds."""
-    module: ModuleKind = "other"
-    """That has it; of several the first of these kinds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

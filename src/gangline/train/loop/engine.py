@@ -13,7 +13,9 @@ import torch
 from gangline.checkpoint.format.manifest import checkpoint_folder
 from gangline.errors import IntegrityError, NonFiniteError
 from gangline.keeper.ipc.requests import RESIZE_FILE
+from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.spec.gang.status import ResizeRequest, resize_key
+from gangline.spec.plan import Plan
 from gangline.storage.folder.durable_files import replace_file
 from gangline.train import heartbeat
 from gangline.train.loop.checkpointing import CheckpointSaves, TrainingProgress
@@ -26,7 +28,7 @@ from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics, arithmetic
 from gangline.train.moe import MoE, use_of_experts
-from gangline.train.parallel.data_parallel import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel, Replicated
 from gangline.train.parallel.local_sgd import is_due, make_outer_step
 from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
@@ -49,6 +51,15 @@ class TrainingJob:
     """Number of the job in an evaluate or prove gang, which does not save. None: the run's own training."""
 
 
+def _reduce_to_owners(wrapped: ParallelModel, optimizer: torch.optim.Optimizer, plan: Plan) -> OwnerReduction | None:
+    """Let DDP send gradients of matrices to their owners alone, where these alone keep their state."""
+    reduction: OwnerReduction | None = getattr(optimizer, "reduction", None)
+    if reduction is None or not isinstance(wrapped, Replicated) or plan.compression.kind != "none":
+        return None
+    wrapped.reduce_by(reduction.average)
+    return reduction
+
+
 class TrainingEngine:
     """Every call is collective unless its docstring says local: all ranks make the same calls in the same order."""
 
@@ -66,8 +77,9 @@ class TrainingEngine:
         self._rate_ratio = rate_function(plan.schedule)
         self.scaler = grad_scaler(plan.precision, context.device)
         self.update = Update(
-            wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), message=self._message
-        )
+            wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), message=self._message,
+            reduction=_reduce_to_owners(wrapped, optimizer, plan),
+        )  # fmt: skip
         self._first_step = 0
         """Last step of the checkpoint that this generation began with."""
         self.stopped = False

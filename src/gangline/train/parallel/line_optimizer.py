@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 from torch.optim import Optimizer
@@ -14,6 +14,9 @@ from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE
 from gangline.train.runtime.optimizer import elementwise_optimizer, require_gradients
+
+if TYPE_CHECKING:
+    from gangline.optim.rules.matrix_rule import MatrixRule
 
 
 def line_optimizer(model: nn.Module, context: RankContext, *, window: type[StateWindow] = StateWindow) -> Optimizer:
@@ -46,6 +49,7 @@ def _matrix_optimizer(
     elementwise: Callable[[list[dict[str, Any]]], Optimizer],
 ) -> Optimizer:  # fmt: skip
     from gangline.optim.matrix_optimizer import MatrixOptimizer  # a line without matrix rule starts without it
+    from gangline.optim.plan.costs import CPU, DeviceCurve
     from gangline.optim.plan.optimizer_plan import PlanOptions
     from gangline.optim.plan.routing import Route
     from gangline.optim.routing import partition_params
@@ -56,15 +60,26 @@ def _matrix_optimizer(
             f'train.memory.offload: "optimizer_nvme" is for elementwise rules, and optimizer.rule is {table.rule!r}; '
             "zero1 or fsdp share its state among ranks"
         )
+    rule = _make_rule(table)
+    if plan.recovery.mode == "live" and _has_owner_state(rule):
+        raise ConfigError(
+            f'train.recovery.mode: "live" needs the whole state on every replica, and rule {table.rule!r} keeps '
+            'state of a matrix on one rank; use recovery.mode = "restart", or rule = "muon"'
+        )
     groups = partition_params(model, exclude=table.exclude, routes=[Route(**each) for each in table.routes])
+    options = PlanOptions(**table.plan, device=CPU if context.device.type == "cpu" else DeviceCurve())
     return MatrixOptimizer(
-        groups, rule=_make_rule(table), elementwise=elementwise,
+        groups, rule=rule, elementwise=elementwise,
         replicas=None if plan.averages_rarely else context.meshes.group(REPLICATE),
-        options=PlanOptions(**table.plan), shares_state=plan.wrapping.shares_optimizer,
+        options=options, shares_state=plan.wrapping.shares_optimizer,
     )  # fmt: skip
 
 
-def _make_rule(table: MatrixRuleTable) -> Any:
+def _has_owner_state(rule: "MatrixRule") -> bool:
+    return any(where == "owner" for _, _, where in rule.spec.state((1, 1)).values())
+
+
+def _make_rule(table: MatrixRuleTable) -> "MatrixRule":
     """
     Raises:
         ConfigError: There is no such class in the code layer, or it does not take these options.
@@ -75,7 +90,7 @@ def _make_rule(table: MatrixRuleTable) -> Any:
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"optimizer.rule {table.rule!r}: {error}; wanted a class of the code layer") from error
     try:
-        return made(**table.options)
+        return cast("MatrixRule", made(**table.options))
     except TypeError as error:
         raise ConfigError(f"optimizer.rule {table.rule!r} with {sorted(table.options)}: {error}") from error
 
