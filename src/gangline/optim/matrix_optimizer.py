@@ -97,6 +97,11 @@ class MatrixOptimizer(Optimizer):
         """Of `plans`."""
         return tuple(self._executors)
 
+    @property
+    def waited_seconds(self) -> float:
+        """That this rank stood still for others since the start; on a GPU next to nothing, as its stream waits."""
+        return sum(traffic.waited_seconds for each in self._executors for traffic in each.traffic.values())
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch types it as overloads
         """Update all parameters that have a gradient on any rank; collective.

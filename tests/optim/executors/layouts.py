@@ -1,5 +1,6 @@
 """A few parameters under every layout, stepped with gradients that are the same bits everywhere; runs on ranks."""
 
+import time
 from contextlib import suppress
 
 import torch
@@ -227,3 +228,22 @@ def reduced_by_ddp(shares, steps=3):
     copies = optimizer.executors[0].traffic["copies"]
     held = sum(each.numel() for state in optimizer.state.values() for key, each in state.items() if key == "momentum")
     return {"weights": [each.detach().clone() for each in model.parameters()], "sent": copies.sent_bytes, "held": held}
+
+
+def waited_for(slow_rank, seconds):
+    """What each rank stood still for others in one step, where one rank computes slowly."""
+    parameters, optimizer = make("copies")
+    give_gradients(parameters, 0)
+    optimizer.step()
+    if dist.get_rank() == slow_rank:
+        compute = optimizer.rule.compute
+
+        def slowly(*arguments, **named):
+            time.sleep(seconds / optimizer.executors[0].computed)
+            return compute(*arguments, **named)
+
+        optimizer.rule.compute = slowly
+    before = optimizer.waited_seconds
+    give_gradients(parameters, 1)
+    optimizer.step()
+    return optimizer.waited_seconds - before

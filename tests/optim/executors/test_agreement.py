@@ -8,6 +8,7 @@ from tests.optim.executors.layouts import (
     step_with_nan,
     step_without,
     unequal_plans,
+    waited_for,
 )
 from tests.train.parallel.compress.ranks import on_ranks
 
@@ -44,3 +45,9 @@ def test_other_options_on_one_rank_are_refused_on_all():
 
 def test_an_interrupted_step_leaves_no_state_that_a_living_rank_may_send():
     assert interrupted_step() == [True, True, False]
+
+
+def test_ranks_that_wait_for_a_slow_owner_say_so_and_the_slow_one_does_not():
+    waited = on_ranks(2, waited_for, 1, 0.6)
+    assert waited[0] > 0.3
+    assert waited[1] < 0.3

@@ -182,7 +182,9 @@ class Update:
             group["lr"] = rate * rate_ratio
         self._last_rates = [group["lr"] for group in self._optimizer.param_groups]
         self.learning_rate = self._last_rates[0]
+        before = getattr(self._optimizer, "waited_seconds", 0.0)
         self._scaler.step(self._optimizer)
+        self._context.waits.add(getattr(self._optimizer, "waited_seconds", 0.0) - before)
         self._book_wait("optimizer")
         self._forget()
 
