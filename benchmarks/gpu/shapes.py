@@ -32,6 +32,20 @@ class Shapes:
     product: int
     """Side of a large product of square matrices."""
     restart_ranks: int
+    matrix_part: int
+    """Sides of the matrices of Qwen3-8B over this."""
+    matrix_layers: int
+
+    def matrices(self) -> list[tuple[int, int]]:
+        """Of a step of a matrix rule, in model order."""
+        from gangline.optim.plan.shapes import QWEN3
+
+        found = [each.shape for each in QWEN3["8B"].matrices("split")]
+        each_layer = len(found) // QWEN3["8B"].layers
+        return [
+            (rows // self.matrix_part, columns // self.matrix_part)
+            for rows, columns in found[: each_layer * self.matrix_layers]
+        ]
 
 
 _LLAMA = {"vocabulary": 128256, "context": 4096}
@@ -48,11 +62,11 @@ FULL = Shapes(
                  "context": 4096},
     },
     micro_batch=2, blocks=8, block_steps=10, saved_parameters=512e6, rounds=3, stream_bytes=2**32, product=8192,
-    restart_ranks=1,
+    restart_ranks=1, matrix_part=1, matrix_layers=36,
 )  # fmt: skip
 SMALL = Shapes(
     device="cpu", precision="bf16", billion=_TINY, wide=_TINY | {"layers": 1},
     unseen={"narrow": _TINY | {"width": 32, "hidden": 64}, "wide": _TINY | {"layers": 1, "width": 128, "hidden": 256}},
     micro_batch=2, blocks=3, block_steps=2, saved_parameters=2e6, rounds=1, stream_bytes=2**24, product=256,
-    restart_ranks=1,
+    restart_ranks=1, matrix_part=32, matrix_layers=2,
 )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Newton-Schulz on each shape of Qwen3-8B in bfloat16, beside that of torch.optim.Muon.
+
+Bounds: the same products take the time of torch's, and those of the Gram form their share of operations, both with 10 %
+for what is between products. Matrices together in one call are told beside it, for no bound is known.
+"""
+
+from typing import Any
+
+from figures import Report
+from one_rank import apart
+from shapes import Shapes
+
+ALLOWED = 1.10
+TOGETHER = (2, 8, 32)
+MOST_ELEMENTS = 2**30
+"""Of matrices in one call."""
+
+
+def names(shapes: Shapes) -> tuple[str, ...]:
+    pairs = ("standard / torch", "gram / standard")
+    return tuple(f"{rows} x {columns}: {pair}" for rows, columns in unique(shapes) for pair in pairs)
+
+
+def unique(shapes: Shapes) -> list[tuple[int, int]]:
+    return sorted(set(shapes.matrices()))
+
+
+def run(report: Report, shapes: Shapes) -> None:
+    for rows, columns in unique(shapes):
+        found = apart(milliseconds, shapes, (rows, columns))
+        report.tell(f"{rows} x {columns}", found)
+        at = f"{rows} x {columns}: "
+        report.add(f"{at}standard / torch", found["standard"]["ms"] / found["torch"]["ms"], at_most=ALLOWED,
+                   source="the same products")  # fmt: skip
+        m, n = sorted((rows, columns))
+        share = (8 * m * m * n + 28 * m**3) / (20 * m * m * n + 10 * m**3)
+        report.add(f"{at}gram / standard", found["gram"]["ms"] / found["standard"]["ms"], at_most=ALLOWED * share,
+                   source="share of operations")  # fmt: skip
+
+
+def milliseconds(shapes: Shapes, shape: tuple[int, int]) -> dict[str, Any]:
+    """Of one matrix by each kernel, its rate in operations of the standard one; of several together, each."""
+    import torch
+    from machine import seconds
+
+    from gangline.optim.plan.costs import MuonSpec
+    from gangline.optim.rules.newton_schulz import newton_schulz
+
+    flops = MuonSpec().step_cost(shape).value
+    matrix = torch.randn(shape, dtype=torch.bfloat16, device=shapes.device)
+    parameter = torch.nn.Parameter(torch.zeros_like(matrix))
+    parameter.grad = matrix
+    calls = {"torch": torch.optim.Muon([parameter]).step}
+    for kernel in ("standard", "gram"):
+        calls[kernel] = lambda kernel=kernel: newton_schulz(matrix[None], kernel=kernel)
+        for count in TOGETHER:
+            if count * matrix.numel() <= MOST_ELEMENTS:
+                calls[f"{kernel} x {count}"] = lambda kernel=kernel, count=count: newton_schulz(
+                    matrix.expand(count, *shape), kernel=kernel
+                )
+    found = {}
+    for name, call in calls.items():
+        count = int(name.partition(" x ")[2] or 1)
+        each = seconds(call, shapes.device) / count
+        found[name] = {"ms": 1000 * each, "teraflops": flops / each / 1e12}
+    return found
