@@ -52,9 +52,7 @@ class Net(nn.Module):
 
 def build(layout: Layout, rank: int, *, seed: int):
     """This rank's part of the model, and an optimizer with two groups that has not stepped."""
-    torch.manual_seed(seed)
-    model = Net()
-    _WRAP.get(layout.kind, _whole)(model, rank, layout.size)
+    model = wrapped(layout, rank, seed=seed)
     trained = [each for each in model.parameters() if each.requires_grad]
     groups = [
         {"params": [each for each in trained if each.dim() < 2], "weight_decay": 0.0},
@@ -63,6 +61,14 @@ def build(layout: Layout, rank: int, *, seed: int):
     if layout.kind == "zero1":
         return model, ZeroRedundancyOptimizer(groups, torch.optim.AdamW, lr=1e-2, betas=(0.8, 0.95))
     return model, torch.optim.AdamW([group for group in groups if group["params"]], lr=1e-2, betas=(0.8, 0.95))
+
+
+def wrapped(layout: Layout, rank: int, *, seed: int) -> Net:
+    """This rank's part of the model."""
+    torch.manual_seed(seed)
+    model = Net()
+    _WRAP.get(layout.kind, _whole)(model, rank, layout.size)
+    return model
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:

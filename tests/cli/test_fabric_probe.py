@@ -7,10 +7,12 @@ from typer.testing import CliRunner
 
 from gangline.cli.commands.fabric import app
 from gangline.cli.fabric_probe import ProbeReport, listeners_of
+from gangline.cli.workspace import open_workspace
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.probe import Listener
 from gangline.fabric.probe_packets import ProbeResult
 from gangline.fabric.telemetry import diagnose_probes
+from gangline.line.gangs.stated_network import read_measurement
 
 GROUPS = """
 [fabric]
@@ -116,3 +118,23 @@ def test_report_of_a_lossy_path_says_what_and_why():
     assert report.is_well is False
     assert report.text()[0] == "c: no answer"
     assert "1 of 1 paths lose 5.00 % of their probes" in report.text()[1]
+
+
+def test_speeds_are_kept_for_plans_and_said_to_be_the_probers_where_they_are(probe, servers, tmp_path):
+    (tmp_path / "line.toml").write_text("")
+    file = tmp_path / "fabric.toml"
+    file.write_text(GROUPS + "nic_bytes_per_second = 1e9\nintra_bus_bytes_per_second = 1e9\nleaf_uplinks = 2\n")
+    code, text = probe(*servers, "--bandwidth", "--seconds", "0.2", "--keep", "--fabric", str(file), "--json")
+    kept = json.loads(text)["kept"]
+    assert code in (0, 60)
+    assert kept.startswith("blobs/sha256/")
+    measured = read_measurement(open_workspace(tmp_path, None).store)
+    assert measured.num_pairs == 2
+    assert measured.own_bytes_per_second > 0
+    said = CliRunner().invoke(app, ["explain", "--fabric", str(file)]).stdout
+    assert "measured" in next(line for line in said.splitlines() if line.startswith("links"))
+
+
+def test_only_speeds_are_kept(probe, servers):
+    with pytest.raises(UsageError, match="give --bandwidth"):
+        probe(*servers, "--keep")

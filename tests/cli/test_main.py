@@ -29,6 +29,17 @@ def test_help_imports_nothing_heavy_and_no_command():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_plan_imports_neither_logs_nor_keys_nor_servers_clients():
+    """Each is 20 to 100 ms of a command that is to answer in 300."""
+    code = (
+        "import sys\nimport gangline.cli.commands.plan, gangline.line.stages.preview\n"
+        "print([m for m in sys.modules if m.split('.')[0] in "
+        "('torch', 'rich', 'structlog', 'cryptography', 'stamina', 'urllib3', 'kubernetes')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_help_lists_every_command():
     text = gangline("--help").stdout
     for entry in ENTRIES:

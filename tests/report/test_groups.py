@@ -6,6 +6,7 @@ from tests.report.records import passed
 
 from gangline.report.groups import MOST_GROUPS, group_rows
 from gangline.report.run.html import render_html
+from gangline.report.run.terminal import page
 from gangline.spec.gang.rank_order import GroupEdges, RankOrder
 from gangline.spec.record import Record
 
@@ -29,5 +30,20 @@ def test_report_draws_the_matrix_where_the_record_has_it_and_nothing_else():
     assert group_rows(ring(*many)) == []
 
 
+def test_measured_speeds_stand_beside_the_edges():
+    record = ring(("/g1", "/g2", 2), ("/g2", "/g1", 2))
+    edges = tuple(replace(each, bytes_per_second=1.2e9) for each in record.gang.order.edges[:1])
+    order = RankOrder(edges=(*edges, *record.gang.order.edges[1:]))
+    rows = group_rows(replace(record, gang=replace(record.gang, order=order)))
+    assert [row.cells for row in rows] == [["", "2 · 1.2 GB/s"], ["2", ""]]
+
+
 def test_names_of_groups_are_escaped():
     assert "<script>" not in render_html(ring(("<script>", "/g2", 1), ("/g2", "<script>", 1)))
+
+
+def test_what_the_order_was_to_cost_is_shown_beside_what_it_is():
+    record = passed()
+    planned = replace(record, plan=replace(record.plan, network="groups 2 (bound 2) · computed"))
+    assert "Planned, by formula: groups 2 (bound 2)" in render_html(planned)
+    assert "network, planned: groups 2 (bound 2) · computed" in page(planned)

@@ -22,6 +22,8 @@ from gangline.spec.codec import digest
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.python_environment import paths_from_top
 
+NOT_LOCKED = "environment not locked: that of gangline itself"
+
 
 @cache
 def installed_versions() -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,9 @@ from gangline.checkpoint.peers import Peers
 from gangline.errors import ConfigError
 
 Numbers = dict[str, Any]
+FRAGMENT = "::"
+"""Between a parameter and the fragment of it that a state tensor belongs to, in names of tensors, and between a
+fragment and a state in keys of the optimizer's state."""
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
 """Parts of parameter names that activation checkpointing and compilation add; torch's model state omits them."""
@@ -32,9 +35,19 @@ class LiveState:
     numbers: Numbers = field(default_factory=dict)
 
 
-def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> LiveState:
-    """`model/<name>` and `optim/<name>/<state>` -> tensor, plain or DTensor; `param_groups.<name>.<key>` -> number.
+@runtime_checkable
+class CreatesState(Protocol):
+    """An optimizer whose state a step with zero gradients would not create as it is after real ones."""
 
+    def create_state(self) -> None:
+        """Create all state tensors of this rank that do not exist, to be overwritten; local."""
+        ...
+
+
+def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> LiveState:
+    """`model/<name>` and `optim/<name>[::<fragment>]/<state>` -> tensor, plain or DTensor.
+
+    Numbers are `param_groups.<name>.<key>` and `state.<name>.<key>`.
     An optimizer that has not stepped yet has no state tensors and gives none.
     """
     state = LiveState()
@@ -47,9 +60,14 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Liv
         for _, parameter, name in _parameters(model, optimizer):
             for key, value in state_of.get(parameter, {}).items():
                 if isinstance(value, Tensor):
-                    state.tensors[f"{OPTIMIZER}{name}/{key}"] = value
+                    state.tensors[_tensor_name(name, key)] = value
         state.numbers.update((path, _plain(path, holder[key])) for path, holder, key in _numbers(model, optimizer))
     return state
+
+
+def _tensor_name(parameter: str, key: str) -> str:
+    fragment, _, state = key.rpartition(FRAGMENT)
+    return f"{OPTIMIZER}{parameter}{FRAGMENT if fragment else ''}{fragment}/{state}"
 
 
 def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, saved: Collection[str]) -> None:
@@ -58,10 +76,12 @@ def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, sav
     torch creates them by one step with zero gradients and rate. Parameters without saved state (they never got a
     gradient) lose theirs again, so that a resumed run is equal to an unbroken one.
     """
-    with_state = {name.removeprefix(OPTIMIZER).rpartition("/")[0] for name in saved}
+    with_state = {name.removeprefix(OPTIMIZER).rpartition("/")[0].partition(FRAGMENT)[0] for name in saved}
     local = _holder(optimizer)
     own = [(parameter, name) for _, parameter, name in _parameters(model, local)]
-    if any(name in with_state and not local.state.get(parameter) for parameter, name in own):
+    if isinstance(optimizer, CreatesState):
+        optimizer.create_state()
+    elif any(name in with_state and not local.state.get(parameter) for parameter, name in own):
         local.state.clear()  # torch creates the state of all parameters or of none
         get_optimizer_state_dict(model, local)
     for parameter, name in own:

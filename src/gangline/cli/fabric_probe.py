@@ -8,6 +8,7 @@ from typing import Any
 from gangline.cli.output import columns
 from gangline.errors import CapacityError, UsageError
 from gangline.fabric.links import loss_ruled_out
+from gangline.fabric.measured_links import LinkMeasurement, link_measurement
 from gangline.fabric.pair_times import Pair, group_matrix
 from gangline.fabric.preflight import preflight, tournament
 from gangline.fabric.probe import PORT
@@ -16,7 +17,7 @@ from gangline.fabric.survey import Listeners
 from gangline.fabric.telemetry import diagnose_pairs, diagnose_preflight, diagnose_probes
 from gangline.report.diagnoses import diagnosis_text
 from gangline.spec.measurements import Diagnosis
-from gangline.units import format_bytes
+from gangline.units import format_bytes, now
 
 SHOWN_PATHS = 30
 NONE_ANSWERED = "no pair of listeners answered; start one on each server with python -m gangline.fabric.probe"
@@ -33,6 +34,8 @@ class ProbeReport:
     diagnoses: Sequence[Diagnosis]
     unreachable: Mapping[str, str]
     """Why, by server."""
+    links: LinkMeasurement | None = None
+    """For plans; None: not measured."""
 
     @property
     def is_well(self) -> bool:
@@ -96,8 +99,10 @@ def _milliseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.2f} ms"
 
 
-def measure_bandwidth(listeners: Listeners, *, seconds: float, groups: Mapping[str, str]) -> ProbeReport:
-    """Every ordered pair, in rounds of disjoint pairs.
+def measure_bandwidth(
+    listeners: Listeners, *, seconds: float, groups: Mapping[str, str], own: bool = False
+) -> ProbeReport:
+    """Every ordered pair, in rounds of disjoint pairs; with `own` also what each server sends to itself, for plans.
 
     Raises:
         CapacityError: No pair answered.
@@ -109,11 +114,16 @@ def measure_bandwidth(listeners: Listeners, *, seconds: float, groups: Mapping[s
     answered = {pair: 1 / speed for pair, speed in speeds.items() if speed}
     if not answered:
         raise CapacityError(NONE_ANSWERED)
+    links = None
+    if own:
+        alone = listeners.bytes_per_second([(name, name) for name in listeners.addresses], seconds=seconds)
+        links = link_measurement(speeds, alone, groups=groups, date=now(), seconds=seconds)
     reached = {name for pair in answered for name in pair}
     matrix = group_matrix(speeds, groups=groups)
     return ProbeReport(
         measured={"bytes_per_second": _documents(speeds), "groups": _documents(matrix)},
         lines=[*_speed_lines(speeds), *_matrix_lines(matrix)],
+        links=links,
         diagnoses=diagnose_pairs(answered, groups=groups),
         unreachable={name: "no other server reached it" for name in listeners.addresses if name not in reached},
     )

@@ -63,6 +63,8 @@ class Certificate(Document):
     """Of one or more within the training."""
     interval_seconds: float | None = None
     """Of training between two checkpoints."""
+    links: str = "assumed"
+    """Whether speeds between servers were measured, and when."""
     policy: str = "unknown"
     connections: int = 1
 
@@ -96,8 +98,8 @@ def _interval(seconds: float | None) -> str:
     return f"every {seconds / 60:.1f} min" if seconds < SECONDS_AN_HOUR else f"every {seconds / SECONDS_AN_HOUR:.1f} h"
 
 
-def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic) -> Certificate:
-    """The certificate of `servers` in node-rank order: stages, then replicas.
+def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic, *, links: str = "assumed") -> Certificate:
+    """The certificate of `servers` in node-rank order: stages, then replicas; `links` says how speeds are known.
 
     Raises:
         ConfigError: A server is not in the fabric, or there are not as many as replicas of all stages.
@@ -121,7 +123,7 @@ def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic) -> Cer
         algorithm_bytes_per_second=bandwidth, speed_up=_speed_up(traffic, bandwidth),
         interrupt_probability=None if traffic.hours is None else interrupt_probability(rate, traffic.hours),
         interval_seconds=None if writes is None else best_interval(writes, SECONDS_AN_HOUR * mean_hours_between(rate)),
-        policy=fabric.path_policy, connections=fabric.connections,
+        links=links, policy=fabric.path_policy, connections=fabric.connections,
     )  # fmt: skip
 
 

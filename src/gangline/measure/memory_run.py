@@ -38,12 +38,12 @@ from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.loop.gradient_norm import align_gradients
+from gangline.train.parallel.line_optimizer import line_optimizer
 from gangline.train.parallel.local_sgd import local
 from gangline.train.parallel.optimizer_state import place_state, split_groups_by_mesh
 from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes
-from gangline.train.runtime.optimizer import make_optimizer
 from gangline.train.runtime.rendezvous import Groups
 from gangline.train.task import Task, load_task
 
@@ -132,6 +132,8 @@ def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
 
 def unfollowed(plan: Plan) -> str:
     """Why `plan` cannot be simulated; empty if it can."""
+    if plan.optimizer.get("rule") is not None:
+        return f"a memory run does not simulate updates of whole matrices (optimizer.rule {plan.optimizer['rule']!r})"
     if plan.memory.offload == "activations":
         return (
             'wanted train.memory.offload "none", "cpu" or "optimizer_nvme", found "activations": a memory run does not '
@@ -226,7 +228,7 @@ def _train(
     In the first step torch also propagates the placements of DTensors.
     """
     model, has_buckets = passes.model, context.plan.wrapping.is_ddp
-    optimizer = place_state(_optimizer(task, model, context.plan), context, window=_NoFile)
+    optimizer = _optimizer(task, model, context)
     split_groups_by_mesh(optimizer)
     if has_buckets:
         _allocate_gradients(model)
@@ -239,10 +241,11 @@ def _train(
             optimizer.zero_grad(set_to_none=not has_buckets)
 
 
-def _optimizer(task: Task, model: nn.Module, plan: Plan) -> Any:
+def _optimizer(task: Task, model: nn.Module, context: RankContext) -> Any:
     if hasattr(task, "build_optimizer"):
-        return task.build_optimizer(model, dict(plan.optimizer))
-    return make_optimizer(model, plan.optimizer, precision=plan.precision)
+        made = task.build_optimizer(model, dict(context.plan.optimizer))
+        return place_state(made, context, window=_NoFile)
+    return line_optimizer(model, context, window=_NoFile)
 
 
 class _NoFile(StateWindow):

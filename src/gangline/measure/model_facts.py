@@ -6,6 +6,7 @@ The model is built on the meta device, which takes no memory.
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.measure.model_traces import traces_of
+from gangline.optim.routing import named_parameters
 from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.chunked_loss import require_head
 from gangline.train.parallel.context_parallel import require_sequences
@@ -85,6 +87,7 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
         "parameters": sum(each.numel() for each in parameters),
         "tensors": len(parameters),
         "shapes": _shapes(parameters),
+        "named": [asdict(each) for each, _ in named_parameters(built)],
         "largest_block_parameters": max(blocks, default=None),
         "blocks": len(blocks),
         "builds_optimizer": hasattr(task, "build_optimizer"),

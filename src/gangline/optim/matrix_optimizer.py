@@ -7,21 +7,23 @@ parameters has a plan of its own.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from gangline.errors import ConfigError, NonFiniteError, TrainingError
 from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
-from gangline.optim.executors.exchange import Exchange
+from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.holders import Holders, Part, ProcessGroups, Ranks, holders_of, own_part, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
-from gangline.optim.executors.rank_updates import MatrixParameter, StepInputs, local_part
+from gangline.optim.executors.owner_reduction import OwnerReduction
+from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
@@ -65,20 +67,25 @@ class MatrixOptimizer(Optimizer):
         Raises:
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
+        _require_groups(groups)
+        parameters = list(_matrix_parameters(groups))
+        groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
-        _require_groups(groups)
-        self._rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
+        self.rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
         self._non_finite = non_finite
-        splits = {name: split for each in matrix for name, split in each.pop("splits", {}).items()}
         for each in matrix:
             each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
         self._elementwise = elementwise(others) if others else None
         super().__init__([*matrix, *(self._elementwise.param_groups if self._elementwise else [])], {})
-        self._executors = self._build(matrix, splits, ranks_of(replicas))
+        self._executors = self._build(parameters, ranks_of(replicas))
         for executor in self._executors:
             executor.create_state(self.state.__getitem__)
+        self.reduction = self._reduction() if shares_state else None
+        """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
         self._is_counted = False
+        self.is_whole = True
+        """False: a step was interrupted, so that some parameters and states are of the next one."""
 
     @property
     def plans(self) -> tuple[OptimPlan, ...]:
@@ -89,6 +96,11 @@ class MatrixOptimizer(Optimizer):
     def executors(self) -> tuple[MatrixExecutor, ...]:
         """Of `plans`."""
         return tuple(self._executors)
+
+    @property
+    def waited_seconds(self) -> float:
+        """That this rank stood still for others since the start; on a GPU next to nothing, as its stream waits."""
+        return sum(traffic.waited_seconds for each in self._executors for traffic in each.traffic.values())
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch types it as overloads
@@ -102,45 +114,69 @@ class MatrixOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         active = [self._active(executor) for executor in self._executors]
+        self.is_whole = False
         self._step_elementwise()
         group_of = {each: group for group in self.param_groups for each in group["params"]}
         for executor, places in zip(self._executors, active, strict=True):
             number = group_of[executor.parameters[0].parameter]["step"]
-            executor.step(StepInputs(number, places, self.state.__getitem__, group_of.__getitem__))
+            executor.step(UpdateStep(number, places, self.state.__getitem__, group_of.__getitem__))
         if not self._is_counted:
-            self._require_each_once(active)
+            self._require_each_once()
         for group in self.param_groups:
             if group["kind"] == "matrix":
                 group["step"] += 1
+        self.is_whole = True
         return loss
 
-    def _build(
-        self, groups: Sequence[Group], splits: dict[str, FragmentSplit], replicas: Ranks
-    ) -> list[MatrixExecutor]:
+    def create_state(self) -> None:
+        """Create all state of this rank that does not exist, that of the elementwise optimizer too; local.
+
+        torch creates the latter in a step: this one has zero gradients and a rate of zero.
+        """
+        for executor in self._executors:
+            executor.create_state(self.state.__getitem__)
+        if self._elementwise is None:
+            return
+        self._share_state(self._elementwise)
+        local = getattr(self._elementwise, "optim", self._elementwise)
+        without = [each for group in local.param_groups for each in group["params"] if not self.state.get(each)]
+        if without:
+            _step_without_change(local, without)
+
+    def _build(self, parameters: Sequence[MatrixParameter], replicas: Ranks) -> list[MatrixExecutor]:
         found: dict[Holders, list[MatrixParameter]] = {}
-        for group in groups:
-            for name, parameter in zip(group["names"], group["params"], strict=True):
-                each = MatrixParameter(name, parameter, splits.get(name, FragmentSplit()))
-                found.setdefault(holders_of(parameter, replicas), []).append(each)
+        for each in parameters:
+            found.setdefault(holders_of(each.parameter, replicas), []).append(each)
         process_groups = ProcessGroups()
-        ordered = sorted(found.items(), key=lambda each: min(parameter.name for parameter in each[1]))
-        return [self._executor(holders, parameters, process_groups) for holders, parameters in ordered]
+        ordered = sorted(found.items(), key=lambda each: min(one.name for one in each[1]))
+        return [self._executor(holders, alike, process_groups) for holders, alike in ordered]
 
     def _executor(
         self, holders: Holders, parameters: Sequence[MatrixParameter], process_groups: ProcessGroups
     ) -> MatrixExecutor:
         parameters = sorted(parameters, key=lambda each: each.name)
         device = local_part(parameters[0].parameter).device
-        hosts, copies = Exchange(process_groups.of(holders.hosts)), Exchange(process_groups.of(holders.copies))
+        hosts, copies = (
+            UpdateExchange(process_groups.of(holders.hosts)),
+            UpdateExchange(process_groups.of(holders.copies)),
+        )
         plan = build_plan(
-            [matrix for each in parameters for matrix in _matrices(each)], self._rule.spec, ranks=copies.ranks,
+            [matrix for each in parameters for matrix in _matrices(each)], self.rule.spec, ranks=copies.ranks,
             hosts=hosts.ranks, options=self._options,
         )  # fmt: skip
         require_equal_plans(plan, (hosts, copies), device)
         return MatrixExecutor(
-            parameters, plan, self._rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
+            parameters, plan, self.rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
             prepares_all=not self._shares_state or hosts.ranks > 1,
         )  # fmt: skip
+
+    def _reduction(self) -> OwnerReduction | None:
+        """Of plain parameters with copies."""
+        for executor in self._executors:
+            hosts, copies = executor.exchanges
+            if hosts.ranks == 1 and copies.ranks > 1:
+                return OwnerReduction(executor.owners, copies)
+        return None
 
     def _active(self, executor: MatrixExecutor) -> frozenset[int]:
         """Places of the parameters that this step updates, equal on all ranks.
@@ -171,18 +207,34 @@ class MatrixOptimizer(Optimizer):
         for theirs, ours in zip(elementwise.param_groups, groups, strict=True):  # of one that shares state: ZeRO-1
             theirs.update({name: value for name, value in ours.items() if name != "params"})
 
-    def _require_each_once(self, active: Sequence[frozenset[int]]) -> None:
+    def _require_each_once(self) -> None:
         """
         Raises:
             TrainingError: On all ranks: the first step computed fewer or more updates than there are matrices.
         """
-        for executor, places in zip(self._executors, active, strict=True):
-            names = {executor.parameters[place].name for place in places}
-            wanted = sum(each.matrix.fqn in names for each in executor.plan.matrices)
+        for executor in self._executors:
             computed = executor.computed_by_all()
-            if computed != wanted:
-                raise TrainingError(f"step 0 has {wanted} matrices, but {computed} updates were computed")
+            if computed != executor.wanted:
+                raise TrainingError(f"step 0 has {executor.wanted} matrices, but {computed} updates were computed")
         self._is_counted = True
+
+
+@torch.no_grad()
+def _step_without_change(optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
+    """A step of zero gradients and rates over `parameters`, the others left out."""
+    every = [each for group in optimizer.param_groups for each in group["params"]]
+    grads, rates = [each.grad for each in every], [group["lr"] for group in optimizer.param_groups]
+    for each in every:
+        each.grad = None
+    for each in parameters:
+        each.grad = torch.zeros_like(each)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for each, grad in zip(every, grads, strict=True):
+        each.grad = grad
 
 
 def _require_groups(groups: Sequence[Group]) -> None:
@@ -203,6 +255,13 @@ def _require_groups(groups: Sequence[Group]) -> None:
         raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
 
 
+def _matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
+    for group in groups:
+        if group["kind"] == "matrix":
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                yield MatrixParameter(name, parameter, group.get("splits", {}).get(name, FragmentSplit()))
+
+
 def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
     placements = getattr(each.parameter, "placements", ())
     names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]
@@ -216,7 +275,7 @@ def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
     )  # fmt: skip
 
 
-def _parts(parameters: Sequence[MatrixParameter], hosts: Exchange, device: torch.device) -> list[list[Part]]:
+def _parts(parameters: Sequence[MatrixParameter], hosts: UpdateExchange, device: torch.device) -> list[list[Part]]:
     """What each host holds of each parameter, as the hosts say.
 
     Raises:

@@ -6,7 +6,9 @@ from markupsafe import Markup
 
 from gangline.report import svg
 from gangline.report.palette import paint
+from gangline.spec.gang.rank_order import GroupEdges
 from gangline.spec.record import Record
+from gangline.units import format_bytes
 
 MOST_GROUPS = 16
 
@@ -16,7 +18,7 @@ class GroupRow(NamedTuple):
 
     name: str
     cells: list[str]
-    """Edges to each group, in the order of the rows; empty for none."""
+    """Edges to each group, in the order of the rows, with the measured speed; empty for none."""
     leaving: int
     """Edges to other groups: flows on the uplinks of each of its leaves while a ring reduces."""
     bar: Markup
@@ -26,6 +28,7 @@ def group_rows(record: Record) -> list[GroupRow]:
     """Nothing of a gang whose groups are not known, or that has one, or more than are drawn."""
     order = record.gang.order if record.gang else None
     edges = {(each.source, each.target): each.edges for each in order.edges} if order else {}
+    shown = {(each.source, each.target): _cell(each) for each in order.edges} if order else {}
     names = sorted({name for pair in edges for name in pair})
     if not 1 < len(names) <= MOST_GROUPS:
         return []
@@ -33,11 +36,18 @@ def group_rows(record: Record) -> list[GroupRow]:
     most = max(leaving.values())
     return [
         GroupRow(
-            name.removeprefix("/"), [str(edges.get((name, other), "")) for other in names], leaving[name],
+            name.removeprefix("/"), [shown.get((name, other), "") for other in names], leaving[name],
             _bar(leaving[name], most, name),
         )
         for name in names
     ]  # fmt: skip
+
+
+def _cell(each: GroupEdges) -> str:
+    """Edges by the order of ranks, and how fast a connection between these groups was when it was measured."""
+    if each.bytes_per_second is None:
+        return str(each.edges)
+    return f"{each.edges} · {format_bytes(each.bytes_per_second)}/s"
 
 
 def _bar(flows: int, most: int, name: str) -> Markup:

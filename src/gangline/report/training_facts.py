@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gangline.report.matrix_updates import updates_words
 from gangline.report.text import clean, percent, step_time
 from gangline.spec.forecast import PARTS
 from gangline.spec.measurements import Samples, Training
@@ -26,6 +27,7 @@ def training_rows(record: Record) -> list[tuple[str, str]]:
         ("traffic", _traffic(training)),
         ("starts", _starts(record, training)),
         ("samples", _samples(training)),
+        ("optimizer", _optimizer(record, training)),
     ]
     return [(name, said) for name, said in rows if said]
 
@@ -87,6 +89,15 @@ def _number(count: int, noun: str) -> str:
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _optimizer(record: Record, training: Training) -> str:
+    """Its share of the time of all ranks in steps, and the updates of a matrix rule."""
+    whole = sum(sum(each.phases.values()) for each in record.ranks)
+    share = sum(each.phases.get("optimizer", 0.0) for each in record.ranks) / whole if whole else None
+    said = [f"{percent(share)} of the time in steps" if share is not None and share >= SHOWN_SHARE else ""]
+    said += [updates_words(training.matrix_updates)] if training.matrix_updates else []
+    return "; ".join(filter(None, said))
 
 
 SHOWN_SHARE = 0.005

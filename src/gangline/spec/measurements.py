@@ -1,7 +1,7 @@
 """Measurements in the record of a run: metrics, loss curve, times by rank, lost time, the proof, injected faults."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 LEDGER_CAUSES = (
     "gather", "image", "start", "rendezvous", "build", "resume", "compute", "data", "wait", "bubble", "checkpoint",
@@ -117,6 +117,37 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankUpdateCount:
+    """Updates of whole matrices by one rank."""
+
+    rank: int
+    computed: int
+    loads: dict[str, float] = field(default_factory=dict)
+    """Planned seconds of one step by kind of matrix: its name without numbers."""
+    seconds: float | None = None
+    """Measured, of `computed`; None: not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixUpdates:
+    """Updates of whole matrices by the last generation of a training."""
+
+    rule: str
+    matrices: int
+    steps: int
+    wanted: int
+    """One for each matrix with a gradient and each step."""
+    bound_seconds: float
+    """No map of owners has a smaller largest load, by the plan's seconds."""
+    ranks: tuple[RankUpdateCount, ...] = ()
+    """The first MOST_RANKS."""
+    computed: int = 0
+    """By all ranks; equal to `wanted`, or an update was computed twice or never."""
+
+    MOST_RANKS: ClassVar[int] = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
 
@@ -133,6 +164,8 @@ class Training:
     """Done once more, for they were not in what training went on from."""
     samples: Samples | None = None
     """None: a program that takes its samples itself."""
+    matrix_updates: MatrixUpdates | None = None
+    """None: its optimizer has no matrix rule, or its last gang did not end by itself."""
 
 
 DiagnosisKind = Literal[

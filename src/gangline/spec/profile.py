@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
@@ -95,6 +96,39 @@ class ParameterShape:
     count: int
 
 
+ModuleKind = Literal["embedding", "norm", "other"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedParameter:
+    """One parameter of a model."""
+
+    name: str
+    """Fully qualified, without the parts that wrappers add."""
+    shape: tuple[int, ...]
+    """Whole, whatever a rank holds."""
+    module: ModuleKind = "other"
+    """That has it; of several the first of these kinds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixWork:
+    """What a matrix rule computes, keeps and sends in a mean step, over the whole model."""
+
+    rule: str
+    parameters: int
+    """In its matrices."""
+    flops: float
+    largest_flops: float
+    """Of one matrix, which one rank computes."""
+    sharded_bytes: int
+    """Of state in the layout of parameters."""
+    owner_bytes: int
+    """Of state that is kept for each matrix on one rank."""
+    element_bytes: int = 4
+    """Of what travels."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile:
     """Size of a model, as far as it was measured."""
@@ -104,6 +138,10 @@ class ModelProfile:
     """Of parameters, each of which an update touches on its own; 0: not counted."""
     shapes: tuple[ParameterShape, ...] = ()
     """Of all parameters; empty: not known."""
+    named: tuple[NamedParameter, ...] = ()
+    """Those that require gradients; empty: not known."""
+    matrix_work: MatrixWork | None = None
+    """Under the matrix rule of the line; None: it has none, or the work of its rule is not known."""
     largest_block_parameters: int | None = None
     """Gathered whole by FSDP while it is computed."""
     blocks: int | None = None

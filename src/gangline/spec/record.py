@@ -143,6 +143,9 @@ class PlanInfo:
     """Winner first, then runner-up, then losers."""
     forecast: Forecast = Forecast()
     measured: Forecast = Forecast()
+    network: str = ""
+    """What its order of servers was to cost on the stated network, in a line; the artifact `certificate` has all of it.
+    Empty: no network was stated, or none that holds the plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +219,7 @@ class Artifact:
 
     kind: str
     """model, checkpoint, save, metrics, outputs, report, junit, log, sbom, provenance, signature, card, config, patch,
-    code, plan."""
+    code, plan, certificate, ranks."""
     key: str
     media_type: str
     size_bytes: int

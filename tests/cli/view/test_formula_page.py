@@ -13,6 +13,7 @@ from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.memory_bar import memory_bar
 from gangline.errors import GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
+from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages.hypothetical import plan_hypothetically
 from gangline.planner.transformer.evaluate import evaluate
 from gangline.spec.config.line import MeshTable, PlanTable
@@ -43,7 +44,8 @@ def asked(*, fabric=None, count=2, **bounds):
     mesh = MeshTable(pp_schedule="1f1b")
     wanted = replace(line(batch=256, steps=2000, mesh=mesh), plan=PlanTable(transformer=EIGHT, **bounds))
     request = SimpleNamespace(line=wanted)
-    return plan_hypothetically(request, site=SITE, inventory=gpus(8, count, name="a100"), fabric=fabric)
+    network = None if fabric is None else PlannedNetwork(fabric=fabric, links="assumed, as fabric.toml states them")
+    return plan_hypothetically(request, site=SITE, inventory=gpus(8, count, name="a100"), network=network)
 
 
 def test_a_page_says_what_was_weighed_what_it_costs_and_how_likely_it_stops():
@@ -83,6 +85,7 @@ def test_a_plan_that_is_not_there_is_named_with_those_near_it():
 
 def test_the_certificate_is_of_the_stated_network():
     assert asked(fabric=FABRIC).certificate.groups == 1
+    assert "links     assumed, as fabric.toml" in hypothetical_page(asked(fabric=FABRIC), why=False)
     assert "network   groups 1 (bound 1)" in hypothetical_page(asked(fabric=FABRIC), why=False)
     assert asked(fabric=FABRIC, count=4).certificate is None  # it has two servers
 

@@ -129,6 +129,8 @@ def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(des
     assert seen[0] is None
     assert (seen[1].num_moved, seen[1].num_groups, seen[1].crossings) == (0, 2, 2)
     assert [(each.node_rank, each.placed, each.found) for each in seen[2].moved] == [(1, "b", "c"), (2, "c", "b")]
+    tables = [each.sha256 for each in record.artifacts if each.kind == "ranks"]
+    assert len(set(tables)) == 2  # of the order that was placed, and of the one that was found
     said = "2 of 3 nodes run on other servers than the placer gave them, as node 1 on c instead of b"
     assert said in [event.text for event in record.events if event.kind == "placement"]
 

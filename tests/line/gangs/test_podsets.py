@@ -10,9 +10,10 @@ from gangline.line.gangs.podsets import POD_COMMAND, make_podset, pod_store_url
 from gangline.line.request.targets import parse_target, require_same_target, site_of, with_target
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.config.site import LaunchTable, PodTable, Site, StoreTable
+from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
-from gangline.spec.record import StageInfo
+from gangline.spec.record import PlanInfo, StageInfo
 from gangline.storage.open import open_store
 
 IMAGE = "registry.example/gangline/runtime@sha256:" + "a" * 64
@@ -43,6 +44,13 @@ def plan_of(ranks, device="cpu"):
         program=ProgramSpec(command=("python", "x.py")), strategy="ddp", mesh=Mesh(dp_replicate=ranks), steps=4,
         global_batch=8, micro_batch=1, checkpoint=CheckpointPolicy(every=2),
         recovery=Recovery(max_events=3), device=device,
+    )  # fmt: skip
+
+
+def record_plan():
+    return PlanInfo(
+        digest="d", key="k", name="pp-2", strategy="pp", mesh=Mesh(), world_size=4, steps=4, global_batch=8,
+        micro_batch=1, precision="fp32", device="cpu", reason="",
     )  # fmt: skip
 
 
@@ -165,3 +173,17 @@ def test_pods_whose_ranks_exchange_in_every_layer_are_a_tile(tmp_path, mesh, pro
     for start in range(0, found.world_size, peers):  # every set of tp and cp peers lies on the servers of one tile
         servers = {rank // procs // tile for rank in range(start, start + peers)}
         assert len(servers) == 1
+
+
+def test_pods_carry_the_traffic_of_the_plan_that_the_run_recorded_and_of_no_other(tmp_path):
+    traffic = {"stages": 2, "data_edge_bytes": 2.0, "stage_edge_bytes": 1.0}
+    base = planned(procs=2)
+    plan = replace(plan_of(4), mesh=Mesh(pp=2, dp_replicate=2))
+    stages = {**base.stages, "plan": StageInfo(state="done", outputs={"procs_per_node": 2, "pipeline": traffic})}
+    run = replace(base, stages=stages, plan=replace(record_plan(), mesh=plan.mesh))
+    site, store = Site(launch=LaunchTable(target="kubernetes")), FarStore(tmp_path / "store")
+    found = make_podset(plan, record=run, line=line_of(4), site=site, store=store)
+    assert found.placement == Placement(pipeline=PipelineTraffic(**traffic))
+    assert PodSet.from_json(found.to_json()) == found
+    other = make_podset(plan_of(4), record=run, line=line_of(4), site=site, store=store)
+    assert other.placement is None

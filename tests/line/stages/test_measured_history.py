@@ -129,3 +129,12 @@ def test_a_restart_cost_what_the_ledger_booked_for_one():
     (run,) = measured([restarted])
     assert (run.failures, run.restart_seconds) == (2, (60.0 / 2 + 30.0 / 3) / 2)
     assert measured([once])[0].restart_seconds is None
+
+
+def test_a_record_that_is_none_is_named_and_the_others_count(tmp_path):
+    repository, shas = commits(tmp_path, 2)
+    store = kept(tmp_path, trained(shas[1], 1), trained(shas[1], 2))
+    min((tmp_path / "store").rglob("record.json")).write_bytes(b"no record")
+    found = read_measured_history(store, repository, project="cheap", commit=shas[1], run="")
+    assert len(found.runs) == 1
+    assert found.problem.startswith("earlier runs, 1 refused: runs/cheap/")

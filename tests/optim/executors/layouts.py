@@ -1,15 +1,20 @@
 """A few parameters under every layout, stepped with gradients that are the same bits everywhere; runs on ranks."""
 
+import time
+from contextlib import suppress
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from gangline.errors import ConfigError, NonFiniteError
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.costs import ShampooSpec
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import PlanOptions
+from gangline.optim.routing import partition_params
 
 SHAPES = {
     "a.weight": (12, 7),
@@ -31,8 +36,6 @@ MATRICES = 4 + 2 + 3 + 3
 class Whiten:
     """A rule for tests: sharded momentum, a factor at the owner, an update that needs the whole matrix."""
 
-    defaults = {"lr": 0.1, "weight_decay": 0.1}
-
     class _Spec(ShampooSpec):
         def state(self, shape):
             return {
@@ -41,7 +44,7 @@ class Whiten:
             }
 
     def __init__(self, every=1):
-        self.spec = self._Spec(refresh_every=every)
+        self.spec, self.defaults = self._Spec(refresh_every=every), {"lr": 0.1, "weight_decay": 0.1}
 
     def prepare(self, gradient, state, options):
         return state["momentum"].mul_(0.9).add_(gradient).clone()
@@ -69,7 +72,9 @@ def _placed(full, layout):
         placements = [Shard(0 if layout == "rows" else 1)]
     else:
         mesh = init_device_mesh("cpu", (2, 2))
-        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[layout]
+        placements = {"hsdp": [Replicate(), Shard(0)], "both": [Shard(0), Shard(1)], "twice": [Shard(0), Shard(0)]}[
+            layout
+        ]
     return torch.nn.Parameter(distribute_tensor(full, mesh, placements, src_data_rank=None))
 
 
@@ -180,3 +185,65 @@ def unequal_plans():
     except ConfigError as error:
         return str(error)
     return ""
+
+
+class Interrupted(Exception):
+    """For a step that ends in the middle."""
+
+
+def interrupted_step():
+    """Is the optimizer whole before, within and after a step that a rule ends?"""
+    parameters, optimizer = make("local")
+    give_gradients(parameters, 0)
+    seen = [optimizer.is_whole]
+    optimizer.step()
+    seen.append(optimizer.is_whole)
+
+    def fail(*_, **__):
+        raise Interrupted
+
+    optimizer.rule.compute = fail
+    give_gradients(parameters, 1)
+    with suppress(Interrupted):
+        optimizer.step()
+    return [*seen, optimizer.is_whole]
+
+
+def reduced_by_ddp(shares, steps=3):
+    """Weights after some steps of DDP with and without its gradients reduced to owners; what was sent for that."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(12, 20), torch.nn.Tanh(), torch.nn.Linear(20, 12, bias=False))
+    wrapped = DistributedDataParallel(model)
+    groups = partition_params(model)
+    optimizer = MatrixOptimizer(groups, rule=Whiten(), replicas=dist.group.WORLD, shares_state=shares)
+    if shares:
+        wrapped.register_comm_hook(None, optimizer.reduction.average)
+    for step in range(steps):
+        torch.manual_seed(100 * step + dist.get_rank())
+        wrapped(torch.randn(4, 12)).square().sum().backward()
+        if shares:
+            optimizer.reduction.drop_foreign()
+        optimizer.step()
+        optimizer.zero_grad()
+    copies = optimizer.executors[0].traffic["copies"]
+    held = sum(each.numel() for state in optimizer.state.values() for key, each in state.items() if key == "momentum")
+    return {"weights": [each.detach().clone() for each in model.parameters()], "sent": copies.sent_bytes, "held": held}
+
+
+def waited_for(slow_rank, seconds):
+    """What each rank stood still for others in one step, where one rank computes slowly."""
+    parameters, optimizer = make("copies")
+    give_gradients(parameters, 0)
+    optimizer.step()
+    if dist.get_rank() == slow_rank:
+        compute = optimizer.rule.compute
+
+        def slowly(*arguments, **named):
+            time.sleep(seconds / optimizer.executors[0].computed)
+            return compute(*arguments, **named)
+
+        optimizer.rule.compute = slowly
+    before = optimizer.waited_seconds
+    give_gradients(parameters, 1)
+    optimizer.step()
+    return optimizer.waited_seconds - before

@@ -1,7 +1,15 @@
 """Ranks that lack gradients, have NaN, or know other plans: the same end on all of them, and none waits."""
 
 import pytest
-from tests.optim.executors.layouts import SHAPES, plan_hash, step_with_nan, step_without, unequal_plans
+from tests.optim.executors.layouts import (
+    SHAPES,
+    interrupted_step,
+    plan_hash,
+    step_with_nan,
+    step_without,
+    unequal_plans,
+    waited_for,
+)
 from tests.train.parallel.compress.ranks import on_ranks
 
 
@@ -33,3 +41,13 @@ def test_another_order_on_one_rank_is_the_same_plan():
 def test_other_options_on_one_rank_are_refused_on_all():
     for error in on_ranks(2, unequal_plans):
         assert error.startswith("ranks planned the optimizer differently")
+
+
+def test_an_interrupted_step_leaves_no_state_that_a_living_rank_may_send():
+    assert interrupted_step() == [True, True, False]
+
+
+def test_ranks_that_wait_for_a_slow_owner_say_so_and_the_slow_one_does_not():
+    waited = on_ranks(2, waited_for, 1, 0.6)
+    assert waited[0] > 0.3
+    assert waited[1] < 0.3

@@ -77,9 +77,17 @@ def test_gram_iterations_win_above_five_thirds(m, ratio):
 
 def test_a_side_above_the_largest_keeps_no_basis():
     tall = SoapSpec().state((12_288, 4096))
-    assert set(tall) == {"exp_avg", "exp_avg_sq", "factor_4096", "basis_4096"}
-    assert state_elements(SoapSpec(), (12_288, 4096), at="owner").value == 2 * 12_288 * 4096 + 2 * 4096**2
-    assert state_elements(ShampooSpec(), (3, 5), at="owner").value == 2 * (9 + 25)
+    assert set(tall) == {"step", "exp_avg", "exp_avg_sq", "factor_right", "basis_right"}
+    assert state_elements(SoapSpec(), (12_288, 4096), at="owner").value == 1 + 2 * 12_288 * 4096 + 2 * 4096**2
+
+
+def test_a_square_matrix_has_two_factors():
+    assert state_elements(SoapSpec(), (5, 5), at="owner").value == 1 + 2 * 25 + 4 * 25
+    assert state_elements(ShampooSpec(), (5, 5), at="owner").value == 1 + 25 + 4 * 25
+
+
+def test_state_by_place():
+    assert state_elements(ShampooSpec(), (3, 5), at="owner").value == 1 + 15 + 2 * (9 + 25)
     assert state_elements(MUON[0], (3, 5), at="sharded").value == 15
 
 

@@ -42,12 +42,15 @@ def last_model(store, home, folder) -> dict[str, torch.Tensor]:
     return {name: each for file in files if file.suffix == ".safetensors" for name, each in load_file(file).items()}
 
 
+MUON = {"rule": "muon", "dtype": "float32", "exclude": []}
+
+
 def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
     """Of a gang of as many ranks to which nothing happened."""
     policy = CheckpointPolicy(every=plan.steps, asynchronous=False)
     calm = tiny_plan(
         plan.strategy, mesh=plan.mesh, steps=plan.steps, micro_batch=plan.micro_batch, checkpoint=policy,
-        model=plan.model,
+        model=plan.model, optimizer=plan.optimizer,
     )  # fmt: skip
     assert set(gang.run(calm)) == {0}
     return stored_model(gang, gang.result().checkpoint)
@@ -55,11 +58,16 @@ def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.proves("live replicas", oracle="an unbroken run of as many ranks, weights", gate="same bits")
-@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("victim", "optimizer"),
+    [(0, {}), (1, MUON), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(1, {}), (0, MUON)])],
+)
 @pytest.mark.long
-def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(stand, make_gang, tmp_path, victim):
+def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(
+    stand, make_gang, tmp_path, victim, optimizer
+):
     """Statistics of a norm among them, which the step that was cut off had moved already."""
-    survivor, plan = 1 - victim, live_plan(model={"width": 8, "norm": True})
+    survivor, plan = 1 - victim, live_plan(model={"width": 8, "norm": True}, optimizer=optimizer)
     home = submit(stand, plan, PACE="0.05")
     await_step(home, 3, generation=0)
     kill_rank(home, victim)

@@ -6,7 +6,11 @@ from torch import nn
 
 from gangline.errors import ConfigError
 from gangline.spec.config.optimizer import moment_bytes
-from gangline.train.runtime.optimizer import make_optimizer
+from gangline.train.runtime.optimizer import elementwise_optimizer
+
+
+def make_optimizer(model, table):
+    return elementwise_optimizer([{"params": [each for each in model.parameters() if each.requires_grad]}], table)
 
 
 def test_empty_table_is_adamw():
@@ -55,7 +59,22 @@ def test_frozen_parameters_are_left_out():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"matrix": {}}, r"optimizer.matrix: wanted the one group, elementwise"),
+        ({"matrix": {}}, r"optimizer.matrix: wanted elementwise, or the options of a rule, found no rule"),
+        ({"momentum": 0.9}, r'optimizer.momentum: .* found no rule; write rule = "muon" with it'),
+        ({"rule": "muom"}, r"optimizer.rule: wanted one of muon.*'muom'; did you mean \"muon\""),
+        ({"rule": "muon", "momentun": 1}, r"momentun: wanted an option of muon, found an unknown one; did you mean mo"),
+        (
+            {"rule": "muon", "kernel": "fast"},
+            r"optimizer.kernel: wanted one of standard, symmetric, gram, found 'fast'",
+        ),
+        ({"rule": "muon", "ns_coefficients": [1]}, r"optimizer.ns_coefficients: wanted 3 numbers, found a list of 1"),
+        ({"rule": "muon", "batch": 1.5}, r"optimizer.batch: wanted a whole number, 0 or more, found 1.5"),
+        ({"rule": "muon", "exclude": "head"}, r"optimizer.exclude: wanted a list of parts of names, found 'head'"),
+        ({"rule": "muon", "route": [{"split": "qkv"}]}, r"optimizer.route\[0\].match: wanted a pattern of names"),
+        (
+            {"rule": "muon", "route": [{"match": "*", "spilt": 1}]},
+            r"route\[0\].spilt: wanted one of match, kind, split",
+        ),
         ({"elementwise": {"rule": "adan"}}, r"wanted one of adamw, sgd, found 'adan'; did you mean \"adamw\"\?"),
         ({"elementwise": {"betta": 3}}, r"betta: wanted an option of adamw, found an unknown one; did you mean betas"),
         ({"elementwise": {"momentum": 1}}, r"momentum: wanted an option of adamw, .* there are lr, betas, eps,"),

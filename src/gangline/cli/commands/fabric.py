@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from gangline.cli.options import FabricOption, JsonOption, SiteOption
+from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write
 from gangline.cli.terminal import say, spinner
 from gangline.errors import ConfigError, GateError, UsageError
@@ -88,6 +88,8 @@ def explain(
     write_seconds: Annotated[float, typer.Option("--write-seconds", help="Of a checkpoint.")] = 7.0,
     restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="After an interruption.")] = 180.0,
     fabric: FabricOption = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare orders of servers on one ring over all of them: bandwidth, speed-up, days, GPU-hours.
@@ -112,16 +114,16 @@ def explain(
     for name, value in others.items():
         if not 0 <= value < (1 if name == "overlap" else inf):
             raise UsageError(f"wanted --{name} of 0 or more{' below 1' if name == 'overlap' else ''}, found {value:g}")
-    network = _stated(fabric) or REFERENCE_FABRIC
+    network, links = _with_measured_links(fabric, repo, site) or (REFERENCE_FABRIC, "")
     training = TrainingCase(
         parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,
         write_seconds=write_seconds, restart_seconds=restart_seconds,
     )  # fmt: skip
     found = order_forecasts(network, training, orders=_orders(order), connections=_counts(connections))
     if json:
-        print_json({"fabric": network.digest, "training": training, "orders": found})
+        print_json({"fabric": network.digest, "links": links, "training": training, "orders": found})
     else:
-        say("\n".join(forecast_lines(network, found)))
+        say("\n".join([*forecast_lines(network, found), *([f"links     {links}"] if links else [])]))
 
 
 @app.command()
@@ -146,7 +148,12 @@ def probe(
     secret_file: Annotated[
         Path | None, typer.Option("--secret-file", help="The listeners' secret; none for those of this machine.")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Of --bandwidth: keep it in the site's store, where plans read it.")
+    ] = False,
     fabric: FabricOption = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let listeners on servers probe each other; name lossy links, slow and sick servers.
@@ -155,10 +162,15 @@ def probe(
     named or did not answer, 20 when no listener answers.
     """
     from gangline.cli.fabric_probe import bandwidth_in_pairs, listeners_of, measure_bandwidth, probe_losses
+    from gangline.cli.workspace import open_workspace
     from gangline.fabric.probe import read_secret
+    from gangline.line.gangs.stated_network import keep_measurement
 
     if preflight and bandwidth:
         raise UsageError("--preflight and --bandwidth measure different pairs; give one of them")
+    if keep and not bandwidth:
+        raise UsageError("--keep: plans read speeds between servers; give --bandwidth, too")
+    store = open_workspace(repo, site).store if keep else None
     stated = _stated(fabric)
     listeners = listeners_of(servers or (stated.servers if stated else ()), read_secret(secret_file))
     groups = {server: group.name for server, group in stated.by_server.items()} if stated else {}
@@ -166,24 +178,39 @@ def probe(
         if preflight:
             report = bandwidth_in_pairs(listeners, rounds=rounds, seconds=seconds or 1.0)
         elif bandwidth:
-            report = measure_bandwidth(listeners, seconds=seconds or 1.0, groups=groups)
+            report = measure_bandwidth(listeners, seconds=seconds or 1.0, groups=groups, own=keep)
         else:
             report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
+    kept = None if store is None or report.links is None else keep_measurement(store, report.links)
     if json:
-        print_json(report.document())
+        print_json({**report.document(), "kept": kept})
     else:
-        say("\n".join(report.text()))
+        say("\n".join([*report.text(), *([f"kept      {kept}"] if kept else [])]))
     if not report.is_well:
         raise typer.Exit(GateError.exit_code)
 
 
 def _stated(file: Path | None) -> "Fabric | None":
     """The fabric of a fabric.toml; None: there is none."""
-    from gangline.fabric.fabric_file import fabric_of
-    from gangline.spec.config.load import load_fabric
+    from gangline.line.gangs.stated_network import stated_network
 
-    found = load_fabric(file, environ=os.environ)
-    return None if found is None else fabric_of(found.fabric)
+    return stated_network(os.environ, file)
+
+
+def _with_measured_links(file: Path | None, repo: Path, site: Path | None) -> "tuple[Fabric, str] | None":
+    """The stated fabric with what the site's store has of its speeds, and how they are known; None: none is stated."""
+    from gangline.cli.workspace import open_workspace
+    from gangline.fabric.measured_links import links_words
+    from gangline.line.gangs.stated_network import planned_network
+
+    stated = _stated(file)
+    if stated is None:
+        return None
+    try:
+        found = planned_network(stated, open_workspace(repo, site).store)
+    except ConfigError:  # no repository, in which the site keeps its store
+        found = None
+    return (stated, links_words(stated, None)) if found is None else (found.fabric, found.links)
 
 
 def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabric":

@@ -7,6 +7,7 @@ from functools import partial
 from gangline.cli.options import HERE, AliveOption, RepoOption, SiteOption
 from gangline.cli.workspace import open_workspace
 from gangline.line.gangs.launchers import open_cluster
+from gangline.line.gangs.stated_network import stated_network
 
 
 def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOption = None) -> None:
@@ -20,4 +21,5 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOpt
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     told = {"passed": partial(touch, alive)} if alive else {}
     cluster, ledger = open_cluster(desk.site, desk.environ), desk.site.launch.ledger
-    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, **told)
+    network = stated_network(desk.environ)
+    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, fabric=network, **told)

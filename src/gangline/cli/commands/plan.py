@@ -2,9 +2,7 @@
 
 import sys
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,16 +24,16 @@ from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
-from gangline.fabric.fabric_file import fabric_of
 from gangline.fabric.inventory import Fabric
+from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
+from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
-from gangline.spec.config.load import load_fabric
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
@@ -80,9 +78,10 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
-    desk = open_workspace(repo / path, site)
-    network = _network(fabric, desk.environ)
-    where, devices = _devices(with_target(desk.site, target), gpus, network)
+    desk = open_workspace(repo / path, site, logs=False)
+    stated = stated_network(desk.environ, fabric)
+    network = None if stated is None else planned_network(stated, desk.store)
+    where, devices = _devices(with_target(desk.site, target), gpus, network.fabric if network else None)
     question = PlanQuestion(
         desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
         overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
@@ -104,7 +103,7 @@ class PlanQuestion:
     site: Site
     devices: Inventory | None
     """Asked for; None: those that are there."""
-    network: Fabric | None
+    network: PlannedNetwork | None
     commit: str | None
     strategy: str | None
     overrides: tuple[str, ...]
@@ -121,13 +120,17 @@ class PlanQuestion:
         request = resolve_request(self.desk.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy)
         if request.line.plan.transformer is None:
             return None
-        return plan_hypothetically(request, site=self.site, inventory=self.devices, fabric=self.network)
+        return plan_hypothetically(request, site=self.site, inventory=self.devices, network=self.network)
 
     def preview(self) -> "Preview":
         """As a run would be planned."""
         from gangline.line.stages.preview import preview
         from gangline.line.stages.start_now import choice_now, free_servers
 
+        if _asks_servers(self.site):
+            from gangline.cli.log_setup import set_up_logs
+
+            set_up_logs(self.desk.environ)
         with spinner("packing the code") as tell:
 
             def planned(devices: Inventory | None) -> "Preview":
@@ -142,6 +145,11 @@ class PlanQuestion:
                 return found
             free = free_servers(self.site, self.desk.environ, found.inventory)
             return replace(found, choice=choice_now(found, free, planned))
+
+
+def _asks_servers(site: Site) -> bool:
+    """Where a request may be tried again, which is logged; a plan on this machine from its own files logs nothing."""
+    return site.launch.target != "local" or not site.store.url.startswith("file:")
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -163,12 +171,6 @@ def _seconds(text: str) -> float:
         return float(number) * _UNITS[unit]
     except ValueError:
         raise UsageError(f"--deadline: wanted a time as 90m, 36h, 14d or seconds, found {text!r}") from None
-
-
-def _network(file: Path | None, environ: Mapping[str, str]) -> Fabric | None:
-    """The fabric that is stated; None: none is."""
-    found = load_fabric(file, environ=environ)
-    return None if found is None else fabric_of(found.fabric)
 
 
 def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:
@@ -209,6 +211,7 @@ def _page(found: "Preview", *, why: bool, terms: str | None = None, width: int |
         lines.insert(-1, f"          pipeline {choice.pp_schedule}: {choice.forecast.bubble:.0%} of its time idle")
     if other := _other_sizes(found):
         lines.append(f"elastic   {other}")
+    lines += _optimizer(found, why=why)
     if found.sandbox.engine == "pod":
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
@@ -216,6 +219,24 @@ def _page(found: "Preview", *, why: bool, terms: str | None = None, width: int |
     told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
     lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+
+
+def _optimizer(found: "Preview", *, why: bool) -> list[str]:
+    """Owners of matrix updates, and with `why` who updates each parameter; nothing of a line without matrix rule."""
+    line, choice = found.request.line, found.choice
+    if line.optimizer.get("rule") is None:
+        return []
+    from gangline.line.stages.optimizer_plan import optimizer_plan, routing
+    from gangline.optim.plan.explain import explain
+    from gangline.optim.plan.routing import explain_routing
+
+    routed = routing(line, found.profile)
+    if not routed:
+        return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
+    plan = optimizer_plan(line, found.profile, Shape(choice.strategy, choice.mesh), choice.device)
+    text = explain(plan) if plan else "each stage plans the owners of its own matrices; ranks tell their number"
+    lines = text.splitlines() + (["", *explain_routing(routed).splitlines()] if why else [])
+    return [f"{'' if number else 'optimizer':10}{line}".rstrip() for number, line in enumerate(lines)]
 
 
 def _programs(found: "Preview", width: int | None) -> str:
@@ -310,7 +331,7 @@ def _have(found: "Preview") -> str:
 
 def _document(found: "HypotheticalPlan | Preview") -> dict[str, object]:
     if isinstance(found, HypotheticalPlan):
-        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "certificate")}
+        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
     return {
         "run": found.run,
         "commit": found.request.commit,

@@ -25,6 +25,8 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
     lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
     saves = storage_lines(saves_of(found.site, choice, line), found.site.plan.saves_to)
     lines += [f"saves     {each}" for each in saves]
+    if found.links:
+        lines.append(f"links     {found.links}")
     if found.certificate is not None:
         lines.append(f"network   {found.certificate.line}")
     told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()

@@ -9,6 +9,7 @@ from functools import partial
 from math import inf
 
 from gangline.errors import StillRunning, UsageError
+from gangline.fabric.inventory import Fabric
 from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.api_retry import retry_while_unavailable
@@ -54,6 +55,7 @@ class KubernetesLauncher:
         secrets: Callable[[str], bytes],
         owner: Object | None = None,
         stored_logs: StoredLogs | None = None,
+        fabric: Fabric | None = None,
     ) -> None:
         """
         Args:
@@ -64,9 +66,11 @@ class KubernetesLauncher:
             secrets: Returns the value of a secret by its name in a PodSet.
             owner: Object of the same namespace with which gangs are deleted.
             stored_logs: Reads the log of a rank whose pod is gone; None: such logs are lost.
+            fabric: As it is stated, for servers without labels of the network.
         """
         self._api, self._facts, self._launch, self._pod = api, facts, launch, pod
         self._secrets, self._owner, self._stored_logs = secrets, owner, stored_logs
+        self._fabric = fabric
         self._kinds = root_kinds(launch, facts)
         self._known: dict[str, tuple[float, GangStatus]] = {}
         self._opened = time.monotonic()
@@ -226,7 +230,7 @@ class KubernetesLauncher:
         if self._facts.placer or choose_route(root.podset(), self._launch, self._facts) != "gates":
             return None
         holder = f"follower of {root.object['metadata']['name']}"
-        placer = Placer(self._api, holder=holder, ledger=self._launch.ledger)
+        placer = Placer(self._api, holder=holder, ledger=self._launch.ledger, fabric=self._fabric)
         return lambda: placer.step(datetime.now(UTC))
 
 

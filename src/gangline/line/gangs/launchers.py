@@ -10,6 +10,7 @@ from gangline.launch.protocol import Launcher
 from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
+from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
 from gangline.line.request.targets import parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials
@@ -89,6 +90,7 @@ def open_launcher(
         secrets=secrets,
         owner=find_owner(api) if find_owner else None,
         stored_logs=partial(stored_logs, store),
+        fabric=stated_network(environ),
     )
 
 

@@ -14,7 +14,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.gang.podset import Placement, PodSet, Resources
+from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, Resources
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.record import Record
@@ -79,7 +79,7 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         queue=site.launch.queue,
         priority=site.launch.priority,
         pool=site.launch.pool,
-        placement=_placement(plan.mesh.tile(procs)),
+        placement=_placement(plan, procs, record),
         deadline_seconds=site.limits.run_seconds,
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
@@ -89,9 +89,12 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
     return _on_cluster(podset, site)
 
 
-def _placement(tile: int) -> Placement | None:
-    """None where every pod may go anywhere, so that the PodSet and its digest do not change."""
-    return Placement(tile=tile) if tile > 1 else None
+def _placement(plan: Plan, procs: int, record: Record) -> Placement | None:
+    """None where every pod may go anywhere in any order, so that the PodSet and its digest do not change."""
+    tile, found = plan.mesh.tile(procs), stage(record, "plan").outputs.get("pipeline")
+    is_planned = record.plan is not None and record.plan.mesh == plan.mesh
+    pipeline = PipelineTraffic(**found) if found and is_planned else None
+    return Placement(tile=tile, pipeline=pipeline) if tile > 1 or pipeline else None
 
 
 def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gangline.git.repository import Repository
-from gangline.line.record.runs import list_runs
+from gangline.line.record.runs import OnRefused, list_runs, log_refused
 from gangline.spec.record import Record
 from gangline.spec.run_flags import flags_of, stage, stopped_early, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
@@ -60,8 +60,10 @@ def _base_order(record: Record) -> tuple[bool, str, str]:
     return has_band, record.run.created, record.run.id
 
 
-def reusable_runs(store: ObjectStore, project: str, commit: str) -> Iterator[Record]:
+def reusable_runs(
+    store: ObjectStore, project: str, commit: str, *, on_refused: OnRefused = log_refused
+) -> Iterator[Record]:
     """Runs of a commit, without drilled runs and without those of forks, whose results no other run may use."""
-    for each in list_runs(store, project=project, commit=commit):
+    for each in list_runs(store, project=project, commit=commit, on_refused=on_refused):
         if each.commit.trust == "own" and not was_drilled(each):
             yield each

@@ -12,7 +12,7 @@ from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.line.results.loss_curve import each_line
-from gangline.spec.measurements import Samples, Training
+from gangline.spec.measurements import MatrixUpdates, RankUpdateCount, Samples, Training
 
 Span = tuple[int, int]
 """Positions in the order of samples: start, stop (exclusive)."""
@@ -64,6 +64,7 @@ def _summarize(gangs: Iterable[Iterable[Event]], peer_spans: StepSpans) -> Train
         resumes=dict(sorted(history.resumes.items())),
         rollbacks=history.rollbacks,
         steps_redone=path.steps_redone,
+        matrix_updates=history.matrix_updates,
         samples=replace(path.samples(history.skipped), again=path.samples_redone) if history.has_spans else None,
     )
 
@@ -186,6 +187,7 @@ class _EventHistory:
     skipped: list[Span] = field(default_factory=list)
     resumes: dict[str, int] = field(default_factory=dict)
     rollbacks: int = 0
+    matrix_updates: MatrixUpdates | None = None
     has_spans: bool = False
     _generation: int = -1
     _is_new: bool = False
@@ -196,7 +198,7 @@ class _EventHistory:
 
     def add(self, event: Mapping[str, Any]) -> None:
         if event.get("generation", self._generation) != self._generation:
-            self._generation, self._is_new = event["generation"], True
+            self._generation, self._is_new, self.matrix_updates = event["generation"], True, None
         match event.get("event"):
             case "started":
                 self.wire.restart()
@@ -208,6 +210,8 @@ class _EventHistory:
                 self.skipped.append((event["samples"][0], event["samples"][1]))
             case "step":
                 self._step(event)
+            case "matrix_updates":
+                self.matrix_updates = _matrix_updates(event)
 
     def _resumed(self, event: Mapping[str, Any]) -> None:
         if self._is_new:
@@ -232,6 +236,12 @@ class _EventHistory:
         start, stop = event.get("span", (0, 0))
         self.has_spans = self.has_spans or "span" in event
         self.path.add_step(event["step"], (start, stop))
+
+
+def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates:
+    names = ("rule", "matrices", "steps", "wanted", "computed", "bound_seconds")
+    ranks = tuple(RankUpdateCount(**each) for each in event["ranks"][: MatrixUpdates.MOST_RANKS])
+    return MatrixUpdates(**{name: event[name] for name in names}, ranks=ranks)
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:

@@ -6,15 +6,18 @@ that a process of one stage does not load the others.
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from gangline.line.record.context import RunContext, StageResult
 from gangline.spec.record import STAGES
 
-StageFunction = Callable[[RunContext], StageResult]
+if TYPE_CHECKING:
+    from gangline.line.record.context import RunContext, StageResult
+
+StageFunction = Callable[["RunContext"], "StageResult"]
 
 
 def _lazy(name: str) -> StageFunction:
-    def call(ctx: RunContext) -> StageResult:
+    def call(ctx: "RunContext") -> "StageResult":
         function: StageFunction = getattr(import_module(f"{__name__}.{name}"), name)
         return function(ctx)
 

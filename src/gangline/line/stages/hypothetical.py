@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
-from gangline.fabric.inventory import Fabric
+from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
+from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess
@@ -17,6 +18,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.optimizer import moment_bytes
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
+from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 
 
@@ -29,12 +31,14 @@ class HypotheticalPlan:
     site: Site
     inventory: Inventory
     budget: Gate
+    links: str = ""
+    """How speeds between servers are known; empty: no fabric is stated."""
     certificate: Certificate | None = None
     """Of its order on the fabric; None: no fabric with so many servers is stated."""
 
 
 def plan_hypothetically(
-    request: RunRequest, *, site: Site, inventory: Inventory, fabric: Fabric | None = None
+    request: RunRequest, *, site: Site, inventory: Inventory, network: PlannedNetwork | None = None
 ) -> HypotheticalPlan:
     """What the line would get on `inventory`, by formulas alone.
 
@@ -47,21 +51,15 @@ def plan_hypothetically(
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, formula_profile(model), ())
+        return PlanRequest.about(line, site, inventory, with_matrix_work(line, formula_profile(model)), ())
 
     choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
     certificate = None
-    if fabric is not None:
-        certificate = plan_certificate(
-            fabric,
-            choice,
-            model,
-            global_batch=line.train.global_batch,
-            write_seconds=_write_seconds(site, choice, line),
-        )
+    if network is not None:
+        certificate = certificate_of(network, choice, formula_profile(model), site=site, line=line)
     return HypotheticalPlan(
         request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
-        certificate=certificate,
+        certificate=certificate, links=network.links if network else "",
     )  # fmt: skip
 
 
@@ -85,7 +83,13 @@ def saves_of(site: Site, choice: PlanChoice, line: Line) -> list[StorageCost]:
     )  # fmt: skip
 
 
-def _write_seconds(site: Site, choice: PlanChoice, line: Line) -> float | None:
-    return next(
-        (each.write_seconds for each in saves_of(site, choice, line) if each.storage == site.plan.saves_to), None
-    )
+def certificate_of(
+    network: PlannedNetwork, choice: PlanChoice, profile: ModelProfile, *, site: Site, line: Line
+) -> Certificate | None:
+    """Of the order of servers that a plan would get on `network`; None as of `plan_certificate`."""
+    saves = saves_of(site, choice, line)
+    write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
+    return plan_certificate(
+        network.fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds,
+        links=network.links,
+    )  # fmt: skip

@@ -1,15 +1,17 @@
 """Measurements of earlier runs of a line, from a bounded number of records of its commit and ancestors.
 
-An unavailable store or an unreadable record does not fail a run; the history is empty then, with the reason.
+An unavailable store does not fail a run: the history is empty then. A record that cannot be read is left out. Both are
+named.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gangline.errors import GanglineError
+from gangline.errors import GanglineError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import reusable_runs
+from gangline.line.record.runs import OnRefused
 from gangline.spec.profile import MeasuredRun
 from gangline.spec.record import PlanInfo, Record
 from gangline.spec.run_flags import stage
@@ -32,12 +34,18 @@ def read_measured_history(
     store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str
 ) -> MeasuredHistory:
     """From at most 50 records of the last 50 commits up to `commit`, without `run` itself."""
+    refused: list[str] = []
+
+    def refuse(key: str, error: IntegrityError) -> None:
+        refused.append(f"{key}: {error}")
+
     try:
-        found = list(islice(_records(store, repository, project, commit), MAX_RECORDS + 1))
+        found = list(islice(_records(store, repository, project, commit, refuse), MAX_RECORDS + 1))
     except GanglineError as error:
         return MeasuredHistory(problem=f"earlier runs were not read: {error}")
     others = sorted((each for each in found if each.run.id != run), key=lambda each: each.run.created, reverse=True)
-    return MeasuredHistory(measured(others[:MAX_RECORDS]))
+    problem = f"earlier runs, {len(refused)} refused: {refused[0]}" if refused else ""
+    return MeasuredHistory(measured(others[:MAX_RECORDS]), problem)
 
 
 def measured(records: Iterable[Record]) -> tuple[MeasuredRun, ...]:
@@ -49,9 +57,11 @@ def measured(records: Iterable[Record]) -> tuple[MeasuredRun, ...]:
     )
 
 
-def _records(store: ObjectStore, repository: Repository, project: str, commit: str) -> Iterator[Record]:
+def _records(
+    store: ObjectStore, repository: Repository, project: str, commit: str, on_refused: OnRefused
+) -> Iterator[Record]:
     for each in (commit, *repository.ancestors(commit, MAX_COMMITS)):
-        yield from reusable_runs(store, project, each)
+        yield from reusable_runs(store, project, each, on_refused=on_refused)
 
 
 def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRun:

@@ -1,31 +1,38 @@
 """Stage plan: chooses how to train on the available devices, with the reason, and checks the budget."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from gangline.build.code_layer import LayerSelection as LayerChoice
 from gangline.errors import GateError
+from gangline.fabric.certificate import Certificate
 from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
 from gangline.line.gangs.sandbox import sandbox_of
+from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.request.trust import require_approval
+from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
-from gangline.line.stages.planning import RunPlanRequest, plan_run
+from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
 from gangline.planner.selection.choice import PlanChoice
-from gangline.spec.codec import digest, from_json
+from gangline.planner.selection.plan_certificate import pipeline_traffic
+from gangline.planner.shapes.hypothetical import with_network
+from gangline.spec.codec import Document, digest, from_json
 from gangline.spec.plan import DataSource, Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
-from gangline.storage.objects.blobs import get_blob, put_blob
+from gangline.storage.objects.blobs import blob_key, get_blob, put_blob
 
 
 def plan(ctx: RunContext) -> StageResult:
     """Raises ConfigError (10) if nothing fits; fails with GateError (60) over budget, with the plan recorded."""
     sandbox = _checked_sandbox(ctx)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    planned = plan_run(_request(ctx, data), ctx.site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
+    network = planned_network(stated_network(ctx.environ), ctx.store)
+    site = ctx.site if network is None else with_network(ctx.site, network.fabric)
+    planned = plan_run(_request(ctx, data), site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
     for kind, texts in (("forecast", planned.problems), ("memory", planned.notes)):
         for text in texts:
             ctx.record_event("plan", kind, text)
@@ -34,15 +41,17 @@ def plan(ctx: RunContext) -> StageResult:
     if planned.profile is not None and planned.profile.untraced:
         ctx.record_event("plan", "forecast", f"no step of the model could be traced: {planned.profile.untraced}")
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
-    key = put_blob(ctx.store, made.to_json())
+    key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned, network)
+    kept = [_artifact("plan", made), *([_artifact("certificate", certificate)] if certificate else [])]
+    described = _describe(made, choice, key, device_name=inventory.gpus.name if inventory.gpus else "")
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
 
     def change(record: Record) -> Record:
         return replace(
             record,
-            plan=_describe(made, choice, key, device_name=inventory.gpus.name if inventory.gpus else ""),
+            plan=replace(described, network=f"{certificate.line} · links {certificate.links}" if certificate else ""),
             gates=(*(each for each in record.gates if each.name != gate.name), gate),
-            artifacts=(*record.artifacts, _artifact(made, key)),
+            artifacts=(*record.artifacts, *kept),
         )
 
     over = gate.verdict == "no"
@@ -56,6 +65,7 @@ def plan(ctx: RunContext) -> StageResult:
             "procs_per_node": choice.procs_per_node,
             "inventory": put_blob(ctx.store, inventory.to_json()),
             **_cuts(planned.profile),
+            **_pipeline(ctx, planned),
         },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
@@ -104,6 +114,24 @@ def _cuts(profile: ModelProfile | None) -> dict[str, int]:
     return {name: number for name, number in found.items() if number is not None}
 
 
+def _pipeline(ctx: RunContext, planned: PlannedRun) -> dict[str, dict[str, float]]:
+    """What the placer orders the servers of a pipeline by; empty: a ring goes over all of them."""
+    if planned.profile is None or planned.choice.num_nodes < 2:
+        return {}
+    found = pipeline_traffic(planned.choice, planned.profile, global_batch=ctx.line.train.global_batch)
+    return {} if found is None else {"pipeline": asdict(found)}
+
+
+def _certificate(ctx: RunContext, planned: PlannedRun, network: PlannedNetwork | None) -> Certificate | None:
+    """On the stated network, and kept in the store; None: there is none, as for one server."""
+    if network is None or planned.profile is None:
+        return None
+    found = certificate_of(network, planned.choice, planned.profile, site=ctx.site, line=ctx.line)
+    if found is not None:
+        put_blob(ctx.store, found.to_json())
+    return found
+
+
 def _message(choice: PlanChoice) -> str:
     if choice.is_left_to_program:
         return f"{choice.name}; {choice.reason}"
@@ -132,6 +160,10 @@ def _describe(plan: Plan, choice: PlanChoice, key: str, *, device_name: str) -> 
     )
 
 
-def _artifact(plan: Plan, key: str) -> Artifact:
-    size = len(plan.to_json())
-    return Artifact(kind="plan", key=key, media_type="application/json", size_bytes=size, sha256=key.rsplit("/", 1)[1])
+def _artifact(kind: str, document: Document) -> Artifact:
+    """Of a document that is kept as a blob."""
+    data = document.to_json()
+    key = blob_key(data)
+    return Artifact(
+        kind=kind, key=key, media_type="application/json", size_bytes=len(data), sha256=key.rsplit("/", 1)[1]
+    )

@@ -12,7 +12,6 @@ from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import parse_target
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
-from gangline.line.stages.run_environment import NOT_LOCKED
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -98,7 +97,7 @@ def preview(
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
-        environment=own.source if own else NOT_LOCKED if request.line.env.lock is None else request.line.env.lock,
+        environment=own.source if own else request.line.env.lock or environment.NOT_LOCKED,
         problems=(*filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes),
     )  # fmt: skip
 

@@ -21,8 +21,6 @@ from gangline.spec.config.lock import kind_of
 from gangline.spec.record import Artifact
 from gangline.storage.objects.blobs import PREFIX
 
-NOT_LOCKED = "environment not locked: that of gangline itself"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnvironment:
@@ -92,14 +90,14 @@ def _of_this_machine(ctx: RunContext) -> RunEnvironment:
         notify=ctx.observer.note, before_install=demand,
     )  # fmt: skip
     if own is None:
-        return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)
+        return RunEnvironment(digest=environment.interpreter_digest(), source=environment.NOT_LOCKED)
     return RunEnvironment(digest=own.digest, source=own.source, lock=own.lock, own=own)
 
 
 def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
     base = _base(ctx)
     if base is None:
-        return RunEnvironment(digest=environment.interpreter_digest(), source=NOT_LOCKED)
+        return RunEnvironment(digest=environment.interpreter_digest(), source=environment.NOT_LOCKED)
     image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
     unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
     return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)

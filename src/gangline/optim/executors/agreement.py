@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gangline.errors import ConfigError
-from gangline.optim.executors.exchange import Exchange
+from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.rank_updates import local_part
 from gangline.optim.plan.optimizer_plan import OptimPlan
 
@@ -24,7 +24,7 @@ class Gradients:
 
 
 @torch.no_grad()
-def agree_on_gradients(parameters: Sequence[Tensor], exchanges: Sequence[Exchange]) -> Gradients:
+def agree_on_gradients(parameters: Sequence[Tensor], exchanges: Sequence[UpdateExchange]) -> Gradients:
     """One small message per exchange; blocks until all ranks have called."""
     device = local_part(parameters[0]).device
     found = torch.zeros((2, len(parameters)), dtype=torch.int32, device=device)
@@ -40,7 +40,7 @@ def agree_on_gradients(parameters: Sequence[Tensor], exchanges: Sequence[Exchang
     return Gradients(present, not_finite)
 
 
-def require_equal_plans(plan: OptimPlan, exchanges: Sequence[Exchange], device: torch.device) -> None:
+def require_equal_plans(plan: OptimPlan, exchanges: Sequence[UpdateExchange], device: torch.device) -> None:
     """
     Raises:
         ConfigError: On all ranks: theirs differ.

@@ -1,12 +1,17 @@
 """Collectives of matrix updates, with what they moved counted; a group of one rank moves nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+"""Its name until torch 2.15 was `all_gather_into_tensor`."""
 
 
 @dataclass(slots=True)
@@ -18,6 +23,17 @@ class Traffic:
     """Payload and padding; to itself a rank sends nothing."""
     padding_bytes: float = 0.0
     """Of `sent_bytes`: elements that no matrix has."""
+    waited_seconds: float = 0.0
+    """That this process stood still; on a GPU next to nothing, as its stream waits instead."""
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count what the block takes as waiting."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.waited_seconds += perf_counter() - start
 
 
 @dataclass(slots=True)
@@ -25,6 +41,7 @@ class Pending:
     """A collective under way; its output may be read after `wait`."""
 
     output: Tensor
+    traffic: Traffic
     work: dist.Work | None = None
     kept: Tensor | None = None
     """Input, kept until the end."""
@@ -32,17 +49,18 @@ class Pending:
     def wait(self) -> Tensor:
         """The output; blocks the stream, on CPUs the process."""
         if self.work is not None:
-            self.work.wait()
+            with self.traffic.waiting():
+                self.work.wait()
         self.work = self.kept = None
         return self.output
 
 
-class Exchange:
+class UpdateExchange:
     """Collectives of one group; every rank of it makes the same calls in the same order."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
         """None: this rank is alone."""
-        self._group = group
+        self.group = group
         self.ranks = 1 if group is None else dist.get_world_size(group)
         self.place = 0 if group is None else dist.get_rank(group)
         self.traffic = Traffic()
@@ -58,63 +76,72 @@ class Exchange:
             What came, one rank after the other.
         """
         sent = torch.cat(list(pieces))
-        if self._group is None:
-            return Pending(sent)
+        if self.group is None:
+            return Pending(sent, self.traffic)
         away = len(sent) - len(pieces[self.place])
         self._count(away * sent.element_size())
         output = sent.new_empty(sum(received))
         work = dist.all_to_all_single(
-            output, sent, list(received), [len(each) for each in pieces], group=self._group, async_op=True
+            output, sent, list(received), [len(each) for each in pieces], group=self.group, async_op=True
         )
-        return Pending(output, work, sent)
+        return Pending(output, self.traffic, work, sent)
 
     def broadcast(self, tensor: Tensor, root: int) -> Pending:
         """From rank `root` of the group into `tensor` of all others."""
-        if self._group is None:
-            return Pending(tensor)
+        if self.group is None:
+            return Pending(tensor, self.traffic)
         self._count(tensor.numel() * tensor.element_size() / self.ranks * (self.ranks - 1))
-        work = dist.broadcast(tensor, group_src=root, group=self._group, async_op=True)
-        return Pending(tensor, work)
+        work = dist.broadcast(tensor, group_src=root, group=self.group, async_op=True)
+        return Pending(tensor, self.traffic, work)
 
     def all_gather(self, tensor: Tensor, size: int) -> Pending:
         """`tensor`, padded to `size` elements, of all ranks, one after the other."""
         padded = torch.cat([tensor, tensor.new_zeros(size - len(tensor))]) if len(tensor) < size else tensor
-        if self._group is None:
-            return Pending(padded)
+        if self.group is None:
+            return Pending(padded, self.traffic)
         beside = self.ranks - 1
         self._count(beside * size * tensor.element_size(), (size - len(tensor)) * beside * tensor.element_size())
         output = padded.new_empty(size * self.ranks)
-        work = dist.all_gather_into_tensor(output, padded, group=self._group, async_op=True)
-        return Pending(output, work, padded)
+        work = _all_gather(output, padded, group=self.group, async_op=True)
+        return Pending(output, self.traffic, work, padded)
 
     def reduce(self, tensor: Tensor, root: int) -> Pending:
         """Sum over all ranks, at rank `root` of the group; the others must not read `tensor` any more."""
-        if self._group is None:
-            return Pending(tensor)
+        if self.group is None:
+            return Pending(tensor, self.traffic)
         self._count(tensor.numel() * tensor.element_size() / self.ranks * (self.ranks - 1))
-        return Pending(tensor, dist.reduce(tensor, group_dst=root, group=self._group, async_op=True))
+        return Pending(tensor, self.traffic, dist.reduce(tensor, group_dst=root, group=self.group, async_op=True))
+
+    def sum(self, tensor: Tensor) -> Pending:
+        """Sum over all ranks, on all of them, in place."""
+        if self.group is None:
+            return Pending(tensor, self.traffic)
+        self._count(2 * tensor.numel() * tensor.element_size() / self.ranks * (self.ranks - 1))
+        return Pending(tensor, self.traffic, dist.all_reduce(tensor, group=self.group, async_op=True))
 
     def largest(self, values: Tensor) -> Tensor:
         """The largest of all ranks, by element; blocks."""
-        if self._group is not None:
-            dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group)
+        if self.group is not None:
+            with self.traffic.waiting():
+                dist.all_reduce(values, dist.ReduceOp.MAX, group=self.group)
         return values
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over all ranks, by element; blocks."""
-        if self._group is not None:
-            dist.all_reduce(values, group=self._group)
+        if self.group is not None:
+            with self.traffic.waiting():
+                dist.all_reduce(values, group=self.group)
         return values
 
     def texts(self, text: str, device: torch.device) -> list[str]:
         """`text` of each rank; for the start, where time does not matter."""
-        if self._group is None:
+        if self.group is None:
             return [text]
         data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(device)
         size = int(self.largest(torch.tensor([len(data)], device=device)))
         padded = torch.cat([data, data.new_zeros(size - len(data))])
         found = padded.new_empty(size * self.ranks)
-        dist.all_gather_into_tensor(found, padded, group=self._group)
+        _all_gather(found, padded, group=self.group)
         return [bytes(each.tolist()).rstrip(b"\0").decode() for each in torch.split(found, size)]
 
     def _count(self, sent_bytes: float, padding_bytes: float = 0.0) -> None:

@@ -104,6 +104,7 @@ class Part:
 
     @property
     def elements(self) -> int:
+        """That the rank holds."""
         return sum(stop - start for start, stop in self.rows) * (self.columns[1] - self.columns[0])
 
 

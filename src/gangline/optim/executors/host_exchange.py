@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gangline.optim.executors.exchange import Exchange, Pending
-from gangline.optim.executors.pieces import Piece
+from gangline.optim.executors.exchange import Pending, UpdateExchange
+from gangline.optim.executors.pieces import MatrixPiece
 from gangline.optim.plan.groups import MicroGroup
 
 Shapes = Sequence[tuple[int, int]]
@@ -15,7 +15,9 @@ Shapes = Sequence[tuple[int, int]]
 class HostExchange:
     """Gathers and scatters micro-groups; all hosts call in the same order. Matrices are named by place in the plan."""
 
-    def __init__(self, pieces: Sequence[Sequence[Piece]], shapes: Shapes, hosts: Exchange, like: Tensor) -> None:
+    def __init__(
+        self, pieces: Sequence[Sequence[MatrixPiece]], shapes: Shapes, hosts: UpdateExchange, like: Tensor
+    ) -> None:
         """Args:
         pieces: Of each matrix, what each host holds of it: `pieces[place][host]`.
         shapes: Of the whole matrices.
@@ -24,7 +26,7 @@ class HostExchange:
         """
         self._pieces, self._shapes, self._hosts, self._like = pieces, shapes, hosts, like
 
-    def own(self, place: int) -> Piece:
+    def own(self, place: int) -> MatrixPiece:
         """What this host holds of a matrix."""
         return self._pieces[place][self._hosts.place]
 
@@ -69,5 +71,5 @@ class HostExchange:
         return torch.cat(list(parts)) if parts else self._like.new_empty(0)
 
 
-def _cut(update: Tensor, piece: Piece) -> Tensor:
+def _cut(update: Tensor, piece: MatrixPiece) -> Tensor:
     return update[piece.rows, piece.columns].flatten()

@@ -5,17 +5,18 @@ gathered and the last one scattered. Ranks with copies compute the matrices that
 others. Where a matrix is whole, or has no copies, the exchange in question moves nothing.
 """
 
+import re
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from gangline.optim.executors.exchange import Exchange, Pending, Traffic
+from gangline.optim.executors.exchange import Pending, Traffic, UpdateExchange
 from gangline.optim.executors.holders import Part
 from gangline.optim.executors.host_exchange import HostExchange
 from gangline.optim.executors.pieces import overlap
-from gangline.optim.executors.publish import Publisher
-from gangline.optim.executors.rank_updates import MatrixParameter, RankUpdates, StateOf, StepInputs, local_part
+from gangline.optim.executors.publish import UpdatePublisher
+from gangline.optim.executors.rank_updates import MatrixParameter, RankUpdates, StateOf, UpdateStep, local_part
 from gangline.optim.plan.groups import MicroGroup
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.rules.matrix_rule import MatrixRule
@@ -28,7 +29,7 @@ class MatrixExecutor:
 
     def __init__(
         self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, *,
-        parts: Sequence[Sequence[Part]], hosts: Exchange, copies: Exchange, prepares_all: bool,
+        parts: Sequence[Sequence[Part]], hosts: UpdateExchange, copies: UpdateExchange, prepares_all: bool,
     ) -> None:  # fmt: skip
         """Args:
         parameters: In any order, of one device.
@@ -39,6 +40,8 @@ class MatrixExecutor:
         copies: Ranks that hold the same parts.
         prepares_all: Does a rank keep the sharded state of parameters that others own?
         """
+        self.wanted = 0
+        """Updates that all holders together had to compute since the start."""
         self.plan, self.parameters, self._hosts, self._copies = plan, parameters, hosts, copies
         device, travels = local_part(parameters[0].parameter).device, _TRAVELS[plan.options.element_bytes]
         place_of = {each.name: place for place, each in enumerate(parameters)}
@@ -48,7 +51,7 @@ class MatrixExecutor:
         self._like = like = torch.empty(0, device=device, dtype=travels)
         own = [each[hosts.place] for each in pieces]
         self._exchange = HostExchange(pieces, [each.matrix.shape for each in plan.matrices], hosts, like)
-        self._publisher = Publisher(plan.buckets, [each.elements for each in own], copies, like)
+        self._publisher = UpdatePublisher(plan.buckets, [each.elements for each in own], copies, like)
         self._updates = RankUpdates(
             parameters, plan, rule, own, owner=copies.place, host=hosts.place, prepares_all=prepares_all,
             travels=travels,
@@ -56,7 +59,7 @@ class MatrixExecutor:
         self._groups: Sequence[MicroGroup] = plan.groups[copies.place]
 
     @property
-    def exchanges(self) -> tuple[Exchange, Exchange]:
+    def exchanges(self) -> tuple[UpdateExchange, UpdateExchange]:
         """Of hosts and of copies: a message over both reaches all holders."""
         return self._hosts, self._copies
 
@@ -70,6 +73,29 @@ class MatrixExecutor:
         """Updates that this rank computed since the start: one per matrix and step."""
         return self._updates.computed
 
+    @property
+    def compute_seconds(self) -> float | None:
+        """Of these; None: not known, as a GPU computes on while the process continues."""
+        return self._updates.compute_seconds if self._like.device.type == "cpu" else None
+
+    @property
+    def owners(self) -> dict[Tensor, int]:
+        """Parameters all of whose matrices have one owner, and that owner among the copies."""
+        found: dict[str, set[int]] = {}
+        for each in self.plan.matrices:
+            found.setdefault(each.matrix.fqn, set()).add(each.owner)
+        return {each.parameter: min(found[each.name]) for each in self.parameters if len(found[each.name]) == 1}
+
+    @property
+    def own_loads(self) -> dict[str, float]:
+        """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
+        found: dict[str, float] = {}
+        for each in self.plan.matrices:
+            if (each.owner, each.host) == (self._copies.place, self._hosts.place):
+                kind = re.sub(r"\d+", "*", " ".join(each.matrix.key).strip())
+                found[kind] = found.get(kind, 0.0) + each.seconds
+        return found
+
     def computed_by_all(self) -> int:
         """`computed` of all holders together; collective."""
         count = torch.tensor([self.computed], device=self._like.device)
@@ -82,9 +108,11 @@ class MatrixExecutor:
         self._updates.create_state(state_of)
 
     @torch.no_grad()
-    def step(self, inputs: StepInputs) -> None:
+    def step(self, inputs: UpdateStep) -> None:
         """Update parameters; collective."""
         self._updates.begin(inputs)
+        names = {self.parameters[place].name for place in inputs.active}
+        self.wanted += sum(each.matrix.fqn in names for each in self.plan.matrices)
         owned: dict[int, Tensor] = {}
         gathered = [self._gather(self._groups[0])] if self._groups else []
         scattered: list[tuple[MicroGroup, Pending]] = []

@@ -15,7 +15,7 @@ Rows = slice | Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MatrixPiece:
     """Elements of one matrix that one rank holds."""
 
     stored: Rows
@@ -28,15 +28,16 @@ class Piece:
 
     @property
     def elements(self) -> int:
+        """Of the matrix that the rank holds."""
         return prod(self.shape)
 
 
-def overlap(part: Part, matrix: LogicalMatrix, device: torch.device) -> Piece:
+def overlap(part: Part, matrix: LogicalMatrix, device: torch.device) -> MatrixPiece:
     """Rows of `matrix` that `part` has, in the order in which both have them."""
     wanted = matrix.rows or ((0, matrix.shape[0]),)
     runs = list(_runs(part.rows, wanted))
     count, columns = sum(length for _, _, length in runs), part.columns
-    return Piece(
+    return MatrixPiece(
         stored=_rows([(start, length) for start, _, length in runs], device),
         rows=_rows([(start, length) for _, start, length in runs], device),
         columns=slice(*columns),

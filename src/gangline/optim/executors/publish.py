@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gangline.optim.executors.exchange import Exchange, Pending
+from gangline.optim.executors.exchange import Pending, UpdateExchange
 from gangline.optim.plan.geometry import BucketPlan
 
 Apply = Callable[[int, Tensor], None]
@@ -13,10 +13,12 @@ Apply = Callable[[int, Tensor], None]
 _Places = Sequence[int]
 
 
-class Publisher:
+class UpdatePublisher:
     """Sends the updates of all owners; every rank of `copies` makes the same calls."""
 
-    def __init__(self, buckets: Sequence[BucketPlan], sizes: Sequence[int], copies: Exchange, like: Tensor) -> None:
+    def __init__(
+        self, buckets: Sequence[BucketPlan], sizes: Sequence[int], copies: UpdateExchange, like: Tensor
+    ) -> None:
         """Args:
         buckets: Of the plan.
         sizes: Elements of each matrix of the plan that this rank holds, equal on all ranks of `copies`.

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
-from gangline.optim.executors.pieces import Piece
+from gangline.optim.executors.pieces import MatrixPiece
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
 from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
@@ -32,7 +33,7 @@ class MatrixParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class StepInputs:
+class UpdateStep:
     """What one step is made with."""
 
     number: int
@@ -48,8 +49,8 @@ class RankUpdates:
     """Updates of one plan on this rank. Matrices are named by place in the plan; nothing here communicates."""
 
     def __init__(
-        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[Piece], *,
-        owner: int, host: int, prepares_all: bool, travels: torch.dtype,
+        self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, pieces: Sequence[MatrixPiece],
+        *, owner: int, host: int, prepares_all: bool, travels: torch.dtype,
     ) -> None:  # fmt: skip
         """Args:
         parameters: Of the plan, in any order.
@@ -69,10 +70,12 @@ class RankUpdates:
         self._keeps = set(range(len(parameters))) if prepares_all else set(self._owned_matrices)
         self.computed = 0
         """Updates that this rank computed since the start: one per matrix and step."""
+        self.compute_seconds = 0.0
+        """Of these; on the CPU alone, as a GPU computes on."""
         self._to_send: Counter[int] = Counter()
         self._prepared: dict[int, Tensor] = {}
 
-    def begin(self, step: StepInputs) -> None:
+    def begin(self, step: UpdateStep) -> None:
         """Begin a step; the calls that follow are part of it."""
         self._step = step
         self._to_send = Counter(self._owned_matrices)
@@ -117,12 +120,14 @@ class RankUpdates:
         """Updates of whole matrices, in the dtype that travels."""
         found = {place: torch.zeros_like(each) for place, each in whole.items() if not self._is_active(place)}
         for batch in self._batches([place for place in whole if self._is_active(place)]):
+            start = perf_counter()
             updates = self._rule.compute(
                 torch.stack([whole[place] for place in batch]).to(self._computes_in),
                 [self._owner_state(place) for place in batch],
                 self._options(batch[0]),
                 refresh=[self._is_due(place) for place in batch],
             )
+            self.compute_seconds += perf_counter() - start
             self.computed += len(batch)
             found |= zip(batch, updates.to(self._travels), strict=True)
         return found

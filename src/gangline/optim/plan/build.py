@@ -213,7 +213,7 @@ class _Builder:
         )  # fmt: skip
 
     def _phases(self, places: Sequence[int]) -> Sequence[int]:
-        if self._rule.refresh_every == 1 or not any(self._refresh):
+        if self._rule.refresh_every == 1 or not any(self._refresh) or self._options.refresh == "together":
             return [0] * len(places)
         refreshes = [
             WorkItem(key=each.key, cost=Seconds(cost)) for each, cost in zip(self._items, self._refresh, strict=True)

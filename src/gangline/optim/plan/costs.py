@@ -1,5 +1,6 @@
 """What an update of one matrix costs: floating-point operations, state, and seconds on one device. Pure."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -12,11 +13,15 @@ MuonKernel = Literal["standard", "symmetric", "gram"]
 StateShapes = Mapping[str, tuple[Shape, str, Literal["sharded", "owner"]]]
 """Name of each state tensor to its shape, its dtype and where it is: as the parameter, or at the owner alone."""
 
+_STEP: tuple[Shape, str, Literal["owner"]] = ((1, 1), "float32", "owner")
+"""Steps that a matrix has had: fewer than those of the optimizer where a gradient was missing."""
+
 
 class RuleSpec(Protocol):
-    """What a plan knows of an update rule."""
+    """What a plan knows of an update rule; a subclass has `name`, `step_cost` and `state` at least."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Of the rule and its kernel, as the measured table has it."""
         ...
@@ -24,26 +29,28 @@ class RuleSpec(Protocol):
     @property
     def refresh_every(self) -> int:
         """Steps between two refreshes of roots or bases; 1: there are none."""
-        ...
+        return 1
 
     @property
     def is_bitwise_batchable(self) -> bool:
         """Does a batch give the bits of its matrices one by one?"""
-        ...
+        return False
 
     @property
     def is_shareable(self) -> bool:
         """Can a team of ranks compute one update?"""
-        ...
+        return False
 
+    @abstractmethod
     def step_cost(self, shape: Shape) -> Flops:
         """Of every step, without refreshes."""
         ...
 
-    def refresh_cost(self, shape: Shape) -> Flops:
+    def refresh_cost(self, shape: Shape) -> Flops:  # noqa: ARG002  most rules have none
         """Of one refresh."""
-        ...
+        return Flops(0)
 
+    @abstractmethod
     def state(self, shape: Shape) -> StateShapes:
         """Tensors that it keeps for a matrix."""
         ...
@@ -61,7 +68,7 @@ def state_elements(rule: RuleSpec, shape: Shape, *, at: Literal["sharded", "owne
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MuonSpec:
+class MuonSpec(RuleSpec):
     """Muon with Newton-Schulz iterations."""
 
     kernel: MuonKernel = "standard"
@@ -72,14 +79,6 @@ class MuonSpec:
     @property
     def name(self) -> str:
         return f"muon/{self.kernel}"
-
-    @property
-    def refresh_every(self) -> int:
-        return 1
-
-    @property
-    def is_bitwise_batchable(self) -> bool:
-        return False
 
     @property
     def is_shareable(self) -> bool:
@@ -93,20 +92,16 @@ class MuonSpec:
             return Flops(self.steps * (3 * m * m * n + m**3))
         return Flops(self.steps * (4 * m * m * n + 2 * m**3))
 
-    def refresh_cost(self, shape: Shape) -> Flops:  # noqa: ARG002  the rule has none
-        return Flops(0)
-
     def state(self, shape: Shape) -> StateShapes:
         return {"momentum": (shape, "float32", "sharded")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShampooSpec:
-    """Shampoo: two factors and their inverse roots, of both sides."""
+class ShampooSpec(RuleSpec):
+    """Shampoo: an average of gradients, two factors and their inverse roots, of both sides."""
 
     refresh_every: int = 10
-    is_bitwise_batchable: bool = False
-    is_shareable: bool = False
+    is_bitwise_batchable: bool = True
 
     @property
     def name(self) -> str:
@@ -120,22 +115,21 @@ class ShampooSpec:
         return Flops(25 * (shape[0] ** 3 + shape[1] ** 3))
 
     def state(self, shape: Shape) -> StateShapes:
-        sides: dict[str, Shape] = {"left": (shape[0], shape[0]), "right": (shape[1], shape[1])}
-        return {
-            f"{part}_{side}": (square, "float32", "owner")
-            for side, square in sides.items()
+        sides: StateShapes = {
+            f"{part}_{side}": ((length, length), "float32", "owner")
+            for side, length in zip(("left", "right"), shape, strict=True)
             for part in ("factor", "root")
         }
+        return {"step": _STEP, "exp_avg": (shape, "float32", "owner"), **sides}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SoapSpec:
+class SoapSpec(RuleSpec):
     """SOAP: Adam in the eigenbasis of Shampoo's factors; a side above `largest_side` keeps no basis."""
 
     refresh_every: int = 10
     largest_side: int = 10_000
-    is_bitwise_batchable: bool = False
-    is_shareable: bool = False
+    is_bitwise_batchable: bool = True
 
     @property
     def name(self) -> str:
@@ -150,11 +144,12 @@ class SoapSpec:
     def state(self, shape: Shape) -> StateShapes:
         moments: StateShapes = dict.fromkeys(("exp_avg", "exp_avg_sq"), (shape, "float32", "owner"))
         squares: StateShapes = {
-            f"{part}_{side}": ((side, side), "float32", "owner")
-            for side, _ in self._kept(shape)
+            f"{part}_{name}": ((side, side), "float32", "owner")
+            for name, side in zip(("left", "right"), shape, strict=True)
+            if side <= self.largest_side
             for part in ("factor", "basis")
         }
-        return {**moments, **squares}
+        return {"step": _STEP, **moments, **squares}
 
     def _kept(self, shape: Shape) -> tuple[Shape, ...]:
         """Each side that has a basis, with the other one."""
@@ -206,3 +201,7 @@ class DeviceCurve:
     def compute_seconds(self, flops: Flops, side: int) -> Seconds:
         """Of products whose smaller side is `side`, without launch."""
         return Seconds(flops.value * (1 + (self.knee / side) ** 2) / self.peak_flops_per_second)
+
+
+CPU = DeviceCurve(peak_flops_per_second=30e9, knee=0.0, launch_seconds=50e-6, dtype="float32")
+"""Of one core; an assumption, too. Small matrices cost what they compute there, not what they launch."""

@@ -32,7 +32,8 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
 
 def _head(plan: OptimPlan) -> str:
     return (
-        f"{plan.rule}: {len(plan.matrices):,} matrices, {plan.ranks:,} owners x {plan.hosts} hosts, "
+        f"{plan.rule}: {_count(len(plan.matrices), 'matrix', 'matrices')}, {_count(plan.ranks, 'owner')} x "
+        f"{_count(plan.hosts, 'host')}, "
         f"plan {plan.plan_hash[:12]}"
     )
 
@@ -48,11 +49,9 @@ def _balance(plan: OptimPlan) -> str:
 def _sync(plan: OptimPlan) -> str:
     if plan.ranks == 1:
         return ""
-    operations = sum(bucket.operations for bucket in plan.buckets)
-    return (
-        f"sync     {_GEOMETRY[plan.geometry]}: {len(plan.buckets)} buckets, {operations:,} operations each way, "
-        f"{plan.price:.2f} of an ideal ring's time"
-    )
+    buckets = _count(len(plan.buckets), "bucket")
+    operations = _count(sum(bucket.operations for bucket in plan.buckets), "operation")
+    return f"updates  {_GEOMETRY[plan.geometry]}: {buckets}, {operations}, {plan.price:.2f} of an ideal ring's time"
 
 
 def _groups(plan: OptimPlan) -> str:
@@ -60,7 +59,7 @@ def _groups(plan: OptimPlan) -> str:
         return ""
     counts = [len(groups) for groups in plan.groups]
     return (
-        f"groups   {min(counts)} to {max(counts)} per owner, slots up to {format_bytes(_largest_slot(plan))} "
+        f"groups   {min(counts)} to {max(counts)} of an owner, slots up to {format_bytes(_largest_slot(plan))} "
         f"(c_max {format_bytes(plan.options.c_max_bytes)})"
     )
 
@@ -71,11 +70,13 @@ def _largest_slot(plan: OptimPlan) -> float:
 
 
 def _times(times: StepPrediction) -> str:
-    return (
-        f"step     {_ms(times.step_seconds)}: compute {_ms(times.compute_seconds)}, exchange "
-        f"{_ms(times.exchange_seconds)} in parallel; gradients {_ms(times.sync_seconds)} during backward, parameters "
-        f"{_ms(times.publish_seconds)} during the next forward (modelled)"
-    )
+    exchange = f", exchange among hosts {_ms(times.exchange_seconds)} in parallel" if times.exchange_seconds else ""
+    publish = f", updates to all copies {_ms(times.publish_seconds)}" if times.publish_seconds else ""
+    return f"step     {_ms(times.step_seconds)}: compute {_ms(times.compute_seconds)}{exchange}{publish} (modelled)"
+
+
+def _count(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def _ms(seconds: float) -> str:

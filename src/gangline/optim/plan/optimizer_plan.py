@@ -34,6 +34,8 @@ class PlanOptions:
     """What becomes of a matrix above `c_max_bytes`."""
     team: Literal["off", "auto"] = "off"
     """`auto`: matrices too large for balance are shared by ranks; their updates are not bitwise those of one owner."""
+    refresh: Literal["staggered", "together"] = "staggered"
+    """When roots and bases are computed anew: spread over the steps, by owner, or all in one, whatever the plan."""
     batch: int = 1
     """Matrices of one shape that are updated together, at most; above 1 their bits may depend on the plan."""
     element_bytes: int = 4

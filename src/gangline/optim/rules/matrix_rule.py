@@ -1,5 +1,6 @@
 """What an update rule of whole matrices has to say; executors call it and know nothing of its mathematics."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
@@ -17,15 +18,17 @@ class MatrixRule(Protocol):
     """An update in three parts: two of single elements, made wherever an element is stored, and one of whole matrices.
 
     The parts are called in this order, once a step, for every parameter that has a gradient. All of them run without
-    autograd.
+    autograd. A subclass has `spec`, `defaults` and `compute` at least.
     """
 
     @property
+    @abstractmethod
     def spec(self) -> RuleSpec:
         """Its costs and the shapes of its state, for the plan."""
         ...
 
     @property
+    @abstractmethod
     def defaults(self) -> dict[str, Any]:
         """Options of a parameter group with their defaults: plain numbers, strings and tuples; `lr` among them."""
         ...
@@ -33,14 +36,18 @@ class MatrixRule(Protocol):
     def prepare(self, gradient: Tensor, state: MatrixState, options: Options) -> Tensor:
         """What the owner is to get of a gradient: one element depends on the same element of `gradient` and `state`.
 
+        The gradient itself, where a subclass has none of its own.
+
         Args:
             gradient: The part of the parameter that this rank holds, of any shape; it is not changed. Parameters that a
                 split rule cuts into several matrices come as one.
             state: Tensors that `spec.state` calls "sharded", in the layout of `gradient`; changed in place.
             options: Of the group.
         """
-        ...
+        del state, options
+        return gradient
 
+    @abstractmethod
     def compute(
         self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
     ) -> Tensor:
@@ -60,10 +67,15 @@ class MatrixRule(Protocol):
     def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:
         """Change `parameter` in place: one element depends on the same element of `update`.
 
+        Decayed by `lr` times `weight_decay`, if there is one, then less `lr` times the update, where a subclass has
+        none of its own.
+
         Args:
             parameter: The part of one matrix that this rank holds.
             update: Of the same elements.
             options: Of the group.
             shape: Of the whole matrix.
         """
-        ...
+        del shape
+        parameter.mul_(1 - options["lr"] * options.get("weight_decay", 0.0))
+        parameter.add_(update, alpha=-options["lr"])

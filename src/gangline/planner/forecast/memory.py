@@ -8,6 +8,7 @@ from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile, Trace, Unit
+from gangline.spec.strategies import traits_of
 
 WEIGHT_BYTES, GRADIENT_BYTES = 4, 4
 """Of a parameter: float32 master and gradient; the optimizer's moments, which zero1 shares, come on top."""
@@ -45,9 +46,10 @@ class Fit:
         return self.need_bytes / self.usable_bytes if self.usable_bytes else float("inf")
 
 
-def state_bytes(profile: ModelProfile, moment_bytes: int) -> int:
+def state_bytes(profile: ModelProfile, moment_bytes: float) -> int:
     """Of one whole copy, whose optimizer keeps `moment_bytes` for each parameter."""
-    return (WEIGHT_BYTES + GRADIENT_BYTES + moment_bytes) * profile.parameters
+    owned = profile.matrix_work.owner_bytes if profile.matrix_work else 0
+    return round((WEIGHT_BYTES + GRADIENT_BYTES + moment_bytes) * profile.parameters) + owned
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +68,7 @@ class MemoryLoad:
     offload: Offload = "none"
     gradient_sync: Literal["last", "each"] = "last"
     """Reduced after each micro-batch, shards never have whole gradients."""
-    moment_bytes: int = ADAMW_MOMENT_BYTES
+    moment_bytes: float = ADAMW_MOMENT_BYTES
     """That the optimizer keeps for each parameter."""
 
 
@@ -99,6 +101,7 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
     moments = load.moment_bytes * shard_parameters / mesh.size_of(shape.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
         moments = min(moments, STAGED_BYTES)
+    moments += _owner_state(profile, shape)
     gathered, exchanged = _gathered(profile, shape, load.precision)
     kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
     on_host = load.offload == "cpu"
@@ -109,6 +112,19 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
         gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
         activations=kept_bytes + max(loss_bytes, block_bytes),
     )
+
+
+def _owner_state(profile: ModelProfile, shape: Shape) -> float:
+    """Of matrices that a rank owns: their state is on one rank of all that hold them."""
+    work = profile.matrix_work
+    return work.owner_bytes / (shape.mesh.pp * num_owners(shape)) if work else 0.0
+
+
+def num_owners(shape: Shape) -> int:
+    """Ranks of a stage that share the matrix updates of one copy of it; replicas that meet rarely have one each."""
+    mesh = shape.mesh
+    rarely = (traits := traits_of(shape.strategy)) is not None and traits.averages_rarely
+    return mesh.dp_shard * mesh.cp * mesh.tp * (1 if rarely else mesh.dp_replicate)
 
 
 def rank_bytes(profile: ModelProfile | None, shape: Shape, load: MemoryLoad = MemoryLoad()) -> float | None:

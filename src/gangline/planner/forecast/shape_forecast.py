@@ -67,10 +67,17 @@ class ForecastEvidence:
         return device_name(self.pool, self.rates), precision
 
     @property
-    def moment_bytes(self) -> int:
-        """That the optimizer keeps for each parameter; of one that the task builds, as many as AdamW."""
-        builds = self.profile is not None and self.profile.builds_optimizer
-        return ADAMW_MOMENT_BYTES if builds else moment_bytes(self.line.optimizer)
+    def moment_bytes(self) -> float:
+        """That the optimizer keeps for each parameter, where it is, on average; of one that the task builds, as many as
+        AdamW."""
+        profile = self.profile
+        if profile is not None and profile.builds_optimizer:
+            return ADAMW_MOMENT_BYTES
+        elementwise, work = moment_bytes(self.line.optimizer), profile.matrix_work if profile else None
+        if profile is None or work is None:
+            return elementwise
+        others = profile.parameters - work.parameters
+        return (work.sharded_bytes + elementwise * others) / profile.parameters
 
     def calibration(self, precision: Precision) -> Calibration:
         """What earlier runs teach; nothing without them."""

@@ -6,7 +6,7 @@ from math import inf
 from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
-from gangline.planner.forecast.memory import WEIGHT_BYTES
+from gangline.planner.forecast.memory import WEIGHT_BYTES, num_owners
 from gangline.planner.forecast.traffic import (
     Collective,
     PassLoad,
@@ -42,7 +42,7 @@ class StepInputs:
     """Share of computing that hides communication."""
     save_every: int = 1
     """Steps."""
-    moment_bytes: int = ADAMW_MOMENT_BYTES
+    moment_bytes: float = ADAMW_MOMENT_BYTES
     """That the optimizer keeps for each parameter."""
     samples: float = 1.0
     """Of one step on one data-parallel rank."""
@@ -178,7 +178,18 @@ def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
-    return streamed + each * UPDATE_MOVES * inputs.profile.tensors / inputs.shape.mesh.pp
+    return (
+        streamed + each * UPDATE_MOVES * inputs.profile.tensors / inputs.shape.mesh.pp + _matrix_updates(inputs, speeds)
+    )
+
+
+def _matrix_updates(inputs: StepInputs, speeds: Speeds) -> float:
+    """Of the rank that computes most: an equal share, or the largest matrix."""
+    work, shape = inputs.profile.matrix_work, inputs.shape
+    if work is None:
+        return 0.0
+    share = work.flops / (shape.mesh.pp * num_owners(shape))
+    return max(share, work.largest_flops) / speeds.flops_per_second
 
 
 def _save(inputs: StepInputs, speeds: Speeds) -> float | None:

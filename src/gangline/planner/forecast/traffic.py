@@ -11,6 +11,7 @@ from typing import Literal
 
 from gangline.fabric.collectives import bus_factor
 from gangline.planner.forecast.compression_cost import messages, needs_shapes
+from gangline.planner.forecast.memory import num_owners
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.devices import Exchange
 from gangline.spec.plan import Compression, Device, Precision
@@ -71,6 +72,7 @@ def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Col
         *_sequence_peers(profile, shape, load),
         *_stage_messages(profile, shape, load),
         *_experts(profile, shape, load),
+        *_matrix_updates(profile, shape),
     ]
 
 
@@ -133,9 +135,10 @@ def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> It
             count=_reductions(shape, load) * buckets / load.outer_steps, rank_stride=rank_stride,
         )  # fmt: skip
     if shape.wrapping.shares_optimizer:
+        owned = profile.matrix_work.parameters / (mesh.pp * mesh.tp * shards) if profile.matrix_work else 0.0
         yield Collective(
-            part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * entries, ranks=mesh.dp_replicate, count=1,
-            rank_stride=rank_stride,
+            part="optimizer", kind="all_gather", size_bytes=GRADIENT_BYTES * (entries - owned),
+            ranks=mesh.dp_replicate, count=1, rank_stride=rank_stride,
         )  # fmt: skip
 
 
@@ -218,6 +221,24 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
                 part="communication", kind="all_to_all", size_bytes=_COUNT_BYTES * (profile.experts or mesh.ep),
                 ranks=mesh.ep, count=forwards * passes, rank_stride=mesh.tp,
             )  # fmt: skip
+
+
+def _matrix_updates(profile: ModelProfile, shape: Shape) -> Iterator[Collective]:
+    """Parts of matrices to their hosts and back, then updates to all copies."""
+    work, mesh = profile.matrix_work, shape.mesh
+    if work is None:
+        return
+    hosts = mesh.dp_shard * mesh.cp * mesh.tp
+    copies = num_owners(shape) // hosts
+    size = work.element_bytes * work.parameters / mesh.pp
+    if hosts > 1:
+        yield Collective(
+            part="optimizer", kind="all_to_all", size_bytes=size / (copies * hosts), ranks=hosts, count=2
+        )  # fmt: skip
+    if copies > 1:
+        yield Collective(
+            part="optimizer", kind="all_gather", size_bytes=size / hosts, ranks=copies, count=1, rank_stride=hosts
+        )  # fmt: skip
 
 
 def _units(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[tuple[Unit, float]]:

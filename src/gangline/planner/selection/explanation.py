@@ -132,7 +132,7 @@ def chosen_reason(
     setting: ShapeSetting,
     profile: ModelProfile | None,
     *,
-    moment_bytes: int,
+    moment_bytes: float,
     is_requested: bool,
     is_only: bool,
     line_memory: Memory,
@@ -217,7 +217,7 @@ def no_fit_reason(fit: Fit) -> str:
 
 
 def refuse_all(
-    pool: Pool, profile: ModelProfile | None, moment_bytes: int, misses: Sequence[tuple[Shape, Fit]], change: str
+    pool: Pool, profile: ModelProfile | None, moment_bytes: float, misses: Sequence[tuple[Shape, Fit]], change: str
 ) -> ConfigError:
     """Nothing fits: the two nearest misses, and the smallest `change` that would do; empty: none was found."""
     nearest = sorted(misses, key=lambda miss: miss[1].ratio or 0)[:2]
@@ -229,12 +229,12 @@ def refuse_all(
     least = nearest[0][1].usable_bytes or 0
     return ConfigError(
         f"plan: wanted room for a state of {format_bytes(state)} ({format_count(parameters)} "
-        f"parameters x {8 + moment_bytes} bytes), found {pool.size} x {format_bytes(least)} usable: "
+        f"parameters x {8 + moment_bytes:g} bytes), found {pool.size} x {format_bytes(least)} usable: "
         f"{'; '.join(needs)}; {change or 'larger devices are needed'}"
     )
 
 
-def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: int, *, is_only: bool) -> str:
+def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: float, *, is_only: bool) -> str:
     if shape.traits is ONE_RANK:
         return _ALONE if is_only else "only a single rank fits: several copies or pieces need more than is there"
     if shape.traits is COPIES:

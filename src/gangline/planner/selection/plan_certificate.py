@@ -1,52 +1,90 @@
-"""Certificate of a plan by formula on a stated fabric: where its stages and replicas would stand, and what crosses."""
+"""What a plan asks of the network, and its certificate: where stages and replicas would stand on a fabric. Pure."""
 
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.inventory import Fabric
-from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, stage_edge_bytes
+from gangline.fabric.mapping import EdgeBytes, data_edge_bytes
 from gangline.fabric.tiles import node_order
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.memory import GRADIENT_BYTES
+from gangline.spec.gang.podset import PipelineTraffic
+from gangline.spec.plan import Precision
+from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import wrapping_of
-from gangline.spec.transformer import Transformer
+
+
+def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> PipelineTraffic | None:
+    """By which a placer puts the servers of a pipeline in order; None: there is none over servers, or not known."""
+    mesh, tile = choice.mesh, choice.mesh.tile(choice.procs_per_node)
+    cells = choice.num_nodes // tile
+    edges = plan_edges(choice, profile, cells // mesh.pp, global_batch=global_batch)
+    if mesh.pp == 1 or cells % mesh.pp or edges is None:
+        return None
+    return PipelineTraffic(stages=mesh.pp, data_edge_bytes=edges.data, stage_edge_bytes=edges.stage)
+
+
+def plan_edges(choice: PlanChoice, profile: ModelProfile, replicas: int, *, global_batch: int) -> EdgeBytes | None:
+    """Bytes of one rail in a step on edges of rings over `replicas` servers and between stages; None: not known."""
+    mesh, handed = choice.mesh, _handed_bytes(profile, choice.precision)
+    if (mesh.pp > 1 and handed is None) or not replicas:
+        return None
+    return EdgeBytes(
+        data=data_edge_bytes(reduced_bytes(choice, profile, global_batch), replicas),
+        stage=2.0 * (global_batch // mesh.data_parallel) * (handed or 0.0) / mesh.tp if mesh.pp > 1 else 0.0,
+    )
+
+
+def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
+    """Of one sample, from a block to the next."""
+    trace, model = profile.trace(precision), profile.transformer
+    if trace is not None:
+        return next((unit.boundary_bytes for unit in reversed(trace.units) if unit.name), None)
+    return None if model is None else model.sequence * model.width * (4 if precision == "fp32" else 2)
 
 
 def plan_certificate(
-    fabric: Fabric, choice: PlanChoice, model: Transformer, *, global_batch: int, write_seconds: float | None = None
+    fabric: Fabric,
+    choice: PlanChoice,
+    profile: ModelProfile,
+    *,
+    global_batch: int,
+    write_seconds: float | None = None,
+    links: str = "assumed",
 ) -> Certificate | None:
-    """Of `choice` on the fewest groups that hold it; None: the fabric lacks servers, or a server has two stages.
+    """Of `choice` on the fewest groups that hold it; None: the fabric lacks servers, a server has two stages, or what
+    goes over edges is not known.
 
     Args:
         fabric: As its administrator states it.
-        choice: By formula.
-        model: That it trains.
+        choice: Of the plan.
+        profile: Of the model that it trains.
         global_batch: Samples of a step.
         write_seconds: For which one checkpoint stops the training; None: not known.
+        links: How the speeds of the fabric are known.
     """
     mesh, servers = choice.mesh, choice.num_nodes
     if servers < 2 or servers % mesh.pp or len(fabric.servers) < servers:
         return None
     replicas = servers // mesh.pp
-    size = reduced_bytes(choice, model.parameters / (mesh.pp * mesh.tp), global_batch)
-    edges = EdgeBytes(
-        data=data_edge_bytes(size, replicas),
-        stage=stage_edge_bytes(
-            sequences=global_batch // mesh.data_parallel, tokens=model.sequence, width=model.width,
-            tensor_parallel=mesh.tp,
-        ) if mesh.pp > 1 else 0.0,
-    )  # fmt: skip
+    edges = plan_edges(choice, profile, replicas, global_batch=global_batch)
+    if edges is None:
+        return None
     forecast = choice.forecast
     compute = next((term.seconds for term in forecast.terms if term.part == "compute"), None)
     traffic = PlanTraffic(
-        replicas=replicas, stages=mesh.pp, edges=edges, size_bytes=size, compute_seconds=compute,
-        hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600, write_seconds=write_seconds,
+        replicas=replicas, stages=mesh.pp, edges=edges, size_bytes=reduced_bytes(choice, profile, global_batch),
+        compute_seconds=compute, write_seconds=write_seconds,
+        hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600,
     )  # fmt: skip
     chosen = _of_fewest_groups(fabric)[:servers]
-    return certify(fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic)
+    return certify(
+        fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic, links=links
+    )
 
 
-def reduced_bytes(choice: PlanChoice, parameters: float, global_batch: int) -> float:
+def reduced_bytes(choice: PlanChoice, profile: ModelProfile, global_batch: int) -> float:
     """What one rank all-reduces in a step, or would, were it to send as much as it does by gathering and scattering."""
+    parameters = profile.parameters / (choice.mesh.pp * choice.mesh.tp)
     count = max(1, global_batch // (choice.mesh.data_parallel * choice.micro_batch))
     layout = ModelLayout(mesh=choice.mesh, wrapping=wrapping_of(choice.strategy, choice.mesh))
     reduced = GRADIENT_BYTES * parameters

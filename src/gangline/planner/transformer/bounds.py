@@ -19,7 +19,7 @@ def step_bound_seconds(model: Transformer, space: SearchSpace, hardware: Hardwar
     return step_flops(model, space.global_batch) / (space.world_size * hardware.flops_per_second)
 
 
-def memory_bound_bytes(model: Transformer, space: SearchSpace, *, moment_bytes: int = ADAMW_MOMENT_BYTES) -> float:
+def memory_bound_bytes(model: Transformer, space: SearchSpace, *, moment_bytes: float = ADAMW_MOMENT_BYTES) -> float:
     """No rank holds less: its share of the state, a block in 16 bits, and one piece of the logits of a sample; the last
     two cut by the largest degrees of the space."""
     state = (MASTER_BYTES + GRADIENT_BYTES + moment_bytes) * model.parameters / space.world_size

@@ -38,7 +38,7 @@ class Question:
     usable_bytes: float
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
-    moment_bytes: int = ADAMW_MOMENT_BYTES
+    moment_bytes: float = ADAMW_MOMENT_BYTES
     support: Support = lambda *_: ""
 
 
@@ -103,7 +103,8 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
     computed again, least traffic, least bubble) already loses: what is left has the same best plans.
     """
     found = layouts(question.space, Divisions.of(question.model))
-    groups = [LayoutCandidates(question, layout) for layout in found.found]
+    seen: dict[object, StepParts] = {}
+    groups = [LayoutCandidates(question, layout, seen) for layout in found.found]
     counted = sum(each.num_candidates for each in groups)
     prunes = counted > most_weighed
     bounds = {each: each.bound_seconds() if prunes else 0.0 for each in groups}
@@ -166,10 +167,13 @@ class _Best:
 
 
 class LayoutCandidates:
-    """All ways to run one layout."""
+    """All ways to run one layout.
 
-    def __init__(self, question: Question, layout: ModelLayout) -> None:
-        self.layout, self._question = layout, question
+    Passes are equal in all layouts that cut the model alike, however data-parallel ranks hold it: `seen` keeps them.
+    """
+
+    def __init__(self, question: Question, layout: ModelLayout, seen: dict[object, StepParts]) -> None:
+        self.layout, self._question, self._seen = layout, question, seen
         space = question.space
         self._samples = space.global_batch // layout.mesh.data_parallel
         self._syncs: Sequence[Sync] = space.syncs if layout.wrapping.shards else ("last",)
@@ -284,11 +288,14 @@ class LayoutCandidates:
         )  # fmt: skip
 
     def _passes(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
-        question = self._question
-        return passes(
-            question.model, self.layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
-            recompute=recompute, precision=question.precision,
-        )  # fmt: skip
+        question, mesh = self._question, self.layout.mesh
+        key = (mesh.tp, mesh.pp, mesh.cp, mesh.ep, stages.schedule, micro_batch, count, recompute)
+        if key not in self._seen:
+            self._seen[key] = passes(
+                question.model, self.layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
+                recompute=recompute, precision=question.precision,
+            )  # fmt: skip
+        return self._seen[key]
 
     def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float]:
         """Exchange of data-parallel ranks, before any of it is hidden, and the update."""

@@ -49,7 +49,7 @@ class StageLoad:
 
 
 def state_memory(
-    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: int = ADAMW_MOMENT_BYTES
+    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: float = ADAMW_MOMENT_BYTES
 ) -> tuple[float, float, float]:
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
 
@@ -106,7 +106,7 @@ def activation_memory(
 
 def rank_memory(
     model: Transformer, layout: ModelLayout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
-    loss_chunks: int, precision: Precision = "bf16", moment_bytes: int = ADAMW_MOMENT_BYTES,
+    loss_chunks: int, precision: Precision = "bf16", moment_bytes: float = ADAMW_MOMENT_BYTES,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
     width = 4 if precision == "fp32" else 2

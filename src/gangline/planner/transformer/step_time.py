@@ -241,7 +241,7 @@ def exchange_seconds(
 
 
 def update_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: int = ADAMW_MOMENT_BYTES
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: float = ADAMW_MOMENT_BYTES
 ) -> float:
     """The optimizer over what one rank updates: of AdamW 30 bytes of each parameter."""
     sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards

@@ -16,6 +16,7 @@ from gangline.report.comparison.compare import compare
 from gangline.report.diagnoses import diagnosis_rows
 from gangline.report.facts import phases_of
 from gangline.report.groups import group_rows
+from gangline.report.matrix_updates import owner_picture
 from gangline.report.pages import template_environment
 from gangline.report.text import percent, place, quantity, share_words, step_time
 from gangline.report.training_facts import part_rows, training_rows
@@ -60,6 +61,7 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "held_up": facts.held_up(record),
         "diagnoses": diagnosis_rows(record.diagnoses),
         "groups": group_rows(record),
+        "owners": owner_picture(record),
         "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
         "training": training_rows(record),
         "off": facts.forecast_off(record),

@@ -152,6 +152,8 @@ def _plan(record: Record) -> list[str]:
         lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
     if parts := part_words(record):
         lines.append(f"          forecast {parts}")
+    if plan.network:
+        lines.append(f"          network, planned: {clean(plan.network, 400)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The table `[optimizer]` of a line: rules of the runtime's own optimizers with their options, and mistakes.
+"""The table `[optimizer]` of a line: elementwise rules with their options, and all mistakes of the table.
 
 A task that builds its own optimizer reads the table as it likes; who asks decides whether these rules hold.
 """
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
+from gangline.spec.config.matrix_rule import matrix_rule_problems
 from gangline.spec.config.problems import ConfigProblem, FileError, one_of, shorten, show
 
 GROUP = "elementwise"
@@ -21,7 +22,7 @@ ADAMW_MOMENT_BYTES = 8
 
 
 def read_optimizer(table: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The rule of `table`, and every option of that rule.
+    """The elementwise rule of `table`, and every option of that rule.
 
     Raises:
         FileError: A ConfigError with `.problems`, every one of them.
@@ -46,9 +47,7 @@ def moment_bytes(table: dict[str, Any]) -> int:
 
 def optimizer_problems(table: dict[str, Any]) -> Iterator[ConfigProblem]:
     """What ranks would refuse of `table`."""
-    for group in sorted(table.keys() - {GROUP}):
-        works = f"write [optimizer.{GROUP}]"
-        yield ConfigProblem(f"optimizer.{shorten(group)}", f"the one group, {GROUP}", "an unknown one", works)
+    yield from matrix_rule_problems(table)
     given = table.get(GROUP, {})
     if not isinstance(given, dict):
         yield ConfigProblem(

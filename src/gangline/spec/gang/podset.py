@@ -24,11 +24,25 @@ class PlacedServer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineTraffic:
+    """What the stages and replicas of a pipeline send each other in a step, by edge between two servers."""
+
+    stages: int
+    """Equal parts of the gang's nodes, in node-rank order."""
+    data_edge_bytes: float
+    """On each edge of the ring over the replicas of a stage."""
+    stage_edge_bytes: float
+    """Between the same replica of neighbouring stages, both ways together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
     """What the plan wants of the servers of a gang; it never names them."""
 
     tile: int = 1
     """Consecutive pods that must share a group, the servers on the same leaf switches; divides their number."""
+    pipeline: PipelineTraffic | None = None
+    """By which the servers are put in order; None: a ring goes over all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,8 @@ class GroupEdges:
     source: str
     target: str
     edges: int
+    bytes_per_second: float | None = None
+    """Measured between servers of these groups; None: not measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

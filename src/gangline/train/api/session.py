@@ -37,6 +37,7 @@ from gangline.train.loop.sample_order import SampleSpan
 from gangline.train.model.wrap import wrap
 from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.data_parallel import ParallelModel
+from gangline.train.parallel.line_optimizer import line_optimizer
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import COMPUTE
 from gangline.train.rank.joining import join, join_single_process
@@ -47,7 +48,7 @@ from gangline.train.runtime.data_splits import fetch_data
 from gangline.train.runtime.dataset_files import data_paths
 from gangline.train.runtime.error_classification import describe, exit_code_of
 from gangline.train.runtime.initialization import Initializer
-from gangline.train.runtime.optimizer import make_optimizer, require_optimizer
+from gangline.train.runtime.optimizer import require_optimizer
 from gangline.train.task import Batch, Loss, ParallelHints
 
 
@@ -174,7 +175,7 @@ class Session:
             raise UsageError(
                 "session.optimizer: wanted the model that parallelize(model, session) returned, found another one"
             )
-        optimizer = place_state(self._make_optimizer(model, make), self.context)
+        optimizer = self._make_optimizer(model, make)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
         self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
@@ -263,9 +264,10 @@ class Session:
         self, model: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None
     ) -> torch.optim.Optimizer:
         if make is None:
-            return make_optimizer(model, self.plan.optimizer, precision=self.plan.precision)
+            return line_optimizer(model, self.context)
         assert self._wrapped is not None, "optimizer asks for the model first"
-        return require_optimizer(make(self._wrapped.bare), "session.optimizer(model, make)")
+        made = require_optimizer(make(self._wrapped.bare), "session.optimizer(model, make)")
+        return place_state(made, self.context)
 
     @property
     def _job(self) -> Job:

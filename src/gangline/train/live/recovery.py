@@ -43,7 +43,12 @@ class RetainedState:
 
     @staticmethod
     def of(engine: TrainingEngine) -> "RetainedState":
-        """Take the state of a training that was interrupted at any point; local."""
+        """Take the state of a training that was interrupted at any point; local.
+
+        Nothing where the interruption came within a step of an optimizer that exchanges updates.
+        """
+        if not getattr(engine.optimizer, "is_whole", True):
+            return RetainedState()
         engine.update.buffers.restore()
         state, progress = live_state(engine.wrapped.bare, engine.optimizer), engine.current_progress()
         numbers = {

@@ -13,19 +13,22 @@ import torch
 from gangline.checkpoint.format.manifest import checkpoint_folder
 from gangline.errors import IntegrityError, NonFiniteError
 from gangline.keeper.ipc.requests import RESIZE_FILE
+from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.spec.gang.status import ResizeRequest, resize_key
+from gangline.spec.plan import Plan
 from gangline.storage.folder.durable_files import replace_file
 from gangline.train import heartbeat
 from gangline.train.loop.checkpointing import CheckpointSaves, TrainingProgress
 from gangline.train.loop.health_checks import HealthChecks
 from gangline.train.loop.learning_rate import rate_function
+from gangline.train.loop.matrix_updates import emit_matrix_updates
 from gangline.train.loop.nonfinite_policy import NonFinitePolicy
 from gangline.train.loop.random_state import generator_state
 from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
 from gangline.train.loop.step_metrics import StepMetrics, arithmetic
 from gangline.train.moe import MoE, use_of_experts
-from gangline.train.parallel.data_parallel import ParallelModel
+from gangline.train.parallel.data_parallel import ParallelModel, Replicated
 from gangline.train.parallel.local_sgd import is_due, make_outer_step
 from gangline.train.parallel.optimizer_state import split_groups_by_mesh
 from gangline.train.parallel.precision import grad_scaler
@@ -48,6 +51,15 @@ class TrainingJob:
     """Number of the job in an evaluate or prove gang, which does not save. None: the run's own training."""
 
 
+def _reduce_to_owners(wrapped: ParallelModel, optimizer: torch.optim.Optimizer, plan: Plan) -> OwnerReduction | None:
+    """Let DDP send gradients of matrices to their owners alone, where these alone keep their state."""
+    reduction: OwnerReduction | None = getattr(optimizer, "reduction", None)
+    if reduction is None or not isinstance(wrapped, Replicated) or plan.compression.kind != "none":
+        return None
+    wrapped.reduce_by(reduction.average)
+    return reduction
+
+
 class TrainingEngine:
     """Every call is collective unless its docstring says local: all ranks make the same calls in the same order."""
 
@@ -65,8 +77,11 @@ class TrainingEngine:
         self._rate_ratio = rate_function(plan.schedule)
         self.scaler = grad_scaler(plan.precision, context.device)
         self.update = Update(
-            wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), message=self._message
-        )
+            wrapped, optimizer, context, scaler=self.scaler, reference=float(plan.global_batch), message=self._message,
+            reduction=_reduce_to_owners(wrapped, optimizer, plan),
+        )  # fmt: skip
+        self._first_step = 0
+        """Last step of the checkpoint that this generation began with."""
         self.stopped = False
         """A rank was asked to stop: all ranks have saved and must leave."""
         self.save_requested = False
@@ -98,6 +113,7 @@ class TrainingEngine:
         found = self.saves.resume(at=at)
         if found is not None:
             self.restore(found)
+        self._first_step = self.progress.step
         heartbeat.beat(self.progress.step)
         self.context.book()
         return found is not None
@@ -169,6 +185,7 @@ class TrainingEngine:
         if self._health is not None:
             self._health.close()
         self._profiling.close()
+        emit_matrix_updates(self.context, self.optimizer, steps=self.progress.step - self._first_step)
         if self._resize_watch is not None:
             self._resize_watch.stop()
         self.saves.close()

@@ -1,6 +1,7 @@
 """Global gradient norm under any sharding, and clipping by it."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import cast
 
 import torch
@@ -33,17 +34,27 @@ def align_gradients(parameters: Sequence[Tensor]) -> None:
         _sum_parts(found, mesh)
 
 
-def global_norm(parameters: Sequence[Tensor], *, stages: ProcessGroup | None = None) -> Tensor:
-    """Euclidean norm of all gradients, equal on all ranks; collective where gradients are sharded.
+def global_norm(
+    parameters: Sequence[Tensor], *, stages: ProcessGroup | None = None,
+    owned: tuple[AbstractSet[Tensor], ProcessGroup] | None = None,
+) -> Tensor:  # fmt: skip
+    """Euclidean norm of all gradients, equal on all ranks; collective where gradients are sharded or owned.
 
     Args:
         parameters: Of this rank, with gradients aligned by `align_gradients`.
         stages: Group of ranks that hold other parameters of the model: the stages of a pipeline.
+        owned: Parameters whose gradient one rank of a group has alone, and that group.
     """
-    pieces = _by_groups([each.grad for each in parameters if each.grad is not None])
+    pieces = _by_groups([each.grad for each in parameters if each.grad is not None and not _is_in(each, owned)])
+    if owned is not None:
+        pieces[owned[1],] = [each.grad for each in parameters if each.grad is not None and _is_in(each, owned)]
     if stages is None and not any(pieces):
         return get_total_norm(pieces.get((), []))
-    squares = _add_up(pieces) if pieces else torch.zeros((), dtype=torch.float64, device=parameters[0].device)
+    squares = (
+        _add_up(pieces, parameters[0].device)
+        if pieces
+        else torch.zeros((), dtype=torch.float64, device=parameters[0].device)
+    )
     if stages is not None:
         dist.all_reduce(squares, group=stages)
     return squares.sqrt().float()
@@ -76,6 +87,10 @@ def _sum_parts(parameters: Sequence[DTensor], mesh: DeviceMesh) -> None:
         each.grad = DTensor.from_local(total.view_as(piece), mesh, [Replicate()], run_check=False)
 
 
+def _is_in(parameter: Tensor, owned: tuple[AbstractSet[Tensor], ProcessGroup] | None) -> bool:
+    return owned is not None and parameter in owned[0]
+
+
 def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
     """This rank's gradients, by the groups whose other members hold the other shards."""
     found: dict[Groups, list[Tensor]] = {}
@@ -89,9 +104,9 @@ def _by_groups(grads: Sequence[Tensor]) -> dict[Groups, list[Tensor]]:
     return found
 
 
-def _add_up(pieces: Mapping[Groups, list[Tensor]]) -> Tensor:
+def _add_up(pieces: Mapping[Groups, list[Tensor]], device: torch.device) -> Tensor:
     """Sum of all squares, with one collective for each group."""
-    squares = torch.stack([get_total_norm(each) for each in pieces.values()]).double() ** 2
+    squares = torch.stack([get_total_norm(each).to(device) for each in pieces.values()]).double() ** 2
     for group in dict.fromkeys(group for groups in pieces for group in groups):
         rows = [row for row, groups in enumerate(pieces) if group in groups]
         part = squares[rows]

@@ -15,6 +15,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
+from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.train.loop.gradient_norm import align_gradients, clip, global_norm, scale
 from gangline.train.parallel.buffers import ChangingBuffers
 from gangline.train.parallel.data_parallel import ParallelModel
@@ -88,8 +89,13 @@ class Update:
     def __init__(
         self, wrapped: ParallelModel, optimizer: torch.optim.Optimizer, context: RankContext, *, scaler: GradScaler,
         reference: float, message: Callable[[], ControlMessage] = ControlMessage,
+        reduction: OwnerReduction | None = None,
     ) -> None:  # fmt: skip
-        """`message` returns this rank's control message; it is called once a step."""
+        """Args:
+        message: Returns this rank's control message; it is called once a step.
+        reduction: Sends gradients of matrices to their owners alone.
+        """
+        self._reduction = reduction
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
         self._context, self._clip_norm = context, context.plan.clip_norm
         self._counts_loss = context.counts_loss
@@ -149,12 +155,16 @@ class Update:
             raise ConfigError(f"the weights of one step sum to {weight}; a batch must weigh more than 0")
         self._context.phase("optimizer")
         align_gradients(self._sharded)
+        if self._reduction is not None:
+            self._reduction.drop_foreign()
         self._scaler.unscale_(self._optimizer)
         if not math.isfinite(weight):  # nor is the loss: the policy decides, and the gradients are dropped
             return StepSums(loss=math.nan, weight=self.reference, norm=math.nan, message=message)
         if weight != self.reference:
             scale(self._parameters, self.reference / weight)
-        self._norm = global_norm(self._parameters, stages=self._context.meshes.group("pp"))
+        stages, reduction = self._context.meshes.group("pp"), self._reduction
+        owned = (reduction.owned, reduction.group) if reduction is not None and reduction.group is not None else None
+        self._norm = global_norm(self._parameters, stages=stages, owned=owned)
         self.reference = weight
         return StepSums(loss=total / weight, weight=weight, norm=float(self._norm), message=message)
 
@@ -172,7 +182,9 @@ class Update:
             group["lr"] = rate * rate_ratio
         self._last_rates = [group["lr"] for group in self._optimizer.param_groups]
         self.learning_rate = self._last_rates[0]
+        before = getattr(self._optimizer, "waited_seconds", 0.0)
         self._scaler.step(self._optimizer)
+        self._context.waits.add(getattr(self._optimizer, "waited_seconds", 0.0) - before)
         self._book_wait("optimizer")
         self._forget()
 

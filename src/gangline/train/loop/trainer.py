@@ -11,11 +11,12 @@ from gangline.train.model.wrap import wrap
 from gangline.train.parallel.chunked_loss import ChunkedLoss
 from gangline.train.parallel.context_parallel import SequenceCut
 from gangline.train.parallel.data_parallel import ParallelModel
+from gangline.train.parallel.line_optimizer import line_optimizer
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.precision import autocast
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.initialization import Initializer
-from gangline.train.runtime.optimizer import make_optimizer, require_optimizer
+from gangline.train.runtime.optimizer import require_optimizer
 from gangline.train.task import Batch, Loss, Task, forward_names, hints_of
 
 
@@ -119,4 +120,4 @@ def _optimizer(task: Task, model: Any, context: RankContext) -> Any:
     if hasattr(task, "build_optimizer"):
         made = task.build_optimizer(model, dict(plan.optimizer))
         return place_state(require_optimizer(made, f"build_optimizer of {type(task).__name__}"), context)
-    return place_state(make_optimizer(model, plan.optimizer, precision=plan.precision), context)
+    return line_optimizer(model, context)

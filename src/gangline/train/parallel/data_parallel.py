@@ -1,5 +1,6 @@
 """Data parallelism: DDP, FSDP2, replication of tensor-parallel modules, and the protocol of a wrapped model."""
 
+import time
 import warnings
 from typing import Any, Protocol, cast
 
@@ -17,7 +18,7 @@ from gangline.train.parallel.call_order import BlockCalls
 from gangline.train.parallel.collective_timing import time_shards
 from gangline.train.parallel.compress.factory import DdpHook, ShardHook
 from gangline.train.parallel.precision import shard_policy
-from gangline.train.runtime.torch_compat import queue_callback, replicate
+from gangline.train.runtime.torch_compat import GradBucket, queue_callback, replicate
 
 
 class ParallelModel(Protocol):
@@ -100,6 +101,17 @@ class Replicated:
         self._skips = skips
         self._loss: Tensor | None = None
         """Loss of the current backward pass, if its gradients are averaged."""
+
+    def reduce_by(self, hook: DdpHook) -> None:
+        """Let `hook` reduce buckets of gradients, before the first backward pass; what it blocks counts as waiting."""
+
+        def reduce_bucket(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+            start = time.monotonic()
+            future = hook(state, bucket)
+            self._waits.add(time.monotonic() - start)
+            return future
+
+        self._ddp.register_comm_hook(None, reduce_bucket)
 
     def set_sync(self, last: bool) -> None:
         self._ddp.require_backward_grad_sync = last

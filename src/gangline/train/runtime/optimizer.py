@@ -1,6 +1,7 @@
-"""Optimizer of a line: torch's class for `[optimizer.elementwise]`, with options checked by name."""
+"""Elementwise optimizer of a line: torch's class for `[optimizer.elementwise]`, with options checked by name."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,19 +15,20 @@ from gangline.spec.plan import Precision
 _CLASSES: dict[str, type[torch.optim.Optimizer]] = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
-def make_optimizer(model: nn.Module, table: dict[str, Any], *, precision: Precision = "fp32") -> torch.optim.Optimizer:
-    """Optimizer over all parameters of the wrapped `model` that require gradients.
+def elementwise_optimizer(
+    groups: Sequence[dict[str, Any]], table: dict[str, Any], *, precision: Precision = "fp32"
+) -> torch.optim.Optimizer:
+    """Optimizer over parameter `groups` of a wrapped model.
 
     Raises:
         ConfigError: An unknown rule or option; the message lists the known ones.
     """
     rule, options = read_optimizer(table)
-    require_gradients(model)
-    parameters = [each for each in model.parameters() if each.requires_grad]
+    parameters = [each for group in groups for each in group["params"]]
     fused = precision != "fp16" and all(each.is_floating_point() for each in parameters)
     if fused and not (rule == "sgd" and any(isinstance(each, DTensor) for each in parameters)):
         options["fused"] = True  # torch has no fused sgd for sharded parameters
-    return _CLASSES[rule](parameters, **options)
+    return _CLASSES[rule](groups, **options)
 
 
 def require_gradients(model: nn.Module) -> None:

@@ -8,9 +8,10 @@ import pytest
 from tests.launch.kubernetes.cluster_stand import LEDGER, Stand, watch_over
 
 from gangline.errors import IntegrityError
+from gangline.fabric.inventory import Fabric, Group
 from gangline.launch.kubernetes.client.transport import ApiResponse
 from gangline.launch.kubernetes.placement.placer import Placer
-from gangline.spec.gang.podset import Placement
+from gangline.spec.gang.podset import PipelineTraffic, Placement
 
 
 @pytest.fixture
@@ -35,6 +36,32 @@ def test_consecutive_pods_of_a_tile_share_a_group():
     stand.submit(num_pods=4, placement=Placement(tile=2))
     stand.settle()
     assert stand.bound() == {0: "b", 1: "c", 2: "d", 3: "e"}
+
+
+def test_stages_that_talk_more_than_replicas_share_a_group():
+    """Node ranks 0 and 2 are the two stages of one replica, 1 and 3 those of the other."""
+    groups = {"a": "g1", "b": "g1", "c": "g2", "d": "g2"}
+    labels = {name: {"gangline/fabric-group": group} for name, group in groups.items()}
+    for data, stage, wanted in ((1.0, 10.0, "acbd"), (10.0, 1.0, "abcd")):
+        stand = Stand(dict.fromkeys(groups, 1), labels=labels)
+        traffic = PipelineTraffic(stages=2, data_edge_bytes=data, stage_edge_bytes=stage)
+        stand.submit(num_pods=4, placement=Placement(pipeline=traffic))
+        stand.settle()
+        assert "".join(stand.bound()[rank] for rank in range(4)) == wanted
+
+
+def test_a_stated_fabric_groups_servers_that_have_no_labels_and_no_others():
+    fabric = Fabric(groups=(Group(name="g1", servers=("a", "c")), Group(name="g2", servers=("b", "d"))))
+    stand = Stand(dict.fromkeys("abcd", 1), fabric=fabric)
+    stand.submit(num_pods=2)
+    stand.settle()
+    assert stand.bound() == {0: "a", 1: "c"}
+    assert stand.root()["metadata"]["annotations"]["gangline/groups"] == "/g1*2"
+    at = {name: {"gangline/fabric-group": group} for name, group in zip("abcd", ("g1", "g1", "g2", "g2"), strict=True)}
+    labelled = Stand(dict.fromkeys("abcd", 1), fabric=fabric, labels=at)
+    labelled.submit(num_pods=2)
+    labelled.settle()
+    assert labelled.bound() == {0: "a", 1: "b"}
 
 
 @pytest.mark.row("K6")

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
+from gangline.fabric.inventory import Fabric
 from gangline.launch.kubernetes.client.api import KubernetesApi
 from gangline.launch.kubernetes.objects.labels import HOSTNAME, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.gang_pods import GangPods, by_rank
@@ -56,17 +57,20 @@ class CycleContext:
         ledger: As last read or written by this pass.
     """
 
-    def __init__(self, api: KubernetesApi, ledger: PlacementLedger, *, holder: str, now: datetime) -> None:
+    def __init__(
+        self, api: KubernetesApi, ledger: PlacementLedger, *, holder: str, now: datetime, fabric: Fabric | None = None
+    ) -> None:
         self.api = api
         self.ledger = ledger
         self.holder = holder
         self.now = now
+        self._fabric = fabric
         self.events: list[PlacementEvent] = []
 
     @cached_property
     def pool_state(self) -> PoolState:
         """Servers and pods of the pool, read on first use."""
-        return read_pool_state(self.api, self.ledger.pool, at=self.now)
+        return read_pool_state(self.api, self.ledger.pool, at=self.now, fabric=self._fabric)
 
     @cached_property
     def nodes(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import SPEC
 from gangline.launch.kubernetes.placement.resources import Amounts, pod_needs
-from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.podset import PipelineTraffic, PodSet
 
 _PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
@@ -34,6 +34,8 @@ class GangRequest:
     """2 high, 1 normal, 0 low."""
     tile: int = 1
     """Consecutive pods that share a group."""
+    pipeline: PipelineTraffic | None = None
+    """Of its plan; None: a ring goes over all pods."""
     devices_per_pod: int = 0
 
 
@@ -55,6 +57,7 @@ def read_gang_request(root: Object, template: Object) -> GangRequest:
         pool=podset.pool or "",
         priority=_PRIORITIES[podset.priority],
         tile=podset.tile,
+        pipeline=podset.placement.pipeline if podset.placement else None,
         devices_per_pod=podset.resources.gpus or podset.procs_per_node,
     )
 

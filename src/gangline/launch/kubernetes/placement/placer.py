@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from gangline.errors import CapacityError, IntegrityError
+from gangline.fabric.inventory import Fabric
 from gangline.launch.kubernetes.client.api import (
     ApiConflict,
     ApiExpired,
@@ -38,14 +39,22 @@ class Placer:
     """Several placers may step at once: each sees the reservations of the others, or its write is refused.
 
     This includes placers of other namespaces that share a ledger; `ledger` is its namespace, by default the placer's.
+    `fabric` groups the servers of a cluster whose nodes have no labels of the network.
     """
 
     def __init__(
-        self, api: KubernetesApi, *, holder: str, ledger: str | None = None, choose: ServerSelector = select_servers
+        self,
+        api: KubernetesApi,
+        *,
+        holder: str,
+        ledger: str | None = None,
+        fabric: Fabric | None = None,
+        choose: ServerSelector = select_servers,
     ) -> None:
         self._api = api
         self._holder = holder
         self._ledger = ledger
+        self._fabric = fabric
         self._choose = choose
         self._gangs = QueuedGangs(api)
         self._reserved_pools: set[str] = set()
@@ -75,7 +84,7 @@ class Placer:
     def _run_pool(self, pool: str, now: datetime) -> list[PlacementEvent]:
         ledger = read_ledger(self._api, pool, namespace=self._ledger)  # before the roots: see `ledger`
         gangs = [gang for gang in self._gangs.read()[0] if gang.request.pool == pool]
-        context = CycleContext(self._api, ledger, holder=self._holder, now=now)
+        context = CycleContext(self._api, ledger, holder=self._holder, now=now, fabric=self._fabric)
         run_scheduling_cycle(context, gangs, self._choose)
         if context.ledger.reservations:
             self._reserved_pools.add(
@@ -100,6 +109,7 @@ def run_placer(
     holder: str,
     stop: threading.Event,
     ledger: str | None = None,
+    fabric: Fabric | None = None,
     passed: Callable[[], object] = lambda: None,
 ) -> None:
     """Place gangs until `stop` is set, while holding the Lease. `passed` is called after each pass.
@@ -107,7 +117,7 @@ def run_placer(
     Raises:
         ApiForbidden: This account lacks a right.
     """
-    placer, seconds = Placer(api, holder=holder, ledger=ledger), IDLE_SECONDS
+    placer, seconds = Placer(api, holder=holder, ledger=ledger, fabric=fabric), IDLE_SECONDS
     while not stop.wait(seconds):
         now = datetime.now(UTC)
         try:

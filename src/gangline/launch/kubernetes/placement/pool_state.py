@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from gangline.fabric.inventory import Fabric
 from gangline.fabric.shortage import Holder
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG
@@ -75,8 +76,14 @@ class PoolState:
         return is_new or self.living is None or gang in self.living
 
 
-def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState:
+def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime, fabric: Fabric | None = None) -> PoolState:
     """Servers of `pool`, with the pods of all namespaces if this account may list them.
+
+    Args:
+        api: Of the cluster.
+        pool: Its name; empty: servers in none.
+        at: The time of it.
+        fabric: As it is stated, for servers without labels of the network.
 
     Raises:
         ApiForbidden: This account may not list nodes.
@@ -86,7 +93,7 @@ def read_pool_state(api: KubernetesApi, pool: str, *, at: datetime) -> PoolState
         pods, all_seen = api.items(PODS)[0], True
     except ApiForbidden:  # then only our own are seen; a server that others fill refuses, and is remembered
         pods, all_seen = api.items(pods_path(api))[0], False
-    everyone = survey_servers(nodes, pods)
+    everyone = survey_servers(nodes, pods, fabric=fabric)
     bound, living = _gangs(pods, {each.node: each.name for each in everyone}, namespace=api.namespace)
     servers = {each.name: each for each in everyone if each.pool == pool}
     return PoolState(servers=servers, bound=bound, living=living if all_seen else None, at=at)

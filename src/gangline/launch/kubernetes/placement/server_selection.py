@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gangline.fabric import placement
+from gangline.fabric.pipeline_order import pipeline_order
 from gangline.fabric.placement import FreeGroup
 from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.resources import as_text
@@ -54,7 +55,9 @@ def select_servers(
         request: Of the gang.
     """
     servers = placement.select_servers(free_groups(capacities), request.num_pods, tile=request.tile)
-    return servers or explain_no_placement(capacities, request)
+    if not servers:
+        return explain_no_placement(capacities, request)
+    return servers if request.pipeline is None else pipeline_order(servers, request.pipeline, tile=request.tile)
 
 
 def select_replacement(capacities: Iterable[ServerCapacity], lost: PlacedServer) -> PlacedServer | None:

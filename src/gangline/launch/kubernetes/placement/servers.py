@@ -10,7 +10,7 @@ from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.fabric.importers import FAMILIES, LEAVES, Location, NodeLabels, locate, read_groups
-from gangline.fabric.inventory import Group
+from gangline.fabric.inventory import Fabric, Group
 from gangline.fabric.placement import natural_key
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.objects.labels import GANG, HOSTNAME, POOL
@@ -86,10 +86,17 @@ def read_fabric_groups(api: KubernetesApi) -> tuple[Group, ...]:
     return found
 
 
-def survey_servers(nodes: Sequence[Object], pods: Iterable[Object] | None) -> tuple[ServerFacts, ...]:
-    """Servers of these nodes with the requests of `pods`; None: this account may not list pods."""
+def survey_servers(
+    nodes: Sequence[Object], pods: Iterable[Object] | None, *, fabric: Fabric | None = None
+) -> tuple[ServerFacts, ...]:
+    """Servers of these nodes with the requests of `pods`; None: this account may not list pods.
+
+    Where no node has a label of the network, `fabric` says which servers share a group.
+    """
     requested, permanent = _requests(pods or ())
     locations = locate(_node_labels(node) for node in nodes)
+    if fabric is not None and not any(each.group for each in locations.values()):
+        locations = _stated(nodes, fabric)
     duplicate_hosts = _duplicate_hosts(nodes)
     servers = [
         _server(
@@ -117,6 +124,17 @@ def refusal(server: ServerFacts, selector: Mapping[str, str], tolerations: Itera
         if taint.get("effect") != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerated):
             return f"has the taint {taint.get('key')}"
     return ""
+
+
+def _stated(nodes: Iterable[Object], fabric: Fabric) -> dict[str, Location]:
+    """Location of each node by the host name that `fabric` lists; of one that it does not list, none."""
+    groups = fabric.by_server
+    found = {}
+    for node in nodes:
+        name = node["metadata"]["name"]
+        group = groups.get((node["metadata"].get("labels") or {}).get(HOSTNAME) or name)
+        found[name] = Location() if group is None else Location(group=group.name, block=group.block)
+    return found
 
 
 def _server(

@@ -1,0 +1,69 @@
+"""The network that a `fabric.toml` states, and what was measured of it, for plans and for the placement of gangs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.fabric.fabric_file import fabric_of
+from gangline.fabric.inventory import Fabric
+from gangline.fabric.measured_links import LinkMeasurement, links_words, with_measured_links
+from gangline.spec.codec import Document
+from gangline.spec.config.load import load_fabric
+from gangline.storage.objects.blobs import get_blob, put_blob
+from gangline.storage.objects.protocol import ObjectStore
+
+LATEST = "network/latest.json"
+"""Key of the name of the newest measurement in a store."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedNetwork:
+    """A network as plans count with it."""
+
+    fabric: Fabric
+    """As stated, with measured speeds where there are any."""
+    links: str
+    """Whether its speeds are measured or assumed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Latest(Document):
+    measurement: str
+    """Key of its blob."""
+
+
+def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabric | None:
+    """Of `file`, else of GANGLINE_FABRIC, the user's or the system's; None: nobody states one.
+
+    Raises:
+        ConfigError: A file that was named is missing, or one is wrong.
+    """
+    found = load_fabric(file, environ=environ)
+    return None if found is None else fabric_of(found.fabric)
+
+
+def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork | None:
+    """`stated` with what `store` has of measured speeds; None: none is stated."""
+    if stated is None:
+        return None
+    measured = read_measurement(store)
+    return PlannedNetwork(fabric=with_measured_links(stated, measured), links=links_words(stated, measured))
+
+
+def keep_measurement(store: ObjectStore, measurement: LinkMeasurement) -> str:
+    """Store it where plans read it; returns the key of its blob."""
+    key = put_blob(store, measurement.to_json())
+    store.put(LATEST, _Latest(measurement=key).to_json())
+    return key
+
+
+def read_measurement(store: ObjectStore) -> LinkMeasurement | None:
+    """The newest one that was kept; None: none was.
+
+    Raises:
+        IntegrityError: What is there is none.
+    """
+    found = store.get(LATEST)
+    return None if found is None else LinkMeasurement.from_json(
+        get_blob(store, _Latest.from_json(found.data).measurement)
+    )  # fmt: skip

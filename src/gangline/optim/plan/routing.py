@@ -1,0 +1,112 @@
+"""Which parameters a matrix rule gets, in which matrices, which an elementwise rule gets, and why. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.matrix import FragmentSplit, SplitKind, fragments
+from gangline.spec.config.matrix_rule import EXCLUDE
+from gangline.spec.profile import NamedParameter
+
+ParameterKind = Literal["matrix", "elementwise"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """What becomes of parameters whose names match a pattern; it goes before everything else."""
+
+    match: str
+    """`layers.*.mlp.fc1.weight`: `*` is any text, dots included."""
+    kind: ParameterKind = "matrix"
+    split: SplitKind = "none"
+    heads: int = 0
+    """Of queries; of `qkv` and `qkv_by_group` alone, as the two below."""
+    kv_heads: int = 0
+    head_dim: int = 0
+
+    @property
+    def fragment_split(self) -> FragmentSplit:
+        """Its split rule."""
+        return FragmentSplit(kind=self.split, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoutedParameter:
+    """One parameter and who updates it."""
+
+    parameter: NamedParameter
+    kind: ParameterKind
+    reason: str
+    split: FragmentSplit = FragmentSplit()
+
+
+def route_parameters(
+    parameters: Sequence[NamedParameter], *, exclude: Sequence[str] = EXCLUDE, routes: Sequence[Route] = ()
+) -> tuple[RoutedParameter, ...]:
+    """Every parameter, in the order given.
+
+    Args:
+        parameters: All that are updated.
+        exclude: Beginnings of parts of names, between dots and underscores: `head` is for `lm_head`, not `multihead`.
+        routes: Each for the parameters that it matches; no other reason counts there.
+
+    Raises:
+        ConfigError: No parameter is a matrix, one has three or more dimensions and no route or does not fall into
+            matrices as its route says, two routes match one, or a route matches none.
+    """
+    for route in routes:
+        if not any(fnmatchcase(each.name, route.match) for each in parameters):
+            raise ConfigError(f"optimizer.route: {route.match!r} matches no parameter; {_names(parameters)}")
+    found = tuple(_routed(each, exclude, routes) for each in parameters)
+    if not any(each.kind == "matrix" for each in found):
+        raise ConfigError(
+            f"the matrix rule has no matrix among {len(found)} parameters; check exclude and route, or use an "
+            "elementwise rule alone"
+        )
+    return found
+
+
+def _names(parameters: Sequence[NamedParameter]) -> str:
+    return f"there are {', '.join(each.name for each in parameters[:4])} and {max(0, len(parameters) - 4)} more"
+
+
+def _routed(each: NamedParameter, exclude: Sequence[str], routes: Sequence[Route]) -> RoutedParameter:
+    matching = [route for route in routes if fnmatchcase(each.name, route.match)]
+    if len(matching) > 1:
+        raise ConfigError(f"optimizer.route: {matching[0].match!r} and {matching[1].match!r} both match {each.name}")
+    if matching:
+        kind, split = matching[0].kind, matching[0].fragment_split
+        if kind == "matrix":
+            fragments(each.name, each.shape, split)  # or a ConfigError
+        return RoutedParameter(parameter=each, kind=kind, split=split, reason=f"route {matching[0].match}")
+    if each.module != "other":
+        return RoutedParameter(parameter=each, kind="elementwise", reason=f"of a module of kind {each.module}")
+    for part in exclude:
+        if re.search(rf"(^|[._]){re.escape(part)}", each.name):
+            return RoutedParameter(parameter=each, kind="elementwise", reason=f"exclude {part}")
+    if len(each.shape) < 2:
+        return RoutedParameter(parameter=each, kind="elementwise", reason="no matrix")
+    if len(each.shape) > 2:
+        raise ConfigError(
+            f"{each.name} has shape {each.shape}: a matrix rule needs a route for it, with split = 'stack' if its "
+            "first of three dimensions counts matrices, or kind = 'elementwise'"
+        )
+    return RoutedParameter(parameter=each, kind="matrix", reason="a matrix")
+
+
+def explain_routing(routed: Sequence[RoutedParameter]) -> str:
+    """A line per kind of parameter: names without numbers, how many, shape, who updates it and why."""
+    rows: dict[tuple[str, ...], int] = {}
+    for each in routed:
+        name = ".".join("*" if part.isdigit() else part for part in each.parameter.name.split("."))
+        split = f" as {each.split.kind}" if each.split.kind != "none" else ""
+        row = (name, " x ".join(map(str, each.parameter.shape)), each.kind + split, each.reason)
+        rows[row] = rows.get(row, 0) + 1
+    table = [(f"{count} x {row[0]}" if count > 1 else row[0], *row[1:]) for row, count in rows.items()]
+    widths = [max(len(row[at]) for row in table) for at in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in table
+    )

@@ -1,0 +1,45 @@
+"""What a matrix rule asks of a model as a whole, for forecasts of memory and time. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gangline.optim.plan.costs import MuonSpec, RuleSpec, ShampooSpec, SoapSpec, cost
+from gangline.optim.plan.matrix import LogicalMatrix
+from gangline.spec.profile import MatrixWork
+
+_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def rule_spec(rule: str, options: Mapping[str, Any]) -> RuleSpec | None:
+    """What is known of a rule of a line with some options; None: a class of its own, whose costs only ranks know."""
+    match rule:
+        case "muon":
+            return MuonSpec(kernel=options.get("kernel", "standard"), steps=options.get("ns_steps", 5))
+        case "shampoo":
+            return ShampooSpec(**{name: options[name] for name in ("refresh_every",) if name in options})
+        case "soap":
+            return SoapSpec(**{name: options[name] for name in ("refresh_every", "largest_side") if name in options})
+    return None
+
+
+def matrix_work(matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int) -> MatrixWork:
+    """Over all `matrices`, of which there is one or more; `element_bytes` of what travels."""
+    flops = {shape: cost(rule, shape).value for shape in {each.shape for each in matrices}}
+    kept = {shape: _state_bytes(rule, shape) for shape in flops}
+    return MatrixWork(
+        rule=rule.name,
+        parameters=int(sum(each.elements.value for each in matrices)),
+        flops=sum(flops[each.shape] for each in matrices),
+        largest_flops=max(flops.values()),
+        sharded_bytes=sum(kept[each.shape][0] for each in matrices),
+        owner_bytes=sum(kept[each.shape][1] for each in matrices),
+        element_bytes=element_bytes,
+    )
+
+
+def _state_bytes(rule: RuleSpec, shape: tuple[int, int]) -> tuple[int, int]:
+    """With the parameter, and at the owner."""
+    found = {"sharded": 0, "owner": 0}
+    for (rows, columns), dtype, where in rule.state(shape).values():
+        found[where] += rows * columns * _BYTES[dtype]
+    return found["sharded"], found["owner"]

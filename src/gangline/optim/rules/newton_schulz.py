@@ -1,0 +1,113 @@
+"""Newton-Schulz iterations: a polynomial carries every singular value of a matrix near 1, by products alone.
+
+The iterations see the wide orientation: M rows, N columns, M <= N.
+
+Source: K. Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), for X <- a X + (b G + c G^2) X with
+G = X X^T. The Gram form follows from it: X_k+1 = P_k X_k with P_k = a I + b G_k + c G_k^2, hence
+G_k+1 = P_k G_k P_k, all of them symmetric M x M; the N columns are needed for G_0 and for the last product alone,
+X_k = (P_k-1 ... P_0) X_0. Rounding enters G as the square of small singular values, so X is formed anew halfway.
+"""
+
+from collections.abc import Callable
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.costs import MuonKernel
+from gangline.optim.rules.precision import ieee_products
+
+Coefficients = tuple[float, float, float]
+"""Of the polynomial: of X, of X^3 and of X^5."""
+
+
+def newton_schulz(
+    batch: Tensor,
+    *,
+    coefficients: Coefficients = (3.4445, -4.7750, 2.0315),
+    steps: int = 5,
+    eps: float = 0.0,
+    kernel: MuonKernel = "standard",
+    dtype: torch.dtype = torch.bfloat16,
+) -> Tensor:
+    """Near-orthogonal matrix of each matrix; local.
+
+    The input is scaled in float32 or wider before it is rounded to `dtype`, so its magnitude does not matter. A tall
+    matrix gives the bits of its transpose. A zero matrix gives zero, and one with NaN NaN in itself alone.
+
+    Args:
+        batch: `[B, rows, columns]`, tall or wide; not changed.
+        coefficients: Of every step.
+        steps: 0 or more; 5 give 0.68 to 1.21 for every singular value above 1/500 of the norm.
+        eps: Norms below it count as it, so smaller matrices give smaller results.
+        kernel: `gram` iterates on the Gram matrix; `symmetric` is `standard` where there is no kernel for it.
+        dtype: Of the products. On CPU a batch has the bits of its matrices one by one.
+
+    Returns:
+        Contiguous, of `dtype`.
+
+    Raises:
+        ConfigError: The kernel is unknown.
+    """
+    if kernel not in get_args(MuonKernel):
+        raise ConfigError(f"kernel is one of {', '.join(get_args(MuonKernel))}, found {kernel!r}")
+    is_tall = batch.shape[-2] > batch.shape[-1]
+    wide = (batch.mT if is_tall else batch).contiguous()
+    iterate: Callable[[Tensor, Coefficients, int], Tensor] = _by_gram if kernel == "gram" else _by_steps
+    with ieee_products():
+        if wide.is_cuda and len(wide) > 1:
+            found = iterate(_scaled(wide, eps).to(dtype), coefficients, steps)
+        else:
+            found = torch.stack([iterate(_scaled(each, eps).to(dtype), coefficients, steps) for each in wide])
+    return (found.mT if is_tall else found).contiguous()
+
+
+def _scaled(matrix: Tensor, eps: float) -> Tensor:
+    """One matrix or several, each over its Frobenius norm.
+
+    They are scaled by a power of two before, which is exact, so that no square is out of range.
+    """
+    wide = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
+    largest: Tensor = torch.linalg.vector_norm(wide, torch.inf, dim=(-2, -1), keepdim=True)
+    exponent = torch.frexp(largest).exponent.clamp(min=-126)
+    wide = torch.ldexp(wide, -exponent)
+    norm: Tensor = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True)
+    least = torch.ldexp(torch.full_like(norm, eps), -exponent).clamp(min=torch.finfo(wide.dtype).tiny)
+    return wide.div_(norm.maximum(least))
+
+
+def _by_steps(x: Tensor, coefficients: Coefficients, steps: int) -> Tensor:
+    a, b, c = coefficients
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = _plus_product(x, _plus_product(gram, gram, gram, beta=b, alpha=c), x, beta=a, alpha=1)
+    return x
+
+
+def _by_gram(x: Tensor, coefficients: Coefficients, steps: int) -> Tensor:
+    half = (steps + 1) // 2
+    for count in (half, steps - half):
+        if count:
+            x = _polynomials(x @ x.mT, coefficients, count) @ x
+    return x
+
+
+def _polynomials(gram: Tensor, coefficients: Coefficients, count: int) -> Tensor:
+    """P_count-1 ... P_0 of one Gram matrix or several."""
+    a, b, c = coefficients
+    product = None
+    for step in range(count):
+        each = _plus_product(gram, gram, gram, beta=b, alpha=c)
+        each.diagonal(dim1=-2, dim2=-1).add_(a)
+        product = each if product is None else each @ product
+        if step < count - 1:
+            gram = each @ gram @ each
+            gram = (gram + gram.mT) / 2
+    assert product is not None, "a count is 1 or more"
+    return product
+
+
+def _plus_product(x: Tensor, left: Tensor, right: Tensor, *, beta: float, alpha: float) -> Tensor:
+    add = torch.addmm if x.ndim == 2 else torch.baddbmm
+    return add(x, left, right, beta=beta, alpha=alpha)

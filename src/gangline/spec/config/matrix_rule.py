@@ -1,0 +1,164 @@
+"""The matrix rule of a line, `[optimizer]`: options of the rule, parameters that it gets, options of its plan."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from gangline.spec.config.problems import ConfigProblem, one_of, shorten, show
+
+Choices = tuple[str, ...]
+RULES: dict[str, dict[str, Any]] = {
+    "muon": {
+        "lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True,
+        "ns_coefficients": (3.4445, -4.775, 2.0315), "eps": 0.0, "ns_steps": 5,
+        "adjust_lr_fn": ("original", "match_rms_adamw", "spectral_unclamped"),
+        "kernel": ("standard", "symmetric", "gram"), "dtype": ("bfloat16", "float32"),
+    },
+    "shampoo": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-4, "weight_decay": 0.01, "refresh_every": 10},
+    "soap": {
+        "lr": 3e-3, "betas": (0.95, 0.95), "shampoo_beta": 0.95, "eps": 1e-8, "weight_decay": 0.01,
+        "refresh_every": 10, "largest_side": 10_000,
+    },
+}  # fmt: skip
+"""Rule to its options and their defaults; of words all, the default first."""
+PLAN: dict[str, Any] = {
+    "alpha": 1.0, "bucket_elements": 400_000_000, "owner_memory_bytes": 0, "c_max_bytes": 1 << 30,
+    "geometry": ("auto", "contiguous", "permuted", "owner"), "oversize": ("own_slot", "error"), "team": ("off", "auto"),
+    "refresh": ("staggered", "together"),
+    "batch": 1, "element_bytes": 4,
+}  # fmt: skip
+"""Options of the plan, as `optim.plan` has them."""
+EXCLUDE = ("embed", "head", "router", "norm")
+"""What `exclude` is where a line has none."""
+_ROUTE: dict[str, Any] = {
+    "match": "", "kind": ("matrix", "elementwise"),
+    "split": ("none", "gate_up", "gate_up_interleaved", "qkv", "qkv_by_group", "stack"),
+    "heads": 0, "kv_heads": 0, "head_dim": 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixRuleTable:
+    """What a line says of its matrix rule."""
+
+    rule: str
+    """A name of `RULES`, or `package.module:Class` of the model's repository."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Given ones, for the class of the rule."""
+    exclude: tuple[str, ...] = EXCLUDE
+    """Parameters are updated by the elementwise rule where a part of their name begins with one of these."""
+    routes: tuple[Mapping[str, Any], ...] = ()
+    """Keys of each: `match`, a pattern of names, and some of `kind`, `split`, `heads`, `kv_heads`, `head_dim`."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """Given ones of `PLAN`."""
+
+
+def read_matrix_rule(table: Mapping[str, Any]) -> MatrixRuleTable | None:
+    """The matrix rule of a table without problems; None: it has none."""
+    rule = table.get("rule")
+    if rule is None:
+        return None
+    known = RULES.get(rule, {})
+    own = {"rule", "exclude", "route", "elementwise", *PLAN}
+    options = {name: _as(known.get(name), value) for name, value in table.items() if name not in own or name in known}
+    return MatrixRuleTable(
+        rule=rule, options=options, exclude=tuple(table.get("exclude", EXCLUDE)),
+        routes=tuple(dict(each) for each in table.get("route", ())),
+        plan={name: _as(PLAN[name], table[name]) for name in PLAN if name in table and name not in known},
+    )  # fmt: skip
+
+
+def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    """What ranks would refuse of `table`, `elementwise` apart."""
+    rule, keys = table.get("rule"), sorted(table.keys() - {"elementwise", "rule"})
+    if rule is None:
+        for key in keys:
+            works = 'write rule = "muon" with it' if key in {*PLAN, *RULES["muon"], "exclude", "route"} else ""
+            works = works or "write [optimizer.elementwise]"
+            yield ConfigProblem(f"optimizer.{shorten(key)}", "elementwise, or the options of a rule", "no rule", works)
+        return
+    if not isinstance(rule, str) or (rule not in RULES and not _is_class(rule)):
+        near = _near(str(rule), RULES)
+        works = f'did you mean "{near}"?' if near else '"package.module:Class" names a rule of your own'
+        yield ConfigProblem("optimizer.rule", one_of(list(RULES)), show(rule), works)
+        return
+    options: dict[str, Any] = {**PLAN, **RULES.get(rule, {})}
+    for key in keys:
+        if key == "exclude":
+            yield from _exclude_problems(table[key])
+        elif key == "route":
+            yield from _route_problems(table[key])
+        elif key in options:
+            yield from _value_problems(f"optimizer.{key}", table[key], options[key])
+        elif rule in RULES:
+            near = _near(key, {*options, "exclude", "route"})
+            works = f"did you mean {near}?" if near else f"there are {', '.join(sorted(options))}"
+            yield ConfigProblem(f"optimizer.{shorten(key)}", f"an option of {rule}", "an unknown one", works)
+
+
+def _is_class(rule: str) -> bool:
+    module, separator, name = rule.partition(":")
+    return bool(separator) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _near(name: str, known: Any) -> str:
+    return next(iter(get_close_matches(name[:60], sorted(known), n=1, cutoff=0.5)), "")
+
+
+def _exclude_problems(value: Any) -> Iterator[ConfigProblem]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        yield ConfigProblem(
+            "optimizer.exclude", "a list of parts of names", show(value), f"{list(EXCLUDE)} is the default"
+        )
+
+
+def _route_problems(value: Any) -> Iterator[ConfigProblem]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        yield ConfigProblem(
+            "optimizer.route", "tables", show(value), 'write [[optimizer.route]], match = "*.fc1.weight"'
+        )
+        return
+    for number, route in enumerate(value):
+        key = f"optimizer.route[{number}]"
+        if not isinstance(route.get("match"), str) or not route["match"]:
+            works = 'match = "layers.*.mlp.fc1.weight" works'
+            yield ConfigProblem(f"{key}.match", "a pattern of names", show(route.get("match", "")), works)
+        for name in sorted(route.keys() - {"match"}):
+            if name not in _ROUTE:
+                yield ConfigProblem(f"{key}.{shorten(name)}", one_of(list(_ROUTE)), "an unknown key")
+            else:
+                yield from _value_problems(f"{key}.{name}", route[name], _ROUTE[name])
+
+
+def _value_problems(key: str, value: Any, default: Any) -> Iterator[ConfigProblem]:
+    """`default`: words that are allowed, numbers as many as there must be, or a value of the kind."""
+    if _is_choice(default):
+        if value not in default:
+            yield ConfigProblem(key, one_of(list(default)), show(value))
+    elif isinstance(default, tuple):
+        if not isinstance(value, list) or len(value) != len(default) or not all(map(_is_number, value)):
+            yield ConfigProblem(key, f"{len(default)} numbers", show(value), f"{list(default)} is the default")
+    elif isinstance(default, bool):
+        if not isinstance(value, bool):
+            yield ConfigProblem(key, "true or false", show(value))
+    elif isinstance(default, int):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            yield ConfigProblem(key, "a whole number, 0 or more", show(value), f"{default} is the default")
+    elif not _is_number(value) or value < 0:
+        yield ConfigProblem(key, "a number, 0 or more", show(value), f"{default:g} is the default")
+
+
+def _is_choice(default: Any) -> bool:
+    return isinstance(default, tuple) and isinstance(default[0], str)
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float))
+
+
+def _as(default: Any, value: Any) -> Any:
+    """`value` in the kind of its default: TOML has no tuples, and writes 1 for 1.0."""
+    if isinstance(default, tuple) and not _is_choice(default):
+        return tuple(map(float, value))
+    return float(value) if isinstance(default, float) else value

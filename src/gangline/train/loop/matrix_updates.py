@@ -1,0 +1,57 @@
+"""What a matrix rule did in this generation, told by rank 0: who computed how many updates, and what was planned."""
+
+from typing import Any
+
+from torch.optim import Optimizer
+
+from gangline.checkpoint.peers import Peers
+from gangline.optim.executors.matrix_executor import MatrixExecutor
+from gangline.optim.plan.optimum_bound import least_makespan
+from gangline.spec.measurements import MatrixUpdates
+from gangline.train.runtime.context import RankContext
+
+EVENT = "matrix_updates"
+
+
+def emit_matrix_updates(context: RankContext, optimizer: Optimizer, *, steps: int) -> None:
+    """Emit the event of an optimizer with a matrix rule after `steps` steps; collective."""
+    executors: tuple[MatrixExecutor, ...] | None = getattr(optimizer, "executors", None)
+    if executors is None:
+        return
+    peers = Peers(context.groups.control if context.plan.world_size > 1 else None)
+    by_rank = peers.gather([_told(each) for each in executors])
+    if context.rank == 0:
+        context.events.emit(EVENT, steps=steps, **_merged(by_rank))
+
+
+def _told(executor: MatrixExecutor) -> dict[str, Any]:
+    plan = executor.plan
+    holders = plan.ranks * plan.hosts
+    return {
+        "plan": plan.plan_hash, "rule": plan.rule, "matrices": len(plan.matrices), "holders": holders,
+        "computed": executor.computed, "wanted": executor.wanted, "seconds": executor.compute_seconds,
+        "loads": executor.own_loads, "bound": least_makespan([each.seconds for each in plan.matrices], holders),
+    }  # fmt: skip
+
+
+def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Plans of several sets of ranks as one: stages of a pipeline have one each."""
+    told = [each for own in by_rank for each in own]
+    plans = {each["plan"]: each for each in told}.values()
+    ranks = [
+        {
+            "rank": rank,
+            "computed": sum(each["computed"] for each in own),
+            "loads": {kind: load for each in own for kind, load in each["loads"].items()},
+            "seconds": None if any(each["seconds"] is None for each in own) else sum(each["seconds"] for each in own),
+        }
+        for rank, own in enumerate(by_rank)
+    ]
+    return {
+        "rule": told[0]["rule"],
+        "matrices": sum(each["matrices"] for each in plans),
+        "wanted": round(sum(each["wanted"] / each["holders"] for each in told)),
+        "computed": sum(each["computed"] for each in told),
+        "bound_seconds": max(each["bound"] for each in plans),
+        "ranks": ranks[: MatrixUpdates.MOST_RANKS],
+    }

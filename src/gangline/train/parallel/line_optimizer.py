@@ -1,0 +1,102 @@
+"""The optimizer of a line's table: elementwise, or a matrix rule with an elementwise one beside it."""
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gangline.errors import ConfigError
+from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
+from gangline.train.parallel.optimizer_state import place_state
+from gangline.train.parallel.state_on_disk import StateWindow
+from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.device_mesh import REPLICATE
+from gangline.train.runtime.optimizer import elementwise_optimizer, require_gradients
+
+if TYPE_CHECKING:
+    from gangline.optim.rules.matrix_rule import MatrixRule
+
+
+def line_optimizer(model: nn.Module, context: RankContext, *, window: type[StateWindow] = StateWindow) -> Optimizer:
+    """Optimizer over all parameters of the wrapped `model` that require gradients, its state placed as the plan says.
+
+    Collective.
+
+    Args:
+        model: Bare; of a pipeline this rank's part.
+        context: Of the plan.
+        window: Keeps state in files.
+
+    Raises:
+        ConfigError: An unknown rule or option, or the plan's offload does not go with a matrix rule.
+    """
+    require_gradients(model)
+    table, precision = context.plan.optimizer, context.plan.precision
+
+    def elementwise(groups: list[dict[str, Any]]) -> Optimizer:
+        return place_state(elementwise_optimizer(groups, table, precision=precision), context, window=window)
+
+    matrix = read_matrix_rule(table)
+    if matrix is None:
+        return elementwise([{"params": [each for each in model.parameters() if each.requires_grad]}])
+    return _matrix_optimizer(model, context, matrix, elementwise)
+
+
+def _matrix_optimizer(
+    model: nn.Module, context: RankContext, table: MatrixRuleTable,
+    elementwise: Callable[[list[dict[str, Any]]], Optimizer],
+) -> Optimizer:  # fmt: skip
+    from gangline.optim.matrix_optimizer import MatrixOptimizer  # a line without matrix rule starts without it
+    from gangline.optim.plan.costs import CPU, DeviceCurve
+    from gangline.optim.plan.optimizer_plan import PlanOptions
+    from gangline.optim.plan.routing import Route
+    from gangline.optim.routing import partition_params
+
+    plan = context.plan
+    if plan.memory.offload == "optimizer_nvme":
+        raise ConfigError(
+            f'train.memory.offload: "optimizer_nvme" is for elementwise rules, and optimizer.rule is {table.rule!r}; '
+            "zero1 or fsdp share its state among ranks"
+        )
+    rule = _make_rule(table)
+    if plan.recovery.mode == "live" and _has_owner_state(rule):
+        raise ConfigError(
+            f'train.recovery.mode: "live" needs the whole state on every replica, and rule {table.rule!r} keeps '
+            'state of a matrix on one rank; use recovery.mode = "restart", or rule = "muon"'
+        )
+    groups = partition_params(model, exclude=table.exclude, routes=[Route(**each) for each in table.routes])
+    options = PlanOptions(**table.plan, device=CPU if context.device.type == "cpu" else DeviceCurve())
+    return MatrixOptimizer(
+        groups, rule=rule, elementwise=elementwise,
+        replicas=None if plan.averages_rarely else context.meshes.group(REPLICATE),
+        options=options, shares_state=plan.wrapping.shares_optimizer,
+    )  # fmt: skip
+
+
+def _has_owner_state(rule: "MatrixRule") -> bool:
+    return any(where == "owner" for _, _, where in rule.spec.state((1, 1)).values())
+
+
+def _make_rule(table: MatrixRuleTable) -> "MatrixRule":
+    """
+    Raises:
+        ConfigError: There is no such class in the code layer, or it does not take these options.
+    """
+    module_name, _, class_name = _CLASSES.get(table.rule, table.rule).partition(":")
+    try:
+        made = getattr(importlib.import_module(module_name), class_name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"optimizer.rule {table.rule!r}: {error}; wanted a class of the code layer") from error
+    try:
+        return cast("MatrixRule", made(**table.options))
+    except TypeError as error:
+        raise ConfigError(f"optimizer.rule {table.rule!r} with {sorted(table.options)}: {error}") from error
+
+
+_CLASSES = {
+    "muon": "gangline.optim.rules.muon:Muon",
+    "shampoo": "gangline.optim.rules.shampoo:Shampoo",
+    "soap": "gangline.optim.rules.soap:Soap",
+}

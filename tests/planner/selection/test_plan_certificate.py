@@ -1,0 +1,61 @@
+"""What a plan asks of the network: bytes by hand, of a model by its shape and of a traced one; its certificate."""
+
+from dataclasses import replace
+
+import pytest
+from tests.planner.cases import gpus, line
+from tests.planner.transformer.reference import EIGHT
+from tests.planner.transformers import EIGHT as TRACED
+from tests.planner.transformers import H100, transformer
+
+from gangline.fabric.inventory import Fabric, Group
+from gangline.planner.selection.choice import choose_plan
+from gangline.planner.selection.formula_question import formula_profile
+from gangline.planner.selection.plan_certificate import pipeline_traffic, plan_certificate
+from gangline.spec.config.line import MeshTable
+from gangline.spec.mesh import Mesh
+
+BATCH = 256
+SHAPE = formula_profile(EIGHT)
+FABRIC = Fabric(groups=tuple(Group(name=name, servers=(f"{name}0", f"{name}1")) for name in "ab"))
+
+
+def chosen(profile, **degrees):
+    mesh = MeshTable(tp=8, micro_batch=1, **degrees)
+    asked = line(batch=BATCH, steps=10, strategy="explicit", mesh=mesh)
+    return choose_plan(asked, H100, gpus(8, 4, name="h100"), profile)
+
+
+def test_edges_of_a_pipeline_are_those_of_the_model():
+    choice = chosen(SHAPE, pp=2, dp_replicate=2)
+    found = pipeline_traffic(choice, SHAPE, global_batch=BATCH)
+    weights = EIGHT.parameters / 16
+    assert (choice.mesh.pp, choice.num_nodes, found.stages) == (2, 4, 2)
+    assert found.data_edge_bytes == pytest.approx(2 * (2 - 1) / 2 * 4 * weights)
+    assert found.stage_edge_bytes == pytest.approx(2 * 128 * 4096 * 4096 * 2 / 8)
+
+
+def test_a_traced_model_says_by_its_blocks_what_stages_hand_on():
+    traced = transformer(sequence=4096, **TRACED)
+    choice = replace(chosen(SHAPE, pp=2, dp_replicate=2), precision="bf16")
+    found = pipeline_traffic(choice, traced, global_batch=BATCH)
+    assert found.stage_edge_bytes == pytest.approx(2 * 128 * 4096 * 4096 * 2 / 8)
+
+
+def test_rings_and_models_of_unknown_blocks_have_none():
+    ring = chosen(SHAPE, dp_replicate=4)
+    assert pipeline_traffic(ring, SHAPE, global_batch=BATCH) is None
+    staged = chosen(SHAPE, pp=2, dp_replicate=2)
+    assert pipeline_traffic(staged, replace(SHAPE, transformer=None), global_batch=BATCH) is None
+
+
+def test_certificate_counts_what_crosses_between_the_groups_of_the_fabric():
+    choice = chosen(SHAPE, pp=2, dp_replicate=2)
+    found = plan_certificate(FABRIC, choice, SHAPE, global_batch=BATCH)
+    assert (found.groups, found.data_crossings, found.stage_crossings) in {(2, 0, 2), (2, 4, 0)}
+    traffic = pipeline_traffic(choice, SHAPE, global_batch=BATCH)
+    assert found.bytes_between == min(2 * traffic.stage_edge_bytes, 4 * traffic.data_edge_bytes)
+    small = Fabric(groups=FABRIC.groups[:1])
+    assert plan_certificate(small, choice, SHAPE, global_batch=BATCH) is None
+    three = replace(choice, mesh=Mesh(pp=3, tp=8), num_nodes=4)
+    assert plan_certificate(FABRIC, three, SHAPE, global_batch=BATCH) is None

@@ -1,0 +1,104 @@
+"""A matrix rule of a line under every strategy: the weights of one process, each matrix updated once a step."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from tests.train.gang import ROOT, Gang, make_plan, sample_text
+from tests.train.trained import gaps, trained, weight_gap
+
+from gangline.errors import IntegrityError
+from gangline.spec.mesh import Mesh
+
+BYTEGPT = ROOT / "examples" / "bytegpt"
+MUON = {
+    "rule": "muon", "lr": 0.02, "dtype": "float32", "exclude": ["token", "position", "head", "norm"],
+    "route": [{"match": "layers.*.wqkv.weight", "split": "qkv_by_group", "heads": 2, "kv_heads": 2, "head_dim": 32}],
+}  # fmt: skip
+ROUTES = {name: MUON[name] for name in ("exclude", "route")}
+RULES = {
+    "muon": MUON,
+    "shampoo": ROUTES | {"rule": "shampoo", "refresh_every": 2, "refresh": "together"},
+    "soap": ROUTES | {"rule": "soap", "refresh_every": 2, "refresh": "together"},
+}
+HARD = {"clip_norm": 0.5, "micro_batch": 2}
+"""Clipping, and more than one pass of each rank; not for SOAP, which makes whole steps of what rounding leaves in
+directions that no sample has."""
+MATRICES = 2 * (3 + 1 + 2)
+NOISE = 1e-6
+"""Of weights: another order of sums changes 1e-7, and Newton-Schulz amplifies it up to three times."""
+
+
+def gang_in(folder, warm):
+    """A gang whose code is bytegpt, and what its plan says of its data."""
+    gang = Gang(folder, warm, BYTEGPT)
+    return gang, gang.put_text(sample_text())
+
+
+def plan_of(strategy, mesh, data, **changes):
+    given = {"optimizer": MUON, "mesh": mesh, "data": data, "model": {"layers": 2, "width": 64, "context": 16}}
+    hard = {} if changes.get("optimizer", MUON).get("rule") == "soap" else HARD
+    return replace(make_plan("none"), strategy=strategy, **given | hard | changes)
+
+
+def without_noise(found):
+    """Attention ignores the bias of keys: AdamW makes steps of what rounding left of its gradient."""
+    weights, losses = found
+    return {name: each for name, each in weights.items() if not name.endswith("wqkv.bias")}, losses
+
+
+@pytest.fixture(scope="module")
+def alone(warm, tmp_path_factory):
+    """Weights and losses of one rank, by rule."""
+
+    @cache
+    def of_rule(rule):
+        gang, data = gang_in(tmp_path_factory.mktemp("alone"), warm)
+        return without_noise(trained(gang, plan_of("none", Mesh(), data, optimizer=RULES[rule])))
+
+    return of_rule
+
+
+@pytest.mark.parametrize(
+    ("rule", "strategy", "mesh"),
+    [
+        ("muon", "ddp", Mesh(dp_replicate=2)),
+        ("muon", "zero1", Mesh(dp_replicate=2)),
+        ("muon", "tp", Mesh(tp=2)),
+        ("muon", "hsdp", Mesh(dp_replicate=2, dp_shard=2)),
+        ("muon", "3d", Mesh(pp=2, tp=2)),
+        ("muon", "tp", Mesh(dp_shard=2, tp=2)),
+        ("muon", "tp", Mesh(dp_replicate=2, tp=2)),
+        ("shampoo", "pp", Mesh(pp=2)),
+        ("soap", "fsdp", Mesh(dp_shard=2)),
+        ("soap", "zero1", Mesh(dp_replicate=2)),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "x".join(str(n) for n in each.axes.values() if n > 1),
+)
+def test_a_gang_trains_the_weights_of_one_process(warm, tmp_path, alone, rule, strategy, mesh):
+    gang, data = gang_in(tmp_path, warm)
+    found = without_noise(trained(gang, plan_of(strategy, mesh, data, optimizer=RULES[rule])))
+    weights, losses = gaps(found, alone(rule))
+    assert weights <= NOISE
+    assert losses <= 1e-5
+    updates = gang.events(event="matrix_updates")[-1]
+    assert updates["matrices"] == MATRICES
+    assert updates["wanted"] == updates["computed"] == MATRICES * updates["steps"]
+
+
+def test_a_run_goes_on_under_another_strategy_and_number_of_ranks(warm, tmp_path, alone):
+    gang, data = gang_in(tmp_path, warm)
+    first = plan_of("zero1", Mesh(dp_replicate=2), data, optimizer=RULES["soap"], stop_at=3)
+    trained(gang, first)
+    whole = replace(first, stop_at=None, strategy="fsdp", mesh=Mesh(dp_shard=4))
+    found, _ = without_noise(trained(gang, replace(whole, global_batch=8, micro_batch=2)))
+    assert gang.events(event="resumed")[-1]["step"] == 3
+    assert weight_gap(found, alone("soap")[0]) <= 1e-3
+
+
+def test_a_checkpoint_of_another_rule_is_refused_by_name(warm, tmp_path):
+    gang, data = gang_in(tmp_path, warm)
+    trained(gang, plan_of("ddp", Mesh(dp_replicate=2), data, stop_at=3))
+    codes = gang.run(plan_of("ddp", Mesh(dp_replicate=2), data, optimizer={}))
+    assert set(codes) == {IntegrityError.exit_code}
+    assert "only in the model or optimizer" in gang.log()
