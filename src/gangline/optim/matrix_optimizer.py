@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -128,6 +129,45 @@ class MatrixOptimizer(Optimizer):
         self.is_whole = True
         return loss
 
+    def add_param_group(self, param_group: Group) -> None:
+        """Refused once the optimizer exists, as its plans are of the groups that it was created with.
+
+        Raises:
+            ConfigError: Always, but for the calls that torch makes while it creates the optimizer.
+        """
+        if "_executors" in vars(self):
+            raise ConfigError(
+                "a matrix optimizer takes no parameter group after its plans are made; create it anew with all groups"
+            )
+        super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave on this rank, under the same plans; local.
+
+        State of matrices keeps its dtype: torch alone would cast it to that of the parameter.
+
+        Raises:
+            ConfigError: It is of other groups, of another rule or of other plans; nothing was changed.
+        """
+        groups, kinds = state_dict["param_groups"], [each["kind"] for each in self.param_groups]
+        if [each.get("kind") for each in groups] != kinds:
+            raise ConfigError(f"the state has groups {[each.get('kind') for each in groups]}, this optimizer {kinds}")
+        ours = chain.from_iterable(each["params"] for each in self.param_groups)
+        index_of = dict(zip(ours, chain.from_iterable(each["params"] for each in groups), strict=False))
+        matrices = [each for executor in self._executors for each in executor.parameters]
+        found = {each.parameter: state_dict["state"].get(index_of.get(each.parameter), {}) for each in matrices}
+        kept = {each.parameter: self.state[each.parameter] for each in matrices}
+        for each in matrices:
+            _require_alike(each.name, kept[each.parameter], found[each.parameter])
+        loaded = {index_of[each] for each in kept}
+        others = {index: state for index, state in state_dict["state"].items() if index not in loaded}
+        super().load_state_dict({**state_dict, "state": others})
+        for parameter, state in kept.items():
+            for name, value in state.items():
+                value.copy_(found[parameter][name])
+            self.state[parameter] = state
+
     def create_state(self) -> None:
         """Create all state of this rank that does not exist, that of the elementwise optimizer too; local.
 
@@ -235,6 +275,19 @@ def _step_without_change(optimizer: Optimizer, parameters: Sequence[Tensor]) -> 
         group["lr"] = rate
     for each, grad in zip(every, grads, strict=True):
         each.grad = grad
+
+
+def _require_alike(name: str, kept: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """
+    Raises:
+        ConfigError: They differ in names or shapes.
+    """
+    here, there = ({key: tuple(each.shape) for key, each in sorted(state.items())} for state in (kept, found))
+    if here != there:
+        raise ConfigError(
+            f"this optimizer keeps {here} of {name} on this rank, the state has {there}; load it with the rule and the "
+            "ranks that saved it"
+        )
 
 
 def _require_groups(groups: Sequence[Group]) -> None:
