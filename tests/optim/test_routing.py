@@ -144,3 +144,11 @@ def test_names_alone_decide_without_modules():
     shapes = {"embed_tokens.weight": (9, 4), "layers.0.multihead.weight": (4, 4), "final_norm": (4,)}
     found = route_parameters([NamedParameter(name=name, shape=shape) for name, shape in shapes.items()])
     assert [each.kind for each in found] == ["elementwise", "matrix", "elementwise"]
+
+
+def test_a_stage_may_lack_what_a_route_is_for():
+    part = [NamedParameter(name="layers.1.fc.weight", shape=(4, 4))]
+    route = Route(match="layers.0.*", split="gate_up")
+    with pytest.raises(ConfigError, match="matches no parameter"):
+        route_parameters(part, routes=[route])
+    assert route_parameters(part, routes=[route], is_part=True)[0].kind == "matrix"

@@ -39,15 +39,17 @@ def _kind(module: nn.Module) -> ModuleKind:
 
 
 def partition_params(
-    model: nn.Module, *, exclude: Sequence[str] = EXCLUDE, routes: Sequence[Route] = ()
+    model: nn.Module, *, exclude: Sequence[str] = EXCLUDE, routes: Sequence[Route] = (), is_part: bool = False
 ) -> list[dict[str, Any]]:
     """Groups for `MatrixOptimizer`: one of kind `matrix`, then one of kind `elementwise` where there is anything left.
+
+    `is_part`: of a model, as a stage of a pipeline is.
 
     Raises:
         ConfigError: As `route_parameters`.
     """
     parameters = list(named_parameters(model))
-    routed = route_parameters([each for each, _ in parameters], exclude=exclude, routes=routes)
+    routed = route_parameters([each for each, _ in parameters], exclude=exclude, routes=routes, is_part=is_part)
     groups: list[dict[str, Any]] = []
     for kind in ("matrix", "elementwise"):
         own = [(each, parameter) for each, (_, parameter) in zip(routed, parameters, strict=True) if each.kind == kind]

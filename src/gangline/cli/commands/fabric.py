@@ -179,10 +179,8 @@ def probe(
         else:
             report = probe_losses(listeners, seconds=seconds or 30.0, flows=flows, groups=groups)
     kept = None if store is None or report.links is None else keep_measurement(store, report.links)
-    if json:
-        print_json({**report.document(), "kept": kept})
-    else:
-        say("\n".join([*report.text(), *([f"kept      {kept}"] if kept else [])]))
+    lines = [*report.text(), *([f"kept      {kept}"] if kept else [])]
+    print_json({**report.document(), "kept": kept}) if json else say("\n".join(lines))
     if not report.is_well:
         raise typer.Exit(GateError.exit_code)
 

@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-"""Its name until torch 2.15 was `all_gather_into_tensor`."""
+from gangline.optim.executors.torch_names import all_gather_single
 
 
 @dataclass(slots=True)
@@ -102,7 +101,7 @@ class UpdateExchange:
         beside = self.ranks - 1
         self._count(beside * size * tensor.element_size(), (size - len(tensor)) * beside * tensor.element_size())
         output = padded.new_empty(size * self.ranks)
-        work = _all_gather(output, padded, group=self.group, async_op=True)
+        work = all_gather_single(output, padded, group=self.group, async_op=True)
         return Pending(output, self.traffic, work, padded)
 
     def reduce(self, tensor: Tensor, root: int) -> Pending:
@@ -141,7 +140,7 @@ class UpdateExchange:
         size = int(self.largest(torch.tensor([len(data)], device=device)))
         padded = torch.cat([data, data.new_zeros(size - len(data))])
         found = padded.new_empty(size * self.ranks)
-        _all_gather(found, padded, group=self.group)
+        all_gather_single(found, padded, group=self.group)
         return [bytes(each.tolist()).rstrip(b"\0").decode() for each in torch.split(found, size)]
 
     def _count(self, sent_bytes: float, padding_bytes: float = 0.0) -> None:

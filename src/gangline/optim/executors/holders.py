@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from gangline.errors import ConfigError
+from gangline.optim.executors.torch_names import compute_local_shape_and_global_offset
 from gangline.optim.plan.matrix import RowRanges
 
 Ranks = tuple[int, ...]

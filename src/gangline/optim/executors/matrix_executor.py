@@ -6,7 +6,7 @@ others. Where a matrix is whole, or has no copies, the exchange in question move
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -57,6 +57,8 @@ class MatrixExecutor:
             travels=travels,
         )  # fmt: skip
         self._groups: Sequence[MicroGroup] = plan.groups[copies.place]
+        if hosts.ranks == 1:
+            self._groups = [slot for group in self._groups for slot in _slots(group, plan)]
 
     @property
     def exchanges(self) -> tuple[UpdateExchange, UpdateExchange]:
@@ -140,3 +142,17 @@ class MatrixExecutor:
             return
         for place, update in received.items():  # nobody else needs it: its memory is free for the next group
             self._updates.apply(place, update)
+
+
+def _slots(group: MicroGroup, plan: OptimPlan) -> Iterator[MicroGroup]:
+    """The matrices of the only host, a few at a time: nothing is exchanged, and at most c_max is copied at once."""
+    held, slot = 0.0, list[int]()
+    for place in group[0]:
+        size = plan.matrices[place].matrix.size(plan.options.element_bytes).value
+        if slot and held + size > plan.options.c_max_bytes:
+            yield (tuple(slot),)
+            held, slot = 0.0, []
+        held += size
+        slot.append(place)
+    if slot:
+        yield (tuple(slot),)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import GradBucket  # type: ignore[attr-defined]  # torch has it, its stubs do not
 
 from gangline.optim.executors.exchange import UpdateExchange
+from gangline.optim.executors.torch_names import GradBucket
 
 TensorFuture = torch.futures.Future[torch.Tensor]
 

@@ -44,21 +44,23 @@ class RoutedParameter:
 
 
 def route_parameters(
-    parameters: Sequence[NamedParameter], *, exclude: Sequence[str] = EXCLUDE, routes: Sequence[Route] = ()
-) -> tuple[RoutedParameter, ...]:
+    parameters: Sequence[NamedParameter], *, exclude: Sequence[str] = EXCLUDE, routes: Sequence[Route] = (),
+    is_part: bool = False,
+) -> tuple[RoutedParameter, ...]:  # fmt: skip
     """Every parameter, in the order given.
 
     Args:
         parameters: All that are updated.
         exclude: Beginnings of parts of names, between dots and underscores: `head` is for `lm_head`, not `multihead`.
         routes: Each for the parameters that it matches; no other reason counts there.
+        is_part: Of a model, as a stage of a pipeline is: routes may match what other parts have.
 
     Raises:
         ConfigError: No parameter is a matrix, one has three or more dimensions and no route or does not fall into
             matrices as its route says, two routes match one, or a route matches none.
     """
     for route in routes:
-        if not any(fnmatchcase(each.name, route.match) for each in parameters):
+        if not is_part and not any(fnmatchcase(each.name, route.match) for each in parameters):
             raise ConfigError(f"optimizer.route: {route.match!r} matches no parameter; {_names(parameters)}")
     found = tuple(_routed(each, exclude, routes) for each in parameters)
     if not any(each.kind == "matrix" for each in found):

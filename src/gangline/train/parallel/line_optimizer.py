@@ -66,7 +66,9 @@ def _matrix_optimizer(
             f'train.recovery.mode: "live" needs the whole state on every replica, and rule {table.rule!r} keeps '
             'state of a matrix on one rank; use recovery.mode = "restart", or rule = "muon"'
         )
-    groups = partition_params(model, exclude=table.exclude, routes=[Route(**each) for each in table.routes])
+    groups = partition_params(
+        model, exclude=table.exclude, routes=[Route(**each) for each in table.routes], is_part=plan.mesh.pp > 1
+    )
     options = PlanOptions(**table.plan, device=CPU if context.device.type == "cpu" else DeviceCurve())
     return MatrixOptimizer(
         groups, rule=rule, elementwise=elementwise,
