@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gangline.errors import ConfigError, NonFiniteError
+from gangline.errors import ConfigError, NonFiniteError, TrainingError
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.costs import ShampooSpec
 from gangline.optim.plan.matrix import FragmentSplit
@@ -247,3 +247,18 @@ def waited_for(slow_rank, seconds):
     give_gradients(parameters, 1)
     optimizer.step()
     return optimizer.waited_seconds - before
+
+
+def lost_updates():
+    """The error of each rank after a step in which one rank computed nothing."""
+    parameters, optimizer = make("copies")
+    if dist.get_rank() == 1:
+        optimizer.executors[0]._updates.compute = lambda whole: {
+            at: torch.zeros_like(each) for at, each in whole.items()
+        }
+    give_gradients(parameters, 0)
+    try:
+        optimizer.step()
+    except TrainingError as error:
+        return str(error)
+    return ""

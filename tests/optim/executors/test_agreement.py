@@ -4,6 +4,7 @@ import pytest
 from tests.optim.executors.layouts import (
     SHAPES,
     interrupted_step,
+    lost_updates,
     plan_hash,
     step_with_nan,
     step_without,
@@ -51,3 +52,9 @@ def test_ranks_that_wait_for_a_slow_owner_say_so_and_the_slow_one_does_not():
     waited = on_ranks(2, waited_for, 1, 0.6)
     assert waited[0] > 0.3
     assert waited[1] < 0.3
+
+
+def test_an_update_that_nobody_computes_ends_the_run():
+    errors = on_ranks(2, lost_updates)
+    assert errors[0] == errors[1]
+    assert errors[0].startswith("step 0 has 12 matrices, but ")

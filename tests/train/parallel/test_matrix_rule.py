@@ -7,8 +7,9 @@ import pytest
 from tests.train.gang import ROOT, Gang, make_plan, sample_text
 from tests.train.trained import gaps, trained, weight_gap
 
-from gangline.errors import IntegrityError
+from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Recovery
 
 BYTEGPT = ROOT / "examples" / "bytegpt"
 MUON = {
@@ -102,3 +103,10 @@ def test_a_checkpoint_of_another_rule_is_refused_by_name(warm, tmp_path):
     codes = gang.run(plan_of("ddp", Mesh(dp_replicate=2), data, optimizer={}))
     assert set(codes) == {IntegrityError.exit_code}
     assert "only in the model or optimizer" in gang.log()
+
+
+def test_live_replicas_need_a_rule_whose_state_all_of_them_have(warm, tmp_path):
+    gang, data = gang_in(tmp_path, warm)
+    live = plan_of("ddp", Mesh(dp_replicate=2), data, optimizer=RULES["soap"], recovery=Recovery(mode="live"))
+    assert set(gang.run(live)) == {ConfigError.exit_code}
+    assert 'use recovery.mode = "restart", or rule = "muon"' in gang.log()
