@@ -95,3 +95,10 @@ def test_a_bound_that_nothing_keeps_refuses_and_names_the_nearest():
     assert found.budget.verdict == "no"
     assert "comes nearest: money:" in found.budget.reason
     assert GateError.exit_code == 60
+
+
+def test_a_matrix_rule_that_a_shape_cannot_count_is_said():
+    found = asked()
+    under = replace(found, request=SimpleNamespace(line=replace(found.request.line, optimizer={"rule": "muon"})))
+    assert "optimizer muon is counted as the elementwise rule" in hypothetical_page(under, why=False)
+    assert "elementwise rule" not in hypothetical_page(found, why=False)

@@ -25,6 +25,8 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
     lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
     saves = storage_lines(saves_of(found.site, choice, line), found.site.plan.saves_to)
     lines += [f"saves     {each}" for each in saves]
+    if (rule := line.optimizer.get("rule")) is not None:
+        lines.append(f"optimizer {rule} is counted as the elementwise rule: a shape names no matrices")
     if found.links:
         lines.append(f"links     {found.links}")
     if found.certificate is not None:
