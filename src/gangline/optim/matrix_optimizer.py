@@ -69,6 +69,8 @@ class MatrixOptimizer(Optimizer):
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
         _require_groups(groups)
+        if options is not None and options.team != "off":
+            raise ConfigError("team = 'auto' is planned, but no executor shares one update; use team = 'off'")
         parameters = list(_matrix_parameters(groups))
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
