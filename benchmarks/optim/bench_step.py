@@ -57,8 +57,8 @@ class Scheme:
         self.parameters = [torch.nn.Parameter(self._placed(each)) for each in weights]
         group = {"params": self.parameters, "names": list(SHAPES), "kind": "matrix"}
         self.optimizer = MatrixOptimizer(
-            [group], rule=Muon(lr=0.02, dtype="float32"), shares_state=shares, options=PlanOptions(**options, device=CPU),
-            replicas=dist.group.WORLD if copies and not rows else None,
+            [group], rule=Muon(lr=0.02, dtype="float32"), shares_state=shares,
+            options=PlanOptions(**options, device=CPU), replicas=dist.group.WORLD if copies and not rows else None,
         )  # fmt: skip
         self._gradients = [torch.randn(shape) for shape in SHAPES.values()]
         self.sent = 0.0
