@@ -65,4 +65,6 @@ def _import_without_collector() -> None:
 
 if __name__ == "__main__":
     _import_without_collector()
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    gc.unfreeze()  # libraries that look for leaks at the end would report what stays, below the reason of a failure
+    sys.exit(code)

@@ -319,7 +319,7 @@ def _matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
 
 def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
     placements = getattr(each.parameter, "placements", ())
-    names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]
+    names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]  # a DTensor
     axes = tuple(
         (name, placement.dim if placement.is_shard() else None)
         for name, placement in zip(names or map(str, range(len(placements))), placements, strict=True)

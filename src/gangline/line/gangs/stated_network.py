@@ -8,7 +8,6 @@ from gangline.fabric.fabric_file import fabric_of
 from gangline.fabric.inventory import Fabric
 from gangline.fabric.measured_links import LinkMeasurement, links_words, with_measured_links
 from gangline.spec.codec import Document
-from gangline.spec.config.load import load_fabric
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -38,6 +37,8 @@ def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabr
     Raises:
         ConfigError: A file that was named is missing, or one is wrong.
     """
+    from gangline.spec.config.load import load_fabric  # a task of a pipeline that has its plan reads no file
+
     found = load_fabric(file, environ=environ)
     return None if found is None else fabric_of(found.fabric)
 
