@@ -9,7 +9,7 @@ from tests.train.trained import gaps, trained, weight_gap
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Recovery
+from gangline.spec.plan import Memory, Recovery
 
 BYTEGPT = ROOT / "examples" / "bytegpt"
 MUON = {
@@ -110,3 +110,52 @@ def test_live_replicas_need_a_rule_whose_state_all_of_them_have(warm, tmp_path):
     live = plan_of("ddp", Mesh(dp_replicate=2), data, optimizer=RULES["soap"], recovery=Recovery(mode="live"))
     assert set(gang.run(live)) == {ConfigError.exit_code}
     assert 'use recovery.mode = "restart", or rule = "muon"' in gang.log()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("strategy", "mesh", "changes"),
+    [
+        ("fsdp", Mesh(dp_shard=2), {"memory": Memory(activation_checkpointing="full")}),
+        ("zero1", Mesh(dp_replicate=2), {"memory": Memory(activation_checkpointing="full")}),
+        ("ddp", Mesh(dp_replicate=2), {"memory": Memory(loss_chunks=2)}),
+        ("cp", Mesh(cp=2), {}),
+    ],
+)
+def test_what_saves_memory_trains_the_weights_of_one_process(warm, tmp_path, alone, strategy, mesh, changes):
+    gang, data = gang_in(tmp_path, warm)
+    found = without_noise(trained(gang, plan_of(strategy, mesh, data, **changes)))
+    assert gaps(found, alone("muon"))[0] <= 5 * NOISE, "rings and pieces of a loss add up in another order"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("strategy", "mesh"), [("ddp", Mesh(dp_replicate=2)), ("zero1", Mesh(dp_replicate=2)), ("fsdp", Mesh(dp_shard=2))]
+)
+def test_fp16_makes_the_steps_of_fp32_but_those_that_overflow(warm, tmp_path, alone, strategy, mesh):
+    gang, data = gang_in(tmp_path, warm)
+    _, losses = trained(gang, plan_of(strategy, mesh, data, precision="fp16"))
+    assert losses[0] == pytest.approx(alone("muon")[1][0], rel=1e-3)
+    assert losses[-1] < 0.95 * losses[0]
+    updates = gang.events(event="matrix_updates")[-1]
+    assert updates["wanted"] == updates["computed"]
+
+
+def moe_plan(strategy, mesh, data):
+    """Eight matrices of experts in each of two layers, in stacks."""
+    table = MUON | {"exclude": [*MUON["exclude"], "router"], "route": [{"match": "*.experts.*", "split": "stack"}]}
+    plan = plan_of(strategy, mesh, data, optimizer=table)
+    model = {"layers": 2, "width": 64, "context": 16, "experts": 4}
+    return replace(plan, program=replace(plan.program, task="model:ByteExperts"), model=model)
+
+
+@pytest.mark.long
+def test_experts_are_matrices_of_their_own_whoever_holds_them(warm, tmp_path):
+    losses = {}
+    for strategy, mesh in (("none", Mesh()), ("ep", Mesh(dp_shard=2, ep=2)), ("fsdp", Mesh(dp_shard=2))):
+        gang = Gang(tmp_path / strategy, warm, ROOT / "examples" / "moe")
+        _, losses[strategy] = trained(gang, moe_plan(strategy, mesh, gang.put_text(sample_text())))
+        updates = gang.events(event="matrix_updates")[-1]
+        assert updates["wanted"] == updates["computed"] == 2 * (2 + 8) * updates["steps"]
+    assert losses["ep"] == pytest.approx(losses["none"], rel=1e-5)
+    assert losses["fsdp"] == pytest.approx(losses["none"], rel=1e-5)
