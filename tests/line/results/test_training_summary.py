@@ -195,3 +195,43 @@ def test_counts_are_those_of_looking_at_every_position(taken, skipped):
         repeated=sum(max(0, n - 1) for n in times),
         skipped=sum(out),
     )
+
+
+UPDATES = {
+    "event": "matrix_updates", "generation": 0, "rule": "muon/standard", "matrices": 2, "steps": 3, "wanted": 6,
+    "computed": 6, "bound_seconds": 0.5, "ranks": [{"rank": 0, "computed": 6, "loads": {"w": 0.5}, "seconds": None}],
+}  # fmt: skip
+
+
+def updates_of(**changes):
+    """Of a training that ranks say this of, and what was said of its samples."""
+    lines = [{"event": "step", "generation": 0, "step": 1, "span": [0, 4]}, UPDATES | changes]
+    found = read_training(["".join(json.dumps(each) + "\n" for each in lines).encode()])
+    assert found.samples == Samples(trained=4), "the rest is known all the same"
+    return found.matrix_updates
+
+
+def test_updates_of_matrices_are_those_of_the_event():
+    found = updates_of()
+    assert (found.rule, found.wanted, found.computed, found.ranks[0].loads) == ("muon/standard", 6, 6, {"w": 0.5})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ranks": None}, {"matrices": "many"}, {"bound_seconds": float("nan")}, {"wanted": {"a": 1}},
+        {"ranks": [{"rank": 0, "computed": 1, "loads": {"w": "much"}}]},
+        {"ranks": [{"rank": 0, "computed": 1, "loads": {"w": float("inf")}}]},
+        {"ranks": [{"rank": 0, "computed": 1, "seconds": -1.0}]}, {"ranks": [7]},
+    ],
+)  # fmt: skip
+def test_what_is_no_account_of_updates_is_not_known(changes):
+    assert updates_of(**changes) is None
+
+
+def test_a_model_with_a_kind_for_each_parameter_fills_no_record():
+    loads = {f"{'very ' * 100}{number}": 1.0 + number for number in range(5_000)}
+    found = updates_of(ranks=[{"rank": rank, "computed": 1, "loads": loads} for rank in range(300)])
+    assert len(found.ranks) == found.MOST_RANKS
+    assert max(len(each.loads) for each in found.ranks) <= 17
+    assert max(len(name) for name in found.ranks[0].loads) <= 80

@@ -159,3 +159,18 @@ def test_experts_are_matrices_of_their_own_whoever_holds_them(warm, tmp_path):
         assert updates["wanted"] == updates["computed"] == 2 * (2 + 8) * updates["steps"]
     assert losses["ep"] == pytest.approx(losses["none"], rel=1e-5)
     assert losses["fsdp"] == pytest.approx(losses["none"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ("model:ByteGPT", "wanted a MatrixRule, found ByteGPT"),
+        ("model:Absent", "wanted a class of the code layer"),
+        ("gangline.optim.rules.muon:Muon", "with ['momentums']"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused_by_name(warm, tmp_path, rule, reason):
+    gang, data = gang_in(tmp_path, warm)
+    options = {"momentums": 1} if "Muon" in rule else {}
+    assert set(gang.run(plan_of("none", Mesh(), data, optimizer={"rule": rule, **options}))) == {ConfigError.exit_code}
+    assert reason in gang.log()

@@ -6,18 +6,22 @@ from another rank.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
+from math import inf
 from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.line.results.loss_curve import each_line
-from gangline.spec.measurements import MatrixUpdates, RankUpdateCount, Samples, Training
+from gangline.spec.codec import from_plain
+from gangline.spec.measurements import MatrixUpdates, Samples, Training
 
 Span = tuple[int, int]
 """Positions in the order of samples: start, stop (exclusive)."""
 MOST_SEGMENTS = 100_000
 """Segments of consecutive steps; a resume or another world size starts one."""
+MOST_KINDS, MOST_LETTERS = 16, 80
+"""Kinds of matrices of one rank, and letters of their names."""
 MOST_PEER_STEPS = 1_000_000
 """Steps of other ranks that are kept to fill gaps of rank 0."""
 Event = Mapping[str, Any]
@@ -238,10 +242,28 @@ class _EventHistory:
         self.path.add_step(event["step"], (start, stop))
 
 
-def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates:
-    names = ("rule", "matrices", "steps", "wanted", "computed", "bound_seconds")
-    ranks = tuple(RankUpdateCount(**each) for each in event["ranks"][: MatrixUpdates.MOST_RANKS])
-    return MatrixUpdates(**{name: event[name] for name in names}, ranks=ranks)
+def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates | None:
+    """What the ranks said, with few and short names of kinds; None: it is not what ranks of gangline say."""
+    try:
+        found = from_plain(MatrixUpdates, {each.name: event.get(each.name) for each in fields(MatrixUpdates)})
+    except IntegrityError:
+        return None
+    numbers = [found.bound_seconds, *(load for each in found.ranks for load in each.loads.values())]
+    numbers += [each.seconds for each in found.ranks if each.seconds is not None]
+    if not all(0 <= each < inf for each in numbers):
+        return None
+    ranks = tuple(replace(each, loads=_few_kinds(each.loads)) for each in found.ranks[: MatrixUpdates.MOST_RANKS])
+    return replace(found, rule=found.rule[:MOST_LETTERS], ranks=ranks)
+
+
+def _few_kinds(loads: Mapping[str, float]) -> dict[str, float]:
+    """The largest, and the others together: a model of a stranger may name each of its parameters otherwise."""
+    largest = sorted(loads, key=lambda name: -loads[name])[:MOST_KINDS]
+    found: dict[str, float] = {}
+    for name, load in loads.items():
+        kind = name[:MOST_LETTERS] if name in largest else "other"
+        found[kind] = found.get(kind, 0.0) + load
+    return found
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ Options = Mapping[str, Any]
 """Of one parameter group: those of `MatrixRule.defaults`, with the learning rate of this step."""
 
 
+@runtime_checkable
 class MatrixRule(Protocol):
     """An update in three parts: two of single elements, made wherever an element is stored, and one of whole matrices.
 

@@ -24,7 +24,7 @@ RULES: dict[str, dict[str, Any]] = {
 """Rule to its options and their defaults; of words all, the default first."""
 PLAN: dict[str, Any] = {
     "alpha": 1.0, "bucket_elements": 400_000_000, "owner_memory_bytes": 0, "c_max_bytes": 1 << 30,
-    "geometry": ("auto", "contiguous", "permuted", "owner"), "oversize": ("own_slot", "error"), "team": ("off", "auto"),
+    "geometry": ("auto", "contiguous", "permuted", "owner"), "oversize": ("own_slot", "error"),
     "refresh": ("staggered", "together"),
     "batch": 1, "element_bytes": 4,
 }  # fmt: skip

@@ -2,21 +2,24 @@
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
 from gangline.errors import ConfigError
+from gangline.optim.matrix_optimizer import MatrixOptimizer
+from gangline.optim.plan.costs import CPU, DeviceCurve
+from gangline.optim.plan.optimizer_plan import PlanOptions
+from gangline.optim.plan.routing import Route
+from gangline.optim.routing import partition_params
+from gangline.optim.rules.matrix_rule import MatrixRule
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE
 from gangline.train.runtime.optimizer import elementwise_optimizer, require_gradients
-
-if TYPE_CHECKING:
-    from gangline.optim.rules.matrix_rule import MatrixRule
 
 
 def line_optimizer(model: nn.Module, context: RankContext, *, window: type[StateWindow] = StateWindow) -> Optimizer:
@@ -48,12 +51,6 @@ def _matrix_optimizer(
     model: nn.Module, context: RankContext, table: MatrixRuleTable,
     elementwise: Callable[[list[dict[str, Any]]], Optimizer],
 ) -> Optimizer:  # fmt: skip
-    from gangline.optim.matrix_optimizer import MatrixOptimizer  # a line without matrix rule starts without it
-    from gangline.optim.plan.costs import CPU, DeviceCurve
-    from gangline.optim.plan.optimizer_plan import PlanOptions
-    from gangline.optim.plan.routing import Route
-    from gangline.optim.routing import partition_params
-
     plan = context.plan
     if plan.memory.offload == "optimizer_nvme":
         raise ConfigError(
@@ -77,11 +74,11 @@ def _matrix_optimizer(
     )  # fmt: skip
 
 
-def _has_owner_state(rule: "MatrixRule") -> bool:
+def _has_owner_state(rule: MatrixRule) -> bool:
     return any(where == "owner" for _, _, where in rule.spec.state((1, 1)).values())
 
 
-def _make_rule(table: MatrixRuleTable) -> "MatrixRule":
+def _make_rule(table: MatrixRuleTable) -> MatrixRule:
     """
     Raises:
         ConfigError: There is no such class in the code layer, or it does not take these options.
@@ -92,9 +89,12 @@ def _make_rule(table: MatrixRuleTable) -> "MatrixRule":
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"optimizer.rule {table.rule!r}: {error}; wanted a class of the code layer") from error
     try:
-        return cast("MatrixRule", made(**table.options))
+        rule = made(**table.options)
     except TypeError as error:
         raise ConfigError(f"optimizer.rule {table.rule!r} with {sorted(table.options)}: {error}") from error
+    if not isinstance(rule, MatrixRule):
+        raise ConfigError(f"optimizer.rule {table.rule!r}: wanted a MatrixRule, found {type(rule).__name__}")
+    return rule
 
 
 _CLASSES = {
