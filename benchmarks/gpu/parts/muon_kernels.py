@@ -1,7 +1,7 @@
 """Newton-Schulz on each shape of Qwen3-8B in bfloat16, beside that of torch.optim.Muon.
 
 Bounds: the same products take the time of torch's, and those of the Gram form their share of operations, both with 10 %
-for what is between products. Matrices together in one call are told beside it, for no bound is known.
+for what is between products. Several matrices in one call are reported without a bound: none is known.
 """
 
 from typing import Any

@@ -5,10 +5,8 @@ rank creates the optimizer with the same groups and calls `step` together; each 
 parameters has a plan of its own.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain
 from typing import Any, Literal
 
@@ -21,12 +19,13 @@ from torch.optim import Optimizer
 from gangline.errors import ConfigError, NonFiniteError, TrainingError
 from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
 from gangline.optim.executors.exchange import UpdateExchange
-from gangline.optim.executors.holders import Holders, Part, ProcessGroups, Ranks, holders_of, own_part, ranks_of
+from gangline.optim.executors.holders import Holders, ProcessGroups, Ranks, holders_of, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.executors.owner_reduction import OwnerReduction
+from gangline.optim.executors.parameter_parts import gather_parts, matrices_of
 from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
 from gangline.optim.plan.build import build_plan
-from gangline.optim.plan.matrix import FragmentSplit, LogicalMatrix, MatrixStorage, fragments
+from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
 from gangline.optim.rules.matrix_rule import MatrixRule
 
@@ -203,12 +202,12 @@ class MatrixOptimizer(Optimizer):
             UpdateExchange(process_groups.of(holders.copies)),
         )
         plan = build_plan(
-            [matrix for each in parameters for matrix in _matrices(each)], self.rule.spec, ranks=copies.ranks,
+            [matrix for each in parameters for matrix in matrices_of(each)], self.rule.spec, ranks=copies.ranks,
             hosts=hosts.ranks, options=self._options,
         )  # fmt: skip
         require_equal_plans(plan, (hosts, copies), device)
         return MatrixExecutor(
-            parameters, plan, self.rule, parts=_parts(parameters, hosts, device), hosts=hosts, copies=copies,
+            parameters, plan, self.rule, parts=gather_parts(parameters, hosts, device), hosts=hosts, copies=copies,
             prepares_all=not self._shares_state or hosts.ranks > 1,
         )  # fmt: skip
 
@@ -257,7 +256,9 @@ class MatrixOptimizer(Optimizer):
         for executor in self._executors:
             computed = executor.computed_by_all()
             if computed != executor.wanted:
-                raise TrainingError(f"step 0 has {executor.wanted} matrices, but {computed} updates were computed")
+                raise TrainingError(
+                    f"the first step has {executor.wanted} matrices, but {computed} updates were computed"
+                )
         self._is_counted = True
 
 
@@ -315,34 +316,3 @@ def _matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
         if group["kind"] == "matrix":
             for name, parameter in zip(group["names"], group["params"], strict=True):
                 yield MatrixParameter(name, parameter, group.get("splits", {}).get(name, FragmentSplit()))
-
-
-def _matrices(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
-    placements = getattr(each.parameter, "placements", ())
-    names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]  # a DTensor
-    axes = tuple(
-        (name, placement.dim if placement.is_shard() else None)
-        for name, placement in zip(names or map(str, range(len(placements))), placements, strict=True)
-    )
-    dtype = str(each.parameter.dtype).removeprefix("torch.")
-    return fragments(
-        each.name, tuple(each.parameter.shape), each.split, dtype=dtype, storage=MatrixStorage(axes=axes)
-    )  # fmt: skip
-
-
-def _parts(parameters: Sequence[MatrixParameter], hosts: UpdateExchange, device: torch.device) -> list[list[Part]]:
-    """What each host holds of each parameter, as the hosts say.
-
-    Raises:
-        ConfigError: Their parts of a parameter do not make up the whole.
-    """
-    own = json.dumps([asdict(own_part(each.parameter)) for each in parameters])
-    found = [[Part.of(each) for each in json.loads(text)] for text in hosts.texts(own, device)]
-    for at, each in enumerate(parameters):
-        held = sum(parts[at].elements for parts in found)
-        if held != each.parameter.numel():
-            raise ConfigError(
-                f"{each.name} of shape {tuple(each.parameter.shape)} is cut over {hosts.ranks} ranks that hold {held} "
-                "elements together; a matrix optimizer needs every element on one of them"
-            )
-    return found

@@ -23,7 +23,7 @@ class Traffic:
     padding_bytes: float = 0.0
     """Of `sent_bytes`: elements that no matrix has."""
     waited_seconds: float = 0.0
-    """That this process stood still; on a GPU next to nothing, as its stream waits instead."""
+    """For which this process was blocked; on a GPU next to nothing, as its stream waits instead."""
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
