@@ -152,3 +152,12 @@ def test_a_stage_may_lack_what_a_route_is_for():
     with pytest.raises(ConfigError, match="matches no parameter"):
         route_parameters(part, routes=[route])
     assert route_parameters(part, routes=[route], is_part=True)[0].kind == "matrix"
+
+
+def test_a_route_that_matches_nothing_names_what_it_may_be_meant_for():
+    names = ["token.weight", *(f"layers.{at}.norm.weight" for at in range(9)), "layers.0.wqkv.weight"]
+    parameters = [NamedParameter(name=name, shape=(4, 4)) for name in names]
+    with pytest.raises(
+        ConfigError, match=r"'layers.\*.qkv.weight' matches no parameter; did you mean layers.0.wqkv.weight"
+    ):
+        route_parameters(parameters, routes=[Route(match="layers.*.qkv.weight")])

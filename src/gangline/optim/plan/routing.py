@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -61,7 +62,9 @@ def route_parameters(
     """
     for route in routes:
         if not is_part and not any(fnmatchcase(each.name, route.match) for each in parameters):
-            raise ConfigError(f"optimizer.route: {route.match!r} matches no parameter; {_names(parameters)}")
+            raise ConfigError(
+                f"optimizer.route: {route.match!r} matches no parameter; {_nearest(route.match, parameters)}"
+            )
     found = tuple(_routed(each, exclude, routes) for each in parameters)
     if not any(each.kind == "matrix" for each in found):
         raise ConfigError(
@@ -71,8 +74,12 @@ def route_parameters(
     return found
 
 
-def _names(parameters: Sequence[NamedParameter]) -> str:
-    return f"there are {', '.join(each.name for each in parameters[:4])} and {max(0, len(parameters) - 4)} more"
+def _nearest(match: str, parameters: Sequence[NamedParameter]) -> str:
+    """Names that the pattern may be meant for, else the first ones."""
+    names = [each.name for each in parameters]
+    if near := get_close_matches(match, names, n=2, cutoff=0.7):
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {', '.join(names[:4])} and {max(0, len(names) - 4)} more"
 
 
 def _routed(each: NamedParameter, exclude: Sequence[str], routes: Sequence[Route]) -> RoutedParameter:
