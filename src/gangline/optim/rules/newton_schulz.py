@@ -9,6 +9,7 @@ X_k = (P_k-1 ... P_0) X_0. Rounding enters G as the square of small singular val
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import get_args
 
 import torch
@@ -20,6 +21,8 @@ from gangline.optim.rules.precision import ieee_products
 
 Coefficients = tuple[float, float, float]
 """Of the polynomial: of X, of X^3 and of X^5."""
+Product = Callable[..., Tensor]
+"""`product(left, right, plus, alpha=, beta=)`: alpha left right^T + beta plus."""
 
 
 def newton_schulz(
@@ -41,7 +44,8 @@ def newton_schulz(
         coefficients: Of every step.
         steps: 0 or more; 5 give 0.68 to 1.21 for every singular value above 1/500 of the norm.
         eps: Norms below it count as it, so smaller matrices give smaller results.
-        kernel: `gram` iterates on the Gram matrix; `symmetric` is `standard` where there is no kernel for it.
+        kernel: `symmetric` computes one triangle of each symmetric product, on a GPU in 16 bits; `gram` iterates on the
+            Gram matrix, in such products where they are there.
         dtype: Of the products. On CPU a batch has the bits of its matrices one by one.
 
     Returns:
@@ -54,12 +58,13 @@ def newton_schulz(
         raise ConfigError(f"kernel is one of {', '.join(get_args(MuonKernel))}, found {kernel!r}")
     is_tall = batch.shape[-2] > batch.shape[-1]
     wide = (batch.mT if is_tall else batch).contiguous()
-    iterate: Callable[[Tensor, Coefficients, int], Tensor] = _by_gram if kernel == "gram" else _by_steps
+    iterate: Callable[..., Tensor] = _by_gram if kernel == "gram" else _by_steps
+    product = _plain_product if kernel == "standard" else _symmetric_product(wide, dtype)
     with ieee_products():
         if wide.is_cuda and len(wide) > 1:
-            found = iterate(_scaled(wide, eps).to(dtype), coefficients, steps)
+            found = iterate(_scaled(wide, eps).to(dtype), coefficients, steps, product)
         else:
-            found = torch.stack([iterate(_scaled(each, eps).to(dtype), coefficients, steps) for each in wide])
+            found = torch.stack([iterate(_scaled(each, eps).to(dtype), coefficients, steps, product) for each in wide])
     return (found.mT if is_tall else found).contiguous()
 
 
@@ -77,37 +82,60 @@ def _scaled(matrix: Tensor, eps: float) -> Tensor:
     return wide.div_(norm.maximum(least))
 
 
-def _by_steps(x: Tensor, coefficients: Coefficients, steps: int) -> Tensor:
+def _by_steps(x: Tensor, coefficients: Coefficients, steps: int, product: Product) -> Tensor:
     a, b, c = coefficients
     for _ in range(steps):
-        gram = x @ x.mT
-        x = _plus_product(x, _plus_product(gram, gram, gram, beta=b, alpha=c), x, beta=a, alpha=1)
+        gram = product(x, x)
+        x = _plus_product(x, product(gram, gram, gram, alpha=c, beta=b), x, beta=a)
     return x
 
 
-def _by_gram(x: Tensor, coefficients: Coefficients, steps: int) -> Tensor:
+def _by_gram(x: Tensor, coefficients: Coefficients, steps: int, product: Product) -> Tensor:
     half = (steps + 1) // 2
     for count in (half, steps - half):
         if count:
-            x = _polynomials(x @ x.mT, coefficients, count) @ x
+            x = _polynomials(product(x, x), coefficients, count, product) @ x
     return x
 
 
-def _polynomials(gram: Tensor, coefficients: Coefficients, count: int) -> Tensor:
-    """P_count-1 ... P_0 of one Gram matrix or several."""
+def _polynomials(gram: Tensor, coefficients: Coefficients, count: int, product: Product) -> Tensor:
+    """P_count-1 ... P_0 of one Gram matrix or several; they commute, so all products are symmetric."""
     a, b, c = coefficients
-    product = None
+    found = None
     for step in range(count):
-        each = _plus_product(gram, gram, gram, beta=b, alpha=c)
+        each = product(gram, gram, gram, alpha=c, beta=b)
         each.diagonal(dim1=-2, dim2=-1).add_(a)
-        product = each if product is None else each @ product
+        found = each if found is None else product(each, found)
         if step < count - 1:
-            gram = each @ gram @ each
-            gram = (gram + gram.mT) / 2
-    assert product is not None, "a count is 1 or more"
-    return product
+            gram = product(product(each, gram), each)
+    assert found is not None, "a count is 1 or more"
+    return found
 
 
-def _plus_product(x: Tensor, left: Tensor, right: Tensor, *, beta: float, alpha: float) -> Tensor:
+def _symmetric_product(batch: Tensor, dtype: torch.dtype) -> Product:
+    """Of one triangle where there is a kernel for it, else of both, of which the mean counts."""
+    if batch.is_cuda and find_spec("triton"):
+        from gangline.optim.rules.symmetric_product import symmetric_product, takes
+
+        if takes(batch.shape[-2:], dtype):
+            return symmetric_product
+    return _mean_of_triangles
+
+
+def _mean_of_triangles(
+    left: Tensor, right: Tensor, plus: Tensor | None = None, *, alpha: float = 1.0, beta: float = 0.0
+) -> Tensor:
+    found = _plain_product(left, right, plus, alpha=alpha, beta=beta)
+    return found if left is right else (found + found.mT) / 2
+
+
+def _plain_product(
+    left: Tensor, right: Tensor, plus: Tensor | None = None, *, alpha: float = 1.0, beta: float = 0.0
+) -> Tensor:
+    """`alpha left right^T + beta plus`."""
+    return left @ right.mT if plus is None else _plus_product(plus, left, right.mT, beta=beta, alpha=alpha)
+
+
+def _plus_product(x: Tensor, left: Tensor, right: Tensor, *, beta: float, alpha: float = 1.0) -> Tensor:
     add = torch.addmm if x.ndim == 2 else torch.baddbmm
     return add(x, left, right, beta=beta, alpha=alpha)
