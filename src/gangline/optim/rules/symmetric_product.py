@@ -4,8 +4,6 @@ A program computes one tile on or below the diagonal in float32, rounds it once 
 tile adds up depends on neither the batch nor the other tiles, so a batch has the bits of its matrices one by one.
 """
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
@@ -16,19 +14,8 @@ _COPIED_BYTES = 16
 """Rows begin at multiples of it, as the GPU's copies of tiles want."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tiles:
-    side: int
-    depth: int
-    """Of the sum that is loaded at once."""
-    warps: int
-    stages: int
-
-
-_LARGE = _Tiles(side=128, depth=64, warps=8, stages=4)
-_SMALL = _Tiles(side=64, depth=64, warps=4, stages=4)
-_FEW_ROWS = 1536
-"""Below it large tiles are fewer than the processors of a GPU."""
+_SIDE, _DEPTH, _WARPS, _STAGES = 128, 64, 8, 4
+"""Of a tile, and of the sum that is loaded at once: the fastest of nine on an H100, from 1,024 rows in batches."""
 
 
 def takes(shape: torch.Size, dtype: torch.dtype) -> bool:
@@ -50,14 +37,11 @@ def symmetric_product(left: Tensor, right: Tensor, plus: Tensor | None = None, *
     """
     rows, depth = left.shape[-2:]
     out = left.new_empty(*left.shape[:-1], rows)
-    tiles = _LARGE if rows >= _FEW_ROWS else _SMALL
-    count = triton.cdiv(rows, tiles.side)
-    descriptors = [
-        TensorDescriptor.from_tensor(each.reshape(-1, depth), [tiles.side, tiles.depth]) for each in (left, right)
-    ]
+    count = triton.cdiv(rows, _SIDE)
+    descriptors = [TensorDescriptor.from_tensor(each.view(-1, depth), [_SIDE, _DEPTH]) for each in (left, right)]
     _lower_tiles[(count * (count + 1) // 2, out.numel() // rows**2)](
         *descriptors, out if plus is None else plus, out, rows, depth, alpha, beta, HAS_PLUS=plus is not None,
-        SIDE=tiles.side, DEPTH=tiles.depth, num_warps=tiles.warps, num_stages=tiles.stages,
+        SIDE=_SIDE, DEPTH=_DEPTH, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     return out
 
