@@ -1,7 +1,7 @@
 """Seconds of Muon's updates by shape, and the work of an owner by them: matrices of Qwen3-32B, 8 hosts, 32 owners.
 
-Each shape is timed alone; the table of them is in `seen`, as plans read it. Bound: the updates of the busiest owner, one
-after another, take what the table says, to 10 %. What plans balance by assumed and by measured seconds is shown.
+Each shape is timed alone; the table of them is in `seen`, as plans read it. Bound: the updates of the busiest owner,
+one after another, take what the table says, to 10 %. What plans balance by assumed and by measured seconds is shown.
 """
 
 from typing import Any
