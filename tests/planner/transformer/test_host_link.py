@@ -44,7 +44,10 @@ def test_host_without_room_holds_nothing():
     assert not plan(replace(ON_HOST, usable_host_bytes=shard - 1), "fsdp-16").fits
 
 
-def chosen(offload="auto", *, link=None, memory=40e9, nodes=1, profile=formula_profile(EIGHT)):
+PROFILE = formula_profile(EIGHT)
+
+
+def chosen(offload="auto", *, link=None, memory=40e9, nodes=1, profile=PROFILE):
     """On GPUs that hold neither weights, gradients nor moments of 8e9 parameters."""
     table = replace(SITE.gpu["a100"], memory_bytes=memory, host_link_bytes_per_second=link)
     site = replace(SITE, gpu={"a100": table})
