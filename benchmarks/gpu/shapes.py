@@ -61,7 +61,7 @@ FULL = Shapes(
         "wide": {"layers": 3, "width": 5120, "hidden": 13824, "heads": 40, "kv_heads": 8, "vocabulary": 32000,
                  "context": 4096},
     },
-    micro_batch=2, blocks=8, block_steps=10, saved_parameters=512e6, rounds=3, stream_bytes=2**32, product=8192,
+    micro_batch=2, blocks=8, block_steps=10, saved_parameters=128e6, rounds=2, stream_bytes=2**32, product=8192,
     restart_ranks=1, matrix_part=1, matrix_layers=36,
 )  # fmt: skip
 SMALL = Shapes(
