@@ -84,7 +84,7 @@ def _normal(name: str) -> str:
 
 def _licence(fields: PackageMetadata) -> str:
     """A short licence name, where the package gives one; whole licence texts are left out."""
-    said = next((fields[key] for key in ("License-Expression", "License") if key in fields and fields[key]), "")
+    said = next(filter(None, (fields[key] for key in ("License-Expression", "License") if key in fields)), "")
     return said if 0 < len(said) <= 80 and "\n" not in said else ""
 
 
