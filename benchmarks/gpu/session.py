@@ -3,8 +3,9 @@
     python3 benchmarks/gpu/session.py PART... [--out FOLDER] [--seconds 540]
     python3 benchmarks/gpu/session.py --rehearse PART...
 
-PART: nccl, memory, step, saves, rates, restart, muon_kernels, muon_step, or all. It runs in a kit (`make gpu-kit`) on a
-machine without network, whose Python has torch with CUDA; wheels of the kit are unpacked beside them. A part that is
+PART: nccl, memory, step, saves, rates, restart, muon_kernels, muon_step, matrix_costs,
+matrix_exchange, or all. It runs in a kit (`make gpu-kit`) on a machine without network, whose Python has torch with
+CUDA; wheels of the kit are unpacked beside them. A part that is
 not through after its seconds is stopped, and leaves what it had. A rehearsal does the same on CPUs in small shapes and
 judges no limit. Ends with 1 where a figure is missing or a limit is not held.
 
@@ -23,7 +24,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
-PARTS = ("nccl", "memory", "step", "saves", "rates", "restart", "muon_kernels", "muon_step")
+PARTS = ("nccl", "memory", "step", "saves", "rates", "restart", "muon_kernels", "muon_step",
+         "matrix_costs", "matrix_exchange")  # fmt: skip
 SECONDS = 540.0
 
 

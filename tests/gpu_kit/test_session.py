@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SESSION = ROOT / "benchmarks" / "gpu" / "session.py"
 FIGURES = {
     "nccl": 3, "memory": 13, "step": 6, "saves": 3, "rates": 7, "restart": 2, "muon_kernels": 8, "muon_step": 2,
+    "matrix_costs": 2, "matrix_exchange": 1,
 }  # fmt: skip
 """Number of figures of each part."""
 QUICK = ("saves",)

@@ -49,9 +49,9 @@ def test_products_go_round_operands_that_no_cache_holds(measured, cache, calls):
     assert calls * 2**22 >= 4 * cache or calls == device_bench.MOST_CALLS
 
 
-@pytest.mark.parametrize(("device", "heads", "moved"), [("cpu", 1, 2**24), ("cuda", 53, 2**28)])
-def test_a_gpu_is_measured_on_as_much_as_fills_it(monkeypatch, device, heads, moved):
-    """One head of attention of 4,096 places, and operations of 16 MiB, are as slow there as an idle machine."""
+@pytest.mark.parametrize(("device", "heads"), [("cpu", 1), ("cuda", 53)])
+def test_attention_is_measured_with_as_many_heads_as_fill_a_gpu(monkeypatch, device, heads):
+    """One head of 4,096 places leaves most of it idle."""
     request = device_bench.BenchRequest(
         device=device, precision="bf16", ranks=1, cores=1, matrices=[], attention=[[4096, 4096, 64, 1]]
     )
@@ -60,7 +60,7 @@ def test_a_gpu_is_measured_on_as_much_as_fills_it(monkeypatch, device, heads, mo
     timed = []
     monkeypatch.setattr(made, "_seconds", lambda make: timed.append(make.args[0].heads) or 1.0)
     assert len(list(made._attended())) == 1
-    assert (timed, made._moved_bytes()[-1]) == ([heads], moved)
+    assert timed == [heads]
 
 
 def test_the_cache_of_a_gpu_is_what_its_driver_says(monkeypatch):

@@ -30,8 +30,6 @@ MOST_CALLS = 40
 MESSAGES = 20
 """Messages of each kind and size."""
 MOVED_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
-GPU_MOVED_BYTES = (*MOVED_BYTES, 2**26, 2**28)
-"""A GPU reaches its bandwidth later: by the others alone, large operations would take three times as long."""
 STREAMED_BYTES = 2**26
 """Larger than the caches of processors."""
 RING_BYTES = 2**25
@@ -88,7 +86,7 @@ class DeviceBench:
             memory_bytes_per_second=self._streamed / self._stream(),
             products=tuple(self._products()),
             attention=tuple(self._attended()),
-            moves=tuple(MoveRate(size_bytes=size, seconds=self._move(size)) for size in self._moved_bytes()),
+            moves=tuple(MoveRate(size_bytes=size, seconds=self._move(size)) for size in MOVED_BYTES),
             messages=tuple(self._messages()) if request.ranks > 1 else (),
         )
 
@@ -137,9 +135,6 @@ class DeviceBench:
             return lambda: some.add_(other)
 
         return self._seconds(add_in_place)
-
-    def _moved_bytes(self) -> tuple[int, ...]:
-        return GPU_MOVED_BYTES if self._device.type == "cuda" else MOVED_BYTES
 
     def _move(self, size: int) -> float:
         """Mean seconds of operations of a model that are no products: additions, activations forward and backward,

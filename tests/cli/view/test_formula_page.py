@@ -40,9 +40,12 @@ def test_a_bar_is_that_of_the_page(name):
 
 
 @cache
-def asked(*, fabric=None, count=2, **bounds):
+def asked(*, fabric=None, count=2, rule=None, **bounds):
     mesh = MeshTable(pp_schedule="1f1b")
-    wanted = replace(line(batch=256, steps=2000, mesh=mesh), plan=PlanTable(transformer=EIGHT, **bounds))
+    optimizer = {"rule": rule} if rule else {}
+    wanted = replace(
+        line(batch=256, steps=2000, mesh=mesh), plan=PlanTable(transformer=EIGHT, **bounds), optimizer=optimizer
+    )
     request = SimpleNamespace(line=wanted)
     network = None if fabric is None else PlannedNetwork(fabric=fabric, links="assumed, as fabric.toml states them")
     return plan_hypothetically(request, site=SITE, inventory=gpus(8, count, name="a100"), network=network)
@@ -97,8 +100,19 @@ def test_a_bound_that_nothing_keeps_refuses_and_names_the_nearest():
     assert GateError.exit_code == 60
 
 
-def test_a_matrix_rule_that_a_shape_cannot_count_is_said():
-    found = asked()
-    under = replace(found, request=SimpleNamespace(line=replace(found.request.line, optimizer={"rule": "muon"})))
-    assert "optimizer muon is counted as the elementwise rule" in hypothetical_page(under, why=False)
-    assert "elementwise rule" not in hypothetical_page(found, why=False)
+def test_a_matrix_rule_has_its_time_state_and_messages_and_owners_where_asked():
+    page = hypothetical_page(asked(rule="muon"), why=True)
+    owners = "muon/standard: 224 matrices, 1 owner x 16 hosts"
+    told = page[page.index("optimizer muon/standard: 7.0 G parameters in matrices of blocks") :].splitlines()
+    assert told[0].split(" · ")[1:] == [
+        "319 ms a step",
+        "state 36 GB in all",
+        "3.3 GB of parts and updates sent by each rank",
+    ]
+    assert owners in told[2]
+    assert owners not in hypothetical_page(asked(rule="muon"), why=False)
+    assert "\noptimizer" not in hypothetical_page(asked(), why=False)
+
+
+def test_a_rule_of_a_repository_counts_as_the_elementwise_one_and_that_is_said():
+    assert "it counts as the elementwise rule" in hypothetical_page(asked(rule="own.rules:Mine"), why=False)

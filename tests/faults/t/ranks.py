@@ -51,12 +51,12 @@ def recorded_plan(strategy: str = "ddp", *, every: int = 2, **changes) -> Plan:
     return replace(plan, program=replace(plan.program, task="recorded:Recorded"), run=RUN, run_prefix=f"runs/p/c/{RUN}")
 
 
-def submit(stand: Stand, plan: Plan, **environ: str) -> Path:
-    """Start the gang of `plan`; its folder."""
-    model = (ROOT / "tests" / "train" / "code" / "model.py").read_bytes()
-    code = pack([LayerFile("model.py", model), LayerFile("recorded.py", RECORDED.encode())])
+def submit(stand: Stand, plan: Plan, *, code: str = "code", **environ: str) -> Path:
+    """Start the gang of `plan` with a model of `tests/train`; its folder."""
+    model = (ROOT / "tests" / "train" / code / "model.py").read_bytes()
+    layer = pack([LayerFile("model.py", model), LayerFile("recorded.py", RECORDED.encode())])
     podset = stand.podset("", ranks=plan.world_size, env=environ)
-    podset = replace(podset, code=put_blob(stand.store, code), plan=put_blob(stand.store, plan.to_json()))
+    podset = replace(podset, code=put_blob(stand.store, layer), plan=put_blob(stand.store, plan.to_json()))
     stand.launcher.submit(podset)
     return stand.root / RUN
 

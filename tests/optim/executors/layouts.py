@@ -209,10 +209,12 @@ def interrupted_step():
     return [*seen, optimizer.is_whole]
 
 
-def reduced_by_ddp(shares, steps=3):
+def reduced_by_ddp(shares, steps=3, bias=True):
     """Weights after some steps of DDP with and without its gradients reduced to owners; what was sent for that."""
     torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(12, 20), torch.nn.Tanh(), torch.nn.Linear(20, 12, bias=False))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(12, 20, bias=bias), torch.nn.Tanh(), torch.nn.Linear(20, 12, bias=False)
+    )
     wrapped = DistributedDataParallel(model)
     groups = partition_params(model)
     optimizer = MatrixOptimizer(groups, rule=Whiten(), replicas=dist.group.WORLD, shares_state=shares)

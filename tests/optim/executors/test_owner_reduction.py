@@ -1,5 +1,6 @@
 """DDP's gradients to the owners of their matrices: the same weights, half the bytes of an average on all ranks."""
 
+import pytest
 import torch
 from tests.optim.executors.layouts import reduced_by_ddp
 from tests.train.parallel.compress.ranks import on_ranks
@@ -8,8 +9,9 @@ MATRICES, BIAS = 2 * 12 * 20, 20
 STEPS, FLOAT = 3, 4
 
 
-def test_owners_get_the_gradients_that_all_ranks_would_have_got():
-    plain, reduced = on_ranks(2, reduced_by_ddp, False), on_ranks(2, reduced_by_ddp, True)
+@pytest.mark.parametrize("bias", [True, False], ids=["with_a_bias", "of_matrices_alone"])
+def test_owners_get_the_gradients_that_all_ranks_would_have_got(bias):
+    plain, reduced = (on_ranks(2, reduced_by_ddp, shares, STEPS, bias) for shares in (False, True))
     for each in reduced:
         assert all(map(torch.equal, each["weights"], plain[0]["weights"]))
 

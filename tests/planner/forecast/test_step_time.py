@@ -12,6 +12,7 @@ from gangline.planner.forecast.shape_forecast import calibrated_site
 from gangline.planner.forecast.traffic import PassLoad, collectives, sent_share, unknown_traffic, wire_bytes
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.request import PlanRequest
+from gangline.planner.shapes.device_pool import open_pool
 from gangline.planner.shapes.shape import Shape, shape_of
 from gangline.spec.config.line import CheckpointTable, MemoryTable, MeshTable
 from gangline.spec.config.site import GpuTable, Site, SitePlanTable
@@ -220,12 +221,22 @@ def test_every_tensor_of_an_update_costs_however_small_it_is():
     assert terms(many)["optimizer"] - terms(forecast())["optimizer"] == pytest.approx(100 * 20 * 1e-6)
 
 
+ON_GPU = {"profile": replace(TRACED, traces=(replace(TRACED.traces[0], precision="bf16"),)), "inventory": gpus(1),
+          "rates": replace(RATES, device="cuda", precision="bf16"), "precision": "bf16"}  # fmt: skip
+
+
 def test_on_a_gpu_one_kernel_updates_many_tensors():
-    on_gpu = {"profile": replace(TRACED, traces=(replace(TRACED.traces[0], precision="bf16"),)), "inventory": gpus(1),
-              "rates": replace(RATES, device="cuda", precision="bf16"), "precision": "bf16"}  # fmt: skip
-    few = terms(forecast("none", 1, **on_gpu))["optimizer"]
-    many = terms(forecast("none", 1, **on_gpu | {"profile": replace(on_gpu["profile"], tensors=100)}))["optimizer"]
+    few = terms(forecast("none", 1, **ON_GPU))["optimizer"]
+    many = terms(forecast("none", 1, **ON_GPU | {"profile": replace(ON_GPU["profile"], tensors=100)}))["optimizer"]
     assert many - few == pytest.approx(100 * 1e-6)
+
+
+def test_on_a_gpu_an_operation_takes_its_launch_and_its_bytes_as_a_stream_moves_them():
+    """Not what operations of one size took, which copies in another order slow down."""
+    rates, (trace,) = replace(RATES, device="cuda", precision="bf16"), ON_GPU["profile"].traces
+    speeds = speeds_of(open_pool(SITE, gpus(1)), "bf16", trace, rates, ranks=1)
+    assert speeds.move_seconds(2**20) == pytest.approx(1e-6 + 2**20 / 1e10)
+    assert speeds.move_seconds(0) == pytest.approx(1e-6)
 
 
 def test_saving_seldom_costs_less_a_step():

@@ -8,9 +8,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.planner.cases import gpus, line
 from tests.planner.transformer.reference import A100, EIGHT, R1, SPACE
+from tests.planner.transformer.test_matrix_rules import optimizer_under
 from tests.planner.transformer.test_reference_case import SITE
 
 from gangline.errors import ConfigError
+from gangline.planner.forecast.optimizer_model import ADAMW
 from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.formula_question import formula_profile
@@ -37,10 +39,11 @@ def rules(layout, sync, chunks):
 @given(
     layers=st.sampled_from([4, 8, 32]), usable=st.sampled_from([10e9, 69e9, 1e12]), band=st.sampled_from([0, 0.05]),
     across=st.sampled_from([1e9, 40e9]), ruled=st.booleans(), overlap=st.sampled_from([0.0, 0.5]),
+    optimizer=st.sampled_from([ADAMW, optimizer_under("soap")]),
 )  # fmt: skip
-def test_pruning_loses_no_plan_within_the_band(layers, usable, band, across, ruled, overlap):
+def test_pruning_loses_no_plan_within_the_band(layers, usable, band, across, ruled, overlap, optimizer):
     question = replace(
-        R1, model=replace(EIGHT, layers=layers), space=WIDE, usable_bytes=usable,
+        R1, model=replace(EIGHT, layers=layers), space=WIDE, usable_bytes=usable, optimizer=optimizer,
         hardware=replace(A100, links=replace(A100.links, across=across), overlap=overlap),
         support=rules if ruled else R1.support,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.planner.cases import gpus, line
 from tests.planner.transformer.reference import A100, EIGHT, R1, SPACE
+from tests.planner.transformer.test_matrix_rules import profile_under
 from tests.planner.transformer.test_reference_case import SITE
 
 from gangline.errors import ConfigError
@@ -43,14 +44,14 @@ def test_host_without_room_holds_nothing():
     assert not plan(replace(ON_HOST, usable_host_bytes=shard - 1), "fsdp-16").fits
 
 
-def chosen(offload="auto", *, link=None, memory=40e9, nodes=1):
+def chosen(offload="auto", *, link=None, memory=40e9, nodes=1, profile=formula_profile(EIGHT)):
     """On GPUs that hold neither weights, gradients nor moments of 8e9 parameters."""
     table = replace(SITE.gpu["a100"], memory_bytes=memory, host_link_bytes_per_second=link)
     site = replace(SITE, gpu={"a100": table})
     asked = line(
         batch=256, steps=10, mesh=MeshTable(micro_batch=1), memory=MemoryTable(offload=offload),
     )  # fmt: skip
-    return choose_plan(asked, site, gpus(2, nodes, memory=memory, name="a100"), formula_profile(EIGHT))
+    return choose_plan(asked, site, gpus(2, nodes, memory=memory, name="a100"), profile)
 
 
 def test_shards_go_to_the_host_where_nothing_else_fits_and_nowhere_else():
@@ -61,6 +62,16 @@ def test_shards_go_to_the_host_where_nothing_else_fits_and_nowhere_else():
     assert chosen("cpu", memory=200e9).memory.offload == "cpu"
     with pytest.raises(ConfigError, match=r"wanted room for"):
         chosen("none")
+
+
+def test_a_matrix_rule_goes_there_only_where_the_line_says_so_and_has_no_time():
+    with pytest.raises(ConfigError, match=r"wanted room for"):
+        chosen(profile=profile_under("muon"))
+    found = chosen("cpu", profile=profile_under("muon")).forecast
+    assert (found.step_seconds, found.missing) == (
+        None,
+        "the time of a matrix rule over shards on the host is not known",
+    )
 
 
 def test_a_slower_link_makes_a_slower_step():

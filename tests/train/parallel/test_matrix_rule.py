@@ -29,6 +29,10 @@ MATRICES = 2 * (3 + 1 + 2)
 NOISE = 1e-6
 """Of weights: another order of sums changes 1e-7, and Newton-Schulz amplifies it up to three times."""
 
+RESIZED = {"muon": NOISE, "shampoo": NOISE, "soap": 1e-3}
+"""On four ranks sums have another order than on two; for SOAP see `HARD`. With exact sums all three give the same bits:
+`tests/faults/t/test_t7_matrix_rules.py`."""
+
 
 def gang_in(folder, warm):
     """A gang whose code is bytegpt, and what its plan says of its data."""
@@ -87,14 +91,16 @@ def test_a_gang_trains_the_weights_of_one_process(warm, tmp_path, alone, rule, s
     assert updates["wanted"] == updates["computed"] == MATRICES * updates["steps"]
 
 
-def test_a_run_goes_on_under_another_strategy_and_number_of_ranks(warm, tmp_path, alone):
+@pytest.mark.row("T7")
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_goes_on_under_another_strategy_and_number_of_ranks(warm, tmp_path, alone, rule):
     gang, data = gang_in(tmp_path, warm)
-    first = plan_of("zero1", Mesh(dp_replicate=2), data, optimizer=RULES["soap"], stop_at=3)
+    first = plan_of("zero1", Mesh(dp_replicate=2), data, optimizer=RULES[rule], stop_at=3)
     trained(gang, first)
     whole = replace(first, stop_at=None, strategy="fsdp", mesh=Mesh(dp_shard=4))
     found, _ = without_noise(trained(gang, replace(whole, global_batch=8, micro_batch=2)))
     assert gang.events(event="resumed")[-1]["step"] == 3
-    assert weight_gap(found, alone("soap")[0]) <= 1e-3
+    assert weight_gap(found, alone(rule)[0]) <= RESIZED[rule]
 
 
 def test_a_checkpoint_of_another_rule_is_refused_by_name(warm, tmp_path):

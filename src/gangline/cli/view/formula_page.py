@@ -5,7 +5,13 @@ from collections.abc import Iterator
 
 from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
+from gangline.line.stages.optimizer_plan import optimizer_plan
+from gangline.optim.plan.explain import explain
+from gangline.planner.forecast.memory import num_owners
+from gangline.planner.forecast.optimizer_model import optimizer_model
+from gangline.planner.forecast.traffic import matrix_updates
 from gangline.planner.selection.choice import PlanChoice
+from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.config.line import Line
@@ -23,10 +29,9 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
     settings = choice.search.settings if choice.search else {}
     table = formula_table(choice.candidates, settings, capacity_bytes=capacity, width=width, every=why)
     lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
-    saves = storage_lines(saves_of(found.site, choice, line), found.site.plan.saves_to)
+    saves = storage_lines(saves_of(found.site, choice, line, found.profile), found.site.plan.saves_to)
     lines += [f"saves     {each}" for each in saves]
-    if (rule := line.optimizer.get("rule")) is not None:
-        lines.append(f"optimizer {rule} is counted as the elementwise rule: a shape names no matrices")
+    lines += _optimizer(found, why=why)
     if found.links:
         lines.append(f"links     {found.links}")
     if found.certificate is not None:
@@ -50,6 +55,28 @@ def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -
         f"{format_bytes(gpus.memory_bytes or 0)} · {line.train.global_batch} x {model.sequence:,} tokens · "
         f"{line.train.steps:,} steps{money}"
     )
+
+
+def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
+    """Work of the matrix rule, and with `why` its owners; nothing of a line without one."""
+    line, choice, profile = found.request.line, found.choice, found.profile
+    if (rule := line.optimizer.get("rule")) is None:
+        return
+    if (work := profile.matrix_work) is None:
+        yield f"optimizer {rule}: its costs are not known before the run, it counts as the elementwise rule"
+        return
+    shape = Shape(choice.strategy, choice.mesh)
+    sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape)))
+    kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
+    seconds = next((each.seconds for each in choice.forecast.terms if each.part == "optimizer"), None)
+    taken = "" if seconds is None else f" · {step_time(seconds)} a step"
+    yield (
+        f"optimizer {work.rule}: {format_count(work.parameters)} parameters in matrices of blocks{taken} · state "
+        f"{format_bytes(kept)} in all · {format_bytes(sent)} of parts and updates sent by each rank"
+    )
+    yield f"{'':10}exclude and routes do not count: a shape has no names"
+    plan = optimizer_plan(line, profile, shape, "cuda") if why else None
+    yield from (f"{'':10}{each}" for each in (explain(plan).splitlines() if plan else ()))
 
 
 def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:

@@ -8,6 +8,7 @@ from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
 from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
+from gangline.planner.forecast.optimizer_model import optimizer_model
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess
 from gangline.planner.selection.choice import PlanChoice, choose_by_formula
@@ -15,7 +16,6 @@ from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.selection.plan_certificate import plan_certificate
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
-from gangline.spec.config.optimizer import moment_bytes
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile
@@ -31,6 +31,8 @@ class HypotheticalPlan:
     site: Site
     inventory: Inventory
     budget: Gate
+    profile: ModelProfile
+    """By its shape, with the work of the line's matrix rule."""
     links: str = ""
     """How speeds between servers are known; empty: no fabric is stated."""
     certificate: Certificate | None = None
@@ -50,16 +52,18 @@ def plan_hypothetically(
     if model is None:
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
 
+    profile = with_matrix_work(line, formula_profile(model)) or formula_profile(model)
+
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, with_matrix_work(line, formula_profile(model)), ())
+        return PlanRequest.about(line, site, inventory, profile, ())
 
     choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
     certificate = None
     if network is not None:
-        certificate = certificate_of(network, choice, formula_profile(model), site=site, line=line)
+        certificate = certificate_of(network, choice, profile, site=site, line=line)
     return HypotheticalPlan(
         request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
-        certificate=certificate, links=network.links if network else "",
+        profile=profile, certificate=certificate, links=network.links if network else "",
     )  # fmt: skip
 
 
@@ -75,11 +79,12 @@ def _budget(line: Line, site: Site, choice: PlanChoice) -> Gate:
     return replace(gate, verdict="no", reason=reason)
 
 
-def saves_of(site: Site, choice: PlanChoice, line: Line) -> list[StorageCost]:
+def saves_of(site: Site, choice: PlanChoice, line: Line, profile: ModelProfile) -> list[StorageCost]:
     """What saves of the chosen plan cost, by class of storage."""
+    kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters) / profile.parameters
     return storage_costs(
-        site.plan, gpus=choice.mesh.world_size, servers=choice.num_nodes, parameters=choice.forecast.parameters or 0,
-        bytes_per_parameter=WEIGHT_BYTES + moment_bytes(line.optimizer),
+        site.plan, gpus=choice.mesh.world_size, servers=choice.num_nodes, parameters=profile.parameters,
+        bytes_per_parameter=WEIGHT_BYTES + kept,
     )  # fmt: skip
 
 
@@ -87,7 +92,7 @@ def certificate_of(
     network: PlannedNetwork, choice: PlanChoice, profile: ModelProfile, *, site: Site, line: Line
 ) -> Certificate | None:
     """Of the order of servers that a plan would get on `network`; None as of `plan_certificate`."""
-    saves = saves_of(site, choice, line)
+    saves = saves_of(site, choice, line, profile)
     write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
     return plan_certificate(
         network.fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds,

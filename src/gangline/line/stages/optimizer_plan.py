@@ -14,39 +14,59 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
 from gangline.spec.plan import Device
 from gangline.spec.profile import ModelProfile
+from gangline.spec.transformer import Transformer
 
 
 def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile | None:
     """`profile` with the work of the line's matrix rule.
 
+    Of a model known by its shape alone that is the work of `block_matrices`: it has no names for `exclude` and routes.
+
     Raises:
         ConfigError: No parameter is a matrix, or a route does not fit the model.
     """
     table = _table(line, profile)
-    if table is None or profile is None or not profile.named:
+    if table is None or profile is None:
         return profile
-    spec = rule_spec(table.rule, table.options)
-    if spec is None:
+    spec, matrices = rule_spec(table.rule, table.options), _matrices(table, profile)
+    if spec is None or not matrices:
         return profile
-    work = matrix_work(_matrices(table, profile), spec, element_bytes=PlanOptions(**table.plan).element_bytes)
+    work = matrix_work(matrices, spec, element_bytes=PlanOptions(**table.plan).element_bytes)
     return replace(profile, matrix_work=work)
+
+
+def block_matrices(model: Transformer) -> list[LogicalMatrix]:
+    """Of attention and feed-forward in all blocks, experts each on their own; no embedding, head, router or norm."""
+    attention = {
+        "q": (model.query_width, model.width), "k": (model.key_width, model.width),
+        "v": (model.key_width, model.width), "o": (model.width, model.query_width),
+    }  # fmt: skip
+    gate = {"gate": (model.feed_width, model.width)} if model.gated else {}
+    feed = {**gate, "up": (model.feed_width, model.width), "down": (model.width, model.feed_width)}
+    experts = {f"experts.{at}.{name}": shape for at in range(model.experts) for name, shape in feed.items()}
+    block = {**attention, **(feed if model.experts == 1 else experts)}
+    return [
+        LogicalMatrix(fqn=f"layers.{layer}.{name}", shape=shape)
+        for layer in range(model.layers)
+        for name, shape in block.items()
+    ]
 
 
 def optimizer_plan(line: Line, profile: ModelProfile | None, shape: Shape, device: Device) -> OptimPlan | None:
     """Owners on the ranks of `shape`, as they will plan them.
 
-    None: the line has no rule of known costs, the names of the model are not known, or stages plan their own matrices.
+    None: the line has no rule of known costs, the matrices of the model are not known, or stages plan their own.
     """
     table, mesh = _table(line, profile), shape.mesh
-    if table is None or profile is None or not profile.named or mesh.pp > 1:
+    if table is None or profile is None or mesh.pp > 1:
         return None
-    spec = rule_spec(table.rule, table.options)
-    if spec is None:
+    spec, matrices = rule_spec(table.rule, table.options), _matrices(table, profile)
+    if spec is None or not matrices:
         return None
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
     options = PlanOptions(**table.plan, device=CPU if device == "cpu" else DeviceCurve())
     owners = num_owners(shape) // hosts
-    return build_plan(_matrices(table, profile), spec, ranks=owners, hosts=hosts, options=options)
+    return build_plan(matrices, spec, ranks=owners, hosts=hosts, options=options)
 
 
 def routing(line: Line, profile: ModelProfile | None) -> tuple[RoutedParameter, ...]:
@@ -69,6 +89,9 @@ def _routed(table: MatrixRuleTable, profile: ModelProfile) -> tuple[RoutedParame
 
 
 def _matrices(table: MatrixRuleTable, profile: ModelProfile) -> list[LogicalMatrix]:
+    """By names, else by shape; empty: neither is known."""
+    if not profile.named:
+        return block_matrices(profile.transformer) if profile.transformer else []
     return [
         matrix
         for each in _routed(table, profile)

@@ -35,11 +35,14 @@ class OwnerReduction:
         pairs = list(zip(bucket.parameters(), bucket.gradients(), strict=True))
         works = [self._copies.reduce(grad, self._owners[each]).work for each, grad in pairs if each in self._owners]
         others = [grad for each, grad in pairs if each not in self._owners]
-        flat = torch.cat([each.flatten() for each in others]) if others else buffer.new_zeros(1)
+        flat = (
+            torch.cat([each.flatten() for each in others]) if others else buffer.new_zeros(1)
+        )  # its work is waited for
         works.append(self._copies.sum(flat).work)
 
         def unpack(_: object) -> Tensor:
-            for grad, part in zip(others, torch.split(flat, [each.numel() for each in others]), strict=True):
+            parts = flat.split([each.numel() for each in others]) if others else ()
+            for grad, part in zip(others, parts, strict=True):
                 grad.copy_(part.view_as(grad))
             return buffer
 

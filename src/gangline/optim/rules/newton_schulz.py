@@ -68,10 +68,17 @@ def newton_schulz(
 
 
 def _scaled(batch: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-    """Each matrix over its Frobenius norm, taken and divided by in float64, where no square is out of range."""
-    norms: Tensor = torch.linalg.vector_norm(batch, dim=(-2, -1), keepdim=True, dtype=torch.float64)
-    norms.clamp_(min=max(eps, torch.finfo(torch.float32).smallest_normal ** 2))
-    return torch.div(batch, norms, out=torch.empty_like(batch, dtype=dtype))
+    """Each matrix over its Frobenius norm, rounded once.
+
+    They are scaled by a power of two before, which is exact, so that no square is out of range.
+    """
+    batch = batch.to(torch.promote_types(batch.dtype, torch.float32))
+    largest: Tensor = torch.linalg.vector_norm(batch, torch.inf, dim=(-2, -1), keepdim=True)
+    exponent = torch.frexp(largest).exponent.clamp(min=-126)
+    near_one = torch.ldexp(batch, -exponent)
+    norm: Tensor = torch.linalg.vector_norm(near_one, dim=(-2, -1), keepdim=True)
+    least = torch.ldexp(torch.full_like(norm, eps), -exponent).clamp(min=torch.finfo(norm.dtype).tiny)
+    return torch.div(near_one, norm.maximum(least), out=torch.empty_like(near_one, dtype=dtype))
 
 
 def _by_steps(x: Tensor, coefficients: Coefficients, steps: int, product: Product) -> Tensor:

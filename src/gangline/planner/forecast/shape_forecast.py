@@ -7,6 +7,7 @@ from statistics import median
 from gangline.planner.axes.pipeline import idle_share
 from gangline.planner.forecast.calibration import Calibration, Key, calibrate
 from gangline.planner.forecast.device_speeds import speeds_of
+from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
 from gangline.planner.forecast.save_interval import save_every
 from gangline.planner.forecast.step_time import StepInputs, step_terms
 from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic, wire_bytes
@@ -15,7 +16,6 @@ from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import ranks_per_node
 from gangline.spec.codec import digest
 from gangline.spec.config.line import Line
-from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES, moment_bytes
 from gangline.spec.config.site import Site, SitePlanTable
 from gangline.spec.devices import Inventory, Rates
 from gangline.spec.forecast import Forecast, Term
@@ -67,17 +67,14 @@ class ForecastEvidence:
         return device_name(self.pool, self.rates), precision
 
     @property
+    def optimizer(self) -> OptimizerModel:
+        """Of the line, over this model."""
+        return optimizer_model(self.line.optimizer, self.profile)
+
+    @property
     def moment_bytes(self) -> float:
-        """That the optimizer keeps for each parameter, where it is, on average; of one that the task builds, as many as
-        AdamW."""
-        profile = self.profile
-        if profile is not None and profile.builds_optimizer:
-            return ADAMW_MOMENT_BYTES
-        elementwise, work = moment_bytes(self.line.optimizer), profile.matrix_work if profile else None
-        if profile is None or work is None:
-            return elementwise
-        others = profile.parameters - work.parameters
-        return (work.sharded_bytes + elementwise * others) / profile.parameters
+        """That the optimizer keeps for each parameter, where it is, on average."""
+        return self.optimizer.moment_bytes
 
     def calibration(self, precision: Precision) -> Calibration:
         """What earlier runs teach; nothing without them."""
@@ -222,7 +219,7 @@ def _step_inputs(
         or 0.0,
         overlap=overlap,
         save_every=save_every(line),
-        moment_bytes=evidence.moment_bytes,
+        optimizer=evidence.optimizer,
         samples=samples,
     )
 

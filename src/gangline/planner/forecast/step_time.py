@@ -7,6 +7,7 @@ from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
 from gangline.planner.forecast.memory import WEIGHT_BYTES, num_owners
+from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import (
     Collective,
     PassLoad,
@@ -16,12 +17,9 @@ from gangline.planner.forecast.traffic import (
     unknown_traffic,
 )
 from gangline.planner.shapes.shape import Shape
-from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import Term
 from gangline.spec.profile import ModelProfile, Trace
 
-UPDATED_BYTES = 14
-"""Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
 UPDATE_MOVES = {"cpu": 20, "cuda": 1}
 """Smallest operations that one tensor costs: its norm, clipping, the update, Python between them; as seen on gloo. On a
 GPU one kernel takes many tensors, as seen on an H100."""
@@ -43,8 +41,7 @@ class StepInputs:
     """Share of computing that hides communication."""
     save_every: int = 1
     """Steps."""
-    moment_bytes: float = ADAMW_MOMENT_BYTES
-    """That the optimizer keeps for each parameter."""
+    optimizer: OptimizerModel = ADAMW
     samples: float = 1.0
     """Of one step on one data-parallel rank."""
 
@@ -175,27 +172,18 @@ def _recomputed_head(inputs: StepInputs) -> float:
 
 def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
-    size = (UPDATED_BYTES + 2 * inputs.moment_bytes) * inputs.updated_parameters
+    size, stages = inputs.optimizer.streamed_bytes(inputs.updated_parameters), inputs.shape.mesh.pp
     streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
+    products = inputs.optimizer.product_flops(stages * num_owners(inputs.shape)) / speeds.flops_per_second
     device = speeds.rates.device if speeds.rates else "cuda"
-    moves = UPDATE_MOVES[device] * inputs.profile.tensors / inputs.shape.mesh.pp
-    return streamed + each * moves + _matrix_updates(inputs, speeds)
-
-
-def _matrix_updates(inputs: StepInputs, speeds: Speeds) -> float:
-    """Of the rank that computes most: an equal share, or the largest matrix."""
-    work, shape = inputs.profile.matrix_work, inputs.shape
-    if work is None:
-        return 0.0
-    share = work.flops / (shape.mesh.pp * num_owners(shape))
-    return max(share, work.largest_flops) / speeds.flops_per_second
+    return streamed + each * UPDATE_MOVES[device] * inputs.profile.tensors / stages + products
 
 
 def _save(inputs: StepInputs, speeds: Speeds) -> float | None:
     """A save's copy into buffers, shared out over the steps between two."""
-    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + inputs.moment_bytes) * inputs.updated_parameters)
+    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + inputs.optimizer.moment_bytes) * inputs.updated_parameters)
     return None if seconds is None else seconds / inputs.save_every
 
 

@@ -14,8 +14,9 @@ from gangline.planner.forecast.compression_cost import messages, needs_shapes
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.devices import Exchange
+from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Compression, Device, Precision
-from gangline.spec.profile import ModelProfile, Unit
+from gangline.spec.profile import MatrixWork, ModelProfile, Unit
 
 GRADIENT_BYTES = 4
 """Gradients are reduced in float32, whatever the passes compute in."""
@@ -40,6 +41,11 @@ class Collective:
     """Distance of two neighbours in the order of ranks; 1: they are consecutive."""
     peers: int = 0
     """Of the whole axis, where `ranks` are two of it; 0: as many as `ranks`."""
+
+    @property
+    def wire_bytes(self) -> float:
+        """Sent by one rank in a step, by a ring or pairwise."""
+        return self.count * bus_factor(self.kind, self.ranks) * self.size_bytes
 
     @property
     def span(self) -> int:
@@ -72,7 +78,7 @@ def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Col
         *_sequence_peers(profile, shape, load),
         *_stage_messages(profile, shape, load),
         *_experts(profile, shape, load),
-        *_matrix_updates(profile, shape),
+        *(matrix_updates(work, shape.mesh, owners=num_owners(shape)) if (work := profile.matrix_work) else ()),
     ]
 
 
@@ -223,13 +229,10 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
             )  # fmt: skip
 
 
-def _matrix_updates(profile: ModelProfile, shape: Shape) -> Iterator[Collective]:
-    """Parts of matrices to their hosts and back, then updates to all copies."""
-    work, mesh = profile.matrix_work, shape.mesh
-    if work is None:
-        return
+def matrix_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Iterator[Collective]:
+    """Parts of matrices to their hosts and back, then updates to all copies; `owners` of a stage."""
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
-    copies = num_owners(shape) // hosts
+    copies = owners // hosts
     size = work.element_bytes * work.parameters / mesh.pp
     if hosts > 1:
         yield Collective(

@@ -7,7 +7,7 @@ from gangline.errors import ConfigError
 from gangline.planner.forecast.calibration import kind_of
 from gangline.planner.forecast.shape_forecast import ExecutionOptions
 from gangline.planner.selection.budget import Excess, excess
-from gangline.planner.selection.formula_question import formula_question, strategy_of_layout, world_of
+from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan
 from gangline.planner.transformer.bounds import memory_bound_bytes
@@ -55,10 +55,10 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
     Of the plans within the bounds that are within the band of the fastest (or cheapest), the one with the fewest axes,
     then the least time (or money), then the name.
     """
-    world, offload = world_of(request), request.line.train.memory.offload
-    question, missing = formula_question(request, model, world, on_host=offload == "cpu")
+    world, on_host = world_of(request), request.line.train.memory.offload == "cpu"
+    question, missing = formula_question(request, model, world, on_host=on_host)
     evaluation = evaluate(question, band=request.band)
-    if offload == "auto" and request.pool.device == "cuda" and not any(_runs(each) for each in evaluation.plans):
+    if may_offload(request) and not any(_runs(each) for each in evaluation.plans):
         question, missing = formula_question(request, model, world, on_host=True)
         with_host = evaluate(question, band=request.band)
         evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
@@ -264,7 +264,7 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
     """What would be chosen; None: nothing fits."""
     try:
         question, _ = formula_question(request, model, world_of(request))
-        least = memory_bound_bytes(model, question.space, moment_bytes=question.moment_bytes)
+        least = memory_bound_bytes(model, question.space, optimizer=question.optimizer)
         if request.line.train.memory.offload == "none" and least > question.usable_bytes:
             return None
         ranking = rank_layouts(request, model)

@@ -59,6 +59,9 @@ def formula_question(
 ) -> tuple[Question, str]:
     """Candidates on `world` ranks, and why there are no times; empty: there are. `on_host`: shards wait there."""
     hardware, missing = _hardware(request, world)
+    optimizer = request.evidence.optimizer
+    if on_host and optimizer.matrix_work is not None:
+        missing = missing or "the time of a matrix rule over shards on the host is not known"
     local = ranks_per_node(request.pool, world)
     usable, room = request.pool.usable_bytes(local), request.pool.usable_host_bytes(local)
     return Question(
@@ -68,9 +71,15 @@ def formula_question(
         usable_bytes=inf if usable is None else usable,
         usable_host_bytes=inf if room is None else room,
         precision=request.precision,
-        moment_bytes=request.evidence.moment_bytes,
+        optimizer=optimizer,
         support=partial(_unsupported, request.line),
     ), missing
+
+
+def may_offload(request: PlanRequest) -> bool:
+    """The line leaves it open whether shards wait on the host, and what that takes is known."""
+    is_open = request.line.train.memory.offload == "auto" and request.pool.device == "cuda"
+    return is_open and request.evidence.optimizer.matrix_work is None
 
 
 def search_space(request: PlanRequest, model: Transformer, world: int) -> SearchSpace:

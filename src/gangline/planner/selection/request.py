@@ -161,10 +161,11 @@ class PlanRequest:
         """With what saves and failures of so many GPUs cost; of cores, whose failures nobody counted, as it is."""
         if self.pool.device != "cuda" or forecast.parameters is None:
             return forecast
-        alike = (each for each in self.history if each.device == self.pool.device)
+        parameters, alike = forecast.parameters, (each for each in self.history if each.device == self.pool.device)
         return with_interruptions(
             forecast, self.site.plan, restart=restart_time(self.site.plan, alike), gpus=gpus,
-            servers=num_nodes(self.pool, gpus), parameters=forecast.parameters, moment_bytes=self.evidence.moment_bytes,
+            servers=num_nodes(self.pool, gpus), parameters=parameters,
+            moment_bytes=self.evidence.optimizer.saved_bytes(parameters) / parameters,
         )  # fmt: skip
 
     def formula(self, shape: Shape) -> Forecast:

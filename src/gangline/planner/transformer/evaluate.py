@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from math import inf
 from operator import add
 
+from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.transformer.bounds import step_bound_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
 from gangline.planner.transformer.memory import (
-    GRADIENT_BYTES,
-    MASTER_BYTES,
     RankMemory,
     StageLoad,
     activation_memory,
+    host_memory,
     rank_memory,
     state_memory,
 )
@@ -27,7 +27,6 @@ from gangline.planner.transformer.step_time import (
     stages_of,
     update_seconds,
 )
-from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
 
@@ -47,7 +46,7 @@ class Question:
     usable_bytes: float
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
-    moment_bytes: float = ADAMW_MOMENT_BYTES
+    optimizer: OptimizerModel = ADAMW
     usable_host_bytes: float = inf
     """Of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
@@ -152,7 +151,7 @@ def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> 
         rank_memory(
             question.model, layout, load, sync=_held(setting.sync, count), micro_batch=setting.micro_batch,
             recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
-            moment_bytes=question.moment_bytes, on_host=question.space.on_host,
+            optimizer=question.optimizer, on_host=question.space.on_host,
         )
         for load in stages.loads(count)
     )  # fmt: skip
@@ -288,15 +287,15 @@ class LayoutCandidates:
         question = self._question
         if not question.space.on_host:
             return True
-        most = max(load.parameters for load in loads) / self.layout.mesh.tp / self.layout.shards
-        return (MASTER_BYTES + GRADIENT_BYTES + question.moment_bytes) * most <= question.usable_host_bytes
+        most = max(load.parameters for load in loads) / self.layout.mesh.tp
+        return host_memory(self.layout, most, question.optimizer) <= question.usable_host_bytes
 
     def _state_bytes(self, load: StageLoad, sync: Sync) -> float:
         question = self._question
         return sum(
             state_memory(
                 self.layout, load.parameters / self.layout.mesh.tp, sync=sync,
-                width_bytes=4 if question.precision == "fp32" else 2, moment_bytes=question.moment_bytes,
+                width_bytes=4 if question.precision == "fp32" else 2, optimizer=question.optimizer,
                 on_host=question.space.on_host,
             )
         )  # fmt: skip
@@ -325,10 +324,11 @@ class LayoutCandidates:
         question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
         exchange = exchange_seconds(
-            layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision
-        )
+            layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision,
+            optimizer=question.optimizer,
+        )  # fmt: skip
         on_host = question.space.on_host
-        update = update_seconds(layout, most, question.hardware, moment_bytes=question.moment_bytes, on_host=on_host)
+        update = update_seconds(layout, most, question.hardware, optimizer=question.optimizer, on_host=on_host)
         host = host_seconds(layout, most, question.hardware, sync=sync, micro_batches=count) if on_host else 0.0
         return exchange, update, host
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.transformer.costs import LOGIT_BYTES, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync
-from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
 
@@ -49,7 +49,7 @@ class StageLoad:
 
 
 def state_memory(
-    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, moment_bytes: float = ADAMW_MOMENT_BYTES,
+    layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, optimizer: OptimizerModel = ADAMW,
     on_host: bool = False,
 ) -> tuple[float, float, float]:  # fmt: skip
     """Weights, gradients and optimizer of a rank whose stages have `parameters` after tp has cut them.
@@ -59,17 +59,17 @@ def state_memory(
         parameters: phi of the formulas.
         sync: Reduced after each micro-batch, gradients are in shards all the time.
         width_bytes: Of a number in the passes: 2, or 4 where they run in float32 and nothing is cast.
-        moment_bytes: That the optimizer keeps for each parameter.
+        optimizer: What it keeps; owners of matrices share what is theirs evenly.
         on_host: Shards and their optimizer wait in the memory of the server; gradients that are not reduced yet do not.
     """
-    shards = layout.shards
+    shards, owned = layout.shards, optimizer.owner_bytes / layout.mesh.world_size
     cast = width_bytes if width_bytes < MASTER_BYTES else 0
     if not layout.wrapping.shards:
         sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else 1
         return (
             (MASTER_BYTES + cast) * parameters,
             GRADIENT_BYTES * parameters,
-            moment_bytes * parameters / sharing,
+            optimizer.moment_bytes * parameters / sharing + owned,
         )
     gathered = width_bytes * parameters if not layout.wrapping.reshards else 0.0
     if on_host:
@@ -78,8 +78,14 @@ def state_memory(
     return (
         MASTER_BYTES * parameters / shards + gathered,
         GRADIENT_BYTES * parameters / reduced,
-        moment_bytes * parameters / shards,
+        optimizer.moment_bytes * parameters / shards + owned,
     )
+
+
+def host_memory(layout: ModelLayout, parameters: float, optimizer: OptimizerModel) -> float:
+    """Of the shards of one rank, their gradients and optimizer, which wait in the memory of its server."""
+    kept = MASTER_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
+    return kept * parameters / layout.shards + optimizer.owner_bytes / layout.mesh.world_size
 
 
 def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
@@ -110,17 +116,15 @@ def activation_memory(
 
 def rank_memory(
     model: Transformer, layout: ModelLayout, load: StageLoad, *, sync: Sync, micro_batch: int, recompute: str,
-    loss_chunks: int, precision: Precision = "bf16", moment_bytes: float = ADAMW_MOMENT_BYTES, on_host: bool = False,
+    loss_chunks: int, precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW, on_host: bool = False,
 ) -> RankMemory:  # fmt: skip
     """All of one rank, by cause."""
     width = 4 if precision == "fp32" else 2
-    weights, gradients, optimizer = state_memory(
-        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, moment_bytes=moment_bytes,
+    weights, gradients, kept = state_memory(
+        layout, load.parameters / layout.mesh.tp, sync=sync, width_bytes=width, optimizer=optimizer,
         on_host=on_host,
     )  # fmt: skip
     activations, buffers = activation_memory(
         model, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks, precision=precision
     )
-    return RankMemory(
-        weights=weights, gradients=gradients, optimizer=optimizer, activations=activations, buffers=buffers
-    )
+    return RankMemory(weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers)

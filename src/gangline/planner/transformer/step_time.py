@@ -11,15 +11,14 @@ from gangline.fabric.collectives import bus_factor
 from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
+from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
+from gangline.planner.forecast.traffic import matrix_updates
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
-from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
+from gangline.spec.profile import MatrixWork
 from gangline.spec.transformer import Transformer
-
-UPDATED_BYTES = 14
-"""Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,19 +222,23 @@ def _expert_seconds(
 
 def exchange_seconds(
     layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int,
-    precision: Precision = "bf16",
+    precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW,
 ) -> float:  # fmt: skip
     """What data-parallel ranks move in a step, before any of it is hidden.
 
-    Copies reduce their gradients once; those that share the optimizer also send the new parameters; shards are
-    gathered once, or twice a micro-batch; replicas of shards then average their part.
+    Copies reduce their gradients once; those that share the optimizer also send the new parameters, without matrices,
+    whose owners do; shards are gathered once, or twice a micro-batch; replicas of shards then average their part.
     """
     width = 4 if precision == "fp32" else 2
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     reduced = GRADIENT_BYTES * parameters
     if not layout.wrapping.shards:
-        factor = bus_factor("all_reduce", replicas) * (1.5 if layout.wrapping.shares_optimizer else 1)
-        return hardware.seconds(factor * reduced, replicas, stride=mesh.tp * mesh.cp)
+        sent = bus_factor("all_reduce", replicas) * reduced
+        if layout.wrapping.shares_optimizer:
+            work = optimizer.matrix_work
+            owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
+            sent += bus_factor("all_gather", replicas) * GRADIENT_BYTES * (parameters - owned)
+        return hardware.seconds(sent, replicas, stride=mesh.tp * mesh.cp)
     gathers = 2 * micro_batches if layout.wrapping.reshards else 1
     reductions = micro_batches if sync == "each" else 1
     moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
@@ -246,13 +249,25 @@ def exchange_seconds(
 
 
 def update_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, moment_bytes: float = ADAMW_MOMENT_BYTES,
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, optimizer: OptimizerModel = ADAMW,
     on_host: bool = False,
 ) -> float:  # fmt: skip
-    """The optimizer over what one rank updates, on its device or by its cores: of AdamW 30 bytes of each parameter."""
+    """The optimizer over what one rank updates, on its device or by its cores; whole matrices on the device alone."""
     sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
     rate = hardware.host.memory_bytes_per_second if on_host else hardware.memory_bytes_per_second
-    return (UPDATED_BYTES + 2 * moment_bytes) * parameters / sharing / rate
+    streamed = optimizer.streamed_bytes(parameters / sharing) / rate
+    products = optimizer.product_flops(layout.mesh.world_size) / hardware.flops_per_second
+    work = optimizer.matrix_work
+    return streamed + products + (_matrix_seconds(layout, hardware, work) if work else 0.0)
+
+
+def _matrix_seconds(layout: ModelLayout, hardware: Hardware, work: MatrixWork) -> float:
+    """What owners exchange, one after the other."""
+    owners = layout.mesh.world_size // layout.mesh.pp
+    return sum(
+        hardware.seconds(each.wire_bytes, each.ranks, stride=each.rank_stride)
+        for each in matrix_updates(work, layout.mesh, owners=owners)
+    )
 
 
 def host_seconds(

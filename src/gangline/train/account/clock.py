@@ -4,7 +4,9 @@ A rank is in exactly one phase at any time, so the seconds of all phases sum to 
 those of `spec.measurements.PHASES`; the others (rendezvous, build, resume, evaluate, stop) lie between steps.
 
 For DDP the wait is the rest of backward after the last computation. Collectives that block are added one by one: those
-of FSDP2 on the CPU, of sequences, experts and replicas. On CUDA those of FSDP2 run asynchronously and are not counted.
+of FSDP2 on the CPU, of sequences, experts and replicas. A GPU computes on after its calls returned: what it computes
+until the end of its own backward pass is booked as backward, the rest until the sums of all ranks arrive as waiting.
+Where it stands still inside a pass, for parameters that FSDP2 gathers, is not known there and counts as that pass.
 """
 
 import time

@@ -21,6 +21,7 @@ from gangline.train.parallel.buffers import ChangingBuffers
 from gangline.train.parallel.data_parallel import ParallelModel
 from gangline.train.parallel.tensor_parallel import whole
 from gangline.train.runtime.context import RankContext
+from gangline.train.runtime.torch_compat import queue_callback
 from gangline.train.task import Loss
 
 
@@ -108,6 +109,10 @@ class Update:
         self._total = self._none = torch.zeros((), device=context.device)
         self._weight: float | Tensor = 0.0
         self._sums: GlobalSums | None = None
+        self.event: Callable[[], torch.cuda.Event] | None = torch.cuda.Event if context.device.type == "cuda" else None
+        """Marks a place in the work of a GPU; None: there is none, and work is done when its call returns."""
+        self._computed: torch.cuda.Event | None = None
+        """Where the last backward pass has computed all, before what waits for other ranks."""
         self.buffers, self._has_new_changes = ChangingBuffers(context, wrapped.bare), False
         self.learning_rate = self._rates[0]
 
@@ -118,6 +123,9 @@ class Update:
         if is_last:
             self.send()
         self._wrapped.watch(share)
+        if self.event is not None and is_last:
+            self._computed = computed = self.event()
+            share.register_hook(lambda _: queue_callback(computed.record))  # type: ignore[no-untyped-call]  # likewise
         share.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._wrapped.backward_done()
         self._book_wait("backward")
@@ -149,6 +157,9 @@ class Update:
     def sum_up(self) -> StepSums:
         """After the last backward pass: global loss and norm; gradients become those of the mean loss."""
         assert self._sums is not None, "a step has a last micro-batch"
+        if self._computed is not None:  # a GPU computes on while the host is here: that is no waiting for other ranks
+            self._context.phase("backward")
+            self._computed.synchronize()
         self._context.phase("wait")
         total, weight, self._has_new_changes, message = self._sums.read()
         if weight <= 0:
@@ -208,7 +219,7 @@ class Update:
     def _forget(self) -> None:
         self._scaler.update() if self._scaler.is_enabled() else None
         self._optimizer.zero_grad(set_to_none=True)
-        self._total, self._weight, self._sums = self._none, 0.0, None
+        self._total, self._weight, self._sums, self._computed = self._none, 0.0, None, None
 
     def _book_wait(self, phase: str) -> None:
         waited = self._context.waits.take()

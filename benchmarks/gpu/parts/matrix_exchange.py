@@ -1,0 +1,75 @@
+"""What surrounds the messages of matrix updates on one of eight hosts: parts are packed and unpacked on the device.
+
+The messages themselves are left out: what is packed comes back at once. Bound: packing, assembling and cutting move
+their bytes at 70 % of a large stream. The time of a group without elements is shown: what each group costs beside them.
+"""
+
+from typing import Any
+
+from figures import Report
+from one_rank import apart
+from shapes import Shapes
+
+SHARE = 0.70
+HOSTS = 8
+
+
+def names(_: Shapes) -> tuple[str, ...]:
+    return ("bytes moved / stream",)
+
+
+def run(report: Report, shapes: Shapes) -> None:
+    found = apart(measured, shapes)
+    report.tell("group", found)
+    ratio = found["bytes_per_second"] / found["stream_bytes_per_second"]
+    report.add("bytes moved / stream", ratio, at_least=SHARE, source="a stream of this run")
+
+
+def measured(shapes: Shapes) -> dict[str, Any]:
+    """Of a group of one square matrix for each host, in float32."""
+    from machine import seconds, stream_rate
+
+    side = 8192 // shapes.matrix_part
+    full, small = (group(shapes, each) for each in (side, HOSTS))
+    moved = 6 * 4 * side * side  # packed, assembled, cut: each is read and written once
+    took = seconds(full, shapes.device)
+    return {
+        "side": side, "seconds": took, "bytes_per_second": moved / took, "stream_bytes_per_second": stream_rate(shapes),
+        "seconds_of_a_group_without_elements": seconds(small, shapes.device),
+    }  # fmt: skip
+
+
+def group(shapes: Shapes, side: int) -> Any:
+    import torch
+
+    from gangline.optim.executors.exchange import Pending, UpdateExchange
+    from gangline.optim.executors.holders import Part
+    from gangline.optim.executors.host_exchange import HostExchange
+    from gangline.optim.executors.pieces import overlap
+    from gangline.optim.plan.matrix import LogicalMatrix
+
+    class Returned(UpdateExchange):
+        """Packs for eight hosts and gives back what it packed."""
+
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.ranks = HOSTS
+
+        def all_to_all(self, pieces: Any, received: Any) -> Pending:
+            del received
+            return Pending(torch.cat(list(pieces)), self.traffic)
+
+    rows, device = side // HOSTS, torch.device(shapes.device)
+    parts = [Part(((host * rows, (host + 1) * rows),), (0, side)) for host in range(HOSTS)]
+    matrices = [LogicalMatrix(fqn=f"{host}", shape=(side, side)) for host in range(HOSTS)]
+    pieces = [[overlap(part, each, device) for part in parts] for each in matrices]
+    like = torch.empty(0, device=device)
+    exchange = HostExchange(pieces, [each.shape for each in matrices], Returned(), like)
+    held = {place: torch.randn(rows * side, device=device) for place in range(HOSTS)}
+    groups = tuple((place,) for place in range(HOSTS))
+
+    def call() -> None:
+        whole = exchange.assemble((0,), exchange.gather(groups, held).wait())
+        exchange.received(groups, exchange.scatter(groups, whole).wait())
+
+    return call

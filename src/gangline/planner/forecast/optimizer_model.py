@@ -1,0 +1,54 @@
+"""What an optimizer keeps and takes: elementwise rules by bytes, matrix rules by the work they hand in. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES, moment_bytes
+from gangline.spec.profile import MatrixWork, ModelProfile
+
+UPDATED_BYTES = 14
+"""Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerModel:
+    """An optimizer by its costs."""
+
+    moment_bytes: float = ADAMW_MOMENT_BYTES
+    """Kept with each parameter, on average over the model."""
+    matrix_work: MatrixWork | None = None
+    """Of the rule that updates whole matrices; None: there is none."""
+
+    @property
+    def owner_bytes(self) -> int:
+        """Kept besides, on the owners of matrices, over the whole model."""
+        return self.matrix_work.owner_bytes if self.matrix_work else 0
+
+    def saved_bytes(self, parameters: float) -> float:
+        """Of a model with so many parameters, wherever ranks keep them."""
+        return self.moment_bytes * parameters + self.owner_bytes
+
+    def streamed_bytes(self, parameters: float) -> float:
+        """Read and written by one update of so many parameters: of AdamW 30 for each."""
+        return (UPDATED_BYTES + 2 * self.moment_bytes) * parameters
+
+    def product_flops(self, owners: int) -> float:
+        """Of the rank that computes most of all `owners`: an equal share, or the largest matrix."""
+        work = self.matrix_work
+        return max(work.flops / owners, work.largest_flops) if work else 0.0
+
+
+ADAMW = OptimizerModel()
+
+
+def optimizer_model(table: Mapping[str, Any], profile: ModelProfile | None) -> OptimizerModel:
+    """Of a line's table `[optimizer]` and a model; what the task builds itself counts as AdamW."""
+    if profile is not None and profile.builds_optimizer:
+        return ADAMW
+    elementwise, work = moment_bytes(dict(table)), profile.matrix_work if profile else None
+    if profile is None or work is None:
+        return OptimizerModel(moment_bytes=elementwise)
+    others = profile.parameters - work.parameters
+    kept = work.sharded_bytes + elementwise * others
+    return OptimizerModel(moment_bytes=kept / profile.parameters, matrix_work=work)

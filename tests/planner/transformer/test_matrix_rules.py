@@ -1,0 +1,88 @@
+"""Matrix rules in formula plans: state, products and messages are those that plans of a traced model count."""
+
+from dataclasses import replace
+
+import pytest
+from tests.planner.cases import line
+from tests.planner.transformer.reference import A100, EIGHT, R1, SPACE
+
+from gangline.line.stages.optimizer_plan import block_matrices, with_matrix_work
+from gangline.planner.forecast.memory import MemoryLoad, rank_parts
+from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel, optimizer_model
+from gangline.planner.forecast.traffic import PassLoad, collectives
+from gangline.planner.selection.formula_question import formula_profile
+from gangline.planner.shapes.shape import Shape
+from gangline.planner.transformer.evaluate import evaluate
+from gangline.planner.transformer.layout import ModelLayout
+from gangline.planner.transformer.memory import state_memory
+from gangline.planner.transformer.step_time import exchange_seconds, update_seconds
+from gangline.spec.mesh import Mesh
+from gangline.spec.strategies import DDP, FSDP, ZERO1
+from gangline.spec.transformer import Transformer
+
+MIXTURE = Transformer(layers=3, width=64, heads=4, feed_width=96, vocabulary=100, sequence=32, gated=False, experts=5,
+                      active_experts=2)  # fmt: skip
+FLAT = replace(A100, links=replace(A100.links, inside=40e9, across=40e9))
+LAYOUTS = [
+    ("ddp", ModelLayout(mesh=Mesh(dp_replicate=16), wrapping=DDP)),
+    ("zero1", ModelLayout(mesh=Mesh(dp_replicate=16), wrapping=ZERO1)),
+    ("fsdp", ModelLayout(mesh=Mesh(dp_shard=16), wrapping=FSDP)),
+    ("hsdp", ModelLayout(mesh=Mesh(dp_replicate=2, dp_shard=8), wrapping=FSDP)),
+]
+
+
+def profile_under(rule, model=EIGHT):
+    return with_matrix_work(replace(line(), optimizer={"rule": rule}), formula_profile(model))
+
+
+def optimizer_under(rule):
+    return optimizer_model({"rule": rule}, profile_under(rule))
+
+
+@pytest.mark.parametrize("model", [EIGHT, MIXTURE])
+def test_matrices_are_all_of_a_block_but_its_router_and_norms(model):
+    found = sum(each.elements.value for each in block_matrices(model))
+    assert found == model.layers * (model.block_parameters - model.router_parameters - model.norm_parameters)
+    assert profile_under("muon", model).matrix_work.parameters == found
+
+
+@pytest.mark.parametrize("rule", ["muon", "shampoo", "soap"])
+@pytest.mark.parametrize(("strategy", "layout"), LAYOUTS)
+def test_state_of_a_rank_is_that_of_a_traced_plan(rule, strategy, layout):
+    optimizer, profile = optimizer_under(rule), profile_under(rule)
+    *_, kept = state_memory(layout, EIGHT.parameters, sync="last", width_bytes=2, optimizer=optimizer)
+    shape = Shape(strategy=strategy, mesh=layout.mesh)
+    assert kept == pytest.approx(rank_parts(profile, shape, MemoryLoad(moment_bytes=optimizer.moment_bytes)).optimizer)
+
+
+@pytest.mark.parametrize(("strategy", "layout"), LAYOUTS)
+def test_messages_of_matrices_are_those_of_a_traced_plan(strategy, layout):
+    optimizer, profile = optimizer_under("muon"), profile_under("muon")
+    load = PassLoad(micro_batch=4, micro_batches=4, precision="bf16")
+    messages = collectives(profile, Shape(strategy=strategy, mesh=layout.mesh), load)
+    wire = sum(each.wire_bytes for each in messages if each.part == "optimizer")
+    own = update_seconds(layout, EIGHT.parameters, FLAT, optimizer=optimizer)
+    sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
+    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.product_flops(16) / 140e12
+    if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
+        traffic = {"sync": "last", "micro_batches": 4, "optimizer": optimizer}
+        copies = replace(layout, wrapping=DDP)
+        own += exchange_seconds(layout, EIGHT.parameters, FLAT, **traffic)
+        own -= exchange_seconds(copies, EIGHT.parameters, FLAT, **traffic)
+    assert own == pytest.approx(wire / 40e9)
+
+
+def test_one_large_matrix_is_one_ranks_work_however_many_there_are():
+    work = replace(profile_under("muon").matrix_work, flops=8e12, largest_flops=1e12)
+    assert OptimizerModel(matrix_work=work).product_flops(4) == 2e12
+    assert OptimizerModel(matrix_work=work).product_flops(1000) == 1e12
+    assert ADAMW.product_flops(4) == 0
+
+
+def test_the_search_counts_the_rule():
+    space = replace(SPACE, tp=(1,), pp=(1,), wrappings=(FSDP,))
+    plain, muon = (
+        evaluate(replace(R1, space=space, optimizer=each)).plans[0] for each in (ADAMW, optimizer_under("muon"))
+    )
+    assert muon.memory.optimizer < plain.memory.optimizer
+    assert muon.parts.optimizer > plain.parts.optimizer
