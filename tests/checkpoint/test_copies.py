@@ -102,6 +102,7 @@ def test_copies_are_kept_though_the_store_is_away(saved):
     assert [found.step for found in list_checkpoints(FolderStore(root / "store"), PREFIX)] == [1]
 
 
+@pytest.mark.long
 def test_newest_copy_wins_over_the_store(gang):
     root, layout, digests = gang
     loaded, refused, found = opened(root, layout)
@@ -120,6 +121,7 @@ def test_lost_node_is_restored_from_its_peer_bit_for_bit(gang, node):
     assert found == digests[2]
 
 
+@pytest.mark.long
 def test_all_nodes_lost_leaves_the_store(gang):
     root, layout, digests = gang
     for node in (0, 1):
@@ -261,6 +263,7 @@ def test_without_peers_a_lost_node_costs_its_copies(tmp_path):
     assert found == digests[1]
 
 
+@pytest.mark.long
 def test_copies_open_under_another_layout_and_number_of_ranks(gang):
     root, _, digests = gang
     loaded, _, found = opened(root, Layout("pp", 2), size=2)

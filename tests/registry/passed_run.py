@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.report.records import passed
 
 from gangline.build.code_layer import pack
+from gangline.errors import StorageError
 from gangline.git.repository import Repository
 from gangline.line.gangs.sandbox import local_runner
 from gangline.registry.publish import publish
@@ -176,3 +177,19 @@ def _save(store: FolderStore, record: Record, key: bytes) -> str:
     report = saver.save(model, None, {}, step=2, wait=True)
     saver.close()
     return report.key
+
+
+class LostAnswer:
+    """A store whose answers to conditional writes are lost, of keys with `at` in them."""
+
+    def __init__(self, store, at: str) -> None:
+        self._store, self._at = store, at
+
+    def __getattr__(self, name: str):
+        return getattr(self._store, name)
+
+    def put_if_absent(self, key: str, data):
+        answer = self._store.put_if_absent(key, data)
+        if self._at in key:
+            raise StorageError("the connection was reset after the write")
+        return answer

@@ -5,7 +5,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from tests.registry.passed_run import git
+from tests.registry.passed_run import LostAnswer, git
 
 from gangline.errors import GateError, IntegrityError, StorageError, UsageError
 from gangline.line.record.store import read_record
@@ -92,20 +92,7 @@ def test_of_sixteen_promoters_one_wins_each_generation(published):
 def test_an_answer_that_was_lost_is_settled_by_reading_back(published):
     desk, _ = published
 
-    class LostAnswer:
-        def __init__(self, store):
-            self._store = store
-
-        def __getattr__(self, name):
-            return getattr(self._store, name)
-
-        def put_if_absent(self, key, data):
-            answer = self._store.put_if_absent(key, data)
-            if "/aliases/" in key:
-                raise StorageError("the connection was reset after the write")
-            return answer
-
-    alias = point(desk, store=LostAnswer(desk.store))
+    alias = point(desk, store=LostAnswer(desk.store, "/aliases/"))
     assert read_alias(desk.store, "bytegpt", "production") == alias
 
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.keeper.coordination.nodes import GangOfNodes, free_port
 from tests.launch.local.machine import Machine
-from tests.train.gang import KEY, ROOT, tiny_plan
+from tests.train.gang import KEY, tiny_plan
+from tests.train.slow_nodes import slow_nodes
 
 from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.errors import TrainingError
@@ -57,20 +57,9 @@ def events(machine, plan):
 
 @pytest.fixture
 def nodes(tmp_path):
-    """A gang of two nodes whose steps take a while, so that it can be struck between them."""
     plan = tiny_plan("fsdp", steps=24, checkpoint=CheckpointPolicy(every=5, asynchronous=False))
-    gang = GangOfNodes(tmp_path, plan, 2, {"GANGLINE_CONTROL_PORT": str(free_port()), "PAUSE_SECONDS": "0.1"})
-    shutil.copytree(ROOT / "tests" / "train" / "code", tmp_path / "code")
-    model = tmp_path / "code" / "model.py"
-    model.write_text(model.read_text().replace("def strike(step, outputs):", SLOWLY))
-    for node in range(2):
-        gang.start(node)
-    yield gang
-    gang.end_everything()
-
-
-SLOWLY = """def strike(step, outputs):
-    time.sleep(float(os.environ["PAUSE_SECONDS"]))"""
+    with slow_nodes(tmp_path, plan) as gang:
+        yield gang
 
 
 @pytest.mark.row("T11")

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import PackageMetadata, distributions
 from typing import Any
 
 from gangline.errors import ConfigError
@@ -23,8 +23,9 @@ class Package:
 
 def installed_packages() -> tuple[tuple[str, str, str], ...]:
     """(name, version, licence) of every distribution of this environment, sorted."""
-    found = {_normal(dist.metadata["Name"]): dist for dist in distributions() if dist.metadata["Name"]}
-    return tuple((name, dist.version, _licence(dist)) for name, dist in sorted(found.items()))
+    fields = [dist.metadata for dist in distributions()]  # parsed at every access
+    found = {_normal(each["Name"]): each for each in fields if "Name" in each}
+    return tuple((name, found[name]["Version"], _licence(found[name])) for name in sorted(found))
 
 
 def render_model_sbom(
@@ -81,10 +82,9 @@ def _normal(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")
 
 
-def _licence(dist: Distribution) -> str:
+def _licence(fields: PackageMetadata) -> str:
     """A short licence name, where the package gives one; whole licence texts are left out."""
-    fields = dist.metadata.json
-    said = str(fields.get("license_expression") or fields.get("license") or "")
+    said = next(filter(None, (fields[key] for key in ("License-Expression", "License") if key in fields)), "")
     return said if 0 < len(said) <= 80 and "\n" not in said else ""
 
 

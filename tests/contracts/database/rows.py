@@ -1,4 +1,4 @@
-"""Orders and rows of runs for tests."""
+"""Orders and rows of runs for tests, and the calls that most of them begin with."""
 
 from gangline.serve.database.types import Order, RunRow
 
@@ -16,3 +16,15 @@ def row(number=1, project="alpha", **fields):
         "waiting": None, "exit_code": 0, "seq": 10,
     }  # fmt: skip
     return RunRow(**(whole | fields))
+
+
+def take_in(database, delivery="d1", body="b1", now=1000.0, forge="ours", **fields):
+    return database.deliveries.take_in(forge=forge, delivery=delivery, body_digest=body, order=order(**fields), now=now)
+
+
+def claim(database, now=2000.0, holder="me", lease_seconds=60.0):
+    return database.orders.claim(holder=holder, now=now, lease_seconds=lease_seconds)
+
+
+def queued(database):
+    return database.orders.list(states=["queued"], projects=None, limit=100)

@@ -1,9 +1,11 @@
 """Launchers to hold to the contract; nothing of them is left afterwards."""
 
+import threading
+
 import pytest
 from tests.cluster.cluster import open_cluster
 from tests.contracts.launcher.gangs import Stand, sandbox_here
-from tests.contracts.launcher.stands import ClusterStand, FakeStand
+from tests.contracts.launcher.stands import ClusterStand, Desk, FakeStand
 
 _SLOW_ROOTS = [pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in ("jobset", "trainjob")]
 
@@ -30,6 +32,27 @@ def fake(tmp_path):
     made = FakeStand(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def alive(desk):
+    """A desk whose controllers work by themselves."""
+    over = threading.Event()
+
+    def work():
+        while not over.wait(0.02):
+            desk.turn()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield desk
+    over.set()
+    thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tests.cluster.fake.admission import policies
 from tests.cluster.fake.api import FakeApi
+from tests.cluster.fake.controllers import JobController
+from tests.cluster.fake.kubelet import FakeKubelet
 from tests.contracts.launcher.gangs import Stand, poll
 from tests.contracts.launcher.kubelet import ProcessKubelet
 
@@ -68,6 +70,36 @@ class FakeStand(Stand):
             self.launcher.cancel(name, reason="the test is over", save=False)
         poll(lambda: not any(self.processes(name) for name in NAMES))
         self.kubelet.close()
+
+
+class Desk(FakeStand):
+    """Drivers and a server, but nothing that runs pods."""
+
+    def __init__(self, root) -> None:
+        self.api = FakeApi(patience=0.02)
+        Stand.__init__(self, root)
+        self.jobs = JobController(self.api.server)
+        self.nodes = FakeKubelet(self.api.server)
+
+    def gang(self, name: str = "run-1", **changes) -> PodSet:
+        some = {
+            "name": name, "run": name, "project": "p", "commit": "c", "procs_per_node": 2, "num_nodes": 2,
+            "code": "blobs/sha256/aa", "plan": "blobs/sha256/bb", "store": STORE, "image": IMAGE,
+            "resources": Resources(cpus=1.0, memory_bytes=2**30), "secrets": ("checkpoint-key",),
+        }  # fmt: skip
+        return PodSet(**some | changes)
+
+    def turn(self) -> None:
+        """Controllers and kubelet, once."""
+        with self.api.server.store.changed:
+            self.jobs.step()
+            self.nodes.step()
+
+    def roots(self) -> list[dict]:
+        return self.all_of("jobs.batch")
+
+    def all_of(self, kind: str) -> list[dict]:
+        return list(self.api.server.store.all_of(self.api.server.kind(kind), self.api.namespace))
 
 
 class ClusterStand(FakeStand):

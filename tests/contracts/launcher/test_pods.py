@@ -1,103 +1,15 @@
-"""What the launcher of clusters promises beyond the contract, over the fake API server: crashes, losses, outages."""
+"""What the launcher of clusters promises of gangs that it follows, over the fake API server: losses, outages, ends."""
 
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.cluster.fake.api import FakeApi
-from tests.cluster.fake.controllers import JobController
-from tests.cluster.fake.kubelet import FakeKubelet
-from tests.contracts.launcher.crashing import Closing, Crashing, Killed, Losing, Shaky
-from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, Stand, poll
-from tests.contracts.launcher.stands import IMAGE, STORE, FakeStand
+from tests.contracts.launcher.crashing import Closing, Shaky
+from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, poll
 
-from gangline.errors import ConfigError, IntegrityError, StorageError
+from gangline.errors import ConfigError, StorageError
 from gangline.launch.kubernetes.cluster.rights import DRIVER, READER, SWEEPER
-from gangline.spec.gang.podset import PodSet, Resources
-
-SUBMIT_CALLS = 12
-
-
-class Desk(FakeStand):
-    """Drivers and a server, but nothing that runs pods."""
-
-    def __init__(self, root) -> None:
-        self.api = FakeApi(patience=0.02)
-        Stand.__init__(self, root)
-        self.jobs = JobController(self.api.server)
-        self.nodes = FakeKubelet(self.api.server)
-
-    def gang(self, name: str = "run-1", **changes) -> PodSet:
-        some = {
-            "name": name, "run": name, "project": "p", "commit": "c", "procs_per_node": 2, "num_nodes": 2,
-            "code": "blobs/sha256/aa", "plan": "blobs/sha256/bb", "store": STORE, "image": IMAGE,
-            "resources": Resources(cpus=1.0, memory_bytes=2**30), "secrets": ("checkpoint-key",),
-        }  # fmt: skip
-        return PodSet(**some | changes)
-
-    def turn(self) -> None:
-        """Controllers and kubelet, once."""
-        with self.api.server.store.changed:
-            self.jobs.step()
-            self.nodes.step()
-
-    def roots(self) -> list[dict]:
-        return self.all_of("jobs.batch")
-
-    def all_of(self, kind: str) -> list[dict]:
-        return list(self.api.server.store.all_of(self.api.server.kind(kind), self.api.namespace))
-
-
-@pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
-
-
-@pytest.fixture
-def alive(desk):
-    """A desk whose controllers work by themselves."""
-    over = threading.Event()
-
-    def work():
-        while not over.wait(0.02):
-            desk.turn()
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    yield desk
-    over.set()
-    thread.join()
-
-
-def points(desk) -> int:
-    whole = Crashing(desk.api)
-    desk.over(whole).submit(desk.gang("whole"))
-    return len(whole.writes)
-
-
-@pytest.mark.row("C1")
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_submit_that_dies_at_any_write_is_completed_by_the_next(desk, when):
-    for point in range(points(desk)):
-        name = f"run-{point}"
-        with pytest.raises(Killed):
-            desk.over(Crashing(desk.api, point=point, when=when)).submit(desk.gang(name))
-        left = [root for root in desk.roots() if root["metadata"]["name"] == name]
-        released = point == points_of(desk) - 1 and when == "after"
-        assert all(is_held(root) for root in left) or released, "a gang that is half submitted holds nothing"
-        gang = desk.again().submit(desk.gang(name))
-        assert desk.again().submit(desk.gang(name)).uid == gang.uid
-        assert sorted(desk.leftovers(name)) == sorted(each.replace("whole", name) for each in desk.leftovers("whole"))
-    assert len(desk.roots()) == points_of(desk) + 1
-
-
-def points_of(desk) -> int:
-    return len(desk.leftovers("whole")) + 1
-
-
-def is_held(root) -> bool:
-    return root["spec"]["suspend"] and "gangline/queued" not in root["metadata"]["annotations"]
 
 
 @pytest.mark.row("K4")
@@ -116,35 +28,6 @@ def test_gang_that_its_queue_suspends_waits_and_goes_on_in_the_same_job(alive):
     assert job["metadata"]["uid"] == uid
     assert alive.again().status(gang.name).restarts == 0
     alive.again().cancel(gang.name, reason="seen")
-
-
-@pytest.mark.row("C1")
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_cancel_that_dies_at_any_write_is_completed_by_the_next(alive, when):
-    for point in range(3):
-        gang = alive.gang(f"run-{point}", num_nodes=1)
-        alive.again().submit(gang)
-        poll(lambda gang=gang: alive.again().status(gang.name).state == "running")
-        with pytest.raises(Killed):
-            alive.over(Crashing(alive.api, point=point, when=when)).cancel(gang.name, reason="enough")
-        alive.again().cancel(gang.name, reason="again")
-        end = alive.again().collect(gang.name)
-        assert (end.exit_code, end.reason) == (
-            70,
-            f"cancelled: {'again' if point == 0 and when == 'before' else 'enough'}",
-        )
-        assert alive.leftovers(gang.name) == []
-
-
-@pytest.mark.row("K2", full="1,000 gangs")
-@pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_lost_answers_start_no_second_gang(desk, number):
-    for count in range(number):
-        name = f"run-{count}"
-        first = desk.over(Losing(desk.api, share=count % 3 + 1)).submit(desk.gang(name))
-        assert desk.again().submit(desk.gang(name)).uid == first.uid
-    assert len(desk.roots()) == number
-    assert all("gangline/queued" in root["metadata"]["annotations"] for root in desk.roots())
 
 
 @pytest.mark.row("K1", full="500 gangs over a server that fails in three of ten calls")
@@ -169,66 +52,6 @@ def insisting(call):
         except StorageError:
             continue
     raise AssertionError("it never succeeded")
-
-
-def test_submit_asks_seldom(desk):
-    desk.api.calls.clear()
-    desk.again().submit(desk.gang())
-    assert sum(desk.api.calls.values()) <= SUBMIT_CALLS, desk.api.calls
-
-
-def test_name_that_something_else_has_is_refused(desk):
-    desk.again().submit(desk.gang())
-    del desk.roots()[0]["metadata"]["annotations"]
-    path = "/apis/batch/v1/namespaces/gangs/jobs/run-1"
-    desk.api.patch(path, {"metadata": {"annotations": None}})
-    with pytest.raises(IntegrityError, match="not created by gangline"):
-        desk.again().submit(desk.gang())
-
-
-def test_gang_that_is_being_deleted_is_waited_for(alive):
-    first = alive.again().submit(alive.gang())
-    alive.api.delete("/apis/batch/v1/namespaces/gangs/jobs/run-1", uid=first.uid, propagation="Foreground")
-    second = alive.again().submit(alive.gang())
-    assert second.uid != first.uid
-    assert not second.adopted
-
-
-def test_two_submitters_start_one_gang(desk):
-    gangs = []
-    threads = [threading.Thread(target=lambda: gangs.append(desk.again().submit(desk.gang()))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({gang.uid for gang in gangs}) == 1
-    assert len(desk.roots()) == 1
-
-
-def test_cancelled_gang_is_not_started_again(alive):
-    first = alive.again().submit(alive.gang())
-    alive.again().cancel("run-1", reason="enough")
-    again = alive.again().submit(alive.gang())
-    assert (again.adopted, again.uid) == (True, first.uid)
-    assert alive.roots() == []
-    with pytest.raises(IntegrityError, match="priority: 'normal' -> 'high'"):
-        alive.again().submit(alive.gang(priority="high"))
-
-
-@pytest.mark.parametrize("state", ["waiting", "starting", "running", "ended"])
-def test_cancel_in_each_state_leaves_nothing_that_holds_a_server(alive, state):
-    name = alive.again().submit(alive.gang(num_nodes=2 if state == "waiting" else 1)).name
-    alive.nodes.auto = state != "starting"
-    poll(lambda: alive.again().status(name).state in (state, "running"))
-    if state == "ended":
-        for pod in alive.all_of("pods"):
-            alive.nodes.end(pod["metadata"]["name"], 0)
-        poll(lambda: alive.again().status(name).state == "ended")
-    alive.again().cancel(name, reason="enough")
-    alive.again().cancel(name, reason="twice")
-    assert alive.again().status(name).state == "ended"
-    assert alive.again().collect(name).exit_code == (0 if state == "ended" else 70)
-    assert [pod for pod in alive.all_of("pods") if pod["status"]["phase"] in ("Pending", "Running")] == []
 
 
 @pytest.mark.row("K7")

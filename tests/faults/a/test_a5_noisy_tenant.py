@@ -46,7 +46,7 @@ def p99(waits):
 
 
 @pytest.mark.row("A5", full="a neighbour with 100 gangs in the queue")
-@pytest.mark.parametrize("noise", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("noise", [pytest.param(10, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.slow)])
 def test_a_long_queue_of_one_project_does_not_make_another_wait(noise):
     polite, noisy = waits_of_victim(2), waits_of_victim(noise)
     assert len(polite) > 5

@@ -34,6 +34,7 @@ def plan_of(name, **changes):
     return long_plan(MESHES[name], **given | changes)
 
 
+@pytest.mark.long
 @each_strategy("tp x ddp")
 def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_struck, calm, name):
     gang, plan = make_struck(), plan_of(name)
@@ -58,6 +59,7 @@ def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name):
     assert_trained(gang, plan, calm(plan))
 
 
+@pytest.mark.long
 @each_strategy("fsdp")
 def test_plan_that_ends_early_goes_on_where_it_stood(make_struck, calm, name):
     gang, plan = make_struck(), plan_of(name)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.faults.t.ranks import chance
-from tests.keeper.coordination.nodes import GangOfNodes, free_port
-from tests.train.gang import KEY, ROOT, tiny_plan
+from tests.train.gang import KEY, tiny_plan
+from tests.train.slow_nodes import slow_nodes
 
 from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.plan import CheckpointPolicy, Recovery
@@ -15,25 +15,16 @@ from gangline.storage.folder.store import FolderStore
 
 pytestmark = [pytest.mark.row("T11", full="100 lost nodes"), pytest.mark.slow, pytest.mark.timeout(1800)]
 LOSSES, EVERY = 10, 5
-SLOWLY = """def strike(step, outputs):
-    time.sleep(0.1)"""
 
 
 @pytest.fixture
 def nodes(tmp_path):
-    """A gang of two nodes whose steps take a while, so that it can be struck between them."""
     plan = tiny_plan(
         "fsdp", steps=(LOSSES + 1) * 4 * EVERY, checkpoint=CheckpointPolicy(every=EVERY),
         recovery=Recovery(max_events=LOSSES),
     )  # fmt: skip
-    gang = GangOfNodes(tmp_path, plan, 2, {"GANGLINE_CONTROL_PORT": str(free_port())})
-    shutil.copytree(ROOT / "tests" / "train" / "code", tmp_path / "code")
-    model = tmp_path / "code" / "model.py"
-    model.write_text(model.read_text().replace("def strike(step, outputs):", SLOWLY))
-    for node in range(2):
-        gang.start(node)
-    yield gang
-    gang.end_everything()
+    with slow_nodes(tmp_path, plan) as gang:
+        yield gang
 
 
 @pytest.mark.parametrize("number", range(10))

@@ -230,7 +230,7 @@ def test_what_is_no_account_of_updates_is_not_known(changes):
 
 
 def test_a_model_with_a_kind_for_each_parameter_fills_no_record():
-    loads = {f"{'very ' * 100}{number}": 1.0 + number for number in range(5_000)}
+    loads = {f"{'very ' * 100}{number}": 1.0 + number for number in range(50)}
     found = updates_of(ranks=[{"rank": rank, "computed": 1, "loads": loads} for rank in range(300)])
     assert len(found.ranks) == found.MOST_RANKS
     assert max(len(each.loads) for each in found.ranks) <= 17

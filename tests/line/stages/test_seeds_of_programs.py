@@ -96,6 +96,7 @@ def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(desk):
     assert [gang_of_role(record, f"seed-{seed}") for seed in (2, 3)] == list(seed_gangs(record).values())
 
 
+@pytest.mark.long
 def test_what_seeds_cost_stands_in_the_ledger(desk):
     commit(desk, reads(1.0), "")
     one = desk.run().ledger
@@ -121,6 +122,7 @@ def test_the_seed_is_in_the_environment_and_in_the_words_of_the_command(desk):
     assert record.metrics["word"].seeds == record.metrics["env"].seeds == {"1": 1.0, "2": 2.0}
 
 
+@pytest.mark.long
 def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor(desk):
     commit(desk, reads(1.0, noise=0))
     record = desk.run()
@@ -146,6 +148,7 @@ def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(
     assert "its seeds gave equal values" in judged(record).reason
 
 
+@pytest.mark.long
 def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_told(desk):
     commit(desk, f"{HEAD}    program.report(error=1.0 + program.seed, parameters=7)\n")
     record = desk.run()
@@ -153,6 +156,7 @@ def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_told(desk):
     assert not record.metrics["error"].band.equal
 
 
+@pytest.mark.long
 def test_seeds_that_end_alike_but_took_other_ways_use_their_seed(desk):
     text = HEAD.replace("loss=1.0", "loss=program.seed")
     commit(desk, f"{text}    program.report(loss=1.0)\n", GATE.replace('"error"', '"loss"'))

@@ -31,9 +31,9 @@ def _require_equal(found, alone):
         (2, "rows", {}),
         (2, "columns", {"c_max_bytes": 400}),
         (4, "copies", {"bucket_elements": 200}),
-        (4, "rows", {"c_max_bytes": 400}),
-        (4, "hsdp", {"c_max_bytes": 400}),
-        (4, "both", {}),
+        pytest.param(4, "rows", {"c_max_bytes": 400}, marks=pytest.mark.long),
+        pytest.param(4, "hsdp", {"c_max_bytes": 400}, marks=pytest.mark.long),
+        pytest.param(4, "both", {}, marks=pytest.mark.long),
         (4, "twice", {}),
     ],
 )

@@ -202,7 +202,7 @@ def unbeaten(ranking, shapes):
     return {each for each in shapes if not any(costs[other].is_clearly_below(costs[each], 0.05) for other in shapes)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(table=questions, budget=st.sampled_from([None, 0.5, 2.0, 20.0]))
 def test_a_faster_or_cheaper_plan_within_the_bounds_is_never_passed_over(table, budget):
     ranking = ranked(*question(table, budget_money=budget))
@@ -213,7 +213,7 @@ def test_a_faster_or_cheaper_plan_within_the_bounds_is_never_passed_over(table, 
     assert within or ranking.over[winner].ratio == min(each.ratio for each in ranking.over.values())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(table=questions, data=st.data())
 def test_in_which_order_shapes_are_weighed_changes_no_number(table, data):
     about = question(table)
@@ -224,7 +224,7 @@ def test_in_which_order_shapes_are_weighed_changes_no_number(table, data):
     assert not ranking.times or shuffled.order[0] in unbeaten(ranking, list(ranking.costs))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(table=questions)
 def test_more_memory_never_makes_the_choice_clearly_slower(table):
     """Twice the band: how a plan is run, and which is, are each settled within it."""

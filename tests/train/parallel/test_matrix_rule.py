@@ -73,7 +73,7 @@ def alone(warm, tmp_path_factory):
         ("muon", "hsdp", Mesh(dp_replicate=2, dp_shard=2)),
         ("muon", "3d", Mesh(pp=2, tp=2)),
         ("muon", "tp", Mesh(dp_shard=2, tp=2)),
-        ("muon", "tp", Mesh(dp_replicate=2, tp=2)),
+        pytest.param("muon", "tp", Mesh(dp_replicate=2, tp=2), marks=pytest.mark.long),
         ("shampoo", "pp", Mesh(pp=2)),
         ("soap", "fsdp", Mesh(dp_shard=2)),
         ("soap", "zero1", Mesh(dp_replicate=2)),

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -29,14 +28,9 @@ def find_engine(mode: _Mode, *, wide: bool, places: tuple[Path, ...] = ()) -> Sa
     """
     if mode == "off":
         return Unconfined("sandbox.mode = off in site.toml")
-    return _find(wide, places, os.environ.get("PATH", ""))
-
-
-@cache
-def _find(wide: bool, places: tuple[Path, ...], search: str) -> SandboxEngine:
     if not sys.platform.startswith("linux"):
         return Unconfined(f"{sys.platform} has no namespaces")
-    path, is_root = shutil.which("bwrap", path=search), os.geteuid() == 0
+    path, is_root = shutil.which("bwrap"), os.geteuid() == 0
     why = "bubblewrap is not installed"
     if path is not None:
         bubblewrap = Bubblewrap(str(Path(path).absolute()), UIDS[wide] if is_root else None)
@@ -45,15 +39,16 @@ def _find(wide: bool, places: tuple[Path, ...], search: str) -> SandboxEngine:
         why = f"bubblewrap does not work here: {problem}"
     if not is_root:
         return Unconfined(why)
-    if (problem := _trial(other := OtherUser(UIDS[wide]), wide=wide, places=places)) is None:
+    other = OtherUser(UIDS[wide])
+    closed = next((f"{each} is closed to others" for each in places if not is_reachable(each)), None)
+    if (problem := closed or _trial(other, wide=wide)) is None:
         return other
     return Unconfined(f"{why}; another user does not work either: {problem}")
 
 
-def _trial(engine: SandboxEngine, *, wide: bool, places: Sequence[Path] = ()) -> str | None:
-    """Why `engine` does not work; None: it works."""
-    if (closed := next((each for each in places if not is_reachable(each)), None)) is not None:
-        return f"{closed} is closed to others"
+@cache
+def _trial(engine: SandboxEngine, *, wide: bool) -> str | None:
+    """Why `engine` does not work; None: it works. Tried once a process."""
     with tempfile.TemporaryDirectory(prefix="gangline-try-") as name:
         folder = Path(name).resolve()
         folder.chmod(0o755)  # for another user
