@@ -49,6 +49,20 @@ def test_products_go_round_operands_that_no_cache_holds(measured, cache, calls):
     assert calls * 2**22 >= 4 * cache or calls == device_bench.MOST_CALLS
 
 
+@pytest.mark.parametrize(("device", "heads", "moved"), [("cpu", 1, 2**24), ("cuda", 53, 2**28)])
+def test_a_gpu_is_measured_on_as_much_as_fills_it(monkeypatch, device, heads, moved):
+    """One head of attention of 4,096 places, and operations of 16 MiB, are as slow there as an idle machine."""
+    request = device_bench.BenchRequest(
+        device=device, precision="bf16", ranks=1, cores=1, matrices=[], attention=[[4096, 4096, 64, 1]]
+    )
+    made = device_bench.DeviceBench(request, torch.device("cpu"))
+    made._device = torch.device(device)
+    timed = []
+    monkeypatch.setattr(made, "_seconds", lambda make: timed.append(make.args[0].heads) or 1.0)
+    assert len(list(made._attended())) == 1
+    assert (timed, made._moved_bytes()[-1]) == ([heads], moved)
+
+
 def test_the_cache_of_a_gpu_is_what_its_driver_says(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=60 * 2**20))
     assert device_bench.cache_bytes(torch.device("cuda")) == 60 * 2**20

@@ -30,14 +30,17 @@ MOST_CALLS = 40
 MESSAGES = 20
 """Messages of each kind and size."""
 MOVED_BYTES = tuple(2**power for power in (12, 15, 18, 20, 22, 24))
+GPU_MOVED_BYTES = (*MOVED_BYTES, 2**26, 2**28)
+"""A GPU reaches its bandwidth later: by the others alone, large operations would take three times as long."""
 STREAMED_BYTES = 2**26
 """Larger than the caches of processors."""
 RING_BYTES = 2**25
 """Operands that an operation cycles through, so that none is in a cache from the last call."""
 STREAMED_CACHES, RING_CACHES = 32, 4
 """Multiples of a GPU's cache, if that is more."""
-MOST_HEADS, ENOUGH_FLOPS = 16, 2e8
-"""Heads and flops of attention in one call: about a millisecond, more if a single head takes more."""
+MOST_HEADS, ENOUGH_FLOPS = {"cpu": 16, "cuda": 512}, {"cpu": 2e8, "cuda": 4e11}
+"""Heads and flops of attention in one call: about a millisecond, more if a single head takes more. One head alone
+leaves most of a GPU idle."""
 ROW = 512
 """Elements in a row of a sum over samples."""
 SENT_BYTES = tuple(2**power for power in (10, 14, 18, 21, 23))
@@ -85,7 +88,7 @@ class DeviceBench:
             memory_bytes_per_second=self._streamed / self._stream(),
             products=tuple(self._products()),
             attention=tuple(self._attended()),
-            moves=tuple(MoveRate(size_bytes=size, seconds=self._move(size)) for size in MOVED_BYTES),
+            moves=tuple(MoveRate(size_bytes=size, seconds=self._move(size)) for size in self._moved_bytes()),
             messages=tuple(self._messages()) if request.ranks > 1 else (),
         )
 
@@ -102,9 +105,10 @@ class DeviceBench:
 
     def _attended(self) -> Iterator[AttentionRate]:
         """Measure with as few heads as give a stable time."""
+        most, enough = MOST_HEADS[self._device.type], ENOUGH_FLOPS[self._device.type]
         for queries, keys, width, is_causal in self._request.attention:
             one = Attention(heads=1, queries=queries, keys=keys, width=width, is_causal=bool(is_causal))
-            heads = max(1, min(MOST_HEADS, round(ENOUGH_FLOPS / one.flops)))
+            heads = max(1, min(most, round(enough / one.flops)))
             seconds = self._seconds(partial(self._attend, replace(one, heads=heads)))
             yield AttentionRate(
                 queries=queries, keys=keys, width=width, is_causal=one.is_causal,
@@ -133,6 +137,9 @@ class DeviceBench:
             return lambda: some.add_(other)
 
         return self._seconds(add_in_place)
+
+    def _moved_bytes(self) -> tuple[int, ...]:
+        return GPU_MOVED_BYTES if self._device.type == "cuda" else MOVED_BYTES
 
     def _move(self, size: int) -> float:
         """Mean seconds of operations of a model that are no products: additions, activations forward and backward,

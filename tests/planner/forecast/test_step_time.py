@@ -220,6 +220,14 @@ def test_every_tensor_of_an_update_costs_however_small_it_is():
     assert terms(many)["optimizer"] - terms(forecast())["optimizer"] == pytest.approx(100 * 20 * 1e-6)
 
 
+def test_on_a_gpu_one_kernel_updates_many_tensors():
+    on_gpu = {"profile": replace(TRACED, traces=(replace(TRACED.traces[0], precision="bf16"),)), "inventory": gpus(1),
+              "rates": replace(RATES, device="cuda", precision="bf16"), "precision": "bf16"}  # fmt: skip
+    few = terms(forecast("none", 1, **on_gpu))["optimizer"]
+    many = terms(forecast("none", 1, **on_gpu | {"profile": replace(on_gpu["profile"], tensors=100)}))["optimizer"]
+    assert many - few == pytest.approx(100 * 1e-6)
+
+
 def test_saving_seldom_costs_less_a_step():
     often, seldom = (terms(forecast(checkpoint=CheckpointTable(every=every)))["checkpoint"] for every in (10, 100))
     assert often == pytest.approx(10 * seldom)

@@ -6,7 +6,7 @@ others. Where a matrix is whole, or has no copies, the exchange in question move
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -57,8 +57,7 @@ class MatrixExecutor:
             travels=travels,
         )  # fmt: skip
         self._groups: Sequence[MicroGroup] = plan.groups[copies.place]
-        if hosts.ranks == 1:
-            self._groups = [slot for group in self._groups for slot in _slots(group, plan)]
+        self._slots = _slots([place for group in self._groups for place in group[hosts.place]], plan)
 
     @property
     def exchanges(self) -> tuple[UpdateExchange, UpdateExchange]:
@@ -115,6 +114,29 @@ class MatrixExecutor:
         self._updates.begin(inputs)
         names = {self.parameters[place].name for place in inputs.active}
         self.wanted += sum(each.matrix.fqn in names for each in self.plan.matrices)
+        owned = self._update_here() if self._hosts.ranks == 1 else self._update_with_hosts()
+        self._updates.prepare_others()
+        if self._copies.ranks > 1:
+            self._publisher.publish(owned, self._updates.apply)
+
+    def _update_here(self) -> dict[int, Tensor]:
+        """Updates of matrices that this rank holds whole: nothing is exchanged, and at most c_max is prepared at once.
+
+        Returns:
+            What is to be published; the rest is applied.
+        """
+        owned: dict[int, Tensor] = {}
+        for slot in self._slots:
+            whole = {place: self._updates.part(place).view(self.plan.matrices[place].matrix.shape) for place in slot}
+            self._receive_all({place: each.flatten() for place, each in self._updates.compute(whole).items()}, owned)
+        return owned
+
+    def _update_with_hosts(self) -> dict[int, Tensor]:
+        """Updates of matrices that are assembled here: while one group computes, its neighbours travel.
+
+        Returns:
+            As `_update_here`.
+        """
         owned: dict[int, Tensor] = {}
         gathered = [self._gather(self._groups[0])] if self._groups else []
         scattered: list[tuple[MicroGroup, Pending]] = []
@@ -127,16 +149,16 @@ class MatrixExecutor:
                 self._receive(*scattered.pop(0), owned)
         if scattered:
             self._receive(*scattered.pop(), owned)
-        self._updates.prepare_others()
-        if self._copies.ranks > 1:
-            self._publisher.publish(owned, self._updates.apply)
+        return owned
 
     def _gather(self, group: MicroGroup) -> Pending:
         parts = {place: self._updates.part(place) for host in group for place in host}
         return self._exchange.gather(group, parts)
 
     def _receive(self, group: MicroGroup, scattered: Pending, owned: dict[int, Tensor]) -> None:
-        received = self._exchange.received(group, scattered.wait())
+        self._receive_all(self._exchange.received(group, scattered.wait()), owned)
+
+    def _receive_all(self, received: dict[int, Tensor], owned: dict[int, Tensor]) -> None:
         if self._copies.ranks > 1:
             owned.update(received)
             return
@@ -144,15 +166,14 @@ class MatrixExecutor:
             self._updates.apply(place, update)
 
 
-def _slots(group: MicroGroup, plan: OptimPlan) -> Iterator[MicroGroup]:
-    """The matrices of the only host, a few at a time: nothing is exchanged, and at most c_max is copied at once."""
-    held, slot = 0.0, list[int]()
-    for place in group[0]:
-        size = plan.matrices[place].matrix.size(plan.options.element_bytes).value
-        if slot and held + size > plan.options.c_max_bytes:
-            yield (tuple(slot),)
-            held, slot = 0.0, []
-        held += size
-        slot.append(place)
-    if slot:
-        yield (tuple(slot),)
+def _slots(places: Sequence[int], plan: OptimPlan) -> list[list[int]]:
+    """Matrices of one shape, as many together as the plan says, or fewer where they are above c_max."""
+    slots: dict[tuple[int, int], list[list[int]]] = {}
+    for place in places:
+        matrix = plan.matrices[place].matrix
+        fit = plan.options.c_max_bytes // matrix.size(plan.options.element_bytes).value
+        alike = slots.setdefault(matrix.shape, [[]])
+        if len(alike[-1]) >= max(1, min(plan.options.batch, fit)):
+            alike.append([])
+        alike[-1].append(place)
+    return [slot for alike in slots.values() for slot in alike]

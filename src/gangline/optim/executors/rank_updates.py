@@ -19,6 +19,8 @@ from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
 StateOf = Callable[[Tensor], MatrixState]
 """State tensors of a parameter: `momentum`, or `q::factor_left` of its fragment q."""
 
+_ALIGNMENT = 64
+"""Bytes that the memory of a new tensor begins at a multiple of, at least."""
 _PHASE = "phase"
 """Owner state of rules that refresh roots or bases; on the CPU, where it is read."""
 
@@ -122,7 +124,7 @@ class RankUpdates:
         for batch in self._batches([place for place in whole if self._is_active(place)]):
             start = perf_counter()
             updates = self._rule.compute(
-                torch.stack([whole[place] for place in batch]).to(self._computes_in),
+                _stacked([whole[place] for place in batch]).to(self._computes_in),
                 [self._owner_state(place) for place in batch],
                 self._options(batch[0]),
                 refresh=[self._is_due(place) for place in batch],
@@ -192,6 +194,14 @@ class RankUpdates:
 def local_part(tensor: Tensor) -> Tensor:
     """What this rank holds of a plain tensor or a DTensor; shares its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _stacked(matrices: Sequence[Tensor]) -> Tensor:
+    """`[B, rows, columns]`; one alone shares its memory, unless it begins where no new tensor would: products of the
+    same bits may differ by that."""
+    if len(matrices) == 1 and matrices[0].data_ptr() % _ALIGNMENT == 0:
+        return matrices[0][None]
+    return torch.stack(list(matrices))
 
 
 def _key(planned: PlannedMatrix, name: str) -> str:

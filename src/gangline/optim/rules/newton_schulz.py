@@ -61,25 +61,17 @@ def newton_schulz(
     iterate: Callable[..., Tensor] = _by_gram if kernel == "gram" else _by_steps
     product = _plain_product if kernel == "standard" else _symmetric_product(wide, dtype)
     with ieee_products():
-        if wide.is_cuda and len(wide) > 1:
-            found = iterate(_scaled(wide, eps).to(dtype), coefficients, steps, product)
-        else:
-            found = torch.stack([iterate(_scaled(each, eps).to(dtype), coefficients, steps, product) for each in wide])
-    return (found.mT if is_tall else found).contiguous()
+        together = [wide] if wide.is_cuda and len(wide) > 1 else list(wide)
+        found = [iterate(_scaled(each, eps, dtype), coefficients, steps, product) for each in together]
+    updates = found[0].view(wide.shape) if len(found) == 1 else torch.stack(found)
+    return (updates.mT if is_tall else updates).contiguous()
 
 
-def _scaled(matrix: Tensor, eps: float) -> Tensor:
-    """One matrix or several, each over its Frobenius norm.
-
-    They are scaled by a power of two before, which is exact, so that no square is out of range.
-    """
-    wide = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
-    largest: Tensor = torch.linalg.vector_norm(wide, torch.inf, dim=(-2, -1), keepdim=True)
-    exponent = torch.frexp(largest).exponent.clamp(min=-126)
-    wide = torch.ldexp(wide, -exponent)
-    norm: Tensor = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True)
-    least = torch.ldexp(torch.full_like(norm, eps), -exponent).clamp(min=torch.finfo(wide.dtype).tiny)
-    return wide.div_(norm.maximum(least))
+def _scaled(batch: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """Each matrix over its Frobenius norm, taken and divided by in float64, where no square is out of range."""
+    norms: Tensor = torch.linalg.vector_norm(batch, dim=(-2, -1), keepdim=True, dtype=torch.float64)
+    norms.clamp_(min=max(eps, torch.finfo(torch.float32).smallest_normal ** 2))
+    return torch.div(batch, norms, out=torch.empty_like(batch, dtype=dtype))
 
 
 def _by_steps(x: Tensor, coefficients: Coefficients, steps: int, product: Product) -> Tensor:
