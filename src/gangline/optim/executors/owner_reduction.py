@@ -41,7 +41,7 @@ class OwnerReduction:
         works.append(self._copies.sum(flat).work)
 
         def unpack(_: object) -> Tensor:
-            parts = flat.split([each.numel() for each in others]) if others else ()
+            parts = torch.split(flat, [each.numel() for each in others]) if others else ()
             for grad, part in zip(others, parts, strict=True):
                 grad.copy_(part.view_as(grad))
             return buffer
