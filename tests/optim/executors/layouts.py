@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,9 @@ from gangline.optim.plan.costs import ShampooSpec
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.routing import partition_params
+from gangline.optim.rules.muon import Muon
+from gangline.optim.rules.shampoo import Shampoo
+from gangline.optim.rules.soap import Soap
 
 SHAPES = {
     "a.weight": (12, 7),
@@ -63,6 +67,12 @@ class Whiten:
         parameter.add_(update, alpha=-options["lr"] * max(1, shape[0] / shape[1]) ** 0.5)
 
 
+RULES = {
+    "whiten": Whiten, "muon": partial(Muon, dtype="float32"), "shampoo": partial(Shampoo, refresh_every=2),
+    "soap": partial(Soap, refresh_every=2),
+}  # fmt: skip
+
+
 def _placed(full, layout):
     """`full` as a parameter of the layout."""
     if layout in ("local", "copies", "owned"):
@@ -78,19 +88,24 @@ def _placed(full, layout):
     return torch.nn.Parameter(distribute_tensor(full, mesh, placements, src_data_rank=None))
 
 
-def make(layout, *, without=(), bias=(), **options):
+def make(layout, *, rule="whiten", shapes=SHAPES, **options):
     """Parameters by name, and their optimizer."""
     torch.manual_seed(7)
-    found = {name: _placed(torch.randn(shape), layout) for name, shape in SHAPES.items()}
+    found = {name: _placed(torch.randn(shape), layout) for name, shape in shapes.items()}
     found["bias"] = _placed(torch.randn(5, 3), layout)
-    names = list(SHAPES)
+    names = list(shapes)
     groups = [
-        {"params": [found[name] for name in names], "names": names, "kind": "matrix", "splits": dict(SPLITS)},
+        {
+            "params": [found[name] for name in names],
+            "names": names,
+            "kind": "matrix",
+            "splits": {name: SPLITS[name] for name in names if name in SPLITS},
+        },
         {"params": [found["bias"]], "names": ["bias"], "kind": "elementwise", "lr": 0.05},
     ]
     arguments = {key: options.pop(key) for key in ("non_finite",) if key in options}
     optimizer = MatrixOptimizer(
-        groups, rule=Whiten(), replicas=dist.group.WORLD if layout in ("copies", "owned") else None,
+        groups, rule=RULES[rule](), replicas=dist.group.WORLD if layout in ("copies", "owned") else None,
         options=PlanOptions(**options), shares_state=layout == "owned", **arguments,
     )  # fmt: skip
     return found, optimizer
@@ -128,11 +143,17 @@ def stepped(layout, steps=4, options=None):
         "momentum": {name: full(state["momentum"]) for name, each in parameters.items()
                      if "momentum" in (state := optimizer.state[each])},
         "owner": {f"{name}/{key}": value.clone() for name, each in parameters.items()
-                  for key, value in optimizer.state[each].items() if key.endswith("factor")},
+                  for key, value in optimizer.state[each].items()
+                  if any(word in key for word in ("factor", "root", "basis"))},
         "computed": executor.computed, "geometry": executor.plan.geometry,
         "groups": len(executor.plan.groups[0]),
         "padding": executor.traffic["copies"].padding_bytes, "sent": executor.traffic["copies"].sent_bytes,
     }  # fmt: skip
+
+
+def stepped_by_each(cases):
+    """`stepped` of each layout with its options, one after the other in one process group."""
+    return [stepped(layout, 4, options) for layout, options in cases]
 
 
 def step_without(layout, missing_on):

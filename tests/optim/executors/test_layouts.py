@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.optim.executors.layouts import MATRICES, stepped
+from tests.optim.executors.layouts import MATRICES, SHAPES, stepped, stepped_by_each
 from tests.train.parallel.compress.ranks import on_ranks
 
 
@@ -20,7 +20,7 @@ def _require_equal(found, alone):
     held = {name: value for rank in found for name, value in rank["owner"].items()}
     assert held.keys() == alone["owner"].keys()
     assert all(torch.equal(value, alone["owner"][name]) for name, value in held.items())
-    assert sum(rank["computed"] for rank in found) == 4 * MATRICES
+    assert sum(rank["computed"] for rank in found) == alone["computed"]
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,31 @@ def _require_equal(found, alone):
     ],
 )
 def test_any_layout_gives_the_bits_of_one_process(alone, size, layout, options):
+    assert alone["computed"] == 4 * MATRICES
     _require_equal(on_ranks(size, stepped, layout, 4, options), alone)
+
+
+LAYOUTS = {
+    2: ("copies", "owned", "rows", "columns"),
+    4: ("copies", "owned", "rows", "columns", "hsdp", "both", "twice"),
+}
+CONTIGUOUS = {name: shape for name, shape in SHAPES.items() if name not in ("gates", "qkv")}
+"""Interleaved rows have the third geometry alone."""
+
+
+def _cases(size, rule):
+    """Every layout with every geometry, and with ceilings that make several groups and buckets."""
+    plain = {"rule": rule, "refresh": "together"}
+    for layout in LAYOUTS[size]:
+        yield layout, plain | {"c_max_bytes": 400, "bucket_elements": 100}
+        for geometry in ("contiguous", "permuted", "owner"):
+            yield layout, plain | {"geometry": geometry, "shapes": CONTIGUOUS, "bucket_elements": 200}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["muon", "shampoo", "soap"])
+@pytest.mark.parametrize("size", LAYOUTS)
+def test_every_rule_gives_the_bits_of_one_process_under_every_layout_and_geometry(size, rule):
+    cases = list(_cases(size, rule))
+    for (_, options), *found in zip(cases, *on_ranks(size, stepped_by_each, cases), strict=True):
+        _require_equal(found, stepped("local", 4, options))

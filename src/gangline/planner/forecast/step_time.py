@@ -176,9 +176,10 @@ def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
-    products = inputs.optimizer.product_flops(stages * num_owners(inputs.shape)) / speeds.flops_per_second
     device = speeds.rates.device if speeds.rates else "cuda"
-    return streamed + each * UPDATE_MOVES[device] * inputs.profile.tensors / stages + products
+    moves = UPDATE_MOVES[device] * inputs.profile.tensors / stages
+    products = inputs.optimizer.product_flops(stages * num_owners(inputs.shape)) / speeds.flops_per_second
+    return streamed + each * moves + products
 
 
 def _save(inputs: StepInputs, speeds: Speeds) -> float | None:
