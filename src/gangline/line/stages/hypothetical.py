@@ -6,7 +6,6 @@ from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
-from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess
@@ -50,13 +49,19 @@ def plan_hypothetically(
     if model is None:
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
 
+    profile = formula_profile(model)
+    if line.optimizer.get("rule") is not None:
+        from gangline.line.stages.optimizer_plan import with_matrix_work  # most lines have no matrix rule
+
+        profile = with_matrix_work(line, profile) or profile
+
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, with_matrix_work(line, formula_profile(model)), ())
+        return PlanRequest.about(line, site, inventory, profile, ())
 
     choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
     certificate = None
     if network is not None:
-        certificate = certificate_of(network, choice, formula_profile(model), site=site, line=line)
+        certificate = certificate_of(network, choice, profile, site=site, line=line)
     return HypotheticalPlan(
         request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
         certificate=certificate, links=network.links if network else "",
