@@ -89,15 +89,15 @@ def command(
     if (asked := question.hypothetical()) is not None:
         from gangline.cli.view.formula_page import hypothetical_page
 
-        budget = asked.budget
+        gate = asked.budget
         print_json(_hypothetical_document(asked)) if json else say(
             hypothetical_page(asked, why=why, terms=terms, width=width)
         )
     else:
         found = question.preview()
-        budget = found.budget
+        gate = found.budget
         print_json(_document(found)) if json else say(_page(found, why=why, terms=terms, width=width))
-    if budget.verdict == "no":
+    if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
 
