@@ -20,7 +20,6 @@ from gangline.cli.options import (
 )
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say, spinner
-from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
@@ -28,7 +27,6 @@ from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
-from gangline.line.stages.hypothetical import HypotheticalPlan, plan_hypothetically
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.planner.shapes.shape import Shape
@@ -41,6 +39,7 @@ from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from gangline.line.stages.hypothetical import HypotheticalPlan
     from gangline.line.stages.preview import Preview
 
 
@@ -86,12 +85,19 @@ def command(
         desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
         overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
     )  # fmt: skip
-    found = question.hypothetical() or question.preview()
-    if json:
-        print_json(_document(found))
+    width = terminal_width() if sys.stdout.isatty() else None
+    if (asked := question.hypothetical()) is not None:
+        from gangline.cli.view.formula_page import hypothetical_page
+
+        gate = asked.budget
+        print_json(_hypothetical_document(asked)) if json else say(
+            hypothetical_page(asked, why=why, terms=terms, width=width)
+        )
     else:
-        say(_text(found, why=why, terms=terms, width=terminal_width() if sys.stdout.isatty() else None))
-    if found.budget.verdict == "no":
+        found = question.preview()
+        gate = found.budget
+        print_json(_document(found)) if json else say(_page(found, why=why, terms=terms, width=width))
+    if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
 
@@ -111,7 +117,7 @@ class PlanQuestion:
     now: bool
     """Only on servers that are free."""
 
-    def hypothetical(self) -> HypotheticalPlan | None:
+    def hypothetical(self) -> "HypotheticalPlan | None":
         """By formula, on devices that were asked for; None: the line does not give the shape of its model."""
         if self.devices is None:
             return None
@@ -120,6 +126,8 @@ class PlanQuestion:
         request = resolve_request(self.desk.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy)
         if request.line.plan.transformer is None:
             return None
+        from gangline.line.stages.hypothetical import plan_hypothetically
+
         return plan_hypothetically(request, site=self.site, inventory=self.devices, network=self.network)
 
     def preview(self) -> "Preview":
@@ -179,12 +187,6 @@ def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site
     if gpus is None:
         return where, None
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
-
-
-def _text(found: "HypotheticalPlan | Preview", *, why: bool, terms: str | None, width: int | None) -> str:
-    if isinstance(found, HypotheticalPlan):
-        return hypothetical_page(found, why=why, terms=terms, width=width)
-    return _page(found, why=why, terms=terms, width=width)
 
 
 _TOLD = 2
@@ -329,9 +331,11 @@ def _have(found: "Preview") -> str:
     return f"{nodes}{machine} · {model}"
 
 
-def _document(found: "HypotheticalPlan | Preview") -> dict[str, object]:
-    if isinstance(found, HypotheticalPlan):
-        return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
+def _hypothetical_document(found: "HypotheticalPlan") -> dict[str, object]:
+    return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
+
+
+def _document(found: "Preview") -> dict[str, object]:
     return {
         "run": found.run,
         "commit": found.request.commit,

@@ -6,7 +6,6 @@ from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.request.run_request import RunRequest
-from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.forecast.interruptions import WEIGHT_BYTES, StorageCost, storage_costs
 from gangline.planner.forecast.optimizer_model import optimizer_model
 from gangline.planner.selection.budget import check as check_budget
@@ -52,7 +51,11 @@ def plan_hypothetically(
     if model is None:
         raise ConfigError("plan.transformer: wanted the shape of the model, found none")
 
-    profile = with_matrix_work(line, formula_profile(model)) or formula_profile(model)
+    profile = formula_profile(model)
+    if line.optimizer.get("rule") is not None:
+        from gangline.line.stages.optimizer_plan import with_matrix_work  # most lines have no matrix rule
+
+        profile = with_matrix_work(line, profile) or profile
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
         return PlanRequest.about(line, site, inventory, profile, ())

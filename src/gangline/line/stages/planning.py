@@ -14,7 +14,6 @@ from gangline.line.stages.device_rates import device_rates
 from gangline.line.stages.measured_history import MeasuredHistory, read_measured_history
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
-from gangline.line.stages.optimizer_plan import with_matrix_work
 from gangline.planner.forecast.shape_forecast import calibrated_site
 from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
@@ -102,7 +101,10 @@ def plan_run(
         traced = "tracing a step of the model, " if line.project.task else ""
         notify(f"{traced}inspecting the devices")
     seen = _with_shape(line, inspect_model(request.model, home=home, runner=request.runner))
-    seen = replace(seen, profile=with_matrix_work(line, seen.profile))
+    if line.optimizer.get("rule") is not None:
+        from gangline.line.stages.optimizer_plan import with_matrix_work  # most lines have no matrix rule
+
+        seen = replace(seen, profile=with_matrix_work(line, seen.profile))
     inventory = devices or inventory_at(site, environ, seen.inventory)
     chosen = make_choice(
         line,

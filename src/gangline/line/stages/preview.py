@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.build import code_layer, environment
-from gangline.build.virtualenv import LockedCommit, find_or_make_environment
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.run_request import RunRequest, resolve_request
@@ -19,6 +19,9 @@ from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.storage import site_paths
 from gangline.storage.site_paths import open_site_store
+
+if TYPE_CHECKING:
+    from gangline.build.virtualenv import VirtualEnvironment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,13 +74,7 @@ def preview(
     repository, run = request.repository, request.run_id(1)
     layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
-    own = None
-    if parse_target(site.launch.target)[0] == "local":
-        own = find_or_make_environment(
-            LockedCommit(repository=repository, tree=request.tree, line=request.line, trust=request.trust),
-            site=site, environ=environ, home=site_paths.home(repository.root),
-            with_s3=store.url.startswith("s3:"), notify=notify,
-        )  # fmt: skip
+    own = _environment(request, site, environ=environ, with_s3=store.url.startswith("s3:"), notify=notify)
     model = ModelSource(
         line=request.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),
         trust=request.trust, python=own.python if own else None, folder=layer.folder,
@@ -100,6 +97,21 @@ def preview(
         environment=own.source if own else request.line.env.lock or environment.NOT_LOCKED,
         problems=(*filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes),
     )  # fmt: skip
+
+
+def _environment(
+    request: RunRequest, site: Site, *, environ: Mapping[str, str], with_s3: bool, notify: Callable[[str], None]
+) -> "VirtualEnvironment | None":
+    """Of ranks on this machine; None: they are elsewhere, or the line names no lock."""
+    if request.line.env.lock is None or parse_target(site.launch.target)[0] != "local":
+        return None
+    from gangline.build.virtualenv import LockedCommit, find_or_make_environment  # parsers of versions and markers
+
+    commit = LockedCommit(
+        repository=request.repository, tree=request.tree, line=request.line, trust=request.trust
+    )  # fmt: skip
+    home = site_paths.home(request.repository.root)
+    return find_or_make_environment(commit, site=site, environ=environ, home=home, with_s3=with_s3, notify=notify)
 
 
 def _code_owner(request: RunRequest, run: str, site: Site) -> CodeOwner:

@@ -46,8 +46,8 @@ def symmetric_product(left: Tensor, right: Tensor, plus: Tensor | None = None, *
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _lower_tiles(  # type: ignore[no-untyped-def]  # noqa: PLR0917  as a kernel of triton is called
+@triton.jit  # type: ignore[untyped-decorator]  # triton has no types
+def _lower_tiles(  # type: ignore[no-untyped-def]  # it accepts none  # noqa: PLR0917  a kernel has that many
     left, right, plus, out, rows, depth, alpha, beta, has_plus: tl.constexpr, side: tl.constexpr, step: tl.constexpr
 ):  # fmt: skip
     number = tl.program_id(0)
