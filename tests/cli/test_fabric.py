@@ -125,3 +125,26 @@ def test_wrong_calls_are_explained(fabric, words, kind, said):
 def test_show_without_a_file_says_how_to_state_one(fabric):
     with pytest.raises(ConfigError, match=r"wanted a fabric.toml, found none by --fabric, GANGLINE_FABRIC"):
         fabric("show", file=None)
+
+
+RINGS = "a:1:2 [0] NCCL INFO Channel 00/02 : {}\na:1:2 [0] NCCL INFO Channel 01/02 : {}\n"
+
+
+def test_rings_of_a_log_are_held_against_the_plan(fabric, tmp_path):
+    (tmp_path / "log").write_text(RINGS.format("0 1 2 3 4 5", "1 0 5 4 3 2"))
+    words = ("rings", "log", "--ranks", "6", "--per-node", "2")
+    assert fabric(*words, file=None).splitlines()[1:] == [
+        "       1  as planned                   0 1 2",
+        "       1  as planned                   0 2 1",
+    ]
+    (tmp_path / "log").write_text(RINGS.format("0 1 4 5 2 3", "0 2 1 3 4 5"))
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert (done.exit_code, [each["follows_plan"] for each in json.loads(done.stdout)["rings"]]) == (60, [True, False])
+
+
+def test_a_log_without_rings_says_what_prints_them(fabric, tmp_path):
+    (tmp_path / "log").write_text("step 1\n")
+    with pytest.raises(UsageError, match="wanted rings of 8 ranks, found none; rank 0 prints them with NCCL_DEBUG"):
+        fabric("rings", "log", "--ranks", "8", file=None)
+    with pytest.raises(UsageError, match="wanted a log to read, found No such file"):
+        fabric("rings", "nowhere", "--ranks", "8", file=None)

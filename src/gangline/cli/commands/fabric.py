@@ -1,6 +1,7 @@
 """`gangline fabric`: what there is of the network, what it makes of a training, and what is slow or lossy in it."""
 
 import os
+import sys
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -182,6 +183,40 @@ def probe(
     lines = [*report.text(), *([f"kept      {kept}"] if kept else [])]
     print_json({**report.document(), "kept": kept}) if json else say("\n".join(lines))
     if not report.is_well:
+        raise typer.Exit(GateError.exit_code)
+
+
+@app.command()
+def rings(
+    log: Annotated[Path, typer.Argument(help="Of rank 0, with NCCL_DEBUG=INFO; - for stdin.", show_default=False)],
+    *,
+    ranks: Annotated[int, typer.Option("--ranks", min=2, help="Of the gang.", show_default=False)],
+    per_node: Annotated[int, typer.Option("--per-node", min=1, help="Ranks of a server.")] = 8,
+    json: JsonOption = False,
+) -> None:
+    """Compare the rings that NCCL printed with the order of servers in the plan, which is that of ranks.
+
+    Exits 60 if a ring visits servers in another order, or a server twice.
+    """
+    from gangline.cli.view.fabric_view import ring_lines
+    from gangline.fabric.nccl_rings import read_rings
+
+    try:
+        text = sys.stdin.read() if str(log) == "-" else log.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{log}: wanted a log to read, found {error.strerror or error}") from error
+    found = read_rings(text.splitlines(), num_ranks=ranks)
+    if not found:
+        raise UsageError(
+            f"{log}: wanted rings of {ranks} ranks, found none; rank 0 prints them with NCCL_DEBUG=INFO and "
+            "NCCL_DEBUG_SUBSYS=INIT,GRAPH"
+        )
+    follow = [each.follows_plan(ranks_per_node=per_node) for each in found]
+    if json:
+        print_json({"rings": [{"ring": each, "follows_plan": how} for each, how in zip(found, follow, strict=True)]})
+    else:
+        say("\n".join(ring_lines(found, ranks_per_node=per_node)))
+    if False in follow:
         raise typer.Exit(GateError.exit_code)
 
 

@@ -1,5 +1,7 @@
 """A fabric and forecasts on it as lines of a terminal, and as a document."""
 
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +17,7 @@ from gangline.fabric.links import (
     probes_to_cover_surely,
     probes_to_find,
 )
+from gangline.fabric.nccl_rings import NcclRing
 from gangline.fabric.paths import path_environment
 from gangline.fabric.training import OrderForecast, fabric_rate
 from gangline.spec.config.server_ranges import compress_servers
@@ -133,3 +136,15 @@ def forecast_lines(fabric: Fabric, forecasts: Sequence[OrderForecast]) -> list[s
 
 def _hours(hours: float) -> str:
     return f"{hours / 1e6:.2f} M" if hours >= 1e5 else f"{hours:,.0f}"
+
+
+def ring_lines(rings: Sequence[NcclRing], *, ranks_per_node: int) -> list[str]:
+    """A row for each distinct order of servers, how many channels have it, and whether it is the plan's."""
+    words = {True: "as planned", False: "NOT AS PLANNED", None: "not known: the line was cut"}
+    kinds = Counter((each.node_order(ranks_per_node=ranks_per_node), each.follows_plan(ranks_per_node=ranks_per_node))
+                    for each in rings)  # fmt: skip
+    rows = [
+        f"{count:8}  {words[follows]:27}  {textwrap.shorten(' '.join(map(str, order)), 60, placeholder=' ...')}"
+        for (order, follows), count in kinds.items()
+    ]
+    return [f"{'channels':8}  {'order':27}  servers by node rank", *rows]
