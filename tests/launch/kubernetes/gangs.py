@@ -75,6 +75,7 @@ def cases():
         "job-4-gpu-gates": ("job", setting(GPU, pod=GPU_SITE, route="gates")),
         "job-4-gpu-kueue": ("job", kueue_setting()),
         "jobset-4-gpu-gates": ("jobset", setting(GPU, pod=GPU_SITE, route="gates")),
+        "jobset-4-gpu-one-group": ("jobset", setting(GPU, pod=GPU_SITE, route="jobset")),
         "trainjob-1-cpu": ("trainjob", setting()),
         "trainjob-4-gpu-gates": ("trainjob", setting(GPU, pod=GPU_SITE, route="gates")),
         "trainjob-4-gpu-kueue": ("trainjob", kueue_setting()),

@@ -37,6 +37,12 @@ def test_route_is_the_sites_or_what_the_cluster_can_do(num_nodes, wanted, facts,
     assert choose_route(gang(num_nodes), LaunchTable(route=wanted), facts) == route
 
 
+def test_jobset_places_the_gangs_that_it_makes():
+    assert choose_route(gang(2), LaunchTable(route="jobset", launcher="jobset"), PLAIN) == "jobset"
+    with pytest.raises(ConfigError, match=r'wanted launch\.launcher = "jobset" with "jobset", found "trainjob"'):
+        choose_route(gang(2), LaunchTable(route="jobset"), PLAIN)
+
+
 def test_kueue_that_is_not_there_is_told():
     with pytest.raises(ConfigError, match="found no Kueue"):
         choose_route(gang(2), LaunchTable(route="kueue"), PLAIN)

@@ -3,11 +3,12 @@
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.cluster.rights import JOBSET
 from gangline.launch.kubernetes.objects.job import FINISHED_SECONDS, job_spec
-from gangline.launch.kubernetes.objects.labels import CHILD, collection_path
+from gangline.launch.kubernetes.objects.labels import CHILD, FABRIC_GROUP, collection_path
 from gangline.launch.kubernetes.objects.pod import pod_template
 from gangline.launch.kubernetes.objects.render_context import RenderContext, labels, metadata
 
 GROUP_VERSION = f"{JOBSET}/v1alpha2"
+EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def jobsets_path(namespace: str) -> str:
@@ -16,11 +17,18 @@ def jobsets_path(namespace: str) -> str:
 
 
 def jobset(context: RenderContext) -> Object:
-    """The JobSet of a gang, suspended; it runs once `suspend` is removed."""
+    """The JobSet of a gang, suspended; it runs once `suspend` is removed.
+
+    By the route "jobset" its only Job gets one group of servers that no other such Job uses; pods of one group follow
+    the first to the group that the scheduler chose for it, in any order.
+    """
+    described = metadata(context, root=True)
+    if context.route == "jobset":
+        described["annotations"][EXCLUSIVE_TOPOLOGY] = FABRIC_GROUP
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "JobSet",
-        "metadata": metadata(context, root=True),
+        "metadata": described,
         "spec": jobset_spec(context) | {"suspend": True, "ttlSecondsAfterFinished": FINISHED_SECONDS},
     }
 

@@ -19,6 +19,8 @@ GROUPS, STARTS_NOW = "gangline/groups", "gangline/starts-now"
 PLACEMENT_GATE = "gangline/placement"
 POOL = "gangline/pool"
 """Label and taint of the servers of a pool."""
+FABRIC_GROUP = "gangline/fabric-group"
+"""Label of servers on the same leaf switches."""
 HOSTNAME = "kubernetes.io/hostname"
 """Label of a server that pods select to be bound there."""
 

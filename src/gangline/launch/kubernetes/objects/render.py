@@ -175,7 +175,7 @@ def _around(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]
 
 def _release(context: RenderContext) -> Object:
     match context.route:
-        case "none":
+        case "none" | "jobset":
             return {"spec": {"suspend": False}}
         case "gates":
             return {"metadata": {"annotations": {QUEUED: rfc3339(context.now)}}}

@@ -31,8 +31,8 @@ from gangline.launch.kubernetes.objects.labels import (
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 
-Route = Literal["gates", "kueue", "none"]
-"""Component that starts all pods of a gang together: gangline's placer, Kueue, or none."""
+Route = Literal["gates", "kueue", "jobset", "none"]
+"""Component that starts all pods of a gang together: gangline's placer, Kueue, JobSet, or none."""
 
 _MAX_NAME = 42
 """JobSet names pods `<gang>-node-0-<index>-abcde`, in at most 63 characters."""
@@ -176,10 +176,15 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
     """Route of a gang: as configured, else what the cluster offers; several pods never use the plain scheduler.
 
     Raises:
-        ConfigError: The site configures Kueue or a queue, and the cluster does not have it.
+        ConfigError: The site configures Kueue or a queue that the cluster does not have, or JobSet for another root.
     """
     if launch.route == "kueue" and not facts.kueue:
         raise ConfigError('launch.route: wanted "kueue", found no Kueue on this cluster; use "gates" or "auto"')
+    if launch.route == "jobset" and launch.launcher != "jobset":
+        raise ConfigError(
+            f'launch.route: wanted launch.launcher = "jobset" with "jobset", found "{launch.launcher}"; set both, or'
+            ' use "gates" or "auto"'
+        )
     if launch.route != "auto":
         return launch.route
     if podset.queue and not facts.kueue:
