@@ -39,6 +39,9 @@ def test_route_is_the_sites_or_what_the_cluster_can_do(num_nodes, wanted, facts,
 
 def test_jobset_places_the_gangs_that_it_makes():
     assert choose_route(gang(2), LaunchTable(route="jobset", launcher="jobset"), PLAIN) == "jobset"
+    assert choose_route(gang(1), LaunchTable(route="jobset", launcher="jobset"), PLAIN) == "none", (
+        "no group for one pod"
+    )
     with pytest.raises(ConfigError, match=r'wanted launch\.launcher = "jobset" with "jobset", found "trainjob"'):
         choose_route(gang(2), LaunchTable(route="jobset"), PLAIN)
 

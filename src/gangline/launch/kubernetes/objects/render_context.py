@@ -185,6 +185,8 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
             f'launch.route: wanted launch.launcher = "jobset" with "jobset", found "{launch.launcher}"; set both, or'
             ' use "gates" or "auto"'
         )
+    if launch.route == "jobset" and podset.num_nodes == 1:
+        return "none"  # it would hold a whole group
     if launch.route != "auto":
         return launch.route
     if podset.queue and not facts.kueue:
