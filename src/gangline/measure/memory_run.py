@@ -33,6 +33,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.live_memory import LiveMemory, simulate_host_copies
+from gangline.measure.model_traces import renew_threads
 from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
@@ -173,6 +174,7 @@ def _in_child(call: Callable[[], RankPeak]) -> RankPeak:
 
 
 def _send_result(sender: Connection, call: Callable[[], RankPeak]) -> None:
+    renew_threads()
     try:
         result: dict[str, Any] = {"peak": astuple(call())}
     except ConfigError as error:

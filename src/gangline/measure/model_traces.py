@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import default_collate
 
@@ -63,7 +64,17 @@ def raised(error: Exception) -> str:
     return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
+def renew_threads() -> None:
+    """Called first in a process that was forked from one with torch.
+
+    torch renews its pool of threads at the first use after a fork. If threads of autograd come first, and two at once,
+    one of them finds no pool and ends the process.
+    """
+    torch.set_num_threads(torch.get_num_threads())
+
+
 def _send_traces(sender: Connection, task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
+    renew_threads()
     unstaged = ""
     try:
         sample = sample_of(task, options, names)
