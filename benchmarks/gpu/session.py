@@ -3,11 +3,11 @@
     python3 benchmarks/gpu/session.py PART... [--out FOLDER] [--seconds 540]
     python3 benchmarks/gpu/session.py --rehearse PART...
 
-PART: nccl, memory, step, saves, rates, restart, muon_kernels, muon_step, matrix_costs,
-matrix_exchange, or all. It runs in a kit (`make gpu-kit`) on a machine without network, whose Python has torch with
-CUDA; wheels of the kit are unpacked beside them. A part that is
-not through after its seconds is stopped, and leaves what it had. A rehearsal does the same on CPUs in small shapes and
-judges no limit. Ends with 1 where a figure is missing or a limit is not held.
+PART: nccl, memory, step, saves, rates, restart, muon_kernels, muon_step, matrix_costs, matrix_exchange, or all. It runs
+in a kit (`make gpu-kit`) on a machine without network, whose Python has torch with CUDA; the wheels of the kit are
+unpacked in its folder. A part that has not ended after its seconds is stopped, and keeps the figures that it has. A
+rehearsal does the same on CPUs in small shapes and judges no limit. Ends with 1 where a figure is missing or a limit is
+not held.
 
 Only the standard library until the part itself runs, in a process of its own.
 """

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from gangline.cli.commands.fabric import app
 from gangline.errors import ConfigError, UsageError
+from gangline.fabric.nccl_rings import MOST_RINGS
 from gangline.line.gangs import launchers
 
 PAGE = """
@@ -140,6 +141,14 @@ def test_rings_of_a_log_are_held_against_the_plan(fabric, tmp_path):
     (tmp_path / "log").write_text(RINGS.format("0 1 4 5 2 3", "0 2 1 3 4 5"))
     done = CliRunner().invoke(app, [*words, "--json"])
     assert (done.exit_code, [each["follows_plan"] for each in json.loads(done.stdout)["rings"]]) == (60, [True, False])
+
+
+def test_a_hostile_log_is_read_within_bounds(fabric, tmp_path):
+    """Numbers that no int takes, a line without end, more rings than any gang has."""
+    lines = RINGS.format("0 " + "9" * 5000, "0 1") + "x" * 3_000_000 + "\n" + RINGS.format("0 1", "0 1") * 4000
+    (tmp_path / "log").write_text(lines)
+    done = CliRunner().invoke(app, ["rings", "log", "--ranks", "2", "--per-node", "1", "--json"])
+    assert (done.exit_code, len(json.loads(done.stdout)["rings"])) == (0, MOST_RINGS)
 
 
 def test_a_log_without_rings_says_what_prints_them(fabric, tmp_path):

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-_LINE = re.compile(r"NCCL INFO Channel (\d+)/(\d+) :((?: +\d+)+) *(\.\.\.)?\s*$")
-"""A connection, `Channel 00/0 : 0[0] -> 1[1] via ...`, is none."""
+_LINE = re.compile(r"NCCL INFO Channel (\d{1,4})/(\d{1,4}) :((?: +\d{1,9})+) *(\.\.\.)?\s*$")
+"""Of a channel; a connection, `Channel 00/0 : 0[0] -> 1[1] via ...`, has another form."""
+MOST_RINGS = 4096
+"""A gang has some dozens; a log may be anything."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +47,13 @@ def read_rings(lines: Iterable[str], *, num_ranks: int) -> tuple[NcclRing, ...]:
     """Rings of communicators of so many ranks, in the order of the log; others, such as of tensor-parallel groups, are
     passed over.
 
-    A cut line does not tell the size of its communicator: it is taken if it names no rank from `num_ranks` on.
+    A cut line does not tell the size of its communicator: it is taken if it names no rank from `num_ranks` on. Reading
+    ends after `MOST_RINGS`.
     """
-    found = []
+    found: list[NcclRing] = []
     for line in lines:
+        if len(found) == MOST_RINGS:
+            break
         if match := _LINE.search(line):
             channel, channels, text, dots = match.groups()
             ranks = tuple(map(int, text.split()))

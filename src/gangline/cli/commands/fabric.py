@@ -2,7 +2,9 @@
 
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from gangline.fabric.inventory import Fabric
     from gangline.fabric.training import Order
 
+_LONGEST_LINE = 1 << 20
+"""Characters of a log that are read at once; no ring of NCCL is as long."""
 app = typer.Typer(
     help="Show the network, explain what it makes of a training, and probe it.",
     rich_markup_mode=None,
@@ -202,10 +206,10 @@ def rings(
     from gangline.fabric.nccl_rings import read_rings
 
     try:
-        text = sys.stdin.read() if str(log) == "-" else log.read_text("utf-8", errors="replace")
+        with nullcontext(sys.stdin) if str(log) == "-" else log.open(encoding="utf-8", errors="replace") as lines:
+            found = read_rings(iter(partial(lines.readline, _LONGEST_LINE), ""), num_ranks=ranks)
     except OSError as error:
         raise UsageError(f"{log}: wanted a log to read, found {error.strerror or error}") from error
-    found = read_rings(text.splitlines(), num_ranks=ranks)
     if not found:
         raise UsageError(
             f"{log}: wanted rings of {ranks} ranks, found none; rank 0 prints them with NCCL_DEBUG=INFO and "

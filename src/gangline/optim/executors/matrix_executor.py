@@ -114,12 +114,12 @@ class MatrixExecutor:
         self._updates.begin(inputs)
         names = {self.parameters[place].name for place in inputs.active}
         self.wanted += sum(each.matrix.fqn in names for each in self.plan.matrices)
-        owned = self._update_here() if self._hosts.ranks == 1 else self._update_with_hosts()
+        owned = self._update_local() if self._hosts.ranks == 1 else self._update_assembled()
         self._updates.prepare_others()
         if self._copies.ranks > 1:
             self._publisher.publish(owned, self._updates.apply)
 
-    def _update_here(self) -> dict[int, Tensor]:
+    def _update_local(self) -> dict[int, Tensor]:
         """Updates of matrices that this rank holds whole: nothing is exchanged, and at most c_max is prepared at once.
 
         Returns:
@@ -131,11 +131,11 @@ class MatrixExecutor:
             self._receive_all({place: each.flatten() for place, each in self._updates.compute(whole).items()}, owned)
         return owned
 
-    def _update_with_hosts(self) -> dict[int, Tensor]:
+    def _update_assembled(self) -> dict[int, Tensor]:
         """Updates of matrices that are assembled here: while one group computes, its neighbours travel.
 
         Returns:
-            As `_update_here`.
+            As `_update_local`.
         """
         owned: dict[int, Tensor] = {}
         gathered = [self._gather(self._groups[0])] if self._groups else []

@@ -20,7 +20,7 @@ StateOf = Callable[[Tensor], MatrixState]
 """State tensors of a parameter: `momentum`, or `q::factor_left` of its fragment q."""
 
 _ALIGNMENT = 64
-"""Bytes that the memory of a new tensor begins at a multiple of, at least."""
+"""Bytes; the memory of a new tensor begins at a multiple of it."""
 _PHASE = "phase"
 """Owner state of rules that refresh roots or bases; on the CPU, where it is read."""
 
@@ -197,8 +197,8 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def _stacked(matrices: Sequence[Tensor]) -> Tensor:
-    """`[B, rows, columns]`; one alone shares its memory, unless it begins where no new tensor would: products of the
-    same bits may differ by that."""
+    """`[B, rows, columns]`; one alone shares its memory if it is aligned as that of a new tensor: the bits of products
+    may depend on it."""
     if len(matrices) == 1 and matrices[0].data_ptr() % _ALIGNMENT == 0:
         return matrices[0][None]
     return torch.stack(list(matrices))
