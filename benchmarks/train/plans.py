@@ -15,6 +15,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples" / "bytegpt"))  # the code layer of all plans
 WARM_UP = 2
 """Steps that do not count: DDP lays out its buckets anew after the first."""
 
@@ -96,7 +97,6 @@ def _train(plan, rank, groups, samples) -> Found:
     from gangline.train.runtime.context import RankContext
     from gangline.train.runtime.device_mesh import Meshes
 
-    sys.path.insert(0, str(ROOT / "examples" / "bytegpt"))
     from model import ByteGPT, ByteText
 
     events, told, marks = EventLog(None, rank=rank, generation=0), [], []
