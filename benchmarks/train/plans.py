@@ -89,6 +89,7 @@ def _train(plan, rank, groups, samples) -> Found:
 
     import torch
     import torch.distributed as dist
+    from model import ByteGPT, ByteText
 
     from gangline.train.account.clock import PhaseClock
     from gangline.train.account.event_log import EventLog
@@ -96,8 +97,6 @@ def _train(plan, rank, groups, samples) -> Found:
     from gangline.train.loop.trainer import Trainer
     from gangline.train.runtime.context import RankContext
     from gangline.train.runtime.device_mesh import Meshes
-
-    from model import ByteGPT, ByteText
 
     events, told, marks = EventLog(None, rank=rank, generation=0), [], []
     events.listeners.append(lambda each: told.append(each) if each["event"] == "step" else None)

@@ -1,7 +1,8 @@
 """Seconds of Muon's updates by shape, and the work of an owner by them: matrices of Qwen3-32B, 8 hosts, 32 owners.
 
-Each shape is timed alone; the table of them is in `seen`, as plans read it. Bound: the updates of the busiest owner,
-one after another, take what the table says, to 10 %. What plans balance by assumed and by measured seconds is shown.
+Each shape is timed alone; the table of them is in `seen`, as `optimizer.cost` of a line reads it. Bound: the updates
+of the busiest owner, one after another, take what the table says, to 10 %. What plans balance by assumed and by
+measured seconds is shown.
 """
 
 from typing import Any
@@ -20,15 +21,14 @@ def names(_: Shapes) -> tuple[str, ...]:
 
 
 def run(report: Report, shapes: Shapes) -> None:
-    entries = []
+    tables = []
     for kernel in KERNELS:
         found = apart(measured, shapes, kernel)
-        entries += found.pop("entries")
+        tables.append(found.pop("table"))
         report.tell(kernel, found)
         off = abs(found["seconds"] / found["planned_seconds"] - 1)
         report.add(f"{kernel}: owner off by", off, at_most=WITHIN, source="the table of this run")
-    where = report.conditions
-    report.tell("costs", {"format": 1, "device": where["device"], "torch": where["torch"], "entries": entries})
+    report.tell("costs", {**tables[0], "rows": [row for table in tables for row in table["rows"]]})
 
 
 def measured(shapes: Shapes, kernel: str) -> dict[str, Any]:
@@ -36,11 +36,13 @@ def measured(shapes: Shapes, kernel: str) -> dict[str, Any]:
     import torch
     from machine import seconds
 
+    from gangline.measure.matrix_costs import cost_table
     from gangline.optim.plan.build import build_plan
-    from gangline.optim.plan.costs import DeviceCurve, MeasuredCost
+    from gangline.optim.plan.costs import DeviceCurve
     from gangline.optim.plan.matrix import LogicalMatrix
     from gangline.optim.plan.optimizer_plan import PlanOptions
     from gangline.optim.plan.shapes import QWEN3
+    from gangline.optim.plan.work import device_curve
     from gangline.optim.rules.muon import Muon
 
     part, rule = shapes.matrix_part, Muon(kernel=kernel)  # type: ignore[arg-type]
@@ -55,12 +57,8 @@ def measured(shapes: Shapes, kernel: str) -> dict[str, Any]:
     def update(shape: tuple[int, int]) -> None:
         rule.compute(tensors[shape], [{}], rule.defaults, refresh=[False])
 
-    rows = [
-        MeasuredCost(rule=rule.spec.name, shape=(min(shape), max(shape)), dtype=rule.dtype,
-                     seconds=seconds(lambda shape=shape: update(shape), shapes.device))
-        for shape in tensors
-    ]  # fmt: skip
-    curves = {"assumed": DeviceCurve(), "measured": DeviceCurve(table=tuple(rows))}
+    table = cost_table(rule, list(tensors), torch.device(shapes.device))
+    curves = {"assumed": DeviceCurve(), "measured": device_curve("cuda", table)}
     plans = {
         name: build_plan(matrices, rule.spec, ranks=OWNERS, hosts=HOSTS, options=PlanOptions(device=curve))
         for name, curve in curves.items()
@@ -72,6 +70,5 @@ def measured(shapes: Shapes, kernel: str) -> dict[str, Any]:
         "updates": len(work), "planned_seconds": plan.loads[busiest],
         "seconds": seconds(lambda: [update(shape) for shape in work], shapes.device),
         "largest load over mean": {name: each.ratio for name, each in plans.items()},
-        "entries": [{"rule": "muon", "kernel": kernel, "rows": each.shape[0], "columns": each.shape[1], "batch": 1,
-                     "dtype": "bf16", "seconds": each.seconds} for each in rows],
+        "table": table,
     }  # fmt: skip

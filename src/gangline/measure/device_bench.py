@@ -76,7 +76,7 @@ class DeviceBench:
         request = self._request
         return Rates(
             device=request.device,
-            device_name=_name(self._device),
+            device_name=device_name(self._device),
             torch=torch.__version__,
             threads=torch.get_num_threads(),
             cores=request.cores,
@@ -258,7 +258,8 @@ def cache_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
-def _name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """As the driver calls a GPU, or as the system calls its processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor_name()

@@ -20,7 +20,7 @@ from gangline.train.parallel.call_order import require_no_skips
 from gangline.train.parallel.chunked_loss import require_head
 from gangline.train.parallel.context_parallel import require_sequences
 from gangline.train.parallel.expert_parallel import common_experts, find_experts
-from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head
+from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head, pipeline_pieces
 from gangline.train.parallel.model_requirements import require_shardable
 from gangline.train.parallel.tensor_rules import common_degree
 from gangline.train.runtime.initialization import Initializer
@@ -90,12 +90,23 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
         "named": [asdict(each) for each, _ in named_parameters(built)],
         "largest_block_parameters": max(blocks, default=None),
         "blocks": len(blocks),
+        "pieces": _pieces(built, hints_of(task)),
         "builds_optimizer": hasattr(task, "build_optimizer"),
         "tensor_cuts": common_degree(built, hints_of(task)),
         "experts": common_experts(built, hints_of(task)),
         "obstacles": ({"pp": unstaged} if unstaged else {}) | obstacles(built, hints_of(task)),
         **traced,
     }
+
+
+def _pieces(model: nn.Module, hints: ParallelHints) -> dict[str, Any] | None:
+    """Of a pipeline; None: no pipeline can cut the model, for the reason in `obstacles`."""
+    blocks = dict(find_blocks(model, hints))
+    try:
+        ends = find_embed_and_head(model, list(blocks), hints)
+    except ConfigError:
+        return None
+    return asdict(pipeline_pieces(model, blocks, ends))
 
 
 def _shapes(parameters: Iterable[torch.Tensor]) -> list[dict[str, int]]:

@@ -112,6 +112,25 @@ class NamedParameter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PipelinePieces:
+    """What a pipeline cuts a model into, with the parameters of each piece."""
+
+    blocks: tuple[str, ...]
+    """Paths of the blocks in order."""
+    block_parameters: tuple[int, ...]
+    embed: tuple[str, ...]
+    """Paths outside the blocks that the first stage has."""
+    embed_parameters: int
+    head: tuple[str, ...]
+    """Paths outside the blocks that the last stage has."""
+    head_parameters: int
+
+    def __post_init__(self) -> None:
+        if len(self.blocks) != len(self.block_parameters):
+            raise ValueError(f"{len(self.blocks)} blocks with parameters of {len(self.block_parameters)}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixWork:
     """What a matrix rule computes, keeps and sends in a mean step, over the whole model."""
 
@@ -127,6 +146,10 @@ class MatrixWork:
     """Of state that is kept for each matrix on one rank."""
     element_bytes: int = 4
     """Of what travels."""
+    seconds: float | None = None
+    """By a measured table; None: `flops` at the rate of the device."""
+    largest_seconds: float | None = None
+    """Of one matrix."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +167,8 @@ class ModelProfile:
     """Under the matrix rule of the line; None: it has none, or the work of its rule is not known."""
     largest_block_parameters: int | None = None
     """Gathered whole by FSDP while it is computed."""
+    pieces: PipelinePieces | None = None
+    """Of a pipeline; None: none can cut it, or they are not known."""
     blocks: int | None = None
     """Repeated modules in a row: what a pipeline is cut between; 0: there are none; None: not known."""
     builds_optimizer: bool = False

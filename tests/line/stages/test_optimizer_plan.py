@@ -5,15 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.planner.cases import RATES, TRACED, cpu, line
+from tests.train.parallel.deep import TASKS
 from torch import nn
 
 from gangline.errors import ConfigError
-from gangline.line.stages.optimizer_plan import optimizer_plan, routing, with_matrix_work
+from gangline.line.stages.optimizer_plan import optimizer_plans, routing, with_matrix_work
 from gangline.optim.matrix_optimizer import MatrixOptimizer
+from gangline.optim.plan.costs import CPU
+from gangline.optim.plan.explain import explain, explain_stages
+from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.routing import named_parameters, partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
+from gangline.planner.axes.schedules import num_stages, stages_of
+from gangline.planner.axes.stage_cut import stage_ranges
 from gangline.planner.forecast.memory import rank_parts
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, ForecastEvidence, formula_of
 from gangline.planner.forecast.traffic import PassLoad, collectives
@@ -21,7 +27,10 @@ from gangline.planner.shapes.device_pool import open_pool
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.site import Site
 from gangline.spec.mesh import Mesh
-from gangline.spec.profile import ModelProfile
+from gangline.spec.profile import ModelProfile, PipelinePieces
+from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head, kept_of, pipeline_pieces
+from gangline.train.parallel.pipeline.stage_module import part_of
+from gangline.train.task import ParallelHints
 
 RULES = {"muon": Muon, "shampoo": Shampoo, "soap": Soap}
 
@@ -95,13 +104,68 @@ def test_updates_take_the_time_of_an_equal_share_or_of_the_largest_matrix():
     assert seconds(6e9) > seconds(4e9)
 
 
-def test_owners_are_those_of_the_shape_and_stages_plan_their_own():
-    asked, (_, profile) = under({"rule": "muon"}), model_and_profile("muon")
-    plan = optimizer_plan(asked, profile, Shape("hsdp", Mesh(dp_replicate=2, dp_shard=4)), "cpu")
+def test_owners_are_those_of_the_shape():
+    asked, (model, profile) = under({"rule": "muon"}), model_and_profile("muon")
+    [plan] = optimizer_plans(asked, profile, Shape("hsdp", Mesh(dp_replicate=2, dp_shard=4)), "cpu")
     assert (plan.ranks, plan.hosts, len(plan.matrices)) == (2, 4, 2)
-    assert optimizer_plan(asked, profile, Shape("pp", Mesh(pp=2)), "cpu") is None
-    assert optimizer_plan(line(), profile, Shape("none", Mesh()), "cpu") is None
+    [alone] = optimizer_plans(asked, profile, Shape("none", Mesh()), "cpu")
+    ran = MatrixOptimizer(partition_params(model), rule=Muon(), options=PlanOptions(device=CPU))
+    assert alone.plan_hash == ran.executors[0].plan.plan_hash
+    assert optimizer_plans(line(), profile, Shape("none", Mesh()), "cpu") == ()
     assert [each.kind for each in routing(asked, profile)] == ["elementwise", "matrix", "elementwise", "matrix"]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved_1f1b", "zbv"])
+def test_each_pipeline_rank_plans_the_matrices_of_its_stages(schedule):
+    model, ranks = TASKS.Deep(layers=7), 2
+    blocks = dict(find_blocks(model, ParallelHints()))
+    ends = find_embed_and_head(model, list(blocks), ParallelHints(embed="embed", head="head"))
+    pieces = pipeline_pieces(model, blocks, ends)
+    named = tuple(each for each, _ in named_parameters(model))
+    asked, profile = under({"rule": "muon"}), ModelProfile(parameters=1, named=named, pieces=pieces)
+    plans = optimizer_plans(asked, profile, Shape("pp", Mesh(pp=ranks)), "cpu", pp_schedule=schedule)
+    ranges = stage_ranges(pieces, num_stages(schedule, ranks))
+    for rank, plan in enumerate(plans):
+        held = set()
+        for stage in stages_of(schedule, ranks, rank):
+            kept = kept_of(
+                [list(blocks)[block] for block in ranges[stage]], ends, is_first=stage == 0,
+                is_last=stage == len(ranges) - 1,
+            )  # fmt: skip
+            held |= {name for name, _ in part_of(TASKS.Deep(layers=7), kept).named_parameters()}
+        assert {each.matrix.fqn for each in plan.matrices} == {
+            each.name for each in named if each.name in held and len(each.shape) == 2
+        }
+    assert len(plans) == ranks
+    assert "the slowest, rank" in explain_stages(plans)
+
+
+def test_stages_of_a_model_whose_pieces_are_unknown_are_not_guessed():
+    asked, (_, profile) = under({"rule": "muon"}), model_and_profile("muon")
+    assert optimizer_plans(asked, profile, Shape("pp", Mesh(pp=2)), "cpu") == ()
+    pieces = PipelinePieces(
+        blocks=("1", "2"), block_parameters=(390, 240), embed=(), embed_parameters=0, head=(), head_parameters=0
+    )
+    known = optimizer_plans(asked, replace(profile, pieces=pieces), Shape("pp", Mesh(pp=2)), "cpu")
+    assert [[each.matrix.fqn for each in plan.matrices] for plan in known] == [["1.weight"], ["2.weight"]]
+    other = replace(pieces, blocks=("1", "elsewhere"))
+    assert optimizer_plans(asked, replace(profile, pieces=other), Shape("pp", Mesh(pp=2)), "cpu") == ()
+
+
+def test_a_measured_table_decides_owners_and_seconds():
+    rows = [
+        {"rule": "muon/standard", "rows": rows, "columns": columns, "batch": 1, "dtype": "bfloat16", "seconds": seconds,
+         "refresh_seconds": 0.0}
+        for rows, columns, seconds in ((12, 30, 0.25), (8, 30, 4.0))
+    ]  # fmt: skip
+    asked = under({"rule": "muon", "cost": {"format": 1, "device": "a GPU", "torch": "2.15.0", "rows": rows}})
+    profile = with_matrix_work(asked, replace(model_and_profile("muon")[1], matrix_work=None))
+    assert (profile.matrix_work.seconds, profile.matrix_work.largest_seconds) == (4.25, 4.0)
+    [plan] = optimizer_plans(asked, profile, Shape("ddp", Mesh(dp_replicate=2)), "cuda")
+    assert sorted(plan.loads) == [0.25, 4.0]
+    assert "costs    measured, 2 of 2 shapes: a GPU, torch 2.15.0" in explain(plan)
+    [plain] = optimizer_plans(under({"rule": "muon"}), profile, Shape("ddp", Mesh(dp_replicate=2)), "cuda")
+    assert "by operations and an assumed rate" in explain(plain)
 
 
 def test_a_route_that_matches_nothing_is_refused_before_the_run():

@@ -102,10 +102,29 @@ def test_a_measured_time_wins_over_the_curve():
     row = MeasuredCost(rule="muon/standard", shape=(4, 8), dtype="bfloat16", seconds=0.5)
     device = DeviceCurve(table=(row,))
     assert device.seconds(MUON[0], (8, 4)) == Seconds(0.5)
-    modelled = DeviceCurve()
-    for rule, shape, batch in ((MUON[1], (8, 4), 1), (MUON[0], (8, 5), 1), (MUON[0], (8, 4), 2)):
-        assert device.seconds(rule, shape, batch) == modelled.seconds(rule, shape, batch)
-    other = DeviceCurve(table=(row,), dtype="float16")
-    assert other.seconds(MUON[0], (8, 4)) == modelled.seconds(MUON[0], (8, 4))
+    other = MuonSpec(dtype="float32")
+    for rule in (MUON[1], other):
+        assert device.seconds(rule, (8, 4)) == DeviceCurve().seconds(rule, (8, 4))
     with pytest.raises(ConfigError):
         DeviceCurve(peak_flops_per_second=0)
+
+
+def test_what_a_table_lacks_is_modelled_on_the_scale_of_what_it_has():
+    model = DeviceCurve()
+
+    def row(shape, factor):
+        seconds = factor * model.seconds(MUON[0], shape).value
+        return MeasuredCost(rule="muon/standard", shape=shape, dtype="bfloat16", seconds=seconds)
+
+    device = DeviceCurve(table=(row((4, 8), 2.0), row((4, 16), 3.0), row((8, 8), 9.0)))
+    for shape, batch in (((5, 8), 1), ((4, 8), 2)):
+        wanted = 3.0 * model.seconds(MUON[0], shape, batch).value
+        assert device.seconds(MUON[0], shape, batch).value == pytest.approx(wanted)
+
+
+def test_a_measured_refresh_is_spread_over_its_steps_and_known_alone():
+    row = MeasuredCost(rule="shampoo", shape=(4, 8), dtype="float32", seconds=1.0, refresh_seconds=5.0)
+    device = DeviceCurve(table=(row,))
+    assert device.seconds(ShampooSpec(refresh_every=10), (8, 4)) == Seconds(1.5)
+    assert device.refresh_seconds(ShampooSpec(refresh_every=10), (8, 4)) == Seconds(5.0)
+    assert device.refresh_seconds(ShampooSpec(), (8, 8)).value > 0

@@ -63,7 +63,7 @@ def test_messages_of_matrices_are_those_of_a_traced_plan(strategy, layout):
     wire = sum(each.wire_bytes for each in messages if each.part == "optimizer")
     own = update_seconds(layout, EIGHT.parameters, FLAT, optimizer=optimizer)
     sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
-    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.product_flops(16) / 140e12
+    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(16, 140e12)
     if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
         traffic = {"sync": "last", "micro_batches": 4, "optimizer": optimizer}
         copies = replace(layout, wrapping=DDP)
@@ -74,9 +74,9 @@ def test_messages_of_matrices_are_those_of_a_traced_plan(strategy, layout):
 
 def test_one_large_matrix_is_one_ranks_work_however_many_there_are():
     work = replace(profile_under("muon").matrix_work, flops=8e12, largest_flops=1e12)
-    assert OptimizerModel(matrix_work=work).product_flops(4) == 2e12
-    assert OptimizerModel(matrix_work=work).product_flops(1000) == 1e12
-    assert ADAMW.product_flops(4) == 0
+    assert OptimizerModel(matrix_work=work).matrix_seconds(4, 1e12) == 2
+    assert OptimizerModel(matrix_work=work).matrix_seconds(1000, 1e12) == 1
+    assert ADAMW.matrix_seconds(4, 1e12) == 0
 
 
 def test_the_search_counts_the_rule():

@@ -3,6 +3,7 @@
 import sys
 import textwrap
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,7 @@ from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say, spinner
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import GateError, UsageError
+from gangline.errors import GateError, UsageError, storage_errors
 from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
@@ -72,6 +73,12 @@ def command(
     now: Annotated[
         bool, typer.Option("--now", help="Only plans that start on servers free at this minute; exit 20 without any.")
     ] = False,
+    measure_costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--measure-costs", metavar="FILE", help="Time updates of the matrix rule here; optimizer.cost reads FILE."
+        ),
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -86,7 +93,7 @@ def command(
         overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
     )  # fmt: skip
     width = terminal_width() if sys.stdout.isatty() else None
-    if (asked := question.hypothetical()) is not None:
+    if (asked := None if measure_costs else question.hypothetical()) is not None:
         from gangline.cli.view.formula_page import hypothetical_page
 
         gate = asked.budget
@@ -95,10 +102,21 @@ def command(
         )
     else:
         found = question.preview()
+        if measure_costs is not None:
+            _write_costs(found, measure_costs)
         gate = found.budget
         print_json(_document(found)) if json else say(_page(found, why=why, terms=terms, width=width))
     if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
+
+
+def _write_costs(found: "Preview", file: Path) -> None:
+    from gangline.line.stages.matrix_costs import measured_cost_table
+
+    with spinner("timing updates of each shape"):
+        text = measured_cost_table(found.request.line, found.profile, found.inventory, found.choice.device)
+    with storage_errors(file):
+        file.write_text(text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,15 +246,17 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
     line, choice = found.request.line, found.choice
     if line.optimizer.get("rule") is None:
         return []
-    from gangline.line.stages.optimizer_plan import optimizer_plan, routing
-    from gangline.optim.plan.explain import explain
+    from gangline.line.stages.optimizer_plan import optimizer_plans, routing
+    from gangline.optim.plan.explain import explain_stages
     from gangline.optim.plan.routing import explain_routing
 
     routed = routing(line, found.profile)
     if not routed:
         return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
-    plan = optimizer_plan(line, found.profile, Shape(choice.strategy, choice.mesh), choice.device)
-    text = explain(plan) if plan else "each stage plans the owners of its own matrices; ranks tell their number"
+    plans = optimizer_plans(
+        line, found.profile, Shape(choice.strategy, choice.mesh), choice.device, pp_schedule=choice.pp_schedule
+    )
+    text = explain_stages(plans) if plans else "ranks plan the owners of their matrices, and tell their number"
     lines = text.splitlines() + (["", *explain_routing(routed).splitlines()] if why else [])
     return [f"{'' if number else 'optimizer':10}{line}".rstrip() for number, line in enumerate(lines)]
 

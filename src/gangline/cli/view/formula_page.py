@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
-from gangline.line.stages.optimizer_plan import optimizer_plan
-from gangline.optim.plan.explain import explain
+from gangline.line.stages.optimizer_plan import optimizer_plans
+from gangline.optim.plan.explain import explain_stages
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import optimizer_model
 from gangline.planner.forecast.traffic import matrix_updates
@@ -75,8 +75,8 @@ def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
         f"{format_bytes(kept)} in all · {format_bytes(sent)} of parts and updates sent by each rank"
     )
     yield f"{'':10}exclude and routes do not count: a shape has no names"
-    plan = optimizer_plan(line, profile, shape, "cuda") if why else None
-    yield from (f"{'':10}{each}" for each in (explain(plan).splitlines() if plan else ()))
+    plans = optimizer_plans(line, profile, shape, "cuda", pp_schedule=choice.pp_schedule) if why else ()
+    yield from (f"{'':10}{each}" for each in explain_stages(plans).splitlines())
 
 
 def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:

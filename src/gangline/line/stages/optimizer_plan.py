@@ -1,19 +1,21 @@
 """Plan of a line's matrix rule on the model that was inspected: its work for forecasts, and its owners for people."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.optim.plan.build import build_plan
-from gangline.optim.plan.costs import CPU, DeviceCurve
 from gangline.optim.plan.matrix import LogicalMatrix, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
 from gangline.optim.plan.routing import Route, RoutedParameter, route_parameters
-from gangline.optim.plan.work import matrix_work, rule_spec
+from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
+from gangline.planner.axes.schedules import num_stages, owner_of
+from gangline.planner.axes.stage_cut import stages_of_parameters
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.line import Line
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
-from gangline.spec.plan import Device
-from gangline.spec.profile import ModelProfile
+from gangline.spec.plan import Device, PipelineSchedule
+from gangline.spec.profile import ModelProfile, PipelinePieces
 from gangline.spec.transformer import Transformer
 
 
@@ -28,10 +30,13 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     table = _table(line, profile)
     if table is None or profile is None:
         return profile
-    spec, matrices = rule_spec(table.rule, table.options), _matrices(table, profile)
+    spec, matrices = rule_spec(table.rule, table.options), line_matrices(line, profile)
     if spec is None or not matrices:
         return profile
-    work = matrix_work(matrices, spec, element_bytes=PlanOptions(**table.plan).element_bytes)
+    work = matrix_work(
+        matrices, spec, element_bytes=PlanOptions(**table.plan).element_bytes,
+        measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
+    )  # fmt: skip
     return replace(profile, matrix_work=work)
 
 
@@ -52,21 +57,49 @@ def block_matrices(model: Transformer) -> list[LogicalMatrix]:
     ]
 
 
-def optimizer_plan(line: Line, profile: ModelProfile | None, shape: Shape, device: Device) -> OptimPlan | None:
-    """Owners on the ranks of `shape`, as they will plan them.
+def optimizer_plans(
+    line: Line, profile: ModelProfile | None, shape: Shape, device: Device, *, pp_schedule: PipelineSchedule = "1f1b"
+) -> tuple[OptimPlan, ...]:
+    """Owners on the ranks of `shape`, as they will plan them: one plan for each pipeline rank that has matrices.
 
-    None: the line has no rule of known costs, the matrices of the model are not known, or stages plan their own.
+    Empty: the line has no rule of known costs, or the matrices of the model or its pieces are not known.
     """
     table, mesh = _table(line, profile), shape.mesh
-    if table is None or profile is None or mesh.pp > 1:
-        return None
-    spec, matrices = rule_spec(table.rule, table.options), _matrices(table, profile)
+    if table is None or profile is None:
+        return ()
+    spec, matrices = rule_spec(table.rule, table.options), line_matrices(line, profile)
     if spec is None or not matrices:
-        return None
+        return ()
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
-    options = PlanOptions(**table.plan, device=CPU if device == "cpu" else DeviceCurve())
+    options = PlanOptions(**table.plan, device=device_curve(device, table.cost))
     owners = num_owners(shape) // hosts
-    return build_plan(matrices, spec, ranks=owners, hosts=hosts, options=options)
+    held = _by_pipeline_rank(matrices, profile, mesh.pp, pp_schedule) if mesh.pp > 1 else [matrices]
+    return tuple(build_plan(each, spec, ranks=owners, hosts=hosts, options=options) for each in held if each)
+
+
+def _by_pipeline_rank(
+    matrices: Sequence[LogicalMatrix], profile: ModelProfile, ranks: int, schedule: PipelineSchedule
+) -> list[list[LogicalMatrix]]:
+    """Matrices of each pipeline rank; empty: the pieces of the model are not known, or one matrix is in none."""
+    pieces = profile.pieces or (_pieces(profile.transformer) if profile.transformer else None)
+    if pieces is None:
+        return []
+    stages = stages_of_parameters(pieces, num_stages(schedule, ranks), (each.fqn for each in matrices))
+    found: list[list[LogicalMatrix]] = [[] for _ in range(ranks)]
+    for matrix, stage in zip(matrices, stages, strict=True):
+        if stage is None:
+            return []
+        found[owner_of(schedule, ranks, stage)].append(matrix)
+    return found
+
+
+def _pieces(model: Transformer) -> PipelinePieces:
+    """With the names of `block_matrices`."""
+    return PipelinePieces(
+        blocks=tuple(f"layers.{layer}" for layer in range(model.layers)),
+        block_parameters=(model.block_parameters,) * model.layers,
+        embed=(), embed_parameters=model.embedding_parameters, head=(), head_parameters=model.embedding_parameters,
+    )  # fmt: skip
 
 
 def routing(line: Line, profile: ModelProfile | None) -> tuple[RoutedParameter, ...]:
@@ -88,8 +121,11 @@ def _routed(table: MatrixRuleTable, profile: ModelProfile) -> tuple[RoutedParame
     return route_parameters(profile.named, exclude=table.exclude, routes=routes)
 
 
-def _matrices(table: MatrixRuleTable, profile: ModelProfile) -> list[LogicalMatrix]:
-    """By names, else by shape; empty: neither is known."""
+def line_matrices(line: Line, profile: ModelProfile | None) -> list[LogicalMatrix]:
+    """That the rule of `line` updates, by names, else by shape; empty: there is no rule, or neither is known."""
+    table = _table(line, profile)
+    if table is None or profile is None:
+        return []
     if not profile.named:
         return block_matrices(profile.transformer) if profile.transformer else []
     return [

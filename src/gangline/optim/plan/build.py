@@ -111,8 +111,7 @@ class _Builder:
             for (rows, columns), dtype, where in rule.state(shape).values()
             if where == "owner"
         )
-        refresh = device.compute_seconds(rule.refresh_cost(shape), min(shape))
-        return device.seconds(rule, shape).value, refresh.value, state
+        return device.seconds(rule, shape).value, device.refresh_seconds(rule, shape).value, state
 
     def _check_oversize(self) -> None:
         large = [each for each in self._hosted if each.hosted.value > self._options.c_max_bytes]
@@ -195,7 +194,8 @@ class _Builder:
         phases = self._phases([owner * self._hosts + place[at][0] for at, owner in enumerate(owners)])
         seconds = shared.shares if shared else self._seconds
         return OptimPlan(
-            rule=self._rule.name, refresh_every=self._rule.refresh_every, ranks=self._ranks, hosts=self._hosts,
+            rule=self._rule.name, dtype=self._rule.dtype, refresh_every=self._rule.refresh_every,
+            ranks=self._ranks, hosts=self._hosts,
             matrices=tuple(
                 PlannedMatrix(
                     matrix=matrix, seconds=seconds[at], refresh_seconds=self._refresh[at], owner=owners[at],

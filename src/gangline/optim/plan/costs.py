@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal, Protocol
 
 from gangline.errors import ConfigError
@@ -25,6 +26,11 @@ class RuleSpec(Protocol):
     def name(self) -> str:
         """Of the rule and its kernel, as the measured table has it."""
         ...
+
+    @property
+    def dtype(self) -> str:
+        """Of the products that cost most, as the measured table has it."""
+        return "float32"
 
     @property
     def refresh_every(self) -> int:
@@ -75,10 +81,11 @@ class MuonSpec(RuleSpec):
     """`symmetric`: products of a matrix with its transpose compute one triangle (SYRK); `gram`: iterates on the Gram
     matrix with one restart, all products symmetric, 5 steps whatever `steps` says."""
     steps: int = 5
+    dtype: str = "bfloat16"
 
     @property
     def name(self) -> str:
-        return f"muon/{self.kernel}"
+        return f"muon/{self.kernel}" + (f"/{self.steps} steps" if self.steps != 5 else "")
 
     @property
     def is_shareable(self) -> bool:
@@ -133,7 +140,7 @@ class SoapSpec(RuleSpec):
 
     @property
     def name(self) -> str:
-        return "soap"
+        return "soap" if self.largest_side == 10_000 else f"soap/{self.largest_side}"
 
     def step_cost(self, shape: Shape) -> Flops:
         return Flops(sum(6 * side * side * other for side, other in self._kept(shape)))
@@ -167,14 +174,19 @@ class MeasuredCost:
     """As the kernel sees it: rows are the smaller side."""
     batch: int = 1
     dtype: str
+    """`RuleSpec.dtype`."""
     seconds: float
+    """Of a step without refresh."""
+    refresh_seconds: float = 0.0
+    """That a refresh of roots or bases adds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceCurve:
     """Seconds of updates on one device: measured where `table` has the shape, else peak rate with a knee.
 
-    The defaults are assumptions, not measurements.
+    The defaults are assumptions, not measurements. Where a table has some shapes of a rule, the curve of the others is
+    scaled by what the table has against it, in the median: measured and assumed seconds can be compared then.
     """
 
     peak_flops_per_second: float = 600e12
@@ -183,8 +195,8 @@ class DeviceCurve:
     launch_seconds: float = 120e-6
     """Of all kernels of one matrix or batch."""
     table: tuple[MeasuredCost, ...] = field(default=())
-    dtype: str = "bfloat16"
-    """Of the products, as `table` has it."""
+    source: str = ""
+    """Of the table, for people: device and version of torch."""
 
     def __post_init__(self) -> None:
         if self.peak_flops_per_second <= 0 or self.knee < 0 or self.launch_seconds < 0:
@@ -192,16 +204,37 @@ class DeviceCurve:
 
     def seconds(self, rule: RuleSpec, shape: Shape, batch: int = 1) -> Seconds:
         """Of a mean step of `batch` matrices of one shape, launched together."""
-        m, n = sorted(shape)
-        for row in self.table:
-            if (row.rule, row.shape, row.batch, row.dtype) == (rule.name, (m, n), batch, self.dtype):
-                return Seconds(row.seconds)
-        return Seconds(self.compute_seconds(cost(rule, shape, batch), m).value + self.launch_seconds)
+        if row := self.measured(rule, shape, batch):
+            return Seconds(row.seconds + row.refresh_seconds / rule.refresh_every)
+        return Seconds(self._modelled(rule, shape, batch) * self._scale(rule))
+
+    def refresh_seconds(self, rule: RuleSpec, shape: Shape) -> Seconds:
+        """Of one refresh of the roots or the basis of one matrix, beyond a step without."""
+        if row := self.measured(rule, shape):
+            return Seconds(row.refresh_seconds)
+        return Seconds(self.compute_seconds(rule.refresh_cost(shape), min(shape)).value * self._scale(rule))
+
+    def measured(self, rule: RuleSpec, shape: Shape, batch: int = 1) -> MeasuredCost | None:
+        """Row of the table; None: it has none."""
+        kind = (rule.name, rule.dtype, (min(shape), max(shape)), batch)
+        return next((row for row in self.table if (row.rule, row.dtype, row.shape, row.batch) == kind), None)
 
     def compute_seconds(self, flops: Flops, side: int) -> Seconds:
         """Of products whose smaller side is `side`, without launch."""
         return Seconds(flops.value * (1 + (self.knee / side) ** 2) / self.peak_flops_per_second)
 
+    def _modelled(self, rule: RuleSpec, shape: Shape, batch: int) -> float:
+        return self.compute_seconds(cost(rule, shape, batch), min(shape)).value + self.launch_seconds
 
-CPU = DeviceCurve(peak_flops_per_second=30e9, knee=0.0, launch_seconds=50e-6, dtype="float32")
+    def _scale(self, rule: RuleSpec) -> float:
+        """Measured over modelled seconds of the rows of this rule; 1 without any."""
+        ratios = [
+            (row.seconds + row.refresh_seconds / rule.refresh_every) / self._modelled(rule, row.shape, row.batch)
+            for row in self.table
+            if (row.rule, row.dtype) == (rule.name, rule.dtype)
+        ]
+        return median(ratios) if ratios else 1.0
+
+
+CPU = DeviceCurve(peak_flops_per_second=30e9, knee=0.0, launch_seconds=50e-6)
 """Of one core; an assumption, too. Small matrices cost what they compute there, not what they launch."""

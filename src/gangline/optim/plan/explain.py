@@ -1,9 +1,13 @@
 """A plan in words and figures, each with its bound or its condition. Pure."""
 
+from collections.abc import Sequence
+
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
 from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.units import format_bytes
 
+MOST_STAGES = 16
+"""Pipeline ranks that are told one by one."""
 _GEOMETRY = {
     "contiguous": "G1, uneven slices in model order",
     "permuted": "G2, equal shards ordered by owner",
@@ -21,6 +25,7 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
     times = prediction or simulate(plan)
     parts = [
         _head(plan),
+        _costs(plan),
         _balance(plan),
         _sync(plan),
         _groups(plan),
@@ -30,12 +35,40 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def explain_stages(plans: Sequence[OptimPlan]) -> str:
+    """The step of each pipeline rank, and the plan of the slowest; of one plan `explain`; of none nothing."""
+    if len(plans) < 2:
+        return "\n".join(map(explain, plans))
+    steps = [simulate(plan).step_seconds for plan in plans]
+    slowest = max(range(len(plans)), key=lambda rank: steps[rank])
+    told = [
+        f"pipeline rank {rank}: {_count(len(plan.matrices), 'matrix', 'matrices')}, step {_ms(steps[rank])}"
+        for rank, plan in enumerate(plans[:MOST_STAGES])
+    ]
+    if len(plans) > MOST_STAGES:
+        told.append(f"and {len(plans) - MOST_STAGES} more")
+    return "\n".join([*told, f"the slowest, rank {slowest}:", explain(plans[slowest])])
+
+
 def _head(plan: OptimPlan) -> str:
     return (
         f"{plan.rule}: {_count(len(plan.matrices), 'matrix', 'matrices')}, {_count(plan.ranks, 'owner')} x "
         f"{_count(plan.hosts, 'host')}, "
         f"plan {plan.plan_hash[:12]}"
     )
+
+
+def _costs(plan: OptimPlan) -> str:
+    """Where the seconds of updates come from."""
+    device = plan.options.device
+    shapes = {tuple(sorted(each.matrix.shape)) for each in plan.matrices}
+    known = {row.shape for row in device.table if (row.rule, row.dtype, row.batch) == (plan.rule, plan.dtype, 1)}
+    measured = len(shapes & known)
+    if not measured:
+        none = f"; none is measured on {device.source}" if device.source else ""
+        return f"costs    by operations and an assumed rate{none}"
+    rest = "" if measured == len(shapes) else ", others by operations, scaled to it"
+    return f"costs    measured, {measured} of {_count(len(shapes), 'shape')}: {device.source}{rest}"
 
 
 def _balance(plan: OptimPlan) -> str:

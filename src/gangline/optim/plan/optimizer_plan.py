@@ -91,6 +91,8 @@ class OptimPlan(Document):
     """A pure function of names, shapes, storage, degrees, rule and options: ranks compare its hash, not its making."""
 
     rule: str
+    dtype: str
+    """Of its products."""
     refresh_every: int
     ranks: int
     """That hold the same parameters: owners."""

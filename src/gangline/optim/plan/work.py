@@ -1,9 +1,19 @@
 """What a matrix rule asks of a model as a whole, for forecasts of memory and time. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gangline.optim.plan.costs import MuonSpec, RuleSpec, ShampooSpec, SoapSpec, cost
+from gangline.optim.plan.costs import (
+    CPU,
+    DeviceCurve,
+    MeasuredCost,
+    MuonSpec,
+    RuleSpec,
+    ShampooSpec,
+    SoapSpec,
+    cost,
+)
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.spec.profile import MatrixWork
 
@@ -14,7 +24,8 @@ def rule_spec(rule: str, options: Mapping[str, Any]) -> RuleSpec | None:
     """What is known of a rule of a line with some options; None: a class of its own, whose costs only ranks know."""
     match rule:
         case "muon":
-            return MuonSpec(kernel=options.get("kernel", "standard"), steps=options.get("ns_steps", 5))
+            known = (("kernel", "kernel"), ("steps", "ns_steps"), ("dtype", "dtype"))
+            return MuonSpec(**{name: options[key] for name, key in known if key in options})
         case "shampoo":
             return ShampooSpec(**{name: options[name] for name in ("refresh_every",) if name in options})
         case "soap":
@@ -22,10 +33,33 @@ def rule_spec(rule: str, options: Mapping[str, Any]) -> RuleSpec | None:
     return None
 
 
-def matrix_work(matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int) -> MatrixWork:
-    """Over all `matrices`, of which there is one or more; `element_bytes` of what travels."""
+def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
+    """Seconds of updates on a `cpu` or on GPUs, with those of a measured table of a line (`spec.config.cost_table`)."""
+    curve = CPU if device == "cpu" else DeviceCurve()
+    if table is None:
+        return curve
+    rows = tuple(
+        MeasuredCost(
+            rule=row["rule"], shape=(row["rows"], row["columns"]), batch=row["batch"], dtype=row["dtype"],
+            seconds=row["seconds"], refresh_seconds=row["refresh_seconds"],
+        )
+        for row in table["rows"]
+    )  # fmt: skip
+    return replace(curve, table=rows, source=f"{table['device']}, torch {table['torch']}")
+
+
+def matrix_work(
+    matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None
+) -> MatrixWork:
+    """Over all `matrices`, of which there is one or more; `element_bytes` of what travels.
+
+    The seconds are those of `measured`, which has a table with a shape of these matrices, or are not told.
+    """
     flops = {shape: cost(rule, shape).value for shape in {each.shape for each in matrices}}
     kept = {shape: _state_bytes(rule, shape) for shape in flops}
+    seconds = {}
+    if measured is not None and any(measured.measured(rule, shape) for shape in flops):
+        seconds = {shape: measured.seconds(rule, shape).value for shape in flops}
     return MatrixWork(
         rule=rule.name,
         parameters=int(sum(each.elements.value for each in matrices)),
@@ -34,6 +68,8 @@ def matrix_work(matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_by
         sharded_bytes=sum(kept[each.shape][0] for each in matrices),
         owner_bytes=sum(kept[each.shape][1] for each in matrices),
         element_bytes=element_bytes,
+        seconds=sum(seconds[each.shape] for each in matrices) if seconds else None,
+        largest_seconds=max(seconds.values(), default=None),
     )
 
 

@@ -53,7 +53,7 @@ class Muon(MatrixRule):
 
     @property
     def spec(self) -> MuonSpec:
-        return MuonSpec(kernel=self.kernel, steps=self.ns_steps)
+        return MuonSpec(kernel=self.kernel, steps=self.ns_steps, dtype=self.dtype)
 
     @property
     def defaults(self) -> dict[str, Any]:

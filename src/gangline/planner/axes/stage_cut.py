@@ -1,11 +1,11 @@
 """Division of blocks into pipeline stages, and the cost of each stage. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
 from gangline.errors import ConfigError
-from gangline.spec.profile import Trace
+from gangline.spec.profile import PipelinePieces, Trace
 
 
 def cut_into_stages(costs: Sequence[float], stages: int, *, embed: float = 0.0, head: float = 0.0) -> list[range]:
@@ -41,6 +41,33 @@ def cut_into_stages(costs: Sequence[float], stages: int, *, embed: float = 0.0, 
             )
     begins = best[stages, len(costs)][1]
     return [range(start, stop) for start, stop in zip(begins, [*begins[1:], len(costs)], strict=True)]
+
+
+def stage_ranges(pieces: PipelinePieces, stages: int) -> list[range]:
+    """Numbers of the blocks of each stage, balanced by parameters, as ranks cut.
+
+    Raises:
+        ConfigError: There are more stages than blocks.
+    """
+    return cut_into_stages(pieces.block_parameters, stages, embed=pieces.embed_parameters, head=pieces.head_parameters)
+
+
+def stages_of_parameters(pieces: PipelinePieces, stages: int, names: Iterable[str]) -> list[int | None]:
+    """Stage that holds each parameter; None: no piece has it.
+
+    Raises:
+        ConfigError: There are more stages than blocks.
+    """
+    held = dict.fromkeys(pieces.embed, 0) | dict.fromkeys(pieces.head, stages - 1)
+    for stage, blocks in enumerate(stage_ranges(pieces, stages)):
+        held |= {pieces.blocks[block]: stage for block in blocks}
+
+    def stage_of(name: str) -> int | None:
+        parts = name.split(".")
+        found = (held.get(".".join(parts[:length])) for length in range(len(parts), 0, -1))
+        return next((stage for stage in found if stage is not None), None)
+
+    return [stage_of(name) for name in names]
 
 
 def stage_weights(trace: Trace | None, stages: int) -> tuple[float, ...]:

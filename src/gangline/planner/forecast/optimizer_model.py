@@ -33,10 +33,14 @@ class OptimizerModel:
         """Read and written by one update of so many parameters: of AdamW 30 for each."""
         return (UPDATED_BYTES + 2 * self.moment_bytes) * parameters
 
-    def product_flops(self, owners: int) -> float:
-        """Of the rank that computes most of all `owners`: an equal share, or the largest matrix."""
+    def matrix_seconds(self, owners: int, flops_per_second: float) -> float:
+        """Of the rank that computes most of all `owners`: an equal share, or the largest matrix; measured, if it is."""
         work = self.matrix_work
-        return max(work.flops / owners, work.largest_flops) if work else 0.0
+        if work is None:
+            return 0.0
+        if work.seconds is not None and work.largest_seconds is not None:
+            return max(work.seconds / owners, work.largest_seconds)
+        return max(work.flops / owners, work.largest_flops) / flops_per_second
 
 
 ADAMW = OptimizerModel()

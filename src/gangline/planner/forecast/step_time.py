@@ -178,8 +178,8 @@ def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
         return None
     device = speeds.rates.device if speeds.rates else "cuda"
     moves = UPDATE_MOVES[device] * inputs.profile.tensors / stages
-    products = inputs.optimizer.product_flops(stages * num_owners(inputs.shape)) / speeds.flops_per_second
-    return streamed + each * moves + products
+    matrices = inputs.optimizer.matrix_seconds(stages * num_owners(inputs.shape), speeds.flops_per_second)
+    return streamed + each * moves + matrices
 
 
 def _save(inputs: StepInputs, speeds: Speeds) -> float | None:

@@ -256,7 +256,7 @@ def update_seconds(
     sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
     rate = hardware.host.memory_bytes_per_second if on_host else hardware.memory_bytes_per_second
     streamed = optimizer.streamed_bytes(parameters / sharing) / rate
-    products = optimizer.product_flops(layout.mesh.world_size) / hardware.flops_per_second
+    products = optimizer.matrix_seconds(layout.mesh.world_size, hardware.flops_per_second)
     work = optimizer.matrix_work
     return streamed + products + (_matrix_seconds(layout, hardware, work) if work else 0.0)
 

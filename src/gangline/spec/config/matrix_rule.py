@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from gangline.spec.config.cost_table import KEY, MODEL, cost_table_problems
 from gangline.spec.config.problems import ConfigProblem, one_of, shorten, show
 
 Choices = tuple[str, ...]
@@ -52,6 +53,8 @@ class MatrixRuleTable:
     """Keys of each: `match`, a pattern of names, and some of `kind`, `split`, `heads`, `kv_heads`, `head_dim`."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """Given ones of `PLAN`."""
+    cost: Mapping[str, Any] | None = None
+    """Measured seconds as `spec.config.cost_table` checks them; None: plans go by operations."""
 
 
 def read_matrix_rule(table: Mapping[str, Any]) -> MatrixRuleTable | None:
@@ -60,12 +63,13 @@ def read_matrix_rule(table: Mapping[str, Any]) -> MatrixRuleTable | None:
     if rule is None:
         return None
     known = RULES.get(rule, {})
-    own = {"rule", "exclude", "route", "elementwise", *PLAN}
+    own = {"rule", "exclude", "route", "elementwise", "cost", *PLAN}
     options = {name: _as(known.get(name), value) for name, value in table.items() if name not in own or name in known}
     return MatrixRuleTable(
         rule=rule, options=options, exclude=tuple(table.get("exclude", EXCLUDE)),
         routes=tuple(dict(each) for each in table.get("route", ())),
         plan={name: _as(PLAN[name], table[name]) for name in PLAN if name in table and name not in known},
+        cost=table["cost"] if isinstance(table.get("cost"), Mapping) else None,
     )  # fmt: skip
 
 
@@ -74,7 +78,7 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     rule, keys = table.get("rule"), sorted(table.keys() - {"elementwise", "rule"})
     if rule is None:
         for key in keys:
-            works = 'write rule = "muon" with it' if key in {*PLAN, *RULES["muon"], "exclude", "route"} else ""
+            works = 'write rule = "muon" with it' if key in {*PLAN, *RULES["muon"], "exclude", "route", "cost"} else ""
             works = works or "write [optimizer.elementwise]"
             yield ConfigProblem(f"optimizer.{shorten(key)}", "elementwise, or the options of a rule", "no rule", works)
         return
@@ -89,10 +93,12 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
             yield from _exclude_problems(table[key])
         elif key == "route":
             yield from _route_problems(table[key])
+        elif key == "cost":
+            yield from _cost_problems(table[key])
         elif key in options:
             yield from _value_problems(f"optimizer.{key}", table[key], options[key])
         elif rule in RULES:
-            near = _near(key, {*options, "exclude", "route"})
+            near = _near(key, {*options, "exclude", "route", "cost"})
             works = f"did you mean {near}?" if near else f"there are {', '.join(sorted(options))}"
             yield ConfigProblem(f"optimizer.{shorten(key)}", f"an option of {rule}", "an unknown one", works)
 
@@ -111,6 +117,14 @@ def _exclude_problems(value: Any) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "optimizer.exclude", "a list of parts of names", show(value), f"{list(EXCLUDE)} is the default"
         )
+
+
+def _cost_problems(value: Any) -> Iterator[ConfigProblem]:
+    if isinstance(value, Mapping):
+        yield from cost_table_problems(value)
+    elif value != MODEL:
+        works = f'"{MODEL}" counts operations; gangline plan --measure-costs FILE writes a table to commit'
+        yield ConfigProblem(KEY, f'"{MODEL}", or a file of the commit', show(value), works)
 
 
 def _route_problems(value: Any) -> Iterator[ConfigProblem]:

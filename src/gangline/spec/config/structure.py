@@ -7,7 +7,7 @@ slow to import.
 import types
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -24,6 +24,7 @@ from cattrs import (
 from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
+from gangline.spec.config.cost_table import with_cost_table
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, found, shorten
@@ -229,7 +230,8 @@ def build_line(plain: dict[str, Any], reader: Reader | None) -> tuple[Line | Non
     if problems:
         return None, problems
     line = Line(**tables)
-    return line, list(line_rules(line, reader))
+    optimizer, problems = with_cost_table(line.optimizer, reader) if reader else (line.optimizer, [])
+    return replace(line, optimizer=optimizer), [*line_rules(line, reader), *problems]
 
 
 def build_site(plain: dict[str, Any]) -> tuple[Site | None, list[ConfigProblem]]:

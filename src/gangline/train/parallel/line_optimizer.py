@@ -9,9 +9,9 @@ from torch.optim import Optimizer
 
 from gangline.errors import ConfigError
 from gangline.optim.matrix_optimizer import MatrixOptimizer
-from gangline.optim.plan.costs import CPU, DeviceCurve
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.routing import Route
+from gangline.optim.plan.work import device_curve
 from gangline.optim.routing import partition_params
 from gangline.optim.rules.matrix_rule import MatrixRule
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
@@ -57,7 +57,7 @@ def _matrix_optimizer(
             f'train.memory.offload: "optimizer_nvme" is for elementwise rules, and optimizer.rule is {table.rule!r}; '
             "zero1 or fsdp share its state among ranks"
         )
-    rule = _make_rule(table)
+    rule = make_rule(table)
     if plan.recovery.mode == "live" and _has_owner_state(rule):
         raise ConfigError(
             f'train.recovery.mode: "live" needs the whole state on every replica, and rule {table.rule!r} keeps '
@@ -66,7 +66,7 @@ def _matrix_optimizer(
     groups = partition_params(
         model, exclude=table.exclude, routes=[Route(**each) for each in table.routes], is_part=plan.mesh.pp > 1
     )
-    options = PlanOptions(**table.plan, device=CPU if context.device.type == "cpu" else DeviceCurve())
+    options = PlanOptions(**table.plan, device=device_curve(context.device.type, table.cost))
     return MatrixOptimizer(
         groups, rule=rule, elementwise=elementwise,
         replicas=None if plan.averages_rarely else context.meshes.group(REPLICATE),
@@ -78,8 +78,9 @@ def _has_owner_state(rule: MatrixRule) -> bool:
     return any(where == "owner" for _, _, where in rule.spec.state((1, 1)).values())
 
 
-def _make_rule(table: MatrixRuleTable) -> MatrixRule:
-    """
+def make_rule(table: MatrixRuleTable) -> MatrixRule:
+    """The rule of a line with its options.
+
     Raises:
         ConfigError: There is no such class in the code layer, or it does not take these options.
     """

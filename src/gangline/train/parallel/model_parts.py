@@ -1,7 +1,7 @@
 """Parts of a model by name: patterns that name modules, the repeated blocks, and the embedding and head around them."""
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from gangline.errors import ConfigError
+from gangline.spec.profile import PipelinePieces
 from gangline.train.runtime.initialization import ROOT
 from gangline.train.task import ParallelHints
 
@@ -66,6 +67,20 @@ def find_embed_and_head(model: nn.Module, blocks: list[str], hints: ParallelHint
         )
     free = frozenset(outside) - weighty
     return EmbedAndHead(frozenset(claims["embed"]) | free, frozenset(claims["head"]) | free, free)
+
+
+def pipeline_pieces(model: nn.Module, blocks: Mapping[str, nn.Module], ends: EmbedAndHead) -> PipelinePieces:
+    """Paths of the blocks and of both ends, with their parameters."""
+    named = {name: each.numel() for name, each in model.named_parameters()}
+
+    def count(paths: Iterable[str]) -> int:
+        return sum(size for name, size in named.items() if any(f"{name}.".startswith(f"{path}.") for path in paths))
+
+    return PipelinePieces(
+        blocks=tuple(blocks), block_parameters=tuple(sum(e.numel() for e in b.parameters()) for b in blocks.values()),
+        embed=tuple(sorted(ends.embed)), embed_parameters=count(ends.embed),
+        head=tuple(sorted(ends.head)), head_parameters=count(ends.head),
+    )  # fmt: skip
 
 
 def kept_of(blocks: Collection[str], ends: EmbedAndHead, *, is_first: bool, is_last: bool) -> set[str]:

@@ -10,11 +10,18 @@ from gangline.errors import ConfigError
 from gangline.planner.axes.bubble import require_schedule
 from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_plan
 from gangline.planner.axes.schedules import num_stages, stages_of
-from gangline.planner.axes.stage_cut import cut_into_stages
+from gangline.planner.axes.stage_cut import stage_ranges
 from gangline.spec.plan import Plan
 from gangline.train.parallel.blocks import BlockWrapper
 from gangline.train.parallel.data_parallel import ParallelModel
-from gangline.train.parallel.model_parts import EmbedAndHead, find_blocks, find_embed_and_head, kept_of, resolve
+from gangline.train.parallel.model_parts import (
+    EmbedAndHead,
+    find_blocks,
+    find_embed_and_head,
+    kept_of,
+    pipeline_pieces,
+    resolve,
+)
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.parallel.pipeline.pipelined_model import PipelinedModel
 from gangline.train.parallel.pipeline.stage_module import StageForward, part_of, put
@@ -41,19 +48,6 @@ def build(initializer: Initializer, context: RankContext, hints: ParallelHints) 
         model, parts, {number: each.model for number, each in wrapped.items()}, context=context,
         stages=builder.num_stages, sharded=all(each.sharded for each in wrapped.values()), composition=composition,
     )  # fmt: skip
-
-
-def cut_model(model: nn.Module, blocks: dict[str, nn.Module], ends: EmbedAndHead, stages: int) -> list[range]:
-    """Numbers of the blocks of each stage, balanced by parameters."""
-    outside = dict(model.named_parameters())
-
-    def cost(paths: frozenset[str]) -> int:
-        return sum(
-            each.numel() for name, each in outside.items() if any(f"{name}.".startswith(f"{path}.") for path in paths)
-        )
-
-    costs = [sum(each.numel() for each in block.parameters()) for block in blocks.values()]
-    return cut_into_stages(costs, stages, embed=cost(ends.embed), head=cost(ends.head))
 
 
 def require_pipeline(plan: Plan) -> None:
@@ -107,7 +101,7 @@ class StageBuilder:
         require_pipeline(plan)
         blocks = dict(find_blocks(model, hints))
         ends = find_embed_and_head(model, list(blocks), hints)
-        ranges = cut_model(model, blocks, ends, num_stages(plan.pp_schedule, plan.mesh.pp))
+        ranges = stage_ranges(pipeline_pieces(model, blocks, ends), num_stages(plan.pp_schedule, plan.mesh.pp))
         return StageBuilder(initializer, context, hints, blocks=blocks, ends=ends, ranges=ranges)
 
     @property
