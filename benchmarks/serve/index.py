@@ -32,9 +32,8 @@ def asked(stored):
 def measure(database, stored):
     """p99 by what was asked."""
     found = {what: p99(lambda wanted=wanted: database.runs.search(wanted)) for what, wanted in asked(stored)}
-    names = iter(random.Random(2).choices(stored, k=2 * ROUNDS))
+    names = iter(random.Random(2).choices(stored, k=ROUNDS))
     found["look-up"] = p99(lambda: database.runs.get(next(names).run))
-    found["look-up by beginning"] = p99(lambda: database.runs.starting_with(next(names).run[:12], 5))
     return found
 
 

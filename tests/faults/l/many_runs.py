@@ -71,7 +71,7 @@ def record_of(stored):
     made = records.refused()
     run = replace(made.run, id=stored.run, project=stored.project, created=stored.created)
     commit = replace(made.commit, sha=stored.commit, branch=stored.branch, subject=stored.subject)
-    return replace(made, run=run, commit=commit)
+    return replace(made, run=run, commit=commit, gang=replace(made.gang, name=stored.run))
 
 
 def put_records(root, stored):
