@@ -38,9 +38,9 @@ DEADLINE = 60.0
 
 
 class Toy:
-    """A model repository whose program only sleeps, and the command line in it."""
+    """A model repository, whose program only sleeps unless another is given, and the command line in it."""
 
-    def __init__(self, folder: Path, *, seconds: float) -> None:
+    def __init__(self, folder: Path, *, seconds: float, line: str = LINE, program: str = PROGRAM) -> None:
         self.folder = folder
         self.environment = {
             **os.environ, "NO_COLOR": "1", "XDG_CONFIG_HOME": str(folder / "config"), "OMP_NUM_THREADS": "1",
@@ -48,8 +48,8 @@ class Toy:
         }  # fmt: skip
         self.repo = folder / "repo"
         self.repo.mkdir()
-        (self.repo / "line.toml").write_text(LINE.format(seconds=seconds))
-        (self.repo / "toy.py").write_text(PROGRAM)
+        (self.repo / "line.toml").write_text(line.format(seconds=seconds))
+        (self.repo / "toy.py").write_text(program)
         git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
         for command in (["init", "-q", "-b", "main"], ["add", "line.toml", "toy.py"], ["commit", "-qm", "A toy"]):
             subprocess.run([*git, *command], cwd=self.repo, check=True)

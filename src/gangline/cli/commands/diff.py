@@ -6,17 +6,9 @@ from typing import Annotated
 import typer
 
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json, print_or_write, terminal_width
-from gangline.cli.workspace import Workspace, open_workspace
-from gangline.errors import GateError, UsageError
-from gangline.git.repository import Repository
+from gangline.cli.view.comparison_page import require_format, show_comparison
+from gangline.cli.workspace import open_workspace
 from gangline.line.request.run_lookup import BASE, base_of, look_up_run
-from gangline.line.results.run_differences import read_differences
-from gangline.report.comparison.compare import compare
-from gangline.report.comparison.types import Comparison
-from gangline.spec.record import Record
-
-_FORMATS = ("text", "markdown", "html")
 
 
 def command(
@@ -38,46 +30,8 @@ def command(
 
     Without A it is the base that B was judged against when it ran.
     """
-    if format_ not in _FORMATS:
-        raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
+    require_format(format_)
     desk = open_workspace(repo, site)
     this = desk.run(None) if b is None else look_up_run(desk.store, desk.repo, b)
     base = base_of(desk.store, this) if a == BASE else look_up_run(desk.store, desk.repo, a)
-    comparison = compare(base, this, read_differences(desk.store, _repository(desk, base, this), base, this))
-    if json:
-        print_json(comparison)
-    else:
-        print_or_write(_render(comparison, format_), out)
-    if fail_on_worse:
-        _demand_no_worse(comparison)
-
-
-def _demand_no_worse(comparison: Comparison) -> None:
-    """Only what was compared and is no worse goes on: a build that cannot tell must not look green."""
-    if comparison.outcome == "NOT COMPARABLE":
-        raise GateError(f"--fail-on-worse: wanted BETTER or SAME, found NOT COMPARABLE: {comparison.why}")
-    if comparison.outcome == "WORSE":
-        raise typer.Exit(GateError.exit_code)
-
-
-def _repository(desk: Workspace, *records: Record) -> Repository | None:
-    """The clone that has the commits of both; a store may be read from anywhere."""
-    try:
-        repository = Repository.at(desk.repo)
-    except UsageError:
-        return None
-    return repository if all(repository.has(record.commit.sha) for record in records) else None
-
-
-def _render(comparison: Comparison, format_: str) -> str:
-    if format_ == "markdown":
-        from gangline.report.comparison.markdown import render_markdown_comparison
-
-        return render_markdown_comparison(comparison)
-    if format_ == "html":
-        from gangline.report.comparison.html import render_html_comparison
-
-        return render_html_comparison(comparison)
-    from gangline.report.comparison.text import WIDTH, render_comparison
-
-    return render_comparison(comparison, width=terminal_width(WIDTH)) + "\n"
+    show_comparison(desk, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)

@@ -23,43 +23,28 @@ from gangline.cli.terminal import say
 from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
-from gangline.launch.protocol import GangEvent
-from gangline.line.record.observer import Observer
+from gangline.line.record.observer import Observer, ObserverRelay
 from gangline.line.request.targets import Driving, parse_target, with_target
 from gangline.line.results.profiles import write_profile_request
 from gangline.line.stages.run_line import RunArguments, run_line
 from gangline.spec.config.site import Site
 from gangline.spec.gang.profiling import parse_window
-from gangline.spec.record import Record, StageInfo
+from gangline.spec.record import Record
 from gangline.storage.objects.protocol import ObjectStore
 
 
-class ProfileRequester:
-    """Around another observer."""
+class ProfileRequester(ObserverRelay):
+    """Asks an open run for a profile."""
 
     def __init__(self, inner: Observer, store: ObjectStore, window: tuple[int, int]) -> None:
-        self._inner, self._store, self._window = inner, store, window
+        super().__init__(inner)
+        self._store, self._window = store, window
 
     def run_started(self, record: Record) -> None:
-        self._inner.run_started(record)
+        super().run_started(record)
         if record.run.state == "open":
             first, last = self._window
             write_profile_request(self._store, record, first=first, last=last, ranks=(0,))
-
-    def stage_started(self, name: str) -> None:
-        self._inner.stage_started(name)
-
-    def progress(self, stage: str, event: GangEvent) -> None:
-        self._inner.progress(stage, event)
-
-    def stage_ended(self, name: str, info: StageInfo) -> None:
-        self._inner.stage_ended(name, info)
-
-    def note(self, text: str) -> None:
-        self._inner.note(text)
-
-    def run_ended(self, record: Record) -> None:
-        self._inner.run_ended(record)
 
 
 def command(

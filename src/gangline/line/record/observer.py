@@ -52,3 +52,28 @@ class SilentObserver:
     def note(self, text: str) -> None: ...
 
     def run_ended(self, record: Record) -> None: ...
+
+
+class ObserverRelay:
+    """Passes every call on; base of what stands around another observer."""
+
+    def __init__(self, inner: Observer) -> None:
+        self._inner = inner
+
+    def run_started(self, record: Record) -> None:
+        self._inner.run_started(record)
+
+    def stage_started(self, name: str) -> None:
+        self._inner.stage_started(name)
+
+    def progress(self, stage: str, event: GangEvent) -> None:
+        self._inner.progress(stage, event)
+
+    def stage_ended(self, name: str, info: StageInfo) -> None:
+        self._inner.stage_ended(name, info)
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+
+    def run_ended(self, record: Record) -> None:
+        self._inner.run_ended(record)

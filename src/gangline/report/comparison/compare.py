@@ -9,7 +9,7 @@ from gangline.report.comparison.types import ComparedNumber, Comparison, Compari
 from gangline.report.facts import side_of, verdict_word
 from gangline.report.text import short
 from gangline.sanitize import sanitized
-from gangline.spec.measurements import Metric
+from gangline.spec.measurements import Band, Metric
 from gangline.spec.record import Record
 
 _COSTS = (("step_seconds", "s"), ("memory_bytes", "B"), ("wall_seconds", "s"), ("gpu_hours", "GPU-h"), ("money", ""))
@@ -27,7 +27,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
     """How `this` did against `base`, judged on the bands that `base` learned."""
     more = beyond or ComparisonContext()
     metrics = tuple(
-        _number(name, metric, this.metrics[name], base.run.id)
+        _number(name, metric, this.metrics[name], _tolerated(base, this, name))
         for name, metric in sorted(base.metrics.items())
         if name in this.metrics
     )
@@ -75,9 +75,24 @@ def _label(record: Record) -> RunLabel:
     )
 
 
-def _number(name: str, base: Metric, this: Metric, base_run: str) -> ComparedNumber:
-    inherited = this.base_band if this.base_band and this.base_band.origin == base_run else None
-    band = base.band or inherited
+def _tolerated(base: Record, this: Record, name: str) -> Band | None:
+    """What a gate of `this` tolerated around the value of `base`, else what the line of `base` would.
+
+    None: they judge `name` by seeds, by a limit, or not at all.
+    """
+    inherited, value = this.metrics[name].base_band, base.metrics[name].value
+    if inherited is not None and inherited.origin == base.run.id:
+        return inherited
+    gates = base.inputs.values.get("gate.quality")
+    for gate in gates if isinstance(gates, list) else ():
+        percent = gate.get("tolerance_percent") if isinstance(gate, dict) and gate.get("metric") == name else None
+        if isinstance(percent, (int, float)):
+            return Band(center=value, half=abs(value) * percent / 100, n=1, origin=base.run.id)
+    return None
+
+
+def _number(name: str, base: Metric, this: Metric, tolerated: Band | None) -> ComparedNumber:
+    band = base.band or tolerated
     side = side_of(this.value, band, this.better or base.better)
     if side == "unknown" and this.value == base.value:
         side = "same"

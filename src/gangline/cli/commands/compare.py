@@ -1,0 +1,77 @@
+"""`gangline compare`: a commit as it is and with some keys changed, by one command and in one report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.options import HERE, CommitOption, JsonOption, PathArgument, RepoOption, SetOption, SiteOption
+from gangline.cli.view.comparison_page import require_format, show_comparison
+from gangline.cli.view.run_view import attended_view, choose_view
+from gangline.cli.workspace import Workspace, open_workspace
+from gangline.errors import GateError, UsageError
+from gangline.line.record.observer import Observer, ObserverRelay, SilentObserver
+from gangline.line.stages.run_line import run_line
+from gangline.spec.record import Record
+
+
+class LastRecord(ObserverRelay):
+    """Keeps the record that a run ended with."""
+
+    record: Record | None = None
+
+    def run_ended(self, record: Record) -> None:
+        self.record = record
+        super().run_ended(record)
+
+
+def command(
+    path: PathArgument = HERE,
+    *,
+    set_: SetOption = None,
+    commit: CommitOption = None,
+    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    fail_on_worse: Annotated[
+        bool, typer.Option("--fail-on-worse", help="Exit 60 when the changed keys make it worse, or nobody can tell.")
+    ] = False,
+    format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Train a commit as it is, then with the keys of --set, and judge the second run against the first.
+
+    Both are runs as any other: whichever has ended is not trained again, and the same command resumes an interrupted
+    one. What their gates say is shown and decides nothing here. Three seeds in [evaluate] give the first run a band.
+    """
+    require_format(format_)
+    if not set_:
+        raise UsageError("wanted keys to change, found none; --set optimizer.rule=muon --set optimizer.lr=0.02 is one")
+    desk = open_workspace(repo / path, site)
+    base = _run(desk, commit, (), target=target, quiet=json)
+    this = _run(desk, commit, tuple(set_), target=target, quiet=json)
+    if base.run.id == this.run.id:
+        raise UsageError(f"--set changes nothing: both are {base.run.id}; wanted values that the line does not have")
+    show_comparison(desk, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)
+
+
+def _run(desk: Workspace, commit: str | None, overrides: tuple[str, ...], *, target: str | None, quiet: bool) -> Record:
+    """To its end; a gate that says no is an answer, too."""
+
+    def to_its_end(observer: Observer) -> Record:
+        last = LastRecord(observer)
+        try:
+            return run_line(
+                desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides, target=target,
+                observer=last,
+            )  # fmt: skip
+        except GateError:
+            if last.record is None:
+                raise
+            return last.record
+
+    if quiet:
+        return to_its_end(SilentObserver())
+    with attended_view(choose_view(json=False)) as view:
+        return to_its_end(view)
