@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from tests.planner.cases import RATES, SITE, SMALL, TRACED, cpu, earlier, gpus, line
 from tests.planner.transformers import H100, ONE, transformer
 
-from gangline.cli.commands.plan import _page
+from gangline.cli.view.plan_page import plan_page
 from gangline.line.gangs.runners import CodeIsolation
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import ProjectTable
@@ -28,7 +28,7 @@ def preview_of(*, profile=SMALL, rates=None, history=(), problems=(), sandbox=HE
 
 
 def page(*, why=False, **more):
-    return _page(preview_of(**more), why=why)
+    return plan_page(preview_of(**more), why=why)
 
 
 def test_a_pipeline_says_how_much_of_its_time_is_idle():
@@ -68,9 +68,9 @@ def test_a_plan_without_a_step_time_says_why():
 
 def test_no_line_of_the_page_is_wider_than_the_terminal():
     found = preview_of(profile=TRACED, rates=RATES)
-    said = _page(found, why=True, width=80)
+    said = plan_page(found, why=True, width=80)
     assert max(map(len, said.splitlines())) <= 80
-    assert said.split() == _page(found, why=True).split(), "words are only moved"
+    assert said.split() == plan_page(found, why=True).split(), "words are only moved"
 
 
 def test_model_code_that_runs_in_a_pod_is_told():
@@ -88,7 +88,7 @@ def test_the_page_is_printed(gangline, monkeypatch):
 def test_a_program_is_told_its_processes_and_no_table():
     found, project = preview_of(), ProjectTable(name="demo", command=("python", "x.py"))
     found.choice = choose_plan(replace(line(batch=64), project=project), SITE, cpu(2))
-    said = _page(found, why=True)
+    said = plan_page(found, why=True)
     assert "plan      2 processes on CPU; the program decides how" in said.splitlines()
     assert not {"PLAN", "ddp", "fp32"} & set(said.replace("-", " ").split())
 
@@ -98,5 +98,7 @@ def test_on_gpus_the_bound_and_the_chance_of_an_interruption_are_told():
     choice = choose_plan(asked, H100, gpus(8), transformer(**ONE, sequence=4096))
     found = preview_of()
     found.choice, found.request.line = choice, asked
-    assert re.search(r"no step under 2\.\d s on 8 GPUs \(compute\) · P\(interrupt\) 0\.\d %", _page(found, why=False))
+    assert re.search(
+        r"no step under 2\.\d s on 8 GPUs \(compute\) · P\(interrupt\) 0\.\d %", plan_page(found, why=False)
+    )
     assert "no step under" not in page(profile=TRACED, rates=RATES)
