@@ -5,7 +5,7 @@ from tests.attacks.served import service
 
 from gangline.serve.web.rate_limits import RequestLimits
 
-pytestmark = pytest.mark.row("A5")
+pytestmark = [pytest.mark.row("A5"), pytest.mark.long]
 GUESSES = RequestLimits().failed_logins_burst
 
 

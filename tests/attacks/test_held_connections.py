@@ -16,7 +16,10 @@ from tests.serve.world import world as made
 from gangline.serve.web import slow_clients
 from gangline.serve.web.connection_limits import IDLE_SECONDS, MAX_CONNECTIONS_PER_ADDRESS
 
-pytestmark = pytest.mark.row("L5", full="1,100 connections or 288 MiB of bodies, in each of five ways")
+pytestmark = [
+    pytest.mark.row("L5", full="1,100 connections or 288 MiB of bodies, in each of five ways"),
+    pytest.mark.long,
+]
 SELF, OTHER = "127.0.0.1", "127.0.0.2"
 FLAT = 64 * MIB
 """More than this no attack may cost."""

@@ -12,7 +12,7 @@ from tests.line.repositories import LINE
 from gangline.git.objects import MOST_ENTRIES
 from gangline.line.request.task_check import MOST_MODULE_BYTES
 
-pytestmark = pytest.mark.row("C8")
+pytestmark = [pytest.mark.row("C8"), pytest.mark.long]
 MEMORY_BYTES = 64 << 20
 LATE_SECONDS = 3.0
 """Of an answer of /healthz, on a machine whose processors others use, too."""

@@ -30,7 +30,7 @@ from gangline.spec.record import STAGES
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.site_paths import home
 
-pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240), pytest.mark.long]
 FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 ROOT = Path(__file__).parents[2]
 PROGRAM_THAT_HUNTS = repositories.PROGRAM + "\nimport helper\nif os.environ['RANK'] == '0': helper.hunt('rank')\n"

@@ -25,7 +25,7 @@ from gangline.spec.config.site import SandboxTable, Site
 from gangline.spec.plan import DataSource, ProgramSpec
 from gangline.spec.profile import ModelProfile
 
-pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240), pytest.mark.long]
 TASK = """\
 import torch, helper
 from gangline.train import Loss

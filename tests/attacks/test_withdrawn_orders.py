@@ -10,7 +10,7 @@ from tests.attacks.building import building
 from tests.attacks.hostile_commits import commit
 from tests.line.repositories import LINE, LONG_PROGRAM, git
 
-pytestmark = pytest.mark.row("C8")
+pytestmark = [pytest.mark.row("C8"), pytest.mark.long]
 FILES = {"line.toml": LINE.encode()}
 HOLDING = """#!/bin/sh
 for each in "$@"; do case "$each" in -*|*=*) ;; *) name=$each; break;; esac; done

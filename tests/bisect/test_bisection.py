@@ -21,6 +21,8 @@ from gangline.report.bisection.html import render_html_bisection
 from gangline.report.bisection.markdown import render_markdown_bisection
 from gangline.report.bisection.text import render_bisection
 
+pytestmark = pytest.mark.long
+
 LINE = """\
 [project]
 name = "cheap"

@@ -13,6 +13,8 @@ from gangline.forge.bare_repository import MAX_RUNS
 from gangline.line.record.runs import list_runs
 from gangline.storage.open import open_store
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):

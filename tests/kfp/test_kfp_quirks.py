@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 HEAD = """\
 import json, os, sys
 from kfp import dsl, local

@@ -20,6 +20,8 @@ from gangline.spec.config.site import KfpTable, Site
 from gangline.spec.record import STAGES
 from gangline.spec.run_flags import stage
 
+pytestmark = pytest.mark.long
+
 FAILS = "import sys\nsys.exit(7)\n"
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from gangline.serve.context.home import ServiceHome
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "command"
 PATIENCE = 150.0
 SHORT = ["train.steps=4", "train.schedule.warmup_steps=1", "train.ranks=1"]

@@ -11,6 +11,8 @@ from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER, poll
 from gangline.errors import ConfigError, StorageError
 from gangline.launch.kubernetes.cluster.rights import DRIVER, READER, SWEEPER
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.row("K4")
 def test_gang_that_its_queue_suspends_waits_and_goes_on_in_the_same_job(alive):

@@ -14,7 +14,7 @@ from tests.serve.orders.yard import ALL, Yard
 
 from gangline.serve.database.open import open_database
 
-pytestmark = pytest.mark.row("C2", full="30 orders of a service that is killed again and again")
+pytestmark = [pytest.mark.row("C2", full="30 orders of a service that is killed again and again"), pytest.mark.long]
 ROOT = Path(__file__).parents[3]
 MOST_KILLS = 60
 

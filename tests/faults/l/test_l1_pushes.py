@@ -11,7 +11,7 @@ from tests.serve.deliveries import push, signed
 
 from gangline.serve.web.body_limits import MODEST_BYTES
 
-pytestmark = pytest.mark.row("L1", full="1,000 pushes, three times each")
+pytestmark = [pytest.mark.row("L1", full="1,000 pushes, three times each"), pytest.mark.long]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.tools)])

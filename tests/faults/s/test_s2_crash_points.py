@@ -15,7 +15,7 @@ from gangline.checkpoint.loader import load
 from gangline.checkpoint.state import tensor_digests
 from gangline.storage.folder.store import FolderStore
 
-pytestmark = pytest.mark.row("S2", full="every call, 20 times, with a second kill in each recovery")
+pytestmark = [pytest.mark.row("S2", full="every call, 20 times, with a second kill in each recovery"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

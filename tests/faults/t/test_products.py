@@ -14,7 +14,7 @@ from tests.train.trained import gaps, left_by
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Compression, ProgramSpec, Recovery
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 STEPS, BATCH, EVERY = 6, 8, 2
 REPLICAS_OF_SHARDS = Mesh(dp_replicate=2, dp_shard=2)
 MESHES = {

@@ -5,7 +5,7 @@ from tests.contracts.launcher.gangs import HEAD
 
 from gangline.launch.local.follower import Tail
 
-pytestmark = pytest.mark.row("T10", full="the smoke slice has every code")
+pytestmark = [pytest.mark.row("T10", full="the smoke slice has every code"), pytest.mark.long]
 STEPPED = HEAD + "step(0); step(1); generation or rank == 0 or "
 
 

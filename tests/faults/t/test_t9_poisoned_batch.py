@@ -17,7 +17,11 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Recovery
 from gangline.storage import site_paths
 
-pytestmark = [pytest.mark.row("T9", full="100 poisoned trainings, 100 poisoned lines"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.row("T9", full="100 poisoned trainings, 100 poisoned lines"),
+    pytest.mark.timeout(300),
+    pytest.mark.long,
+]
 STEPS = 8
 LINE = """
 [project]

@@ -9,6 +9,8 @@ from tests.keeper.coordination.nodes import SAVER, poll
 
 from gangline import procfs
 
+pytestmark = pytest.mark.long
+
 WORK = """
 heartbeat.beat(0, "train")
 while generation < int(os.environ.get("LAST", 1)): time.sleep(0.02)

@@ -20,6 +20,8 @@ from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import stage
 from gangline.units import parse_time
 
+pytestmark = pytest.mark.long
+
 TRAIN_SECONDS = 3.0
 LATE_SECONDS = 6.0
 """Nobody looks for so long after the gang has ended."""

@@ -12,6 +12,8 @@ from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
 from gangline.spec.run_flags import stage
 
+pytestmark = pytest.mark.long
+
 GATE = '[[gate.quality]]\nmetric = "{metric}"\nbetter = "higher"\n'
 SILENT = "print('trained')\n"
 

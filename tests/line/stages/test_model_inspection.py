@@ -14,6 +14,8 @@ from gangline.line.request.run_request import resolve_request
 from gangline.line.stages import model_inspection
 from gangline.spec.config.site import Site
 
+pytestmark = pytest.mark.long
+
 TASK = """\
 import torch
 class Tiny:

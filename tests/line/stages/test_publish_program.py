@@ -16,6 +16,8 @@ from gangline.signing.keys import signing_key
 from gangline.spec.program_files import SAVE_KIND
 from gangline.spec.run_flags import stage
 
+pytestmark = pytest.mark.long
+
 WRITES = """\
 import pathlib
 for name in ("out/model.pt", "out/a/same.bin", "out/b/same.bin"):

@@ -21,6 +21,8 @@ from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.protocol import list_all
 
+pytestmark = pytest.mark.long
+
 HEAD = """\
 import os, sys
 from gangline.train import Program

@@ -14,6 +14,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.matrix import FragmentSplit
 
+pytestmark = pytest.mark.long
+
 
 def build(layout, rank, *, seed):
     """Linear layers of the blocks by the matrix rule, half of them in two fragments; the rest by AdamW."""

@@ -8,7 +8,7 @@ from tests.line.repositories import git
 
 from gangline.line.request import trust
 
-pytestmark = pytest.mark.row("P5")
+pytestmark = [pytest.mark.row("P5"), pytest.mark.long]
 
 
 @pytest.fixture

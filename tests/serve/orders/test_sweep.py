@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+import pytest
 from tests.line.repositories import LINE, git
 
 from gangline.git.clones import Clones
@@ -10,6 +11,8 @@ from gangline.line.request import trust
 from gangline.serve.orders import sweep as sweep_module
 from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sweep import Sweeper
+
+pytestmark = pytest.mark.long
 
 
 def sweeper(yard):

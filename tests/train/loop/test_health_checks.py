@@ -21,6 +21,8 @@ from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.health_checks import GAIN, HealthChecks, WorkRebalancer, better_shares, by_speed
 from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
 
+pytestmark = pytest.mark.long
+
 CODE = ROOT / "tests" / "train" / "paced"
 ALONE = Size(name="none-1", strategy="none", mesh=Mesh(), micro_batch=8)
 

@@ -17,6 +17,8 @@ from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.factory import make_compressor
 from gangline.train.runtime.initialization import derived_seed
 
+pytestmark = pytest.mark.long
+
 ALL = (tuple(SHAPES),)
 SPLIT = (("norm", "embed"), ("last", "bias", "wide"))
 TURNED = (("wide", "norm"), ("embed", "last", "bias"))

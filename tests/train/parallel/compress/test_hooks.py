@@ -17,6 +17,8 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Compression, Schedule
 from gangline.train.parallel.compress.factory import ddp_hook
 
+pytestmark = pytest.mark.long
+
 STEPS = 10
 MODEL = {"width": 16, "layers": 2}
 TASKS = load_tiny()

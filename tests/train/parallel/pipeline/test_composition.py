@@ -14,6 +14,8 @@ from gangline.train.parallel.model_parts import find_blocks, find_embed_and_head
 from gangline.train.parallel.pipeline.composition import Composition
 from gangline.train.task import Loss, ParallelHints
 
+pytestmark = pytest.mark.long
+
 HINTS = ParallelHints(blocks="layers.*", embed="embed", head="head")
 
 
