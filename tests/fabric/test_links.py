@@ -123,6 +123,18 @@ def test_two_failures_at_once_are_both_named(one, other):
     assert {each for parts in names(found) for each in parts} == {one, other}
 
 
+def test_one_of_several_uplinks_is_named_by_the_paths_that_take_it():
+    """Every second path from or to c hashes onto it: no part that all traffic crosses is to blame."""
+
+    def takes_it(path):
+        return "uplinks c" in path.parts and (int(path.source[1]) + int(path.target[1])) % 2 == 0
+
+    (found,) = localise(*mesh(takes_it))
+    assert (found.parts, found.is_partial) == (("uplinks c",), True)
+    (whole,) = localise(*mesh(lambda path: "uplinks c" in path.parts))
+    assert (whole.parts, whole.is_partial) == (("uplinks c",), False)
+
+
 def test_path_that_shares_no_failed_part_stands_for_itself():
     failed, cleared = mesh(lambda path: (path.source, path.target) == ("a0", "b0"))
     (found,) = localise(failed, cleared)

@@ -142,6 +142,8 @@ class Suspect:
     """More than one where the probes cannot tell them apart."""
     paths: tuple[ProbedPath, ...]
     """Failed paths that cross them."""
+    is_partial: bool = False
+    """Clean paths cross them, too: one of several links between groups, which only some traffic takes."""
 
 
 def cleared_parts(paths: Iterable[tuple[ProbedPath, int]], *, loss: float) -> frozenset[str]:
@@ -161,8 +163,10 @@ def cleared_parts(paths: Iterable[tuple[ProbedPath, int]], *, loss: float) -> fr
 def localise(failed: Sequence[ProbedPath], cleared: Collection[str]) -> tuple[Suspect, ...]:
     """The fewest parts that explain the failed paths and are not cleared.
 
-    Paths inside one group are explained first: they tell a host or its link from what lies above. A failed path with no
-    such part is a suspect by itself, with all its parts: something on it fails for some of its traffic.
+    Paths inside one group are explained first: they tell a host or its link from what lies above. What joins groups is
+    many links, of which each path takes some: that other paths cross it unharmed clears it less than it clears a host,
+    so it still explains several paths that nothing else does. A failed path with no such part is a suspect by itself,
+    with all its parts.
     """
     remaining = list(failed)
     found: list[Suspect] = []
@@ -170,15 +174,24 @@ def localise(failed: Sequence[ProbedPath], cleared: Collection[str]) -> tuple[Su
         of_part: dict[str, list[ProbedPath]] = {}
         for path in remaining:
             for part in path.parts:
-                if part not in cleared:
+                if part not in cleared or part.startswith(_SPREAD):
                     of_part.setdefault(part, []).append(path)
+        of_part = {part: paths for part, paths in of_part.items() if part not in cleared or len(paths) > 1}
         if not of_part:
             return (*found, *(Suspect(parts=path.parts, paths=(path,)) for path in remaining))
-        best = max(of_part.values(), key=lambda paths: (sum(not _crosses_groups(each) for each in paths), len(paths)))
-        found.append(Suspect(parts=tuple(part for part, paths in of_part.items() if paths == best), paths=tuple(best)))
+        likeliest = max(of_part, key=lambda part: (*_explained(of_part[part]), part not in cleared))
+        best = of_part[likeliest]
+        equal = [part for part, paths in of_part.items() if paths == best]
+        certain = tuple(part for part in equal if part not in cleared)
+        found.append(Suspect(parts=certain or tuple(equal), paths=tuple(best), is_partial=not certain))
         remaining = [path for path in remaining if path not in best]
     return tuple(found)
 
 
-def _crosses_groups(path: ProbedPath) -> bool:
-    return any(part.startswith("way ") for part in path.parts)
+_SPREAD = ("uplinks ", "way ")
+"""Parts that are several links."""
+
+
+def _explained(paths: Sequence[ProbedPath]) -> tuple[int, int]:
+    """Paths inside one group, and all."""
+    return sum(not any(part.startswith("way ") for part in path.parts) for path in paths), len(paths)

@@ -42,6 +42,8 @@ from gangline.fabric.probe_packets import (
 
 PORT = 4719
 TIMEOUT_SECONDS = 5.0
+CONNECT_SECONDS = 1.5
+"""A listener that takes longer is away; long enough for a handshake that lost one packet, sent again after 1 s."""
 REPLY_SECONDS = 1.0
 """A probe whose reply takes longer is lost."""
 MOST_SOCKETS = 512
@@ -184,7 +186,7 @@ def _connected(address: Address, secret: bytes, request: Mapping[str, Any]) -> I
     text = json.dumps(request).encode()
     try:
         with (
-            socket.create_connection(address, timeout=TIMEOUT_SECONDS) as connection,
+            socket.create_connection(address, timeout=CONNECT_SECONDS) as connection,
             connection.makefile("rb") as lines,
         ):
             nonce = lines.readline(MOST_LINE_BYTES).strip().decode("ascii", "replace")

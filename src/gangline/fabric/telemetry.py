@@ -157,13 +157,16 @@ def diagnose_probes(
             Diagnosis(
                 kind="sick_host" if is_host else "lossy_link",
                 names=hosts if is_host else suspect.parts,
-                evidence=f"{len(pairs)} of {len(results)} paths lose {share} of their probes, and no clean path "
-                f"crosses it: {_shown(pairs)}",
+                evidence=f"{len(pairs)} of {len(results)} paths lose {share} of their probes, and "
+                f"{_PARTIAL if suspect.is_partial else 'no clean path crosses it'}: {_shown(pairs)}",
                 cost_percent=None,
                 action=Remedy(kind="replace" if is_host else "quarantine", names=hosts if is_host else suspect.parts),
             )
         )
     return tuple(found)
+
+
+_PARTIAL = "clean paths cross it, too, as one of its links alone would have it"
 
 
 def _path(pair: Pair, groups: Mapping[str, str]) -> ProbedPath:
