@@ -23,10 +23,10 @@ def server():
     return server
 
 
-def findings(server, folder, **tables):
+def findings(server, folder, *, route="auto", **tables):
     with serving(server) as url:
         environ = {**os.environ, "KUBECONFIG": str(kubeconfig(folder / "config", url))}
-        site = Site(launch=LaunchTable(target="kubernetes", namespace="gangs"), **tables)
+        site = Site(launch=LaunchTable(target="kubernetes", namespace="gangs", route=route), **tables)
         found, _ = check_cluster(Workspace(repo=folder, site=site, environ=environ))
     return {each.name: each for each in found}
 
@@ -41,6 +41,18 @@ def test_versions_are_told_next_to_those_that_were_seen_to_work(tmp_path):
         " (seen: 0.19.2)"
     )
     assert "pipelines version" not in found
+
+
+def test_scheduler_that_the_route_names_is_looked_for_in_kueues_place(tmp_path):
+    server = FakeServer(serve=("volcano",))
+    server.add_namespace("gangs")
+    found = findings(server, tmp_path, route="volcano")
+    assert str(found["volcano"]) == "volcano ok, queues none at all"
+    assert "kueue" not in found
+    kai = findings(server, tmp_path, route="kai")["kai"]
+    assert not kai.ok
+    assert kai.needed
+    assert kai.without == 'no gang starts by launch.route = "kai"; "gates" works without it'
 
 
 def test_missing_rights_are_counted_and_named(server, tmp_path):

@@ -5,6 +5,7 @@ Each missing thing is named with what works without it. Only an API server that 
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from gangline.cli.machine_check import Finding
 from gangline.cli.workspace import Workspace
@@ -70,6 +71,8 @@ def _served(facts: ClusterFacts, site: Site) -> list[Finding]:
         name="trainjob", ok=facts.trainer is not None, needed=False, text=f"ok ({facts.trainer})",
         without="gangs are plain Indexed Jobs",
     )  # fmt: skip
+    if site.launch.route in ("volcano", "kai"):
+        return [trainer, _batch_scheduler(facts, site.launch.route)]
     kueue = Finding(
         name="kueue", ok=facts.kueue, needed=bool(site.launch.queue),
         text=f"ok, queues {', '.join(facts.queues) or 'none in this namespace'}",
@@ -81,6 +84,15 @@ def _served(facts: ClusterFacts, site: Site) -> list[Finding]:
         without=f"launch.queue {queue!r} is not among {', '.join(facts.queues) or 'the queues: there are none'}",
     )  # fmt: skip
     return [trainer, kueue, *([known] if queue and facts.kueue else [])]
+
+
+def _batch_scheduler(facts: ClusterFacts, route: Literal["volcano", "kai"]) -> Finding:
+    """The scheduler that `launch.route` names; a gang whose queue is not there is refused when it is submitted."""
+    found = facts.volcano if route == "volcano" else facts.kai
+    queues = None if found is None else found.queues
+    known = "not known to this account" if queues is None else ", ".join(queues) or "none at all"
+    without = f'no gang starts by launch.route = "{route}"; "gates" works without it'
+    return Finding(name=route, ok=found is not None, text=f"ok, queues {known}", without=without)
 
 
 def _placer(api: KubernetesApi, facts: ClusterFacts) -> Finding:

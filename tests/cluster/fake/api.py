@@ -23,7 +23,7 @@ class FakeApi(KubernetesClient):
     Args:
         namespace: Of this gang's objects; made if it is not there.
         server: Shared with other clients; none: a new one.
-        serve: Kinds beyond the built-in ones: trainer, jobset, kueue.
+        serve: Kinds beyond the built-in ones: trainer, jobset, kueue, volcano, kai.
         rights: What this account may do, here and in the cluster; none given: everything.
         patience: Seconds that a watch or a followed log waits for news before it ends, whatever it asked for.
 

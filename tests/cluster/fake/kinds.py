@@ -74,5 +74,14 @@ CUSTOM = {
         _kind("kueue.x-k8s.io", "v1beta1", "resourceflavors", "ResourceFlavor", namespaced=False, is_custom=True),
         _kind("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", namespaced=False, is_custom=True),
     ),
+    "volcano": (
+        _kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", is_custom=True, has_generation=True),
+        _kind("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False, is_custom=True, **_WORK),
+        _kind("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", namespaced=False, is_custom=True),
+    ),
+    "kai": (
+        _kind("scheduling.run.ai", "v2", "queues", "Queue", namespaced=False, is_custom=True, **_WORK),
+        _kind("kai.scheduler", "v1alpha1", "topologies", "Topology", namespaced=False, is_custom=True),
+    ),
 }  # fmt: skip
 """Served on demand, by name of who brings them."""

@@ -52,7 +52,7 @@ class Asked:
 
 
 class FakeServer:
-    """A server of the built-in kinds and those of `serve` (trainer, jobset, kueue).
+    """A server of the built-in kinds and those of `serve` (trainer, jobset, kueue, volcano, kai).
 
     Attributes:
         store: Its objects, for controllers and tests.

@@ -21,6 +21,10 @@ VERSIONS = {
     "jobset.x-k8s.io": "v1alpha2",
     "kueue.x-k8s.io": "v1beta1",
     "visibility.kueue.x-k8s.io": "v1beta1",
+    "scheduling.volcano.sh": "v1beta1",
+    "topology.volcano.sh": "v1alpha1",
+    "scheduling.run.ai": "v2",
+    "kai.scheduler": "v1alpha1",
 }
 VERBS = ("create", "get", "list", "watch", "patch", "update", "delete")
 OTHERS = (

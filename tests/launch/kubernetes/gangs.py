@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.config.site import LaunchTable, PodTable
@@ -56,6 +57,26 @@ def kueue_setting():
     return setting(replace(GPU, placement=Placement(tile=2)), pod=GPU_SITE, route="kueue", facts=facts)
 
 
+VOLCANO = VolcanoFacts(
+    queues=("default", "gpus"), tiers=(1, 2), fields=("minMember", "networkTopology", "queue", "subGroupPolicy")
+)
+KAI = KaiFacts(
+    queues=("gpus",), topologies={"racks": ("gangline/fabric-block", "gangline/fabric-group", "kubernetes.io/hostname")}
+)
+
+
+def volcano_setting(*, tile):
+    facts, launch = replace(CLASSES, volcano=VOLCANO), LaunchTable(queue="gpus")
+    return setting(
+        replace(GPU, placement=Placement(tile=tile)), pod=GPU_SITE, route="volcano", facts=facts, launch=launch
+    )
+
+
+def kai_setting(*, tile):
+    facts = replace(CLASSES, kai=KAI)
+    return setting(replace(GPU, placement=Placement(tile=tile)), pod=GPU_SITE, route="kai", facts=facts)
+
+
 def shared_setting(spelling):
     """Under a runtime that an administrator keeps."""
     return setting(
@@ -76,8 +97,12 @@ def cases():
         "job-4-gpu-kueue": ("job", kueue_setting()),
         "jobset-4-gpu-gates": ("jobset", setting(GPU, pod=GPU_SITE, route="gates")),
         "jobset-4-gpu-one-group": ("jobset", setting(GPU, pod=GPU_SITE, route="jobset")),
+        "jobset-4-gpu-kai": ("jobset", kai_setting(tile=4)),
+        "jobset-4-gpu-volcano": ("jobset", volcano_setting(tile=4)),
+        "job-4-gpu-volcano-tiles": ("job", volcano_setting(tile=2)),
         "trainjob-1-cpu": ("trainjob", setting()),
         "trainjob-4-gpu-gates": ("trainjob", setting(GPU, pod=GPU_SITE, route="gates")),
+        "trainjob-4-gpu-kai": ("trainjob", kai_setting(tile=1)),
         "trainjob-4-gpu-kueue": ("trainjob", kueue_setting()),
     }
 

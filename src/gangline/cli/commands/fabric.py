@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from gangline.cli.fabric_slurm import slurm
 from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write
 from gangline.cli.terminal import say, spinner
@@ -29,6 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
+
+
+app.command()(slurm)
 
 
 @app.command()

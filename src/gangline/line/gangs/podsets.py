@@ -1,6 +1,6 @@
 """PodSet of a plan: equal for every driver of the run, so that a second driver adopts the existing gang."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -56,9 +56,8 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
     Raises:
         ConfigError: The target is a cluster, but there is no image for its pods, or no store that pods can reach.
     """
-    procs = int(stage(record, "plan").outputs.get("procs_per_node") or plan.world_size)
-    nodes = max(1, plan.world_size // procs)
-    procs = plan.world_size // nodes
+    shape = gang_shape(plan, record)
+    procs, placement = shape.procs_per_node, shape.placement
     secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if site.store.credentials else ()))
     podset = PodSet(
         name=identity.gang_name(plan.run, plan.role, attempt),
@@ -66,7 +65,7 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         project=plan.project,
         commit=record.commit.sha,
         role=plan.role,
-        num_nodes=nodes,
+        num_nodes=shape.num_nodes,
         procs_per_node=procs,
         image=record.inputs.image,
         code=str(stage(record, "build").outputs["code"]),
@@ -79,7 +78,7 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         queue=site.launch.queue,
         priority=site.launch.priority,
         pool=site.launch.pool,
-        placement=_placement(plan, procs, record),
+        placement=placement if placement != Placement() else None,  # so that its digest does not change
         deadline_seconds=site.limits.run_seconds,
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
@@ -89,12 +88,29 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
     return _on_cluster(podset, site)
 
 
-def _placement(plan: Plan, procs: int, record: Record) -> Placement | None:
-    """None where every pod may go anywhere in any order, so that the PodSet and its digest do not change."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedNodes:
+    """Nodes of a gang, and what the plan wants of their servers."""
+
+    num_nodes: int
+    procs_per_node: int
+    placement: Placement
+
+
+def gang_shape(plan: Plan, record: Record) -> PlannedNodes:
+    """Nodes of the gang of `plan`, by the plan stage of the run."""
+    procs = int(stage(record, "plan").outputs.get("procs_per_node") or plan.world_size)
+    nodes = max(1, plan.world_size // procs)
+    procs = plan.world_size // nodes
+    return PlannedNodes(num_nodes=nodes, procs_per_node=procs, placement=_placement(plan, procs, record))
+
+
+def _placement(plan: Plan, procs: int, record: Record) -> Placement:
+    """The default where every pod may go anywhere in any order."""
     tile, found = plan.mesh.tile(procs), stage(record, "plan").outputs.get("pipeline")
     is_planned = record.plan is not None and record.plan.mesh == plan.mesh
     pipeline = PipelineTraffic(**found) if found and is_planned else None
-    return Placement(tile=tile, pipeline=pipeline) if tile > 1 or pipeline else None
+    return Placement(tile=tile, pipeline=pipeline)
 
 
 def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:

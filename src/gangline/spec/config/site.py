@@ -55,9 +55,9 @@ class LaunchTable:
     """Of gangs that wait in our placer; their pods get the PriorityClass gangline-PRIORITY where the cluster has it."""
     launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
-    route: Literal["auto", "gates", "kueue", "jobset", "none"] = "auto"
-    """Who starts a gang of several pods whole: our placer, Kueue, JobSet in one group of its own, or none; auto: Kueue
-    where it has a topology."""
+    route: Literal["auto", "gates", "kueue", "jobset", "volcano", "kai", "none"] = "auto"
+    """Who starts a gang of several pods whole: our placer, Kueue, JobSet in one group of its own, Volcano, KAI, or
+    none; auto: Kueue where it has a topology."""
     ledger: str | None = None
     """Namespace of our placer's ledger; none: that of the gangs. Namespaces whose gangs share servers name one."""
     runtime: str | None = None

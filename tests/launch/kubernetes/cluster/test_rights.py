@@ -19,6 +19,7 @@ from gangline.launch.kubernetes.cluster.rights import (  # fmt: skip
     SELF_PLACER,
     SWEEPER,
     TRAINER,
+    VOLCANO,
     single,
 )
 from gangline.launch.kubernetes.launcher import KubernetesLauncher
@@ -87,7 +88,11 @@ def given(*tables):
 
 def idle(api, *tables):
     """Rights that were given and not used, on what plain clusters serve."""
-    return {each for each in given(*tables) - used(api) if not each.endswith((TRAINER, JOBSET)) and KUEUE not in each}
+    return {
+        each
+        for each in given(*tables) - used(api)
+        if not each.endswith((TRAINER, JOBSET, VOLCANO)) and KUEUE not in each
+    }
 
 
 def test_driver_needs_no_more_than_its_rights():

@@ -1,11 +1,11 @@
-"""Our TrainJobs, runtimes and JobSets against the schemas of eight releases: each knows every field of ours."""
+"""Our TrainJobs, runtimes, JobSets and PodGroups against schemas of nine releases: each knows all fields of ours."""
 
 import json
 import shutil
 
 import jsonschema
 import pytest
-from tests.launch.kubernetes.crds.trim import FOLDER, JOBSETS, RELEASES, SPELLINGS, sent, trimmed
+from tests.launch.kubernetes.crds.trim import FOLDER, RELEASES, SPELLINGS, sent, trimmed
 from tests.launch.kubernetes.gangs import shared_setting
 
 from gangline.launch.kubernetes.objects.manifest import merge
@@ -37,8 +37,18 @@ def objections(thing, release):
 def test_objects_hold_no_field_that_this_release_does_not_know(release):
     things = sent(release)
     assert [objection for thing in things for objection in objections(thing, release)] == []
-    ours = {"JobSet"} if release in JOBSETS else {"TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"}
-    assert {thing["kind"] for thing in things} == ours
+    ours = {"trainer": {"TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"}, "jobset": {"JobSet"}}
+    assert {thing["kind"] for thing in things} == (ours | {"volcano": {"PodGroup"}})[release.partition("-")[0]]
+
+
+def test_volcano_refuses_a_mode_and_a_size_that_it_does_not_know():
+    group = next(each for each in sent("volcano-1.15.1") if "networkTopology" in each["spec"])
+    wrong = merge(group, {"spec": {"networkTopology": {"mode": "firm"}, "minMember": "4", "tiles": 2}})
+    assert sorted(objections(wrong, "volcano-1.15.1")) == [
+        "'4' is not of type 'integer'",
+        "'firm' is not one of ['hard', 'soft']",
+        "Additional properties are not allowed ('tiles' was unexpected)",
+    ]
 
 
 @pytest.mark.parametrize("release", sorted(SPELLINGS))

@@ -1,4 +1,4 @@
-"""Schemas of Trainer and JobSet, cut to what we send: `python -m tests.launch.kubernetes.crds.trim` writes them.
+"""Schemas of Trainer, JobSet, Volcano, cut to what we send: `python -m tests.launch.kubernetes.crds.trim` writes them.
 
 They come from the Go module of each release. Kept are the fields that our objects use, and the plain values beside
 them; so a field that some release does not know is missing here, and an object that uses it is refused.
@@ -26,10 +26,12 @@ SPELLINGS = {
 """Release of Trainer to how its TrainJobs say wishes for pods."""
 JOBSETS = ("jobset-0.8.2", "jobset-0.10.1", "jobset-0.11.1", "jobset-0.12.0")
 """Those that the releases of Trainer were built with."""
-RELEASES = (*SPELLINGS, *JOBSETS)
+VOLCANOS = ("volcano-1.15.1",)
+RELEASES = (*SPELLINGS, *JOBSETS, *VOLCANOS)
 _MODULES = {
     "trainer": ("github.com/kubeflow/trainer/v2", "manifests/base/crds"),
     "jobset": ("sigs.k8s.io/jobset", "config/components/crd/bases"),
+    "volcano": ("volcano.sh/volcano", "config/crd/volcano/bases"),
 }
 """Name of the Go module, and where in it the definitions stand."""
 _DROPPED = frozenset({"description", "default", "format", "x-kubernetes-map-type", "x-kubernetes-list-type"})
@@ -39,6 +41,9 @@ def sent(release):
     """Objects that a cluster with this release would get, of the kinds that it defines."""
     if release in JOBSETS:
         return [render_as(kind, given).root for kind, given in cases().values() if kind == "jobset"]
+    if release in VOLCANOS:
+        whole = [each for kind, given in cases().values() for each in in_order(render_as(kind, given))]
+        return [each for each in whole if each["kind"] == "PodGroup"]
     found = [shared_runtime(setting(), "gangline")]
     for kind, given in cases().values():
         if kind == "trainjob":
@@ -53,10 +58,11 @@ def trimmed(release):
     schemas = {}
     for path in sorted(_definitions(release).glob("*_*.yaml")):
         crd = yaml.safe_load(path.read_text("utf-8"))
-        (version,) = crd["spec"]["versions"]
         kind = crd["spec"]["names"]["kind"]
         used = [each for each in sent(release) if each["kind"] == kind]
-        schemas[kind] = _cut(version["schema"]["openAPIV3Schema"], used)
+        if used:
+            (version,) = crd["spec"]["versions"]
+            schemas[kind] = _cut(version["schema"]["openAPIV3Schema"], used)
     return schemas
 
 

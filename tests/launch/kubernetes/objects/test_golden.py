@@ -11,7 +11,7 @@ STOCK = [
     (name, thing["kind"], thing)
     for name, text in TEXTS.items()
     for thing in yaml.load_all(text, Loader=yaml.CSafeLoader)
-    if "trainer" not in thing["apiVersion"] and "jobset" not in thing["apiVersion"]
+    if not any(name in thing["apiVersion"] for name in ("trainer", "jobset", "volcano"))
 ]
 
 

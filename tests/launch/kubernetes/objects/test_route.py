@@ -3,6 +3,7 @@
 import pytest
 
 from gangline.errors import ConfigError
+from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.render_context import choose_route
 from gangline.spec.config.site import LaunchTable
@@ -46,9 +47,18 @@ def test_jobset_places_the_gangs_that_it_makes():
         choose_route(gang(2), LaunchTable(route="jobset"), PLAIN)
 
 
-def test_kueue_that_is_not_there_is_told():
-    with pytest.raises(ConfigError, match="found no Kueue"):
-        choose_route(gang(2), LaunchTable(route="kueue"), PLAIN)
+@pytest.mark.parametrize(("route", "component"), [("kueue", "Kueue"), ("volcano", "Volcano"), ("kai", "KAI")])
+def test_component_that_is_not_there_is_told(route, component):
+    with pytest.raises(ConfigError, match=f'wanted "{route}", found no {component} on this cluster; use "gates" or'):
+        choose_route(gang(2), LaunchTable(route=route), PLAIN)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_scheduler_of_the_site_gets_every_gang_and_is_never_chosen_unasked(num_nodes):
+    both = ClusterFacts(volcano=VolcanoFacts(), kai=KaiFacts())
+    assert choose_route(gang(num_nodes), LaunchTable(route="volcano"), both) == "volcano"
+    assert choose_route(gang(num_nodes), LaunchTable(route="kai"), both) == "kai"
+    assert choose_route(gang(num_nodes), LaunchTable(), both) in ("none", "gates")
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2])

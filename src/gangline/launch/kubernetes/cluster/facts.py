@@ -10,12 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
+from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts, read_kai, read_volcano
 from gangline.launch.kubernetes.cluster.rights import (
     DRIVER,
+    HYPERNODES,
     JOBSET,
+    KAI,
+    KAI_TOPOLOGIES,
     KUEUE,
     OPTIONAL_GROUPS,
     TRAINER,
+    VOLCANO,
     Right,
     is_granted,
     single,
@@ -27,7 +32,7 @@ TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePa
 
 PLACER_LEASE = "gangline-placer"
 _SPELLINGS: tuple[TrainerSpelling, ...] = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
-_GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER)
+_GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER, VOLCANO, HYPERNODES, KAI, KAI_TOPOLOGIES)
 """That anything here depends on, beside the core."""
 
 
@@ -50,6 +55,10 @@ class ClusterFacts(Document):
     levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """LocalQueue to the topology levels that each of its flavors has, as node labels, widest first; a queue is missing
     if a flavor has no topology, or if this account may not read the flavors."""
+    volcano: VolcanoFacts | None = None
+    """None: the cluster has no Volcano."""
+    kai: KaiFacts | None = None
+    """None: the cluster has no KAI."""
     placer: bool = False
     """A placer holds its Lease."""
     priority_classes: tuple[str, ...] = ()
@@ -85,6 +94,8 @@ def read_facts(api: KubernetesApi, *, now: Callable[[], datetime] = lambda: date
         topologies=tuple(sorted(each["metadata"]["name"] for each in topologies)),
         queues=queues,
         levels=_levels(api, served, queues, topologies),
+        volcano=read_volcano(api, served),
+        kai=read_kai(api, served),
         placer=_is_placed(api, now()),
         priority_classes=_priority_classes(api),
         api_addresses=_api_addresses(api),

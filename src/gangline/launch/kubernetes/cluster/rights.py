@@ -10,7 +10,11 @@ from gangline.launch.kubernetes.client.api import Object
 
 _ROOT = ("create", "get", "list", "watch", "patch", "delete")
 TRAINER, JOBSET, KUEUE = "trainer.kubeflow.org", "jobset.x-k8s.io", "kueue.x-k8s.io"
-OPTIONAL_GROUPS = (TRAINER, JOBSET, KUEUE, f"visibility.{KUEUE}")
+VOLCANO, HYPERNODES = "scheduling.volcano.sh", "topology.volcano.sh"
+KAI, KAI_TOPOLOGIES = "scheduling.run.ai", "kai.scheduler"
+OPTIONAL_GROUPS = (
+    TRAINER, JOBSET, KUEUE, f"visibility.{KUEUE}", VOLCANO, HYPERNODES, KAI, KAI_TOPOLOGIES,
+)  # fmt: skip
 """Rights on these are required only where the cluster serves them."""
 
 
@@ -49,6 +53,7 @@ DRIVER = (
     Right(group=KUEUE, resource="workloads", verbs=("list",)),
     Right(group=KUEUE, resource="localqueues", verbs=("list",)),
     Right(group=f"visibility.{KUEUE}", resource="localqueues/pendingworkloads", verbs=("get",)),
+    Right(group=VOLCANO, resource="podgroups", verbs=("create", "patch")),
 )
 """To submit, follow and cancel gangs, in their namespace.
 
@@ -61,6 +66,10 @@ READER = (
     Right(group=KUEUE, resource="topologies", verbs=("list",)),
     Right(group=KUEUE, resource="resourceflavors", verbs=("get",)),
     Right(group=KUEUE, resource="clusterqueues", verbs=("get",)),
+    Right(group=VOLCANO, resource="queues", verbs=("list",)),
+    Right(group=HYPERNODES, resource="hypernodes", verbs=("list",)),
+    Right(group=KAI, resource="queues", verbs=("list",)),
+    Right(group=KAI_TOPOLOGIES, resource="topologies", verbs=("list",)),
     Right(resource="services", verbs=("get",), names=("kubernetes",)),
     Right(group="discovery.k8s.io", resource="endpointslices", verbs=("get",), names=("kubernetes",)),
 )
@@ -97,6 +106,7 @@ SWEEPER = (
     Right(resource="services", verbs=("list", "delete")),
     Right(group="networking.k8s.io", resource="networkpolicies", verbs=("list", "delete")),
     Right(resource="pods", verbs=("list", "delete")),
+    Right(group=VOLCANO, resource="podgroups", verbs=("list", "delete")),
 )
 """To delete the objects of ended runs, in their namespace; a Secret is deleted with its owner and never listed."""
 

@@ -8,6 +8,7 @@ from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, O
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.lifecycle.final_state import FINAL_STATE, final_state_path
 from gangline.launch.kubernetes.objects.labels import END, GANG, RUN, collection_path
+from gangline.launch.kubernetes.objects.volcano import pod_groups_path
 from gangline.launch.kubernetes.state.pods import pods_path
 from gangline.launch.kubernetes.state.roots import JOB, JOBSET, RUNTIME, TRAINJOB, deletion_propagation
 from gangline.launch.protocol import Life, SweepResult
@@ -58,6 +59,8 @@ def _everything(api: KubernetesApi, facts: ClusterFacts) -> Iterable[_Found]:
     yield from _unowned(api, final_state_path(api), FINAL_STATE)
     for group_version, plural in (("networking.k8s.io/v1", "networkpolicies"), ("v1", "services"), ("v1", "secrets")):
         yield from _unowned(api, collection_path(group_version, plural, namespace))
+    if facts.volcano is not None:
+        yield from _unowned(api, pod_groups_path(namespace))
     yield from _unowned(api, pods_path(api))
 
 

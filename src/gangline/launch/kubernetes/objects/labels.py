@@ -25,6 +25,12 @@ HOSTNAME = "kubernetes.io/hostname"
 """Label of a server that pods select to be bound there."""
 
 
+SCHEDULERS = {"volcano": "volcano", "kai": "kai-scheduler"}
+"""Scheduler that binds the pods of a gang, by route; others leave it to the cluster's default."""
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""Label and annotation of a pod of an Indexed Job: its node rank."""
+
+
 def secret_name(job: str) -> str:
     """The only Secret that pods of this Job may mount; `manifests/base/cluster/admission.yaml` enforces it."""
     return f"{job}.gang"

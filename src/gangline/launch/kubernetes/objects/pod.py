@@ -4,7 +4,7 @@ import math
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import CONTAINER, PLACEMENT_GATE, POOL, secret_name
+from gangline.launch.kubernetes.objects.labels import CONTAINER, PLACEMENT_GATE, POOL, SCHEDULERS, secret_name
 from gangline.launch.kubernetes.objects.pod_environment import (
     CONTROL_PORT,
     HOME,
@@ -16,6 +16,8 @@ from gangline.launch.kubernetes.objects.pod_environment import (
 )
 from gangline.launch.kubernetes.objects.render_context import RenderContext, annotations, labels
 
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+"""Annotation of a pod: its PodGroup of Volcano, which otherwise makes one a pod."""
 _TMP_BYTES = 2 * 1024**3
 _LOST_NODE_SECONDS = 60
 """How long pods stay bound to a lost server; with the default of 5 minutes the other servers idle."""
@@ -49,20 +51,28 @@ def pod_template(context: RenderContext, *, job: str, subdomain: str | None = No
         spec["imagePullSecrets"] = [{"name": name} for name in context.pod.pull_secrets]
     spec |= _where(context)
     noted = annotations(context) | context.queue_metadata.pod_annotations
+    if context.route == "volcano":
+        noted[VOLCANO_GROUP] = context.podset.name
     return {"metadata": {"labels": labels(context.podset), "annotations": noted}, "spec": spec}
 
 
 def resources(context: RenderContext) -> Object:
-    """Equal requests and limits; the memory includes /dev/shm, which counts against the container."""
+    """Equal requests and limits."""
+    asked = requests(context)
+    return {"requests": asked, "limits": dict(asked)}
+
+
+def requests(context: RenderContext, *, num_pods: int = 1) -> dict[str, str]:
+    """Resources of `num_pods` pods; the memory includes /dev/shm, which counts against the container."""
     wanted, pod, procs = context.podset.resources, context.pod, context.podset.procs_per_node
     cpus = wanted.cpus if wanted.cpus is not None else pod.cpus * procs
     memory = wanted.memory_bytes if wanted.memory_bytes is not None else int(pod.memory_bytes) * procs
-    asked = {"cpu": _cpus(cpus), "memory": str(memory + _shm_bytes(context))}
+    asked = {"cpu": _cpus(cpus, num_pods), "memory": str((memory + _shm_bytes(context)) * num_pods)}
     if wanted.gpus:
-        asked[pod.gpu] = str(wanted.gpus)
+        asked[pod.gpu] = str(wanted.gpus * num_pods)
     if rdma := _num_rdma(context):
-        asked[str(pod.rdma)] = str(rdma)
-    return {"requests": asked, "limits": dict(asked)}
+        asked[str(pod.rdma)] = str(rdma * num_pods)
+    return asked
 
 
 def volumes(context: RenderContext, *, job: str) -> list[Object]:
@@ -141,12 +151,14 @@ def _tolerations(context: RenderContext) -> list[Object]:
 
 
 def _where(context: RenderContext) -> Object:
-    """Node selector, and a scheduling gate if the placer chooses the servers."""
+    """Node selector, and who chooses the servers: our placer behind a gate, or another scheduler."""
     podset = context.podset
     selector = dict(context.pod.selector) | ({POOL: podset.pool} if podset.pool is not None else {})
     found: Object = {"nodeSelector": selector} if selector else {}
     if context.route == "gates":
         found["schedulingGates"] = [{"name": PLACEMENT_GATE}]
+    if context.route in SCHEDULERS:
+        found["schedulerName"] = SCHEDULERS[context.route]
     return found
 
 
@@ -166,6 +178,6 @@ def _num_rdma(context: RenderContext) -> int:
     return wanted.rdma or (wanted.gpus if context.pod.rdma is not None else 0)
 
 
-def _cpus(cores: float) -> str:
-    whole, rest = divmod(math.ceil(round(cores * 1000, 3)), 1000)
+def _cpus(cores: float, num_pods: int) -> str:
+    whole, rest = divmod(math.ceil(round(cores * 1000, 3)) * num_pods, 1000)
     return str(whole) if not rest else f"{whole * 1000 + rest}m"

@@ -1,7 +1,7 @@
 """Environment variables of a pod's keeper; the same in every pod of a gang but for the node rank."""
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import DEADLINE
+from gangline.launch.kubernetes.objects.labels import DEADLINE, INDEX
 from gangline.launch.kubernetes.objects.render_context import RenderContext
 from gangline.spec.gang.podset import PodSet
 
@@ -11,7 +11,6 @@ HOME = "/gangline"
 USER = "gangline"
 """The uid has no name in foreign images, and torch before 2.12 looks one up on import."""
 CHECKPOINT_KEY, STORE_CREDENTIALS = "checkpoint-key", "store-credentials"
-_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
@@ -23,7 +22,7 @@ def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
     """
     podset = context.podset
     plain = {"LOGNAME": USER} | _network(context) | podset.env | _gang(context) | _rendezvous(podset, master)
-    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{_COMPLETION_INDEX}']"}}
+    rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}
     return referred + [{"name": name, "value": literal(plain[name])} for name in sorted(plain) if name not in mine]

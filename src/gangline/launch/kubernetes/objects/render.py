@@ -15,6 +15,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects import network_policy
 from gangline.launch.kubernetes.objects.job import job, jobs_path
 from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
+from gangline.launch.kubernetes.objects.kai import require_gang
 from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, collection_path, rfc3339
 from gangline.launch.kubernetes.objects.render_context import RenderContext, Route, owner_reference
 from gangline.launch.kubernetes.objects.service_and_secret import secret, service, services_path
@@ -25,6 +26,7 @@ from gangline.launch.kubernetes.objects.trainjob import (
     trainjob,
     trainjobs_path,
 )
+from gangline.launch.kubernetes.objects.volcano import pod_group, pod_groups_path
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 
@@ -104,6 +106,8 @@ def render(
 def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rendered:
     """The objects of one gang with a root of this kind, whether or not the cluster serves it."""
     namespace = context.namespace
+    if context.route == "kai":
+        require_gang(context.podset, kind)
     root_path, root = _root(context, kind)
     return Rendered(
         before=_before(context, kind),
@@ -169,13 +173,18 @@ def _before(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]
 
 def _around(context: RenderContext, kind: RootName) -> tuple[PathAndObject, ...]:
     """Only a plain Job needs the Service: JobSet creates one of the same name."""
-    policy = (network_policy.network_policies_path(context.namespace), network_policy.network_policy(context))
-    return ((services_path(context.namespace), service(context)), policy) if kind == "job" else (policy,)
+    namespace = context.namespace
+    around = [(network_policy.network_policies_path(namespace), network_policy.network_policy(context))]
+    if kind == "job":
+        around.insert(0, (services_path(namespace), service(context)))
+    if context.route == "volcano":
+        around.append((pod_groups_path(namespace), pod_group(context)))
+    return tuple(around)
 
 
 def _release(context: RenderContext) -> Object:
     match context.route:
-        case "none" | "jobset":
+        case "none" | "jobset" | "volcano" | "kai":
             return {"spec": {"suspend": False}}
         case "gates":
             return {"metadata": {"annotations": {QUEUED: rfc3339(context.now)}}}

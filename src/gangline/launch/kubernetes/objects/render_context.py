@@ -13,7 +13,9 @@ from typing import Literal
 import gangline
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
+from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
+from gangline.launch.kubernetes.objects.kai import kai_metadata
 from gangline.launch.kubernetes.objects.kueue import KueueMetadata, kueue_metadata
 from gangline.launch.kubernetes.objects.labels import (
     COMMIT,
@@ -31,8 +33,8 @@ from gangline.launch.kubernetes.objects.labels import (
 from gangline.spec.config.site import LaunchTable, PodTable
 from gangline.spec.gang.podset import PodSet
 
-Route = Literal["gates", "kueue", "jobset", "none"]
-"""Component that starts all pods of a gang together: gangline's placer, Kueue, JobSet, or none."""
+Route = Literal["gates", "kueue", "jobset", "volcano", "kai", "none"]
+"""Component that starts all pods of a gang together: gangline's placer, Kueue, JobSet, Volcano, KAI, or none."""
 
 _MAX_NAME = 42
 """JobSet names pods `<gang>-node-0-<index>-abcde`, in at most 63 characters."""
@@ -154,6 +156,10 @@ def metadata(context: RenderContext, *, root: bool = False) -> Object:
     }
     if root:
         found["annotations"][SPEC] = context.podset.to_json().decode()
+    if root and context.route == "kai":
+        read_by_kai = kai_metadata(context.podset, context.launch.queue, context.facts.kai or KaiFacts())
+        found["labels"] |= read_by_kai.labels
+        found["annotations"] |= read_by_kai.annotations
     if context.owner is not None:
         found["ownerReferences"] = [owner_reference(context.owner)]
     return found
@@ -176,10 +182,15 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
     """Route of a gang: as configured, else what the cluster offers; several pods never use the plain scheduler.
 
     Raises:
-        ConfigError: The site configures Kueue or a queue that the cluster does not have, or JobSet for another root.
+        ConfigError: The site configures a component or a queue that the cluster does not have, or JobSet for another
+            root.
     """
-    if launch.route == "kueue" and not facts.kueue:
-        raise ConfigError('launch.route: wanted "kueue", found no Kueue on this cluster; use "gates" or "auto"')
+    has = {"kueue": ("Kueue", facts.kueue), "volcano": ("Volcano", facts.volcano), "kai": ("KAI", facts.kai)}
+    component, is_there = has.get(launch.route, ("", True))
+    if not is_there:
+        raise ConfigError(
+            f'launch.route: wanted "{launch.route}", found no {component} on this cluster; use "gates" or "auto"'
+        )
     if launch.route == "jobset" and launch.launcher != "jobset":
         raise ConfigError(
             f'launch.route: wanted launch.launcher = "jobset" with "jobset", found "{launch.launcher}"; set both, or'

@@ -3,9 +3,7 @@
 from typing import Any
 
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.objects.labels import CONTAINER, GANG, collection_path
-
-INDEX = "batch.kubernetes.io/job-completion-index"
+from gangline.launch.kubernetes.objects.labels import CONTAINER, GANG, INDEX, collection_path
 
 
 def phase(pod: Object) -> str:

@@ -1,0 +1,132 @@
+"""Batch script and rank file of a gang under Slurm: one launcher a server, whose node rank is ours. Pure.
+
+Slurm sorts a list of nodes and numbers tasks by its own order, so the rank file says which server has which node rank;
+each launcher looks its own up by SLURMD_NODENAME. The rendezvous is static: node rank 0 is a server with a name.
+"""
+
+import hashlib
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from gangline.errors import ConfigError, UsageError
+from gangline.fabric.placement import natural_key
+from gangline.spec.config.server_ranges import compress_servers
+from gangline.spec.gang.podset import PlacedServer
+
+SCRIPT = "job.sbatch"
+RENDEZVOUS_PORT = 29_500
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+_STEP = """\
+  ranks=$1
+  shift
+  NODE_RANK=
+  while read -r server node_rank; do
+    if [ "$server" = "$SLURMD_NODENAME" ]; then NODE_RANK=$node_rank; fi
+  done <"$ranks"
+  if [ -z "$NODE_RANK" ]; then
+    echo "gangline: wanted a line for $SLURMD_NODENAME in $ranks, found none; emit both files again" >&2
+    exit 10
+  fi
+  export NODE_RANK PET_NODE_RANK="$NODE_RANK"
+  exec "$@"
+"""
+"""What runs on each server; its first argument is the rank file, the others are the launcher."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmGang:
+    """A gang on servers that are chosen.
+
+    Raises:
+        ConfigError: A server has no name that a host can have, or is named twice.
+        UsageError: Name, launcher or folder are none.
+    """
+
+    name: str
+    servers: tuple[PlacedServer, ...]
+    """In node-rank order; Slurm's names of nodes, by which they reach each other."""
+    procs_per_node: int
+    launcher: tuple[str, ...]
+    """Words of the command that runs once on each server."""
+    folder: PurePath
+    """Of the rank file: an absolute path, which all servers see."""
+
+    def __post_init__(self) -> None:
+        names = [server.name for server in self.servers]
+        for name in names:
+            if not _HOST.fullmatch(name):
+                raise ConfigError(f"server: wanted a host name of letters, digits, - and ., found {name!r}")
+        if not names or len(set(names)) < len(names):
+            raise ConfigError("servers: wanted one or more, each once, as a gang has each of them whole")
+        if not _JOB_NAME.fullmatch(self.name):
+            raise UsageError(f"name of the job: wanted letters, digits, ., _ and -, found {self.name!r}")
+        if not self.launcher or any("\0" in word for word in self.launcher):
+            raise UsageError("launcher: wanted a command, as `-- torchrun train.py`, found none")
+        if not self.folder.is_absolute():
+            raise UsageError(f"folder: wanted an absolute path that all servers see, found {str(self.folder)!r}")
+
+    @property
+    def ranks(self) -> PurePath:
+        """Path of the rank file, named by its content: a job that waits keeps its own when another one is written."""
+        return self.folder / f"ranks-{hashlib.sha256(rank_file(self).encode()).hexdigest()[:12]}.txt"
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of servers that it touches."""
+        return len({(server.block, server.group) for server in self.servers})
+
+
+def rank_file(gang: SlurmGang) -> str:
+    """A line `server node_rank` for each server."""
+    return "".join(f"{server.name} {node_rank}\n" for node_rank, server in enumerate(gang.servers))
+
+
+def batch_script(gang: SlurmGang) -> str:
+    """The script for `sbatch`; options of its command line, as partition and time, go before those of the script."""
+    launcher = shlex.join(gang.launcher)
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH --{option}" for option in _options(gang)),
+        "set -eu",
+        *(f"export {name}={shlex.quote(value)}" for name, value in _variables(gang).items()),
+        "# srun starts the launchers in an order of Slurm's; the rank file says who is who",
+        "srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0 --export=ALL \\",
+        f"  bash -euc '\n{_STEP}' launcher {shlex.quote(str(gang.ranks))} {launcher}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _options(gang: SlurmGang) -> list[str]:
+    """`switches` is a hint: the allocation waits for so few of them, at most max_switch_wait of the cluster."""
+    names = sorted((server.name for server in gang.servers), key=natural_key)
+    return [
+        f"job-name={gang.name}",
+        f"nodes={len(names)}",
+        f"ntasks={len(names)}",
+        "ntasks-per-node=1",
+        f"nodelist={compress_servers(names)}",
+        f"switches={gang.num_groups}",
+        "exclusive",
+        "mem=0",
+        "export=NONE",
+    ]
+
+
+def _variables(gang: SlurmGang) -> dict[str, str]:
+    """The rendezvous, as in a pod of a gang; PET_* are read by torchrun."""
+    master, nodes, procs = gang.servers[0].name, len(gang.servers), gang.procs_per_node
+    return {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(RENDEZVOUS_PORT),
+        "WORLD_SIZE": str(nodes * procs),
+        "LOCAL_WORLD_SIZE": str(procs),
+        "PET_NNODES": str(nodes),
+        "PET_NPROC_PER_NODE": str(procs),
+        "PET_MASTER_ADDR": master,
+        "PET_MASTER_PORT": str(RENDEZVOUS_PORT),
+    }
