@@ -8,6 +8,7 @@ from tests.cluster.fake.controllers import JobController
 from tests.cluster.fake.kubelet import FakeKubelet
 from tests.contracts.launcher.stands import IMAGE, STORE
 
+from gangline.fabric.verify import verify
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import (  # fmt: skip
     DRIVER,
@@ -30,6 +31,7 @@ from gangline.spec.gang.podset import PodSet, Resources
 
 pytestmark = pytest.mark.row("A1")
 SERVED = ("trainer", "jobset", "kueue")
+PODS = "/api/v1/namespaces/gangs/pods"
 SMALL = Resources(cpus=1.0, memory_bytes=2**20, shm_bytes=2**16)
 QUOTA = {"requests.cpu": "64", "requests.memory": "512Gi"}
 
@@ -112,6 +114,26 @@ def test_driver_needs_no_more_than_its_rights():
         "list events",  # of a gang that waits
         "get serviceaccounts",  # by doctor
     }  # fmt: skip
+
+
+def test_order_of_a_gang_that_another_scheduler_placed_is_read_from_the_labels_of_its_nodes():
+    api = FakeApi(serve=("volcano",), rights=(*DRIVER, *READER))
+    jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"), auto=False)
+    everything = FakeApi(server=api.server)
+    for name, group in {"a": "g1", "b": "g2"}.items():
+        everything.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"gangline/fabric-group": group}}})
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
+    everything.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+    driver = launcher(api, of=read_facts(api), route="volcano")
+    driver.submit(podset("whole"))
+    jobs.step()
+    for pod, node in zip(sorted(pod["metadata"]["name"] for pod in api.items(PODS)[0]), ("b", "a"), strict=True):
+        kubelet.run(pod, node=node)
+    events = driver.follow("whole")
+    seen = next(each.status for each in events if each.status and each.status.placed)
+    events.close()
+    order = verify(seen.placed, seen.servers)
+    assert (seen.servers, order.num_groups, order.crossings, order.num_moved) == (("b", "a"), 2, 2, 0)
 
 
 def test_sweeper_needs_no_more_than_its_rights():

@@ -20,6 +20,7 @@ from gangline.launch.kubernetes.follow.pod_events import PodEvents
 from gangline.launch.kubernetes.lifecycle.cancel import FORCE_SECONDS, fail_and_delete_pod, refuse_gang
 from gangline.launch.kubernetes.objects.labels import GANG
 from gangline.launch.kubernetes.placement.kueue_admission import KueueAdmission
+from gangline.launch.kubernetes.placement.observed_servers import ObservedServers
 from gangline.launch.kubernetes.state.gang_end import PodEnd, pod_end
 from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
 from gangline.launch.kubernetes.state.pods import is_living, node_rank, phase, pods_path
@@ -64,6 +65,7 @@ class KubernetesFollower:
         self._pods = Informer(api, pods_path(api), labels=f"{GANG}={name}", keep=trim_pod, seen=self._record_end)
         self._waits = WaitReporter()
         self._admitted = KueueAdmission(api, facts=facts)
+        self._observed = ObservedServers(api, num_nodes=self._podset.num_nodes)
         self._status: GangStatus | None = None
         self._last_error = ""
         self._placed_time = float("-inf")
@@ -104,6 +106,7 @@ class KubernetesFollower:
             yield from self._check_quota()
             yield from self._delete_dead_pods()
             yield from self._place_gang(status)
+            yield from self._observe_servers()
 
     def _final_events(self) -> Iterator[GangEvent]:
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -138,7 +141,7 @@ class KubernetesFollower:
     def _now(self) -> GangStatus:
         pods = self._pods.objects()
         state = self._state_of(pods)
-        placed = self._root.placed or self._admitted.servers
+        placed = self._root.placed or self._admitted.servers or self._observed.servers
         status = status_of(state, pods, self._podset, placed=placed)
         is_reported = len(self._pod_events.statuses) == self._podset.num_nodes and state in ("starting", "running")
         return replace(
@@ -229,6 +232,12 @@ class KubernetesFollower:
         if self._place is not None and is_due and status.state in ("waiting", "starting"):
             self._placed_time = time.monotonic()
             yield from self._attempt(self._place, "cannot place it")
+
+    def _observe_servers(self) -> Iterator[GangEvent]:
+        """Read where a gang stands that neither our placer nor Kueue gave servers."""
+        pods = self._pods.objects()
+        if not (self._root.placed or self._admitted.servers) and self._observed.is_due(pods):
+            yield from self._attempt(partial(self._observed.look, pods), "cannot read where its servers are")
 
     def _delete_dead_pods(self) -> Iterator[GangEvent]:
         """Delete pods of dead servers: only then their replacements are created."""

@@ -66,6 +66,17 @@ def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
     return survey_servers(nodes, pods)
 
 
+def read_locations(api: KubernetesApi) -> dict[str, Location]:
+    """Where each node is in the network, by node name and by the labels of nodes.
+
+    Raises:
+        ApiForbidden: This account may not list nodes.
+        ConfigError: The labels contradict each other.
+    """
+    nodes, _ = api.items(NODES, bare=True)
+    return locate(_node_labels(node) for node in nodes)
+
+
 def read_fabric_groups(api: KubernetesApi) -> tuple[Group, ...]:
     """Groups of the network, by the labels of the nodes; nodes without these labels are in none.
 
