@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from gangline.errors import CapacityError, UsageError
+from gangline.fabric import probe
 from gangline.fabric.probe import Listener, ask, probe_targets, read_secret, send
 from gangline.fabric.probe_packets import Echo, ProbeLog, parse_address, probe_packet, read_reply
 from gangline.fabric.survey import Listeners
@@ -149,6 +151,20 @@ def test_whoever_does_not_know_the_secret_gets_no_traffic(listen):
             ask(address, secret, {"do": "probe", "targets": ["127.0.0.1:1"], "seconds": 1, "flows": 1})
         with pytest.raises(UsageError, match="signed with this listener's secret"):
             send(address, secret, seconds=0.1)
+
+
+def test_a_receiver_that_counts_for_long_is_waited_for(monkeypatch, listen):
+    """Longer than a listener may take to take a connection."""
+    received = probe._Request._receive
+
+    def slowly(request):
+        found = received(request)
+        time.sleep(0.4)
+        return found
+
+    monkeypatch.setattr(probe, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(probe._Request, "_receive", slowly)
+    assert send(listen().address, SECRET, seconds=0.05) > 1e6
 
 
 def test_signature_of_one_connection_is_none_for_the_next(listen):

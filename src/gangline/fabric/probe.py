@@ -189,6 +189,7 @@ def _connected(address: Address, secret: bytes, request: Mapping[str, Any]) -> I
             socket.create_connection(address, timeout=CONNECT_SECONDS) as connection,
             connection.makefile("rb") as lines,
         ):
+            connection.settimeout(TIMEOUT_SECONDS)
             nonce = lines.readline(MOST_LINE_BYTES).strip().decode("ascii", "replace")
             connection.sendall(_sign(secret, nonce, text) + b" " + text + b"\n")
             yield connection, lines

@@ -78,6 +78,7 @@ def probes(failure, seconds, flows):
         "group": lambda: box.cut_group("c"),
         "uplink": lambda: box.lose("c", 1, 100),
         "lossy": lambda: box.lose("c", 0, 10),
+        "link": lambda: (box.lose("c", 0, 1), box.lose("c", 1, 1)),
     }
     found = box.start("a0", ask).result()
     for each in listeners:

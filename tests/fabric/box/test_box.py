@@ -95,8 +95,12 @@ def test_a_dead_link_is_named_in_two_seconds(failure, named):
     assert found["seconds"] < 2
 
 
-@pytest.mark.parametrize(("failure", "seconds"), [("uplink", 1.0), ("lossy", 8.0)])
-def test_one_uplink_of_two_that_loses_packets_and_looks_healthy_is_named(failure, seconds):
+LOSSES = [("uplink", 1.0), ("lossy", 8.0), pytest.param("link", 28.0, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("failure", "seconds"), LOSSES)
+def test_uplinks_that_lose_packets_and_look_healthy_are_named(failure, seconds):
+    """One of two that loses all or 10 %, both that lose 1 %."""
     found = in_a_box("probes", needs=("ip", "tc", "nft"), failure=failure, seconds=seconds, flows=8)
     assert [kind for kind, _ in found["named"]] == ["lossy_link"]
     assert found["named"][0][1] == ["uplinks c"]
