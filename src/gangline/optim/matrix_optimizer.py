@@ -24,6 +24,7 @@ from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.optim.executors.parameter_parts import gather_parts, matrices_of
 from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
+from gangline.optim.executors.team_updates import teams_of
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
@@ -68,8 +69,6 @@ class MatrixOptimizer(Optimizer):
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
         _require_groups(groups)
-        if options is not None and options.team != "off":
-            raise ConfigError("team = 'auto' is planned, but no executor shares one update; use team = 'off'")
         parameters = list(_matrix_parameters(groups))
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
@@ -209,6 +208,7 @@ class MatrixOptimizer(Optimizer):
         return MatrixExecutor(
             parameters, plan, self.rule, parts=gather_parts(parameters, hosts, device), hosts=hosts, copies=copies,
             prepares_all=not self._shares_state or hosts.ranks > 1,
+            teams=teams_of(plan, copies, holders.copies, process_groups),
         )  # fmt: skip
 
     def _reduction(self) -> OwnerReduction | None:

@@ -68,7 +68,8 @@ class Whiten:
 
 
 RULES = {
-    "whiten": Whiten, "muon": partial(Muon, dtype="float32"), "shampoo": partial(Shampoo, refresh_every=2),
+    "whiten": Whiten, "muon": partial(Muon, dtype="float32"), "gram": partial(Muon, dtype="float32", kernel="gram"),
+    "shampoo": partial(Shampoo, refresh_every=2),
     "soap": partial(Soap, refresh_every=2),
 }  # fmt: skip
 

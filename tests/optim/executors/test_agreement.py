@@ -5,7 +5,6 @@ from tests.optim.executors.layouts import (
     SHAPES,
     interrupted_step,
     lost_updates,
-    make,
     plan_hash,
     step_with_nan,
     step_without,
@@ -13,8 +12,6 @@ from tests.optim.executors.layouts import (
     waited_for,
 )
 from tests.train.parallel.compress.ranks import on_ranks
-
-from gangline.errors import ConfigError
 
 
 @pytest.mark.parametrize("layout", ["copies", "rows"])
@@ -61,8 +58,3 @@ def test_an_update_that_nobody_computes_ends_the_run():
     errors = on_ranks(2, lost_updates)
     assert errors[0] == errors[1]
     assert errors[0].startswith("the first step has 12 matrices, but ")
-
-
-def test_teams_that_nobody_carries_out_are_refused():
-    with pytest.raises(ConfigError, match="no executor shares one update"):
-        make("local", team="auto")

@@ -6,7 +6,7 @@ others. Where a matrix is whole, or has no copies, the exchange in question move
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from gangline.optim.executors.host_exchange import HostExchange
 from gangline.optim.executors.pieces import overlap
 from gangline.optim.executors.publish import UpdatePublisher
 from gangline.optim.executors.rank_updates import MatrixParameter, RankUpdates, StateOf, UpdateStep, local_part
+from gangline.optim.executors.team_updates import Team
 from gangline.optim.plan.groups import MicroGroup
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.rules.matrix_rule import MatrixRule
@@ -30,6 +31,7 @@ class MatrixExecutor:
     def __init__(
         self, parameters: Sequence[MatrixParameter], plan: OptimPlan, rule: MatrixRule, *,
         parts: Sequence[Sequence[Part]], hosts: UpdateExchange, copies: UpdateExchange, prepares_all: bool,
+        teams: Mapping[Sequence[int], Team] | None = None,
     ) -> None:  # fmt: skip
         """Args:
         parameters: In any order, of one device.
@@ -39,6 +41,7 @@ class MatrixExecutor:
         hosts: Ranks that each parameter is cut over.
         copies: Ranks that hold the same parts.
         prepares_all: Does a rank keep the sharded state of parameters that others own?
+        teams: That this rank is in, by their places among copies.
         """
         self.wanted = 0
         """Updates that all holders together had to compute since the start."""
@@ -57,7 +60,10 @@ class MatrixExecutor:
             travels=travels,
         )  # fmt: skip
         self._groups: Sequence[MicroGroup] = plan.groups[copies.place]
-        self._slots = _slots([place for group in self._groups for place in group[hosts.place]], plan)
+        held = [place for group in self._groups for place in group[hosts.place]]
+        self._slots = _slots([place for place in held if not plan.matrices[place].team], plan)
+        shared = sorted(place for place in held if plan.matrices[place].team)
+        self._shared = [(place, (teams or {})[plan.matrices[place].team]) for place in shared]
 
     @property
     def exchanges(self) -> tuple[UpdateExchange, UpdateExchange]:
@@ -92,7 +98,7 @@ class MatrixExecutor:
         """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
         found: dict[str, float] = {}
         for each in self.plan.matrices:
-            if (each.owner, each.host) == (self._copies.place, self._hosts.place):
+            if self._copies.place in (each.team or (each.owner,)) and each.host == self._hosts.place:
                 kind = re.sub(r"\d+", "*", " ".join(each.matrix.key).strip())
                 found[kind] = found.get(kind, 0.0) + each.seconds
         return found
@@ -120,12 +126,17 @@ class MatrixExecutor:
             self._publisher.publish(owned, self._updates.apply)
 
     def _update_local(self) -> dict[int, Tensor]:
-        """Updates of matrices that this rank holds whole: nothing is exchanged, and at most c_max is prepared at once.
+        """Updates of matrices that this rank holds whole: at most c_max is prepared at once. Only teams exchange
+        something; their matrices come first, in one order on all ranks.
 
         Returns:
             What is to be published; the rest is applied.
         """
         owned: dict[int, Tensor] = {}
+        for place, team in self._shared:
+            update = self._updates.compute_shared(place, team)
+            if update is not None:
+                owned[place] = update
         for slot in self._slots:
             whole = {place: self._updates.part(place).view(self.plan.matrices[place].matrix.shape) for place in slot}
             self._receive_all({place: each.flatten() for place, each in self._updates.compute(whole).items()}, owned)

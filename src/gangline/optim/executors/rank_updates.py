@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import prod
 from time import perf_counter
 
 import torch
@@ -12,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
 from gangline.optim.executors.pieces import MatrixPiece
+from gangline.optim.executors.team_updates import Team
 from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
 from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
@@ -133,6 +135,21 @@ class RankUpdates:
             self.computed += len(batch)
             found |= zip(batch, updates.to(self._travels), strict=True)
         return found
+
+    def compute_shared(self, place: int, team: Team) -> Tensor | None:
+        """Update of a matrix that a team computes, in one dimension, on its leader; None elsewhere; collective."""
+        shape = self._plan.matrices[place].matrix.shape
+        device = local_part(self._of(place).parameter).device
+        whole = self.part(place) if team.is_led else torch.empty(prod(shape), dtype=self._travels, device=device)
+        if not self._is_active(place):
+            return whole if team.is_led else None  # zeros
+        options, start = self._options(place), perf_counter()
+        update = team.update(
+            whole.view(shape), lambda part, total: self._rule.compute_shared(part.to(self._computes_in), options, total)
+        )
+        self.compute_seconds += perf_counter() - start
+        self.computed += team.is_led
+        return None if update is None else update.to(self._travels).flatten()
 
     def apply(self, place: int, update: Tensor) -> None:
         """Change what this rank holds of one matrix by what it holds of the update, in one dimension."""

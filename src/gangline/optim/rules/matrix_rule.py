@@ -1,7 +1,7 @@
 """What an update rule of whole matrices has to say; executors call it and know nothing of its mathematics."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -12,6 +12,9 @@ MatrixState = MutableMapping[str, Tensor]
 """State tensors by the names of `RuleSpec.state`."""
 Options = Mapping[str, Any]
 """Of one parameter group: those of `MatrixRule.defaults`, with the learning rate of this step."""
+
+Total = Callable[[Tensor], Tensor]
+"""Sum of a tensor over the ranks that share an update, on all of them; of the same dtype."""
 
 
 @runtime_checkable
@@ -64,6 +67,21 @@ class MatrixRule(Protocol):
             `[B, rows, columns]`, float32.
         """
         ...
+
+    def compute_shared(self, part: Tensor, options: Options, total: Total) -> Tensor:
+        """Columns of the update of a matrix that a team shares; a rule whose `spec.is_shareable` is true has it.
+
+        Collective over the team.
+
+        Args:
+            part: `[shorter side, columns]`: this rank's columns of the matrix, or of its transpose if that is wider.
+            options: Of the group.
+            total: Sums over the team.
+
+        Returns:
+            The same columns of the update, float32.
+        """
+        raise NotImplementedError(f"{type(self).__name__} shares no update")
 
     def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:
         """Change `parameter` in place: one element depends on the same element of `update`.

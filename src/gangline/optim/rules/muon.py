@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import MuonKernel, MuonSpec, Shape
-from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
-from gangline.optim.rules.newton_schulz import Coefficients, newton_schulz
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options, Total
+from gangline.optim.rules.newton_schulz import Coefficients, newton_schulz, shared_newton_schulz
 
 AdjustLr = Literal["original", "match_rms_adamw", "spectral_unclamped"]
 ProductDtype = Literal["bfloat16", "float32"]
@@ -72,6 +72,12 @@ class Muon(MatrixRule):
         return newton_schulz(
             batch, coefficients=options["ns_coefficients"], steps=options["ns_steps"], eps=options["eps"],
             kernel=self.kernel, dtype=getattr(torch, self.dtype),
+        ).float()  # fmt: skip
+
+    def compute_shared(self, part: Tensor, options: Options, total: Total) -> Tensor:
+        return shared_newton_schulz(
+            part, coefficients=options["ns_coefficients"], steps=options["ns_steps"], eps=options["eps"],
+            kernel=self.kernel, dtype=getattr(torch, self.dtype), total=total,
         ).float()  # fmt: skip
 
     def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:

@@ -67,6 +67,38 @@ def newton_schulz(
     return (updates.mT if is_tall else updates).contiguous()
 
 
+def shared_newton_schulz(
+    part: Tensor,
+    *,
+    coefficients: Coefficients = (3.4445, -4.7750, 2.0315),
+    steps: int = 5,
+    eps: float = 0.0,
+    kernel: MuonKernel = "standard",
+    dtype: torch.dtype = torch.bfloat16,
+    total: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Columns of the near-orthogonal matrix of a wide one whose columns are shared; not bitwise that of one rank.
+
+    Collective: each step, or each half of them by `gram`, sums one Gram matrix.
+
+    Args:
+        part: `[rows, columns]` of this rank; not changed.
+        coefficients: As those of `newton_schulz`, and so are `steps`, `eps`, `kernel` and `dtype`.
+        total: Sum of a tensor over all ranks that share the matrix.
+    """
+    wide = part.double()
+    norm = total(wide.square().sum()).sqrt().clamp(min=max(eps, torch.finfo(torch.float64).tiny))
+    x = (wide / norm).to(dtype)
+    iterate = _by_gram if kernel == "gram" else _by_steps
+    product = _plain_product if kernel == "standard" else _symmetric_product(x, dtype)
+    with ieee_products():
+        return iterate(x, coefficients, steps, product, total)
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 def _scaled(batch: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
     """Each matrix over its Frobenius norm, rounded once.
 
@@ -81,19 +113,23 @@ def _scaled(batch: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
     return torch.div(near_one, norm.maximum(least), out=torch.empty_like(near_one, dtype=dtype))
 
 
-def _by_steps(x: Tensor, coefficients: Coefficients, steps: int, product: Product) -> Tensor:
+def _by_steps(
+    x: Tensor, coefficients: Coefficients, steps: int, product: Product, total: Callable[[Tensor], Tensor] = _alone
+) -> Tensor:
     a, b, c = coefficients
     for _ in range(steps):
-        gram = product(x, x)
+        gram = total(product(x, x))
         x = _plus_product(x, product(gram, gram, gram, alpha=c, beta=b), x, beta=a)
     return x
 
 
-def _by_gram(x: Tensor, coefficients: Coefficients, steps: int, product: Product) -> Tensor:
+def _by_gram(
+    x: Tensor, coefficients: Coefficients, steps: int, product: Product, total: Callable[[Tensor], Tensor] = _alone
+) -> Tensor:
     half = (steps + 1) // 2
     for count in (half, steps - half):
         if count:
-            x = _polynomials(product(x, x), coefficients, count, product) @ x
+            x = _polynomials(total(product(x, x)), coefficients, count, product) @ x
     return x
 
 

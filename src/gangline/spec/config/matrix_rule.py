@@ -27,7 +27,7 @@ PLAN: dict[str, Any] = {
     "alpha": 1.0, "bucket_elements": 400_000_000, "owner_memory_bytes": 0, "c_max_bytes": 1 << 30,
     "geometry": ("auto", "contiguous", "permuted", "owner"), "oversize": ("own_slot", "error"),
     "refresh": ("staggered", "together"),
-    "batch": 1, "element_bytes": 4,
+    "team": ("off", "auto"), "batch": 1, "element_bytes": 4,
 }  # fmt: skip
 """Options of the plan, as `optim.plan` has them."""
 EXCLUDE = ("embed", "head", "router", "norm")
