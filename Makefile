@@ -38,7 +38,7 @@ test-long: setup-dev ## the longest tests of the default suite's kind: gangs tha
 	@$(SUITE) -n 4 -m "long and not slow and not gpu and not tools and not cluster and not versions"
 
 test-tools: setup-dev ## the suites that need those servers
-	@$(SUITE) --timeout-method=signal -m "tools and not slow"
+	@$(SUITE) --timeout-method=signal -n 2 --dist loadfile -m "tools and not slow"
 
 include tests/cluster/cluster.mk
 
