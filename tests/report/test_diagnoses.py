@@ -35,6 +35,10 @@ def test_diagnosis_is_shown_with_its_action_and_without_one_nothing_is(draw):
     [
         (Remedy(kind="replace", names=("a7", "a8")), "replace: give the ranks of a7, a8 another server"),
         (Remedy(kind="new_shares", shares=(8, 7)), "new shares: split each step as 8, 7 samples by replica"),
+        (
+            Remedy(kind="new_shares", shares=(8, 7), saves_percent=6.25, most_percent=7),
+            '"rebalance"): saves 6.2 % of a step, no split more than 7.0 %',
+        ),
         (Remedy(kind="new_plan"), "new plan: plan again with another cut of the stages"),
     ],
 )

@@ -4,7 +4,6 @@ Each has its evidence, its cost in percent of a step, and an action as data. Wha
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import floor
 from statistics import fmean, median
 from typing import Any
 
@@ -12,6 +11,7 @@ from gangline.fabric.links import ProbedPath, cleared_parts, localise, parts_of_
 from gangline.fabric.pair_times import Pair, SlowPairs, find_slow_pairs
 from gangline.fabric.preflight import PreflightResult
 from gangline.fabric.probe_packets import ProbeResult
+from gangline.fabric.shares import Split, split_by_speed
 from gangline.fabric.step_times import WORK
 from gangline.spec.measurements import Diagnosis, RankRow, Remedy
 from gangline.spec.mesh import Mesh
@@ -22,8 +22,9 @@ IMBALANCE = 0.05
 
 
 def diagnose_slow_ranks(
-    events: Iterable[Mapping[str, Any]], *, mesh: Mesh, global_batch: int, nodes: Mapping[int, str]
-) -> tuple[Diagnosis, ...]:
+    events: Iterable[Mapping[str, Any]], *, mesh: Mesh, global_batch: int, nodes: Mapping[int, str],
+    weighs_samples: bool = True,
+) -> tuple[Diagnosis, ...]:  # fmt: skip
     """Ranks that are slow at the end of these events of rank 0, the costliest first.
 
     Args:
@@ -31,7 +32,9 @@ def diagnose_slow_ranks(
         mesh: Of the gang.
         global_batch: Samples of a step.
         nodes: Server by rank, as far as known.
+        weighs_samples: Replicas are averaged by their samples, so that they may take unlike shares.
     """
+    samples = global_batch if weighs_samples and mesh.pp == 1 else 0
     slow: dict[int, Mapping[str, Any]] = {}
     for event in events:
         rank = event.get("slow")
@@ -39,15 +42,13 @@ def diagnose_slow_ranks(
             slow[rank] = event
         elif event.get("event") == "straggler_over" and isinstance(rank, int):
             slow.pop(rank, None)
-    found = (_slow_rank(rank, event, mesh, global_batch, nodes) for rank, event in slow.items())
+    found = (_slow_rank(rank, event, mesh, samples, nodes) for rank, event in slow.items())
     return tuple(sorted(found, key=lambda each: -(each.cost_percent or 0.0)))
 
 
-def _slow_rank(
-    rank: int, event: Mapping[str, Any], mesh: Mesh, global_batch: int, nodes: Mapping[int, str]
-) -> Diagnosis:
+def _slow_rank(rank: int, event: Mapping[str, Any], mesh: Mesh, samples: int, nodes: Mapping[int, str]) -> Diagnosis:
     seconds, step_seconds = _number(event.get("seconds")), _number(event.get("step_seconds"))
-    ratio, waits = max(1.0, _number(event.get("ratio")) or 1.0), _number(event.get("wait_share"))
+    ratio, waits = _ratio(event), _number(event.get("wait_share"))
     node = nodes.get(rank, str(event.get("node"))[:20])
     node = f"node {node}" if node.isdecimal() else node
     phase = event.get("phase") if event.get("phase") in WORK else "an unknown phase"
@@ -58,26 +59,33 @@ def _slow_rank(
         evidence=f"since step {str(event.get('step'))[:20]} on {node}: its work takes {ratio:.2f} times as long as "
         f"that of its peers, most of it in {phase}{waited}",
         cost_percent=100 * seconds / step_seconds if seconds is not None and step_seconds else None,
-        action=_remedy_of_rank(rank, ratio, node, mesh, global_batch),
+        action=_remedy_of_rank(rank, event, node, mesh, samples),
     )
 
 
-def _remedy_of_rank(rank: int, ratio: float, node: str, mesh: Mesh, global_batch: int) -> Remedy:
-    """Replicas can take other shares; else the server is to be tested before it is used again."""
-    if mesh.dp_replicate == 1 or mesh.pp > 1:
-        return Remedy(kind="quarantine", names=(node,))
-    slow = mesh.coordinates(rank)["dp_replicate"]
-    speeds = [1 / ratio if replica == slow else 1.0 for replica in range(mesh.dp_replicate)]
-    return Remedy(kind="new_shares", shares=split_by_speed(global_batch, speeds))
+def _remedy_of_rank(rank: int, event: Mapping[str, Any], node: str, mesh: Mesh, samples: int) -> Remedy:
+    """Replicas can take other shares of `samples` where these save enough; else the server is to be tested."""
+    if mesh.dp_replicate > 1 and samples >= mesh.data_parallel:
+        slow = mesh.coordinates(rank)["dp_replicate"]
+        speeds = [1 / _ratio(event) if replica == slow else 1.0 for replica in range(mesh.dp_replicate)]
+        split = split_by_speed(samples, speeds, least=mesh.dp_shard)
+        if split.is_worth_it:
+            saves, most = (_saved_percent(event, split, seconds) for seconds in (split.seconds, split.bound_seconds))
+            return Remedy(kind="new_shares", shares=split.shares, saves_percent=saves, most_percent=most)
+    return Remedy(kind="quarantine", names=(node,))
 
 
-def split_by_speed(samples: int, speeds: Sequence[float]) -> tuple[int, ...]:
-    """Shares in proportion to the speeds, by largest remainder; they sum to `samples`."""
-    exact = [samples * each / sum(speeds) for each in speeds]
-    shares = [floor(each) for each in exact]
-    for place in sorted(range(len(exact)), key=lambda each: shares[each] - exact[each])[: samples - sum(shares)]:
-        shares[place] += 1
-    return tuple(shares)
+def _saved_percent(event: Mapping[str, Any], split: Split, seconds: float) -> float | None:
+    """Of a step whose slow replica would be done after `seconds` of the split's unit; None: its times are not known."""
+    longer, step_seconds, ratio = _number(event.get("seconds")), _number(event.get("step_seconds")), _ratio(event)
+    if longer is None or not step_seconds or ratio == 1:
+        return None
+    work = longer * ratio / (ratio - 1)
+    return 100 * work / step_seconds * (1 - seconds / split.even_seconds)
+
+
+def _ratio(event: Mapping[str, Any]) -> float:
+    return max(1.0, _number(event.get("ratio")) or 1.0)
 
 
 def diagnose_stages(rows: Sequence[RankRow], *, mesh: Mesh) -> tuple[Diagnosis, ...]:

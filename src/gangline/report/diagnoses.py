@@ -51,4 +51,10 @@ def remedy_text(remedy: Remedy) -> str:
     """`replace: give the ranks of a3 another server`."""
     shares = ", ".join(map(str, remedy.shares[:8])) + (", ..." if len(remedy.shares) > 8 else "")
     action = _REMEDIES[remedy.kind].format(shares or clean(", ".join(remedy.names), 120))
-    return f"{remedy.kind.replace('_', ' ')}: {action}"
+    return f"{remedy.kind.replace('_', ' ')}: {action}{_savings(remedy)}"
+
+
+def _savings(remedy: Remedy) -> str:
+    if remedy.saves_percent is None or remedy.most_percent is None:
+        return ""
+    return f": saves {remedy.saves_percent:.1f} % of a step, no split more than {remedy.most_percent:.1f} %"

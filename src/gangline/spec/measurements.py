@@ -184,6 +184,10 @@ class Remedy:
     """Servers or links; empty for shares and plans."""
     shares: tuple[int, ...] = ()
     """Samples of a step by replica."""
+    saves_percent: float | None = None
+    """Of a step's time, that `shares` save beside equal ones where work grows with samples; None: not known."""
+    most_percent: float | None = None
+    """Of a step's time, that no split saves more than."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import permutations
 from types import SimpleNamespace
 
 import pytest
@@ -13,13 +12,14 @@ from hypothesis import strategies as st
 from tests.oracles.one_process import train
 from tests.train.gang import ROOT, stored_model, tiny_plan
 
+from gangline.fabric.shares import GAIN, even_shares
 from gangline.fabric.step_times import WORK, WindowRange, WindowTimes
 from gangline.fabric.stragglers import LOOKBACKS
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery, Size
 from gangline.train.loop.checkpointing import TrainingProgress
-from gangline.train.loop.health_checks import GAIN, HealthChecks, WorkRebalancer, better_shares, by_speed
-from gangline.train.loop.sample_order import even_shares, micro_batches, rank_spans
+from gangline.train.loop.health_checks import HealthChecks, WorkRebalancer, better_shares
+from gangline.train.loop.sample_order import micro_batches, rank_spans
 
 pytestmark = pytest.mark.long
 
@@ -47,17 +47,6 @@ def test_node_of_a_slow_rank_is_asked_to_leave_where_the_plan_is_ready_for_that(
 
 
 SLOW = {"PACE": "0.004", "SLOW": "1:3:0:1e9"}
-speeds = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
-
-
-@given(speeds=speeds, samples=st.integers(32, 512), least=st.integers(1, 4))
-def test_no_single_sample_could_be_moved_for_the_better(speeds, samples, least):
-    shares = by_speed(speeds, samples, least=least)
-    assert sum(shares) == samples
-    assert min(shares) >= least
-    done = [share / speed for share, speed in zip(shares, speeds, strict=True)]
-    for giver, taker in permutations(range(len(speeds)), 2):
-        assert shares[giver] == least or (shares[taker] + 1) / speeds[taker] >= done[giver] * (1 - 1e-9)
 
 
 def test_deal_that_gains_little_is_left_alone():

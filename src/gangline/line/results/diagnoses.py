@@ -23,8 +23,9 @@ def read_diagnoses(ctx: RunContext, finished: FinishedGang, ranks: Sequence[Rank
         files = attempt_files(ctx.store, plan, EVENTS, finished.attempts, most_bytes=MOST_EVENT_BYTES)[-1:]
         nodes = {row.rank: row.node for row in ranks if row.node}
         slow = diagnose_slow_ranks(
-            chain.from_iterable(map(each_line, files)), mesh=plan.mesh, global_batch=plan.global_batch, nodes=nodes
-        )
+            chain.from_iterable(map(each_line, files)), mesh=plan.mesh, global_batch=plan.global_batch, nodes=nodes,
+            weighs_samples=not plan.averages_rarely,
+        )  # fmt: skip
     except IntegrityError:  # too many events: the summary of the training says so
         slow = ()
     return (*slow, *diagnose_stages(ranks, mesh=plan.mesh))[:MOST_DIAGNOSES]

@@ -7,11 +7,12 @@ Ranks inside a replica synchronize in every pass and take equal shares.
 
 from collections.abc import Mapping, Sequence
 
+from gangline.fabric.shares import GAIN, by_speed, even_shares
 from gangline.fabric.step_times import Straggler
 from gangline.fabric.stragglers import why_not_judged
 from gangline.keeper.ipc.requests import EvictionRequest, request_eviction
 from gangline.train.loop.checkpointing import TrainingProgress
-from gangline.train.loop.sample_order import Shares, even_shares, rank_spans
+from gangline.train.loop.sample_order import Shares, rank_spans
 from gangline.train.loop.step_rate import StepRate
 from gangline.train.runtime.context import RankContext
 
@@ -111,10 +112,6 @@ def _why_not_rebalanced(context: RankContext) -> str:
     return ""
 
 
-GAIN = 0.95
-"""New shares are used if the slowest replica then needs at most this share of its time."""
-
-
 class WorkRebalancer:
     """Computes the same shares on every rank, since all know the same times."""
 
@@ -168,15 +165,6 @@ def better_shares(costs: Sequence[float], shares: Sequence[int], *, least: int) 
     found = by_speed([1 / each for each in costs], sum(shares), least=least)
     slowest = max(cost * share for cost, share in zip(costs, shares, strict=True))
     return found if max(c * s for c, s in zip(costs, found, strict=True)) <= GAIN * slowest else ()
-
-
-def by_speed(speeds: Sequence[float], samples: int, *, least: int) -> Shares:
-    """Split `samples` in proportion to `speeds`, each at least `least`; each goes to the replica that is first done."""
-    shares = [least] * len(speeds)
-    for _ in range(samples - sum(shares)):
-        place = min(range(len(speeds)), key=lambda each: (shares[each] + 1) / speeds[each])
-        shares[place] += 1
-    return tuple(shares)
 
 
 def _describe_shares(shares: Sequence[int]) -> str:

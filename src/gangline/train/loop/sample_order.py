@@ -89,12 +89,6 @@ def share(count: int, parts: int, part: int) -> tuple[int, int]:
     return count * part // parts, count * (part + 1) // parts
 
 
-def even_shares(global_batch: int, replicas: int) -> Shares:
-    """Samples of a step for each replica; sizes differ by at most one."""
-    spans = (share(global_batch, replicas, each) for each in range(replicas))
-    return tuple(stop - start for start, stop in spans)
-
-
 def rank_spans(global_batch: int, *, ranks: int, shares: Shares = ()) -> list[tuple[int, int]]:
     """Span of each data-parallel rank in a step: even, or even within each replica's share."""
     if not shares:

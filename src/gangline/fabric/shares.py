@@ -1,0 +1,74 @@
+"""Samples of a step for replicas of unlike speed: the split that is first done, what it saves, what none beats. Pure.
+
+Only replicas (`dp_replicate`) may take unlike shares: the loss is a weighted sum, whose mean over the step stays exact.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from math import floor
+
+GAIN = 0.95
+"""Other shares are worth it if the slowest replica then needs at most this share of its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A step of one split, in the unit of time of its speeds."""
+
+    shares: tuple[int, ...]
+    """Samples by replica."""
+    seconds: float
+    """Until the last replica is done."""
+    even_seconds: float
+    """The same for equal shares."""
+    bound_seconds: float
+    """No split takes less: all are done at the same time."""
+
+    @property
+    def is_worth_it(self) -> bool:
+        """It saves more than the noise of what speeds were measured by."""
+        return self.seconds <= GAIN * self.even_seconds
+
+
+def split_by_speed(samples: int, speeds: Sequence[float], *, least: int = 1) -> Split:
+    """The fastest split of `samples`.
+
+    Args:
+        samples: Of a step, at least `least` for each replica.
+        speeds: Samples by time of each replica, above 0.
+        least: Of one replica: each of its shards needs one.
+    """
+    shares = by_speed(speeds, samples, least=least)
+    return Split(
+        shares=shares,
+        seconds=_last_done(shares, speeds),
+        even_seconds=_last_done(even_shares(samples, len(speeds)), speeds),
+        bound_seconds=samples / sum(speeds),
+    )
+
+
+def by_speed(speeds: Sequence[float], samples: int, *, least: int) -> tuple[int, ...]:
+    """Split `samples` in proportion to `speeds`, each at least `least`; each goes to the replica that is first done.
+
+    No other split is done sooner. Proportional shares that are rounded by their remainders can take longer: 12 samples
+    at speeds 0.5, 1, 0.6, 0.8, 1, 0.9 are then (1, 3, 2, 2, 2, 2), which takes 11 % longer than (1, 3, 1, 2, 3, 2).
+    """
+    sure = (samples - least * len(speeds)) / sum(speeds)  # until then, no more is done than there is
+    shares = [max(least, floor(sure * each)) for each in speeds]
+    done = [((share + 1) / speed, place) for place, (share, speed) in enumerate(zip(shares, speeds, strict=True))]
+    heapify(done)
+    for _ in range(samples - sum(shares)):
+        _, place = done[0]
+        shares[place] += 1
+        heapreplace(done, ((shares[place] + 1) / speeds[place], place))
+    return tuple(shares)
+
+
+def even_shares(samples: int, replicas: int) -> tuple[int, ...]:
+    """Samples of a step for each of `replicas`; sizes differ by at most one."""
+    return tuple(samples * (each + 1) // replicas - samples * each // replicas for each in range(replicas))
+
+
+def _last_done(shares: Sequence[int], speeds: Sequence[float]) -> float:
+    return max(share / speed for share, speed in zip(shares, speeds, strict=True))
