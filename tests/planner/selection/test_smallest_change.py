@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.planner.cases import gpus, line
+from tests.planner.cases import gpus, line, model_of
 from tests.planner.transformers import H100, ONE, transformer
 
 from gangline.errors import ConfigError
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
 from gangline.spec.config.line import MemoryTable, MeshTable, PlanTable
+from gangline.spec.config.site import Site
 
 FIXED = MemoryTable(activation_checkpointing="none", loss_chunks=1, offload="none")
 
@@ -50,17 +51,52 @@ def test_of_several_keys_the_fastest_plan_is_named():
     assert smallest_change(asked, gpus(8), fits).startswith("train.mesh.micro_batch = 4 would fit")
 
 
-def test_other_numbers_are_trained_only_where_no_other_change_is_enough():
+def test_training_something_else_is_named_only_where_no_change_of_the_line_is_enough():
     def fits(changed, _):
         if changed.train.precision == "bf16":
-            return FittingPlan("ddp-8", 0.1)
+            return FittingPlan("ddp-8", 0.1, 31e9)
         return FittingPlan("fsdp-8") if changed.train.memory.offload == "auto" else None
 
     asked = line(batch=64, precision="fp32", memory=FIXED)
-    assert smallest_change(asked, gpus(8), fits).startswith('train.memory.offload = "auto"')
+    assert smallest_change(asked, gpus(8), fits) == 'train.memory.offload = "auto" would fit, as fsdp-8'
     loose = replace(asked, train=replace(asked.train, memory=replace(FIXED, offload="cpu")))
     assert smallest_change(loose, gpus(8), fits) == (
-        'train.precision = "bf16" would fit, as ddp-8, 100 ms a step by forecast'
+        'to train something else, train.precision = "bf16" as ddp-8 with 31 GB a rank, 100 ms a step by forecast '
+        "would fit"
+    )
+
+
+def test_rule_that_keeps_less_is_named_with_its_bytes_beside_more_nodes():
+    def fits(changed, there):
+        less = changed.optimizer.get("elementwise", {}).get("rule") == "sgd"
+        return FittingPlan("ddp-8", None, 20e9) if less or there.num_nodes >= 3 else None
+
+    asked = replace(line(batch=64, memory=FIXED), optimizer={"elementwise": {"rule": "adamw", "lr": 1e-4}})
+    assert smallest_change(asked, gpus(8), fits) == (
+        "3 nodes like these would fit it, or to train something else, optimizer.elementwise = "
+        '{ rule = "sgd", momentum = 0.9 }, 4 bytes a parameter where there are 8, as ddp-8 with 20 GB a rank would fit'
+    )
+    plain = replace(asked, optimizer={"elementwise": {"rule": "sgd"}})
+    assert smallest_change(plain, gpus(8), lambda *_: None) == ""
+
+
+def test_gpus_without_bf16_are_offered_fp16():
+    """Asking them for bf16 is refused, and that would hide what does not fit."""
+    old = gpus(8)
+    old = replace(old, devices=tuple(replace(each, has_bf16=False) for each in old.devices))
+    asked = line(batch=64, precision="fp32", memory=FIXED)
+    found = smallest_change(asked, old, only(lambda line, _: line.train.precision == "fp16"))
+    assert found == 'to train something else, train.precision = "fp16" as ddp-8 would fit'
+    assert "no bf16" not in suggestion(asked, old, model_of(2000))
+
+
+def test_state_of_a_real_model_fits_by_a_rule_that_keeps_less():
+    """AdamW's 16 bytes a parameter fill 1.2 times what one GPU may hold, momentum's 12 then 0.9 times."""
+    alone = replace(gpus(1), memory_bytes=10**9)
+    found = suggestion(line(batch=8, micro=1), alone, model_of(1.2), Site())
+    assert found == (
+        "2 nodes like these would fit it, or to train something else, optimizer.elementwise = "
+        '{ rule = "sgd", momentum = 0.9 }, 4 bytes a parameter where there are 8, as none with 62 GB a rank would fit'
     )
 
 

@@ -164,7 +164,7 @@ def fitting_plan(request: PlanRequest) -> FittingPlan | None:
     if not ranked:
         return None
     bounds = request.time_bounds(ranked[0])
-    return FittingPlan(ranked[0].name, None if bounds is None else bounds.most)
+    return FittingPlan(ranked[0].name, None if bounds is None else bounds.most, request.fit(ranked[0]).need_bytes)
 
 
 def _sort(request: PlanRequest, shapes: Sequence[Shape]) -> EvaluatedShapes:

@@ -273,7 +273,7 @@ def fitting_layout(request: PlanRequest, model: Transformer) -> FittingPlan | No
     chosen = ranking.chosen
     if chosen is None:
         return None
-    return FittingPlan(chosen.name, ranking.forecasts[chosen.layout.name].step_seconds)
+    return FittingPlan(chosen.name, ranking.forecasts[chosen.layout.name].step_seconds, chosen.memory.total)
 
 
 def layout_holds(request: PlanRequest, model: Transformer, chosen: LayoutPlan, mesh: Mesh, micro_batch: int) -> bool:

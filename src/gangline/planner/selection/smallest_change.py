@@ -1,13 +1,18 @@
-"""Smallest change to a line, or to the devices, with which some plan fits: what a refusal suggests."""
+"""Smallest change to a line, or to the devices, with which some plan fits: what a refusal suggests.
+
+Precision and optimizer change what is trained: they are named beside more servers, where nothing else is enough.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from gangline.planner.forecast.memory import SHARES
+from gangline.planner.shapes.device_pool import choose_precision
 from gangline.spec.config.line import Line
+from gangline.spec.config.optimizer import GROUP, moment_bytes
 from gangline.spec.devices import Inventory
-from gangline.units import format_step
+from gangline.units import format_bytes, format_step
 
 MOST_NODES = 1024
 
@@ -19,6 +24,8 @@ class FittingPlan:
     name: str
     step_seconds: float | None = None
     """By forecast; None: not known."""
+    need_bytes: float | None = None
+    """Of a rank; None or 0: not known."""
 
 
 Fits = Callable[[Line, Inventory], FittingPlan | None]
@@ -30,25 +37,36 @@ class _Change:
     key: str
     """With its new value."""
     line: Line
-    is_exact: bool = True
-    """Nothing but time is given up: what is trained stays the same to the rounding of sums."""
 
 
 def smallest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
     """One change that is enough, as a sentence; empty: none of those tried is."""
-    found = [pair for values in _of_line(line) if (pair := _nearest(values, inventory, fits))]
+    found = _all_nearest(_of_line(line), inventory, fits)
     if found:
-        change, fitting = min(found, key=lambda pair: _cost(*pair))
-        seconds = fitting.step_seconds
-        known = f", {format_step(seconds)} a step by forecast" if seconds is not None else ""
-        return f"{change.key} would fit, as {fitting.name}{known}"
+        change, fitting = min(found, key=lambda pair: _cost(pair[1]))
+        return f"{change.key} would fit, as {fitting.name}{_seconds(fitting)}"
     nodes = _fewest_nodes(lambda count: fits(line, replace(inventory, num_nodes=count)), inventory)
-    return f"{nodes} nodes like these would fit it" if nodes else ""
+    more = f"{nodes} nodes like these would fit it" if nodes else ""
+    others = _all_nearest(_of_training(line, inventory), inventory, fits)
+    known = " or ".join(f"{change.key} as {each.name}{_room(each)}{_seconds(each)}" for change, each in others)
+    return ", or ".join(each for each in (more, known and f"to train something else, {known} would fit") if each)
 
 
-def _cost(change: _Change, fitting: FittingPlan) -> tuple[bool, float]:
+def _room(fitting: FittingPlan) -> str:
+    return f" with {format_bytes(fitting.need_bytes)} a rank" if fitting.need_bytes else ""
+
+
+def _seconds(fitting: FittingPlan) -> str:
+    return "" if fitting.step_seconds is None else f", {format_step(fitting.step_seconds)} a step by forecast"
+
+
+def _cost(fitting: FittingPlan) -> float:
     """Of equals `min` keeps the first."""
-    return not change.is_exact, inf if fitting.step_seconds is None else fitting.step_seconds
+    return inf if fitting.step_seconds is None else fitting.step_seconds
+
+
+def _all_nearest(keys: Iterator[list[_Change]], inventory: Inventory, fits: Fits) -> list[tuple[_Change, FittingPlan]]:
+    return [pair for values in keys if (pair := _nearest(values, inventory, fits))]
 
 
 def _nearest(values: Sequence[_Change], inventory: Inventory, fits: Fits) -> tuple[_Change, FittingPlan] | None:
@@ -57,7 +75,10 @@ def _nearest(values: Sequence[_Change], inventory: Inventory, fits: Fits) -> tup
 
 
 def _of_line(line: Line) -> Iterator[list[_Change]]:
-    """What the line fixes, let loose key by key, the nearest values first; keys that cost least time first."""
+    """What the line fixes, let loose key by key, the nearest values first; keys that cost least time first.
+
+    Nothing but time is given up: what is trained stays the same to the rounding of sums.
+    """
     train, memory = line.train, line.train.memory
 
     def of_memory(**changes: object) -> Line:
@@ -82,9 +103,25 @@ def _of_line(line: Line) -> Iterator[list[_Change]]:
         yield [_Change('train.strategy = "auto"', replace(line, train=replace(train, strategy="auto")))]
     if memory.offload == "none":
         yield [_Change('train.memory.offload = "auto"', of_memory(offload="auto"))]
-    if train.precision == "fp32":
-        changed = replace(line, train=replace(train, precision="bf16"))
-        yield [_Change('train.precision = "bf16"', changed, is_exact=False)]
+
+
+def _of_training(line: Line, inventory: Inventory) -> Iterator[list[_Change]]:
+    """What changes the numbers that are trained: precision, and an elementwise rule that keeps less."""
+    if choose_precision(line, inventory) == "fp32":
+        word = "fp16" if inventory.gpus and not inventory.gpus.has_bf16 else "bf16"
+        changed = replace(line, train=replace(line.train, precision=word))
+        yield [_Change(f'train.precision = "{word}"', changed)]
+    rules = {'{ rule = "sgd", momentum = 0.9 }': {"rule": "sgd", "momentum": 0.9}, '{ rule = "sgd" }': {"rule": "sgd"}}
+    tables = {words: line.optimizer | {GROUP: rule} for words, rule in rules.items()}
+    kept = moment_bytes(line.optimizer)
+    yield [
+        _Change(
+            f"optimizer.{GROUP} = {words}, {less} bytes a parameter where there are {kept},",
+            replace(line, optimizer=table),
+        )
+        for words, table in tables.items()
+        if (less := moment_bytes(table)) < kept
+    ]
 
 
 def _more_again(word: str) -> list[str]:
