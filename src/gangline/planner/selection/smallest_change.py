@@ -12,6 +12,7 @@ from gangline.planner.shapes.device_pool import choose_precision
 from gangline.spec.config.line import Line
 from gangline.spec.config.optimizer import GROUP, moment_bytes
 from gangline.spec.devices import Inventory
+from gangline.spec.plan import Precision
 from gangline.units import format_bytes, format_step
 
 MOST_NODES = 1024
@@ -108,7 +109,7 @@ def _of_line(line: Line) -> Iterator[list[_Change]]:
 def _of_training(line: Line, inventory: Inventory) -> Iterator[list[_Change]]:
     """What changes the numbers that are trained: precision, and an elementwise rule that keeps less."""
     if choose_precision(line, inventory) == "fp32":
-        word = "fp16" if inventory.gpus and not inventory.gpus.has_bf16 else "bf16"
+        word: Precision = "fp16" if inventory.gpus and not inventory.gpus.has_bf16 else "bf16"
         changed = replace(line, train=replace(line.train, precision=word))
         yield [_Change(f'train.precision = "{word}"', changed)]
     rules = {'{ rule = "sgd", momentum = 0.9 }': {"rule": "sgd", "momentum": 0.9}, '{ rule = "sgd" }': {"rule": "sgd"}}
