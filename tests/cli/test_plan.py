@@ -50,6 +50,7 @@ def test_why_shows_every_term_with_its_origin():
     assert any(line.split() == ["compute", *line.split()[1:3], "calibrated", "n=1"] for line in lines)
     assert any(line.split()[:1] == ["data"] and line.endswith("default") for line in lines)
     assert any("on the wire" in line and "8.0 MB" in line for line in lines)
+    assert any(line.split()[:2] == ["buckets", "1"] and "torch's own; " in line for line in lines)
 
 
 def test_what_a_forecast_had_to_do_without_is_said():

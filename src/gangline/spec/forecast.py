@@ -31,6 +31,24 @@ class MemoryCause:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GradientBuckets:
+    """Messages in which copies average their gradients during the last backward pass of a step."""
+
+    count: int
+    size_bytes: float
+    """Of one, in float32."""
+    is_given: bool = False
+    """By the line; else it is torch's own size."""
+    exposed_seconds: float | None = None
+    """From the end of that pass until all are averaged, on a link that does nothing else; None: not known."""
+    latency_seconds: float | None = None
+    """Of the smallest message, as it was measured."""
+    best_count: int | None = None
+    """That would leave least exposed by the same model; nothing is chosen by it."""
+    best_exposed_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """What the planner knows; None is "not known yet", never a guess."""
 
@@ -63,6 +81,8 @@ class Forecast:
     """That one rank sends to others in a step."""
     terms: tuple[Term, ...] = ()
     """Parts of the step, each at most once."""
+    buckets: GradientBuckets | None = None
+    """None: gradients are not averaged in buckets, or the model was not traced."""
     way: str = ""
     """How the shape is run: samples of a pass, what is computed again, how gradients are squeezed; equal for equal
     runs."""

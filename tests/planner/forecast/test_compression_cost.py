@@ -87,6 +87,8 @@ def test_more_of_top_k_is_more_of_everything():
 
 def test_squeezed_gradients_travel_in_as_many_messages():
     large = replace(TRACED, parameters=20_000_000)
-    assert [num_buckets(each, shape_of("ddp", 2)) for each in (TRACED, large)] == [1, 4]
+    load = PassLoad(micro_batch=8, micro_batches=1, precision="fp32")
+    assert [num_buckets(each, shape_of("ddp", 2), load) for each in (TRACED, large)] == [1, 4]
+    assert num_buckets(large, shape_of("ddp", 2), replace(load, bucket_bytes=8_000_000)) == 10
     asked = line(strategy="ddp", compression=Compression(kind="bf16"))
     assert choose_plan(asked, SITE, cpu(2), large, rates=RATES).forecast.step_seconds > 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gangline.planner.axes.pipeline import idle_share
+from gangline.planner.forecast.buckets import gradient_buckets
 from gangline.planner.forecast.calibration import Calibration, Key, calibrate
 from gangline.planner.forecast.device_speeds import speeds_of
 from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
@@ -180,12 +181,14 @@ def formula_of(
         return Forecast(wire_bytes=sent, missing=why, origin="traced")
     known = evidence.calibration(options.precision)
     terms, missing = step_terms(inputs, speeds, known)
+    computed = next((term.seconds for term in terms if term.part == "compute"), None)
     missing = ON_THE_HOST if options.memory.offload == "cpu" else missing
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     return Forecast(
         wire_bytes=sent,
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
         terms=terms,
+        buckets=gradient_buckets(profile, shape, inputs.load, speeds, compute_seconds=computed),
         device_name=evidence.key(options.precision)[0],
         missing=missing,
         origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
@@ -212,6 +215,7 @@ def _step_inputs(
             compression=train.compression,
             gradient_sync=options.memory.gradient_sync,
             outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
+            bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
         ),
         bubble=(
             idle_share(line, shape.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None

@@ -147,7 +147,7 @@ def _compression(inputs: StepInputs, speeds: Speeds) -> float | None:
     profile, shape, load = inputs.profile, inputs.shape, inputs.load
     if shape.mesh.dp_replicate == 1:
         return 0.0
-    entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape)
+    entries, buckets = num_averaged(profile, shape), num_buckets(profile, shape, load)
     work = compression_work(entries, profile.tensors, load.compression, buckets=buckets)
     if work is None:
         return 0.0

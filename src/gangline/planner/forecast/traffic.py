@@ -67,6 +67,8 @@ class PassLoad:
     """When shards reduce their gradients."""
     outer_steps: int = 1
     """Steps between two exchanges of drifting replicas."""
+    bucket_bytes: int | None = None
+    """Of averaged gradients; None: torch's own."""
 
 
 def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
@@ -134,7 +136,7 @@ def _replica_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> It
     shards = mesh.dp_shard * mesh.cp
     entries, rank_stride = num_averaged(profile, shape), shards * mesh.tp
     shapes = [replace(each, rows=ceil(each.rows / shards)) for each in profile.shapes]
-    buckets = num_buckets(profile, shape)
+    buckets = num_buckets(profile, shape, load)
     for each in messages(entries, shapes, load.compression, ranks=mesh.dp_replicate):
         yield Collective(
             part="communication", kind=each.kind, size_bytes=each.size_bytes / buckets, ranks=mesh.dp_replicate,
@@ -159,9 +161,9 @@ def num_averaged(profile: ModelProfile, shape: Shape) -> float:
     return profile.parameters / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp)
 
 
-def num_buckets(profile: ModelProfile, shape: Shape) -> int:
+def num_buckets(profile: ModelProfile, shape: Shape, load: PassLoad) -> int:
     """Messages that they travel in."""
-    return max(1, ceil(GRADIENT_BYTES * num_averaged(profile, shape) / BUCKET_BYTES))
+    return max(1, ceil(GRADIENT_BYTES * num_averaged(profile, shape) / (load.bucket_bytes or BUCKET_BYTES)))
 
 
 def _tensor_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
