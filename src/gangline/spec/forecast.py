@@ -35,6 +35,7 @@ class GradientBuckets:
     """Messages in which copies average their gradients during the last backward pass of a step."""
 
     count: int
+    """By their size alone: torch's own has a first one of 1 MiB besides, and no tensor is divided."""
     size_bytes: float
     """Of one, in float32."""
     is_given: bool = False
