@@ -76,8 +76,10 @@ def test_a_file_outside_of_the_repository_is_not_read(tmp_path: Path):
     inside = tmp_path / "repository"
     inside.mkdir()
     (inside / "line.toml").write_text(LINE.replace("costs/gpu.json", "../secret.json"))
-    with pytest.raises(ConfigError, match="a path inside the repository"):
-        load_line(inside)
+    line = load_line(inside)
+    with pytest.raises(ConfigError, match=r"a file of the commit, found '../secret.json'"):
+        read_optimizer(line.optimizer)
+    assert read_matrix_rule(line.optimizer).cost is None
 
 
 def test_a_file_that_is_not_there_is_named():

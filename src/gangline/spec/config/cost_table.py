@@ -28,14 +28,12 @@ def with_cost_table(
 ) -> tuple[dict[str, Any], list[ConfigProblem]]:
     """The table `[optimizer]` with the content of the file that its `cost` names, or what is wrong with that file.
 
-    A table without matrix rule, and a file that is not there, are left to the rules of the table.
+    A table without matrix rule, what is no path inside the repository and a file that is not there are left to the
+    rules of the table, which do not hold where a task reads it as it likes.
     """
     table, cost = dict(optimizer), optimizer.get("cost", MODEL)
-    if "rule" not in table or cost == MODEL:
-        return table, []
-    if not isinstance(cost, str) or not is_inside(cost):
-        return table, [ConfigProblem(KEY, f'"{MODEL}", or a path inside the repository', show(cost), _WORKS)]
-    content = reader(cost)
+    is_path = isinstance(cost, str) and cost != MODEL and is_inside(cost)
+    content = reader(cost) if is_path and "rule" in table else None
     if content is None:
         return table, []
     try:
