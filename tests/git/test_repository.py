@@ -117,6 +117,17 @@ def test_a_branch_is_named_only_when_that_is_clear(repo):
     assert git.branch_holding(head) is None
 
 
+def test_a_local_branch_that_is_called_like_one_of_origin_is_none_of_them(repo):
+    git = Repository.at(repo)
+    repositories.git(repo, "branch", "refs/remotes/origin/main")
+    repositories.git(repo, "update-ref", "refs/remotes/origin/topic", "HEAD")
+    found = {each.ref: each.name for each in git.branches()}
+    assert found == {
+        "refs/heads/main": "main", "refs/heads/refs/remotes/origin/main": "refs/remotes/origin/main",
+        "refs/remotes/origin/topic": "topic",
+    }  # fmt: skip
+
+
 def test_a_bare_repository_is_refused_with_the_way_out(repo, tmp_path):
     repositories.git(repo, "clone", "--quiet", "--bare", str(repo), str(tmp_path / "bare.git"))
     with pytest.raises(UsageError, match="git clone"):

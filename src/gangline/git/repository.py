@@ -261,7 +261,13 @@ class Repository:
 
     def branches(self) -> tuple[Branch, ...]:
         """Local branches, then those of `origin`."""
-        return (*self._branches_below(_LOCAL), *self._branches_below(_REMOTE))
+        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", _LOCAL, _REMOTE)
+        found = (row.partition(" ") for row in rows.decode(errors="replace").splitlines())
+        return tuple(
+            Branch(ref.removeprefix(_LOCAL if ref.startswith(_LOCAL) else _REMOTE), ref, commit)
+            for commit, _, ref in found
+            if ref != f"{_REMOTE}HEAD"
+        )
 
     def default_branch(self) -> Branch | None:
         """The branch that `origin` calls its default, else its main or master, where it has one of these alone.
@@ -269,8 +275,9 @@ class Repository:
         Where none of `origin` is here: the local main or master; in a repository without remotes also the branch that
         is checked out. None where there is none of these.
         """
-        theirs = {each.name: each for each in self._branches_below(_REMOTE)}
-        known = theirs or {each.name: each for each in self._branches_below(_LOCAL)}
+        branches = self.branches()
+        theirs = {each.name: each for each in branches if each.ref.startswith(_REMOTE)}
+        known = theirs or {each.name: each for each in branches}
         last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
         if theirs and last is None and known.keys() >= set(_DEFAULTS):
             return None  # anyone who may push could have made the other one
@@ -298,11 +305,6 @@ class Repository:
         """At most `limit` commits before `commit`, nearest first."""
         text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
         return tuple(text.decode().split())[1:]
-
-    def _branches_below(self, start: str) -> list[Branch]:
-        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", start).decode(errors="replace")
-        found = (row.partition(" ") for row in rows.splitlines())
-        return [Branch(ref.removeprefix(start), ref, commit) for commit, _, ref in found if ref != f"{_REMOTE}HEAD"]
 
     def _head_of_origin(self, theirs: Mapping[str, Branch]) -> str | None:
         """By its commit, where a build server fetched that; by its name, as a clone knows it."""
