@@ -26,6 +26,8 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change the effective line: train.seed=2; may be repeated."),
 ]
+FormatOption = Annotated[str, typer.Option("--format", help="text, markdown or html.")]
+OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")]
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 AgainOption = Annotated[bool, typer.Option("--again", help="The next attempt, even if this question is answered.")]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from tests.optim.executors.layouts import give_gradients, make, stepped
+from tests.optim.executors.layouts import Whiten, give_gradients, make, stepped
 from tests.train.parallel.compress.ranks import on_ranks
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import DeviceCurve
+from gangline.optim.rules.matrix_rule import MatrixRule
 
 SHAPES = {"tall": (95, 20), "wide": (24, 80), "small": (6, 5), "row": (1, 9)}
 SHARED = {"shapes": SHAPES, "team": "auto", "device": DeviceCurve(launch_seconds=0.0, knee=0.0)}
@@ -46,6 +47,11 @@ def test_a_team_trains_what_one_rank_does(size, layout, rule):
     for name, wanted in alone(rule).items():
         assert torch.allclose(found[0]["parameters"][name], wanted, rtol=0, atol=2e-6), name
         assert all(torch.equal(each["parameters"][name], found[0]["parameters"][name]) for each in found)
+
+
+def test_a_rule_that_says_more_than_it_has_is_named():
+    with pytest.raises(ConfigError, match=r"Whiten has no compute_shared; use team = 'off'"):
+        MatrixRule.compute_shared(Whiten(), torch.zeros(2, 2), {}, lambda tensor: tensor)
 
 
 def test_shards_and_other_rules_have_no_teams():

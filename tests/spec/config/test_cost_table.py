@@ -54,9 +54,11 @@ def test_the_content_travels_in_the_line_and_is_part_of_its_digest():
         ({**TABLE, "rows": [{**ROW, "rows": 9}]}, "the smaller side, found 9"),
         ({**TABLE, "rows": [{**ROW, "rows": True}]}, "a whole number, 1 or more, found true"),
         ({**TABLE, "rows": [{**ROW, "dtype": "int8"}]}, "dtype: wanted one of bfloat16, float16, float32"),
-        ({**TABLE, "rows": [{**ROW, "seconds": 0.0}]}, "seconds, above 0"),
-        ({**TABLE, "rows": [{**ROW, "seconds": float("nan")}]}, "seconds, above 0"),
-        ({**TABLE, "rows": [{**ROW, "refresh_seconds": -1.0}]}, "seconds, 0 or more"),
+        ({**TABLE, "rows": [{**ROW, "seconds": 0.0}]}, "seconds from 1e-09 to 86400, found 0.0"),
+        ({**TABLE, "rows": [{**ROW, "seconds": float("nan")}]}, "seconds from 1e-09 to 86400, found nan"),
+        ({**TABLE, "rows": [{**ROW, "seconds": 1e308}]}, "seconds from 1e-09 to 86400"),
+        ({**TABLE, "rows": [{**ROW, "seconds": 10**400}]}, "seconds from 1e-09 to 86400, found an integer of"),
+        ({**TABLE, "rows": [{**ROW, "refresh_seconds": -1.0}]}, "seconds from 0 to 86400, found -1.0"),
     ],
 )
 def test_a_table_that_no_plan_could_use_is_refused_at_its_place(table, message):

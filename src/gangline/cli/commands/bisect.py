@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from gangline.bisect.bisection import Bisection, BisectRequest, prepare
 from gangline.bisect.history import read_culprit
 from gangline.cli import workspace as desks
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
 from gangline.cli.view.bisect_view import BisectView
@@ -41,8 +40,8 @@ def command(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, whatever it costs.")] = False,
     target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
-    format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
+    format_: FormatOption = "text",
+    out: OutOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -1,11 +1,20 @@
 """`gangline compare`: a commit as it is and with some keys changed, by one command and in one report."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gangline.cli.options import HERE, CommitOption, JsonOption, PathArgument, RepoOption, SetOption, SiteOption
+from gangline.cli.options import (
+    HERE,
+    CommitOption,
+    FormatOption,
+    JsonOption,
+    OutOption,
+    PathArgument,
+    RepoOption,
+    SetOption,
+    SiteOption,
+)
 from gangline.cli.view.comparison_page import require_format, show_comparison
 from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import Workspace, open_workspace
@@ -34,8 +43,8 @@ def command(
     fail_on_worse: Annotated[
         bool, typer.Option("--fail-on-worse", help="Exit 60 when the changed keys make it worse, or nobody can tell.")
     ] = False,
-    format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
+    format_: FormatOption = "text",
+    out: OutOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

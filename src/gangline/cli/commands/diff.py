@@ -1,11 +1,10 @@
 """`gangline diff`: two records against each other."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption
 from gangline.cli.view.comparison_page import require_format, show_comparison
 from gangline.cli.workspace import open_workspace
 from gangline.line.request.run_lookup import BASE, base_of, look_up_run
@@ -20,8 +19,8 @@ def command(
     fail_on_worse: Annotated[
         bool, typer.Option("--fail-on-worse", help="Exit 60 when B is worse, or not comparable.")
     ] = False,
-    format_: Annotated[str, typer.Option("--format", help="text, markdown or html.")] = "text",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")] = None,
+    format_: FormatOption = "text",
+    out: OutOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -18,6 +18,9 @@ from gangline.spec.plan import Device, PipelineSchedule
 from gangline.spec.profile import ModelProfile, PipelinePieces
 from gangline.spec.transformer import Transformer
 
+MOST_BLOCKS = 512
+"""Of a model whose stages are told: model code says how many there are, and a cut takes the square of that."""
+
 
 def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile | None:
     """`profile` with the work of the line's matrix rule.
@@ -82,7 +85,7 @@ def _by_pipeline_rank(
 ) -> list[list[LogicalMatrix]]:
     """Matrices of each pipeline rank; empty: the pieces of the model are not known, or one matrix is in none."""
     pieces = profile.pieces or (_pieces(profile.transformer) if profile.transformer else None)
-    if pieces is None:
+    if pieces is None or len(pieces.blocks) > MOST_BLOCKS:
         return []
     stages = stages_of_parameters(pieces, num_stages(schedule, ranks), (each.fqn for each in matrices))
     found: list[list[LogicalMatrix]] = [[] for _ in range(ranks)]

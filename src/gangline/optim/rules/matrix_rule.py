@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from gangline.errors import ConfigError
 from gangline.optim.plan.costs import RuleSpec, Shape
 
 MatrixState = MutableMapping[str, Tensor]
@@ -80,8 +81,13 @@ class MatrixRule(Protocol):
 
         Returns:
             The same columns of the update, float32.
+
+        Raises:
+            ConfigError: It has none.
         """
-        raise NotImplementedError(f"{type(self).__name__} shares no update")
+        del part, options, total
+        name = type(self).__name__
+        raise ConfigError(f"{name}.spec.is_shareable is true, and {name} has no compute_shared; use team = 'off'")
 
     def apply(self, parameter: Tensor, update: Tensor, options: Options, shape: Shape) -> None:
         """Change `parameter` in place: one element depends on the same element of `update`.

@@ -68,15 +68,9 @@ def newton_schulz(
 
 
 def shared_newton_schulz(
-    part: Tensor,
-    *,
-    coefficients: Coefficients = (3.4445, -4.7750, 2.0315),
-    steps: int = 5,
-    eps: float = 0.0,
-    kernel: MuonKernel = "standard",
-    dtype: torch.dtype = torch.bfloat16,
+    part: Tensor, *, coefficients: Coefficients, steps: int, eps: float, kernel: MuonKernel, dtype: torch.dtype,
     total: Callable[[Tensor], Tensor],
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Columns of the near-orthogonal matrix of a wide one whose columns are shared; not bitwise that of one rank.
 
     Collective: each step, or each half of them by `gram`, sums one Gram matrix.

@@ -5,7 +5,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +16,8 @@ MODEL = "model"
 """Seconds by operations and an assumed rate."""
 FORMAT = 1
 MOST_ROWS = 1_000
+LEAST_SECONDS, MOST_SECONDS = 1e-9, 86_400.0
+"""Of one update; sums over a model stay far from what a float cannot hold."""
 DTYPES = ("bfloat16", "float16", "float32")
 _HEAD = ("format", "device", "torch", "rows")
 _ROW = ("rule", "rows", "columns", "batch", "dtype", "seconds", "refresh_seconds")
@@ -84,14 +85,15 @@ def _row_problems(key: str, row: Any) -> Iterator[ConfigProblem]:
         yield ConfigProblem(f"{key}.dtype", one_of(list(DTYPES)), show(row["dtype"]), _WORKS)
     if _is_count(row["rows"]) and _is_count(row["columns"]) and row["rows"] > row["columns"]:
         yield ConfigProblem(f"{key}.rows", "the smaller side", show(row["rows"]), "write the larger one as columns")
-    for name, least in (("seconds", "above 0"), ("refresh_seconds", "0 or more")):
-        if not _is_seconds(row[name]) or (name == "seconds" and not row[name]):
-            yield ConfigProblem(f"{key}.{name}", f"seconds, {least}", show(row[name]), _WORKS)
+    for name, least in (("seconds", LEAST_SECONDS), ("refresh_seconds", 0.0)):
+        if not _is_number(row[name]) or not least <= row[name] <= MOST_SECONDS:
+            wanted = f"seconds from {least:g} to {MOST_SECONDS:g}"
+            yield ConfigProblem(f"{key}.{name}", wanted, show(row[name]), _WORKS)
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 31
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
