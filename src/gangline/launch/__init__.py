@@ -1,1 +1,1 @@
-"""PodSets become processes, Kubernetes objects or Slurm jobs, behind one protocol."""
+"""PodSets become processes or Kubernetes objects, behind one protocol; for Slurm there are files."""

@@ -1,5 +1,6 @@
 """Two records: the outcome follows the bands, and what changed is named."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -207,6 +208,21 @@ def test_a_program_is_told_of_seeds_and_of_a_tolerance_where_it_reads_none():
     comparison = compare(bandless, replace(this, inputs=bandless.inputs))
     assert comparison.outcome == "NOT COMPARABLE"
     assert "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent" in comparison.next_command
+
+
+@pytest.mark.parametrize(
+    ("percent", "outcome"),
+    [(5, "WORSE"), (50, "SAME"), (None, "NOT COMPARABLE"), (math.nan, "NOT COMPARABLE"), (-1, "NOT COMPARABLE"),
+     (10**400, "NOT COMPARABLE"), ("5", "NOT COMPARABLE")],
+)  # fmt: skip
+def test_what_the_line_of_the_base_tolerates_judges_where_nothing_learned_a_band(percent, outcome):
+    metric = BASE.metrics["eval_loss"]
+    gates = [{"metric": "loss", "tolerance_percent": 99}, {"metric": "eval_loss", "tolerance_percent": percent}]
+    inputs = replace(BASE.inputs, values={**BASE.inputs.values, "gate.quality": gates})
+    base = replace(BASE, metrics={"eval_loss": replace(metric, band=None)}, inputs=inputs)
+    this = with_loss(1.2 * metric.value)
+    this = replace(this, metrics={"eval_loss": replace(this.metrics["eval_loss"], band=None, base_band=None)})
+    assert compare(base, this).outcome == outcome
 
 
 def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():

@@ -18,6 +18,8 @@ _AS_COST = {"step_seconds": "step_seconds", "memory_peak_bytes": "memory_bytes"}
 """Metrics of every training that a plan's measurement holds, too."""
 
 
+MOST_PERCENT = 1e6
+"""Of a tolerance that a record names; more, or what is no number, judges nothing."""
 _FEW_SEEDS = "the base evaluated fewer than three seeds"
 _MEASURED = {*_AS_COST, "tokens_per_second", "mfu"}
 """Speed and memory: by chance equal or not, they decide nothing."""
@@ -86,7 +88,7 @@ def _tolerated(base: Record, this: Record, name: str) -> Band | None:
     gates = base.inputs.values.get("gate.quality")
     for gate in gates if isinstance(gates, list) else ():
         percent = gate.get("tolerance_percent") if isinstance(gate, dict) and gate.get("metric") == name else None
-        if isinstance(percent, (int, float)):
+        if isinstance(percent, (int, float)) and 0 <= percent <= MOST_PERCENT:
             return Band(center=value, half=abs(value) * percent / 100, n=1, origin=base.run.id)
     return None
 
