@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -137,6 +138,12 @@ def test_the_environment_is_read_at_entry_points():
     }
     lines = sum(len(path.read_text().splitlines()) for path in FILES)
     assert 1000 * sum(elsewhere.values()) / lines <= 0.2, elsewhere
+
+
+def test_pytest_enters_every_folder_of_tests(pytestconfig):
+    left_out = pytestconfig.getini("norecursedirs")
+    names = {part for path in (ROOT / "tests").rglob("test_*.py") for part in path.relative_to(ROOT).parts[:-1]}
+    assert not [name for name in names if any(fnmatch(name, pattern) for pattern in left_out)]
 
 
 @pytest.mark.parametrize("word", re.findall(r"^\| (\w+) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[1:])

@@ -175,5 +175,5 @@ def test_too_large_names_the_largest(repo, monkeypatch):
 
 def test_twins_up_to_case_are_refused_at_build(repo):
     repositories.commit(repo.root, {"pkg/B.py": "B"})
-    with pytest.raises(ConfigError, match="up to case"):
+    with pytest.raises(ConfigError, match="differ in case only"):
         pack(repo)
