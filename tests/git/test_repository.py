@@ -28,6 +28,8 @@ def test_commit_tree_and_files_are_those_of_the_commit(repo):
     assert git.tree(sha) == repositories.git(repo, "rev-parse", "HEAD^{tree}")
     assert git.file(git.tree(sha), "answer.py").decode() == repositories.PROGRAM
     assert git.file(git.tree(sha), "missing") is None
+    with pytest.raises(OutputTooLarge, match=r"answer\.py: wanted at most 3 B, found \d+ B; move data out of the file"):
+        git.file(git.tree(sha), "answer.py", most_bytes=3)
     assert [entry.path for entry in git.entries(git.tree(sha))] == ["answer.py", "line.toml"]
 
 

@@ -81,8 +81,10 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
             pointer alone.
     """
     choice = LayerSelection.of(project, repository)
-    entries = (*choice.placed(repository.entries(tree)), *_outside_files(repository, commit, choice))
-    _refuse_submodules(repository, tree, choice)
+    found = repository.entries_and_submodules(tree)
+    _refuse_submodules(repository, [each.path for each in found if each.is_submodule], choice)
+    own = choice.placed(each for each in found if not each.is_submodule)
+    entries = (*own, *_outside_files(repository, commit, choice))
     links = _links(repository, entries, choice)
     chosen = dict(_selected(entries, links, choice))
     _check_size(chosen)
@@ -170,8 +172,8 @@ def _refuse_pointers(files: Iterable[LayerFile]) -> None:
             )
 
 
-def _refuse_submodules(repository: Repository, tree: str, choice: LayerSelection) -> None:
-    for path in repository.submodules(tree):
+def _refuse_submodules(repository: Repository, submodules: Iterable[str], choice: LayerSelection) -> None:
+    for path in submodules:
         folder = repository.root / path
         if choice.holds(posixpath.join(choice.folder, path)) and folder.is_dir() and any(folder.iterdir()):
             raise ConfigError(

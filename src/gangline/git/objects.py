@@ -42,6 +42,11 @@ class TreeEntry:
         """A regular file: no link and no submodule."""
         return self.mode in {"100644", "100755"}
 
+    @property
+    def is_submodule(self) -> bool:
+        """A commit of another repository."""
+        return self.mode == "160000"
+
 
 def read_entries(pieces: Iterable[bytes]) -> list[TreeEntry]:
     """Entries that `ls-tree -r -z --long` lists, by path.

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -206,26 +206,27 @@ class Repository:
 
     def entries(self, tree: str) -> tuple[TreeEntry, ...]:
         """Everything in `tree`, sorted by path; submodules are left out."""
-        return tuple(each for each in self._listed(tree) if each.mode != "160000")
+        return tuple(each for each in self.entries_and_submodules(tree) if not each.is_submodule)
 
-    def submodules(self, tree: str) -> tuple[str, ...]:
-        """Paths of the submodules of `tree`, whose content it does not hold."""
-        return tuple(each.path for each in self._listed(tree) if each.mode == "160000")
+    def entries_and_submodules(self, tree: str) -> tuple[TreeEntry, ...]:
+        """As `entries`, with submodules, whose content `tree` does not hold."""
+        arguments = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
+        with closing(self._stream(*arguments)) as pieces:
+            return tuple(read_entries(pieces))
 
     def file(self, tree: str, path: str, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | None:
         """Content of one file of `tree`; None where it has none.
 
         Raises:
-            OutputTooLarge: It has more than `most_bytes`; nothing of it was read.
+            OutputTooLarge: It has more than `most_bytes`; no more than these were read.
         """
-        size = self._git("cat-file", "-s", f"{tree}:{path}")
-        if size.returncode:
-            return None
-        if int(size.stdout) > most_bytes:
-            found = format_bytes(int(size.stdout))
+        name, limits = f"{tree}:{path}", replace(self.limits, most_bytes=most_bytes)
+        try:
+            done = run_git(self.root, "cat-file", "blob", name, limits=limits)
+        except OutputTooLarge:
+            found = format_bytes(int(self._ask("cat-file", "-s", name)))
             wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
-            raise OutputTooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file")
-        done = self._git("cat-file", "blob", f"{tree}:{path}")
+            raise OutputTooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file") from None
         return done.stdout if done.returncode == 0 else None
 
     def mentions(self, tree: str, text: str, *, besides: Sequence[str] = ()) -> bool:
@@ -269,13 +270,15 @@ class Repository:
             if ref != f"{_REMOTE}HEAD"
         )
 
-    def default_branch(self) -> Branch | None:
+    def default_branch(self, branches: Sequence[Branch] | None = None) -> Branch | None:
         """The branch that `origin` calls its default, else its main or master, where it has one of these alone.
+
+        `branches` are those that `branches` returned, if it was called.
 
         Where none of `origin` is here: the local main or master; in a repository without remotes also the branch that
         is checked out. None where there is none of these.
         """
-        branches = self.branches()
+        branches = self.branches() if branches is None else branches
         theirs = {each.name: each for each in branches if each.ref.startswith(_REMOTE)}
         known = theirs or {each.name: each for each in branches}
         last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
@@ -314,11 +317,6 @@ class Repository:
             return next(name for name in (*_DEFAULTS, *same) if name in same)
         done = self._git("symbolic-ref", "--quiet", f"{_REMOTE}HEAD")
         return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE) if done.returncode == 0 else None
-
-    def _listed(self, tree: str) -> list[TreeEntry]:
-        arguments = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
-        with closing(self._stream(*arguments)) as pieces:
-            return read_entries(pieces)
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
         return git_output(self.root, *arguments, environ=own_environment(env), limits=self.limits)

@@ -27,13 +27,16 @@ class Protection:
     """Patterns of the branches that publish."""
     trigger: TriggerTable | None = None
     """`[trigger]` of its line; None if not known."""
+    branches: tuple[Branch, ...] = ()
+    """All that the repository has."""
     problem: str = ""
     """Why there are no rules."""
 
 
 def read_protection(repository: Repository) -> Protection:
     """The default branch as this clone knows it, and the rules of its line."""
-    branch, closed = repository.default_branch(), PublishTable().branches
+    branches = repository.branches()
+    branch, closed = repository.default_branch(branches), PublishTable().branches
     if branch is None:
         problem = (
             "this clone does not have the default branch of origin: git fetch origin, git remote set-head origin -a"
@@ -42,13 +45,16 @@ def read_protection(repository: Repository) -> Protection:
     try:
         text, line = _line_of(repository, branch)
     except ConfigError as error:
-        return Protection(branch=branch, text=None, publishes=closed, problem=f"on {branch.shown}: {error}")
-    return Protection(branch=branch, text=text, publishes=line.publish.branches, trigger=line.trigger)
+        problem = f"on {branch.shown}: {error}"
+        return Protection(branch=branch, text=None, publishes=closed, branches=branches, problem=problem)
+    return Protection(
+        branch=branch, text=text, publishes=line.publish.branches, branches=branches, trigger=line.trigger
+    )
 
 
 def is_protected(repository: Repository, commit: str, protection: Protection) -> bool:
     """Whether `commit` is part of a branch that publishes, by the history in git and not by a branch name given."""
-    publishing = [each for each in repository.branches() if any_matches(each.name, protection.publishes)]
+    publishing = [each for each in protection.branches if any_matches(each.name, protection.publishes)]
     return protection.branch is not None and repository.is_part_of(commit, publishing)
 
 

@@ -1,12 +1,14 @@
 """Preview of a run: the plan of a line at the site's target; nothing is recorded or started."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.build import code_layer, environment
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
+from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import parse_target
@@ -70,7 +72,9 @@ def preview(
         UsageError: No repository, no such commit.
         ConfigError: The line is invalid, the task cannot be built, or nothing fits.
     """
-    request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
+    with ThreadPoolExecutor(1) as beside:  # a trial of the sandbox starts a process and waits for it
+        beside.submit(sandbox_of, repo.resolve(), "own", site=site, environ=environ)
+        request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, run = request.repository, request.run_id(1)
     layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
