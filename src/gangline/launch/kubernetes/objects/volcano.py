@@ -1,7 +1,7 @@
 """PodGroup by which Volcano starts a gang whole; its pods name it, and Volcano as their scheduler.
 
 Field names are those of Volcano 1.15 (volcano.sh/apis, scheduling/v1beta1). Volcano binds pods in any order: it keeps
-tiles together, but no order of ranks.
+tiles together, but no order of ranks. Without its plugin `network-topology-aware` it ignores tiles in silence.
 """
 
 from gangline.errors import ConfigError
