@@ -35,6 +35,8 @@ class Desk:
     site: Site
     environ: dict[str, str]
     seen: Remembers = field(default_factory=Remembers)
+    devices: tuple[dict, ...] = ()
+    """Of the machine, as the child process that inspects it says them."""
 
     @property
     def store(self):
@@ -50,7 +52,9 @@ class Desk:
 
     def run(self, **asked):
         """Run the line in a repository whose inventory is settled: no process is started to look around."""
-        repositories.settle_inventory(self.repo, **{key: asked[key] for key in ("commit", "overrides") if key in asked})
+        repositories.settle_inventory(
+            self.repo, self.devices, **{key: asked[key] for key in ("commit", "overrides") if key in asked}
+        )
         self.seen = Remembers()
         return run_line(self.repo, **self.where, observer=self.seen, **asked)
 

@@ -93,7 +93,7 @@ def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
     return folder
 
 
-def settle_inventory(repo: Path, **asked) -> None:
+def settle_inventory(repo: Path, devices=(), **asked) -> None:
     """Answer for the child process that would import torch to look at this machine: two cores, no model."""
     question = resolve_request(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
     layer = code_layer.pack(question.repository, question.tree, question.line.project)
@@ -102,7 +102,7 @@ def settle_inventory(repo: Path, **asked) -> None:
     )
     kept = model_inspection.inspection_cache_file(model, site_paths.home(question.repository.root))
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps({"devices": [], "cores": 2, "memory_bytes": 8 << 30, "parameters": None}))
+    kept.write_text(json.dumps({"devices": [*devices], "cores": 2, "memory_bytes": 8 << 30, "parameters": None}))
 
 
 SITE = Site()

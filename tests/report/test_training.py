@@ -10,6 +10,7 @@ from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
 from gangline.report.training_facts import training_rows
 from gangline.spec.measurements import Metric, Samples, Training
+from gangline.spec.program_files import RuntimeReport
 
 HARD = Training(
     flops_per_second=1.5e15, resumes={"store": 1, "peer": 2, "living": 3}, rollbacks=1, steps_redone=41,
@@ -46,6 +47,11 @@ def test_where_no_peak_is_known_the_device_is_named(name, devices):
     record = hard()
     unknown = replace(record, metrics={}, plan=replace(record.plan, device_name=name))
     assert dict(training_rows(unknown))["speed"].endswith(f"MFU not known: no published peak for {devices} in bf16")
+
+
+def test_devices_are_those_that_ranks_found_not_those_of_the_plan():
+    speed = dict(training_rows(replace(hard(), ran=RuntimeReport(gpus=("NVIDIA A", "NVIDIA B")))))["speed"]
+    assert "of 4 × NVIDIA A and NVIDIA B in bf16" in speed
 
 
 @pytest.mark.parametrize("draw", [page, render_markdown, render_html])

@@ -189,8 +189,8 @@ def _set_run(book: SeriesStore, record: Record, price: Price | None) -> None:
         _set_metric(book, run, name, metric)
     if record.plan:
         _set_plan(book, run, record.plan)
-    if price and gpu_seconds(record):
-        book.set("run_cost", cost_of(record, price), run=run, currency=price.currency)
+    if price and gpu_seconds(record) and (cost := cost_of(record, price)) is not None:
+        book.set("run_cost", cost, run=run, currency=price.currency)
 
 
 _ANSWERS: dict[Answer, float] = {"yes": 1.0, "unknown": 0.0, "no": -1.0}

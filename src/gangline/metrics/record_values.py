@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gangline.spec.config.site import Site
+from gangline.spec.gpu_names import other_kinds
 from gangline.spec.record import Record
 
 
@@ -13,14 +14,16 @@ class Price:
 
     per_gpu_hour: float
     currency: str
+    gpu: str = ""
+    """Whose price it is, as the site calls them."""
 
 
 def price_at(site: Site) -> Price | None:
     """Price of a GPU hour where the site has one kind of GPU and says its price; else None, never a guess."""
-    prices = [gpu.price_per_hour for gpu in site.gpu.values()]
-    if len(prices) != 1 or prices[0] is None:
+    if len(site.gpu) != 1:
         return None
-    return Price(prices[0], site.money.currency)
+    [(name, gpu)] = site.gpu.items()
+    return None if gpu.price_per_hour is None else Price(gpu.price_per_hour, site.money.currency, name)
 
 
 def gpu_seconds(record: Record) -> float:
@@ -28,8 +31,10 @@ def gpu_seconds(record: Record) -> float:
     return record.ledger.allocated_seconds if record.ledger and record.ledger.resource == "gpu" else 0.0
 
 
-def cost_of(record: Record, price: Price) -> float:
-    """Cost of the GPU time that the run held, in the price's currency."""
+def cost_of(record: Record, price: Price) -> float | None:
+    """Cost of the GPU time that the run held, in the price's currency; None: it computed on GPUs of another kind."""
+    if record.ran is not None and other_kinds(price.gpu, record.ran.gpus):
+        return None
     return gpu_seconds(record) / 3600 * price.per_gpu_hour
 
 

@@ -37,7 +37,7 @@ def _speed(record: Record, training: Training) -> str:
     if training.flops_per_second is None or record.plan is None:
         return ""
     rate = f"{format_count(training.flops_per_second)}flop/s of model arithmetic"
-    share, devices = record.metrics.get("mfu"), _devices(record.plan)
+    share, devices = record.metrics.get("mfu"), _devices(record, record.plan)
     if share is None:
         return f"{rate}; MFU not known: no published peak for {devices} in {record.plan.precision}"
     peak = record.plan.forecast.device_flops
@@ -47,8 +47,10 @@ def _speed(record: Record, training: Training) -> str:
     )
 
 
-def _devices(plan: PlanInfo) -> str:
-    return clean(plan.device_name, 60) or ("CPU cores" if plan.device == "cpu" else "this GPU")
+def _devices(record: Record, plan: PlanInfo) -> str:
+    """As ranks found them, else as planned."""
+    found = " and ".join(clean(name, 60) for name in record.ran.gpus[:3]) if record.ran else ""
+    return found or clean(plan.device_name, 60) or ("CPU cores" if plan.device == "cpu" else "this GPU")
 
 
 def _traffic(training: Training) -> str:

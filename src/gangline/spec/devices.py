@@ -1,6 +1,6 @@
 """Devices: the nodes that a probe or a launcher reported, and measured rates of one kind of device."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.codec import Document, digest
@@ -33,6 +33,8 @@ class Inventory(Document):
     devices: tuple[Devices, ...] = ()
     origin: str = "unknown"
     """Who said so: `this machine`, `kubernetes`, `site.toml`."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Of these nodes and of no others, where a cluster also has nodes with another kind of GPU."""
 
     @property
     def gpus(self) -> Devices | None:

@@ -125,6 +125,8 @@ class RuntimeReport:
     """Names of other machines that were looked up; at most 20."""
     programs: tuple[str, ...] = ()
     """Names of programs that were started and that do not report what they read; at most 20."""
+    gpus: tuple[str, ...] = ()
+    """Kinds that they computed on, as the driver calls them; at most 8. Empty: none, or not known."""
     ranks: tuple[int, ...] = ()
     """Who reported it."""
     is_whole: bool = False

@@ -8,6 +8,7 @@ import pytest
 from gangline.errors import IntegrityError
 from gangline.line.results.rank_environment import (
     MOST_BYTES,
+    MOST_GPUS,
     MOST_PACKAGES,
     MOST_PROGRAMS,
     MOST_READS,
@@ -100,3 +101,10 @@ def test_reads_are_said_with_what_declares_them():
     assert undeclared_reads_text(RuntimeReport()) == ""
     hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
     assert "this includes downloads of a hub" in undeclared_reads_text(hub)
+
+
+def test_kinds_of_gpu_are_bounded_and_each_is_named_once(store):
+    gpus = [{"event": "gpu", "name": f"GPU {number % 12}"} for number in range(24)]
+    put(store, PYTHON, {"event": "gpu"}, {"event": "gpu", "name": "A\x1b"}, *gpus)
+    found = read_rank_environment(store, "runs/x").gpus
+    assert (len(found), found[0]) == (MOST_GPUS, "A")

@@ -8,8 +8,9 @@ from tests.line.records import record
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.stages.gate import judge
 from gangline.spec.config.line import GateTable
+from gangline.spec.mesh import Mesh
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
-from gangline.spec.record import StageInfo
+from gangline.spec.record import PlanInfo, StageInfo
 
 TOLD = RuntimeReport(python="3.12.1", packages={"numpy": "2.4.6"}, modules={"code": 2}, ranks=(0,), is_whole=True)
 BUILT = {"NumPy": "2.4.6", "torch": "2.15.0"}
@@ -103,3 +104,21 @@ def test_a_dirty_tree_refuses_as_before():
     assert gate(made).verdict == "no"
     assert gate(made).reason.startswith("commit: the tree has uncommitted changes")
     assert gate(made, reproducible=False).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pinned", "by"),
+    [
+        (("NVIDIA H100 80GB HBM3",), "yes", "NVIDIA H100 80GB HBM3"),
+        ((), "unknown", "no rank reported which GPUs it computed on"),
+        (("NVIDIA A100-SXM4-80GB",), "unknown", "computed on NVIDIA A100-SXM4-80GB; planned for NVIDIA-H100-80GB-HBM3"),
+        (("A", "B"), "unknown", "computed on A, B; planned for NVIDIA-H100-80GB-HBM3"),
+    ],
+)
+def test_the_kind_of_gpu_is_pinned_where_ranks_found_the_planned_one_alone(gpus, pinned, by):
+    made = locked(replace(TOLD, gpus=gpus))
+    plan = PlanInfo(
+        digest="d", key="k", name="ddp-2", strategy="ddp", mesh=Mesh(), world_size=2, steps=4, global_batch=8,
+        micro_batch=1, precision="bf16", device="cuda", device_name="NVIDIA-H100-80GB-HBM3", reason="",
+    )  # fmt: skip
+    assert found(replace(made, plan=plan))["gpus"] == (pinned, by)

@@ -13,6 +13,7 @@ from gangline.line.stages.measured_history import measured, read_measured_histor
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.measurements import Drill, Ledger
 from gangline.spec.mesh import Mesh
+from gangline.spec.program_files import RuntimeReport
 from gangline.spec.record import GangInfo, PlanInfo, StageInfo
 from gangline.storage.folder.store import FolderStore
 
@@ -138,3 +139,11 @@ def test_a_record_that_is_none_is_named_and_the_others_count(tmp_path):
     found = read_measured_history(store, repository, project="cheap", commit=shas[1], run="")
     assert len(found.runs) == 1
     assert found.problem.startswith("earlier runs, 1 refused: runs/cheap/")
+
+
+def test_a_run_on_other_gpus_than_planned_measured_those():
+    base = trained("a" * 40, 1)
+    plan = replace(base.plan, device="cuda", device_name="NVIDIA-H100-80GB-HBM3")
+    names = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3")
+    ran = [replace(base, plan=plan, ran=RuntimeReport(gpus=gpus)) for gpus in (names[:1], names[1:], names)]
+    assert [each.device_name for each in measured(ran)] == [names[0], plan.device_name, " and ".join(names)]

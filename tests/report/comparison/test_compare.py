@@ -297,3 +297,27 @@ def test_packages_code_and_plan_are_told_apart():
 def test_other_data_asks_for_the_base_on_the_data_of_today():
     this = replace(with_loss(2.0), inputs=replace(BASE.inputs, data="d" * 64))
     assert f"gangline run --commit {BASE.commit.sha[:8]} --again" in compare(BASE, this).next_command
+
+
+H100, A100 = ("NVIDIA H100 80GB HBM3",), ("NVIDIA A100-SXM4-80GB",)
+
+
+def on(gpus, planned=""):
+    plan = replace(BASE.plan, device="cuda", device_name=planned)
+    return replace(BASE, plan=plan, ran=RuntimeReport(gpus=gpus) if gpus else None)
+
+
+@pytest.mark.parametrize(
+    ("base", "this", "words"),
+    [
+        (on(H100, "h100"), on(A100, "h100"), [(H100[0], A100[0])]),
+        (on(H100, "h100"), on(H100, "NVIDIA-H100-80GB-HBM3"), []),
+        (on((), "h100"), on(A100, "h100"), []),
+        (on((), "h100"), on(A100, "a100"), [("h100", "a100")]),
+        (on((), "h100"), on(()), []),
+        (BASE, on(H100, "h100"), [("cpu", "h100")]),
+    ],
+)
+def test_another_kind_of_device_is_a_change_as_ranks_found_it_else_as_planned(base, this, words):
+    changes = [(each.base, each.this) for each in compare(base, this).changes if each.kind == "device"]
+    assert changes == words

@@ -7,11 +7,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.report.records import passed, refused
 
-from gangline.metrics.record_values import Price, price_at
+from gangline.metrics.record_values import Price, cost_of, price_at
 from gangline.metrics.series_store import SeriesStore
 from gangline.serve.context.telemetry import FinalMetrics, Telemetry
 from gangline.spec.config.site import ForgeTable, GpuTable, MoneyTable, ServeTable, Site
 from gangline.spec.measurements import Ledger
+from gangline.spec.program_files import RuntimeReport
 
 SITE = Site(
     forge={"hub": ForgeTable(kind="github", projects={"ann/model": "bytegpt"})},
@@ -100,7 +101,7 @@ def test_gpu_time_and_money_are_counted_where_the_site_has_one_price():
 def test_a_site_of_two_kinds_of_gpu_has_no_one_price():
     two = {**SITE.gpu, "L4": GpuTable(memory_bytes=24e9, price_per_hour=0.5)}
     assert price_at(replace(SITE, gpu=two)) is None
-    assert price_at(SITE) == Price(3.0, "USD")
+    assert price_at(SITE) == Price(3.0, "USD", next(iter(SITE.gpu)))
 
 
 def test_orders_are_told_by_state_also_those_that_are_none():
@@ -194,3 +195,11 @@ def test_threads_that_tell_at_once_lose_nothing():
     for thread in threads:
         thread.join()
     assert samples(telemetry)["webhook_ack_duration_seconds_count", "hub"] == 2000
+
+
+def test_the_price_of_one_kind_of_gpu_is_not_that_of_another_on_which_ranks_computed():
+    price = Price(3.0, "USD", "h100")
+    gpus = replace(passed(), ledger=Ledger(resource="gpu", allocated_seconds=3600.0, seconds={"compute": 3600.0}))
+    told = RuntimeReport(gpus=("NVIDIA H100 PCIe",))
+    assert cost_of(replace(gpus, ran=told), price) == 3.0
+    assert cost_of(replace(gpus, ran=replace(told, gpus=("NVIDIA L4",))), price) is None

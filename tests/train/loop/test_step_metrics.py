@@ -10,7 +10,7 @@ from tests.train.gang import make_plan, tiny_plan
 from gangline.spec.forecast import Forecast
 from gangline.spec.model_picture import ModelPicture
 from gangline.spec.plan import CheckpointPolicy
-from gangline.train.loop.step_metrics import FIRST_STEPS, StepMetrics, WireMeter, arithmetic, forget_peak, peak_bytes
+from gangline.train.loop.step_metrics import FIRST_STEPS, StepMetrics, WireMeter, forget_peak, peak_bytes
 
 CPU = torch.device("cpu")
 
@@ -59,11 +59,20 @@ def test_the_peak_is_looked_at_in_first_steps_every_tenth_and_the_last():
 
 def test_arithmetic_is_said_as_far_as_the_plan_knows():
     plan = make_plan("ddp", global_batch=8)
-    assert arithmetic(plan, 0.5) == {}
+    assert StepMetrics(plan, CPU).arithmetic(0.5) == {}
     known = replace(plan, forecast=Forecast(flops_per_sample=1e9))
-    assert arithmetic(known, 0.5) == {"flops_per_second": 1.6e10}
+    assert StepMetrics(known, CPU).arithmetic(0.5) == {"flops_per_second": 1.6e10}
     whole = replace(plan, forecast=Forecast(flops_per_sample=1e9, device_flops=1e11))
-    assert arithmetic(whole, 0.5) == {"flops_per_second": 1.6e10, "mfu": 0.08}
+    assert StepMetrics(whole, CPU).arithmetic(0.5) == {"flops_per_second": 1.6e10, "mfu": 0.08}
+
+
+def test_another_gpu_than_the_planned_one_has_no_share_of_its_peak(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100-SXM4-80GB")
+    gpu = torch.device("cuda", 0)
+    for planned, share in (("NVIDIA-H100-80GB-HBM3", set()), ("a100", {"mfu"})):
+        forecast = Forecast(flops_per_sample=1e9, device_flops=1e11, device_name=planned)
+        found = StepMetrics(replace(make_plan("ddp", global_batch=8), forecast=forecast), gpu).arithmetic(0.5)
+        assert found.keys() == {"flops_per_second"} | share
 
 
 def test_steps_of_a_gang_tell_what_ddp_sends(make_gang):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gangline.spec.python_environment import STARTUP, code_folders, python_path
-from gangline.train.startup import audit
+from gangline.train.startup import audit, devices
 
 
 class Desk:
@@ -104,6 +104,39 @@ def test_a_temporary_file_is_an_input_where_it_is_older_than_the_gang(desk):
     text = "open(os.environ['OUTSIDE'] + '/of-another-rank').read()\n"
     assert desk.run(READ + text, **own).returncode == 0
     assert [read["path"] for read in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+
+
+CUDA = """\
+import sys, types
+def name(at):
+    if at == 3: raise RuntimeError("CUDA error")
+    return ["GPU A", "GPU B", "GPU A"][at]
+cuda = types.SimpleNamespace(is_initialized=lambda: {begun}, device_count=lambda: {count}, get_device_name=name,
+                             max_memory_reserved=lambda at: at != 1)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+"""
+
+
+@pytest.mark.parametrize(
+    ("begun", "count", "told"), [(True, 2, ["GPU A"]), (True, 3, ["GPU A"]), (False, 2, []), (True, 4, [])]
+)
+def test_kinds_of_gpu_with_memory_of_this_process_are_told_once(desk, begun, count, told):
+    """A device that is lost takes nothing else along."""
+    done = desk.run(CUDA.format(begun=begun, count=count) + READ)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line["name"] for line in desk.lines("gpu")] == told
+    assert len(desk.lines("read")) == len(desk.lines("ran")) == 1
+
+
+def test_without_torch_the_driver_says_the_kind_where_there_is_but_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "_OF_DRIVER", tmp_path)
+    for number, name in enumerate(("NVIDIA H100", "NVIDIA H100", "NVIDIA L4")):
+        (tmp_path / f"0000:{number}").mkdir()
+        (tmp_path / f"0000:{number}" / "information").write_text(f"Model: \t\t {name}\nIRQ: 5\n")
+        monkeypatch.setattr(sys, "modules", {"jax": None})
+        assert devices.gpu_names() == (set() if name == "NVIDIA L4" else {"NVIDIA H100"})
+    monkeypatch.setattr(sys, "modules", {"numpy": None})
+    assert devices.gpu_names() == set()
 
 
 def test_a_database_of_sqlite_is_a_file_that_is_read(desk):

@@ -107,10 +107,10 @@ def gang_shape(plan: Plan, record: Record) -> PlannedNodes:
 
 def _placement(plan: Plan, procs: int, record: Record) -> Placement:
     """The default where every pod may go anywhere in any order."""
-    tile, found = plan.mesh.tile(procs), stage(record, "plan").outputs.get("pipeline")
+    tile, outputs = plan.mesh.tile(procs), stage(record, "plan").outputs
     is_planned = record.plan is not None and record.plan.mesh == plan.mesh
-    pipeline = PipelineTraffic(**found) if found and is_planned else None
-    return Placement(tile=tile, pipeline=pipeline)
+    pipeline = PipelineTraffic(**outputs["pipeline"]) if outputs.get("pipeline") and is_planned else None
+    return Placement(tile=tile, pipeline=pipeline, labels=outputs.get("labels", {}))
 
 
 def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:

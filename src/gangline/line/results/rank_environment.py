@@ -19,7 +19,7 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each file."""
-MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS = 600, 50, 100, 20, 20
+MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
@@ -89,6 +89,7 @@ class _ReportMerger:
         self._num_reads = 0
         self._hosts: dict[str, None] = {}
         self._programs: dict[str, None] = {}
+        self._gpus: set[str] = set()
         self._is_whole = False
 
     def add(self, rank: int, event: Mapping[str, Any]) -> None:
@@ -104,6 +105,8 @@ class _ReportMerger:
             case "started" if len(self._programs) < MOST_PROGRAMS:
                 if name := _text(event.get("program"), _LONGEST_NAME):
                     self._programs[name] = None
+            case "gpu" if len(self._gpus) < MOST_GPUS and (name := _text(event.get("name"), _LONGEST_NAME)):
+                self._gpus.add(name)
             case "ran":
                 self._add_summary(event)
 
@@ -118,6 +121,7 @@ class _ReportMerger:
             num_reads=max(self._num_reads, len(self._reads)),
             hosts=tuple(self._hosts),
             programs=tuple(self._programs),
+            gpus=tuple(sorted(self._gpus)),
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gangline.line.request.run_request import CLEAN_TREE
 from gangline.line.results.rank_environment import undeclared_reads_text
+from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Answer
 from gangline.spec.program_files import RuntimeReport
 from gangline.spec.record import Record
@@ -46,6 +47,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
         _modules(record.ran),
         _data(record),
         *_network(record.ran),
+        *_gpus(record),
         ReproducibilityItem(name="seeds", pinned="yes", by=", ".join(map(str, record.inputs.seeds)) or "train.seed"),
     )
 
@@ -146,6 +148,22 @@ def _network(ran: RuntimeReport | None) -> Iterator[ReproducibilityItem]:
     if ran is not None and ran.hosts:
         more = f" and {len(ran.hosts) - 3} more" if len(ran.hosts) > 3 else ""
         yield ReproducibilityItem(name="network", pinned="unknown", by=f"connected to {', '.join(ran.hosts[:3])}{more}")
+
+
+def _gpus(record: Record) -> Iterator[ReproducibilityItem]:
+    """Another kind adds in another order, so that bits differ."""
+    if record.plan is None or record.plan.device != "cuda":
+        return
+    planned, found = record.plan.device_name, record.ran.gpus if record.ran is not None else ()
+    if not found:
+        yield ReproducibilityItem(name="gpus", pinned="unknown", by="no rank reported which GPUs it computed on")
+        return
+    names = ", ".join(found)
+    if len(found) > 1 or other_kinds(planned, found):
+        by = f"computed on {names}; planned for {planned or 'GPUs of one kind'}"
+        yield ReproducibilityItem(name="gpus", pinned="unknown", by=by)
+    else:
+        yield ReproducibilityItem(name="gpus", pinned="yes", by=names)
 
 
 def _plain(name: str) -> str:

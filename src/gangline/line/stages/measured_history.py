@@ -12,6 +12,7 @@ from gangline.errors import GanglineError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import reusable_runs
 from gangline.line.record.runs import OnRefused
+from gangline.spec.gpu_names import other_kinds
 from gangline.spec.profile import MeasuredRun
 from gangline.spec.record import PlanInfo, Record
 from gangline.spec.run_flags import stage
@@ -71,7 +72,7 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRu
         strategy=plan.strategy,  # type: ignore[arg-type]  # checked when the plan was made
         mesh=plan.mesh,
         device=plan.device,  # type: ignore[arg-type]  # likewise
-        device_name=plan.device_name,
+        device_name=_device_name(record, plan),
         precision=plan.precision,  # type: ignore[arg-type]  # likewise
         global_batch=plan.global_batch,
         micro_batch=plan.micro_batch,
@@ -84,6 +85,12 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRu
         parts={term.part: term.seconds for term in plan.measured.terms},
         forecast=plan.forecast,
     )
+
+
+def _device_name(record: Record, plan: PlanInfo) -> str:
+    """As planned, unless ranks found GPUs of another kind."""
+    gpus = record.ran.gpus if record.ran is not None else ()
+    return " and ".join(gpus) if other_kinds(plan.device_name, gpus) else plan.device_name
 
 
 _OF_A_FAILURE, _OF_A_GENERATION = ("stalled", "restart"), ("start", "rendezvous", "build", "resume")

@@ -64,6 +64,7 @@ def plan(ctx: RunContext) -> StageResult:
             "steps": made.steps,
             "procs_per_node": choice.procs_per_node,
             "inventory": put_blob(ctx.store, inventory.to_json()),
+            **({"labels": inventory.labels} if inventory.labels else {}),
             **_cuts(planned.profile),
             **_pipeline(ctx, planned),
         },

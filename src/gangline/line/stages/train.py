@@ -16,6 +16,7 @@ from gangline.line.results.training_result import TrainingResult, read_training_
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical
+from gangline.spec.gpu_names import other_kinds
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.spec.run_flags import stage
@@ -70,7 +71,7 @@ def train(ctx: RunContext) -> StageResult:
             "attempts": finished.attempts,
             "save_seconds": measured.save_seconds,
         },
-        change=lambda record: replace(_with_results(record, finished, measured, collected), ran=ran),
+        change=lambda record: _with_results(replace(record, ran=ran), finished, measured, collected),
     )
 
 
@@ -83,7 +84,20 @@ def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
         return None
     if ran is not None and (text := undeclared_reads_text(ran, ctx.repository.work_tree)):
         ctx.record_event("train", UNDECLARED, f"a rank {text}")
+    _record_other_gpus(ctx, ran)
     return ran
+
+
+def _other_gpus(record: Record, ran: RuntimeReport | None) -> tuple[str, ...]:
+    """On which ranks computed, and for which the plan was not made."""
+    return other_kinds(record.plan.device_name, ran.gpus) if record.plan is not None and ran is not None else ()
+
+
+def _record_other_gpus(ctx: RunContext, ran: RuntimeReport | None) -> None:
+    if others := _other_gpus(ctx.record, ran):
+        planned = ctx.record.plan.device_name if ctx.record.plan else ""
+        text = f"ranks computed on {', '.join(others)}, and the plan is for {planned}: its forecast does not hold"
+        ctx.record_event("train", "gpus", text)
 
 
 def _work_tree_error(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
@@ -161,6 +175,9 @@ def _with_results(
 ) -> Record:
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
+    metrics = dict(measured.metrics)
+    if _other_gpus(record, record.ran):
+        metrics.pop("mfu", None)  # a share of what other devices can do
     return replace(
         record,
         plan=replace(record.plan, measured=measured.measured),
@@ -175,7 +192,7 @@ def _with_results(
         ranks=measured.ranks,
         diagnoses=measured.diagnoses,
         training=measured.training,
-        metrics=record.metrics | dict(measured.metrics),
+        metrics=record.metrics | metrics,
         ledger=ledger.merge_ledgers(finished.plan.device, finished.shares),
         outputs=collected.info if collected else None,
         artifacts=(*record.artifacts, *measured.artifacts, *([collected.artifact] if collected else [])),
@@ -189,6 +206,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     joined = outputs.get(unreported_metrics.JOINED, True)
     _record_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined)
     _record_doubts(ctx, outputs.get(DOUBTS, ()))
+    _record_other_gpus(ctx, earlier.ran)
 
     def change(record: Record) -> Record:
         plan = record.plan

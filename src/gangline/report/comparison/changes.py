@@ -11,7 +11,7 @@ from gangline.spec.record import Record
 
 
 def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> Iterator[Change]:
-    """Line, packages, digests, seeds, plan, in this order."""
+    """Line, packages, digests, seeds, plan, devices, in this order."""
     for row in _differences({**LATER_DEFAULTS, **base.inputs.values}, {**LATER_DEFAULTS, **this.inputs.values}):
         yield _change("line", *row)
     for row in _differences(*_versions(base, this, beyond)):
@@ -28,6 +28,9 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
         yield _change("seed", "seeds", list(base.inputs.seeds), list(this.inputs.seeds))
     if base.plan and this.plan and base.plan.name != this.plan.name:
         yield _change("plan", "name", base.plan.name, this.plan.name)
+    before, after = _devices(base, this)
+    if before != after:
+        yield _change("device", "kind", before, after)
 
 
 def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tuple[FileChange, ...]:
@@ -45,6 +48,17 @@ def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[di
         pairs = ((base, base.ran.packages), (this, this.ran.packages))
     before, after = ({**found, **record.inputs.versions} for record, found in pairs)
     return before, after
+
+
+def _devices(base: Record, this: Record) -> tuple[str, str]:
+    """GPUs that ranks found where both runs say it, else those of both plans."""
+    if base.ran and this.ran and base.ran.gpus and this.ran.gpus:
+        return ", ".join(base.ran.gpus), ", ".join(this.ran.gpus)
+    if base.plan is None or this.plan is None:
+        return "", ""
+    if base.plan.device == this.plan.device and not (base.plan.device_name and this.plan.device_name):
+        return "", ""
+    return base.plan.device_name or base.plan.device, this.plan.device_name or this.plan.device
 
 
 def _change(kind: Kind, name: str, base: Any, this: Any) -> Change:

@@ -7,7 +7,7 @@ from gangline.report.facts import Side
 from gangline.spec.measurements import Band
 
 Outcome = Literal["BETTER", "SAME", "WORSE", "NOT COMPARABLE"]
-Kind = Literal["line", "code", "package", "environment", "data", "plan", "seed"]
+Kind = Literal["line", "code", "package", "environment", "data", "plan", "device", "seed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

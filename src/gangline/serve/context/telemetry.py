@@ -176,8 +176,7 @@ class Telemetry:
             self._count_stage(project, stage, info)
         if allocated := gpu_seconds(record):
             self.book.add("gpu_seconds_total", allocated, project=project)
-            if self._price:
-                cost = cost_of(record, self._price)
+            if self._price and (cost := cost_of(record, self._price)) is not None:
                 self.book.add("cost_total", cost, project=project, currency=self._price.currency)
 
     def _count_stage(self, project: str, stage: str, info: StageInfo) -> None:

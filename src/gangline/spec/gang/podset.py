@@ -43,6 +43,8 @@ class Placement:
     """Consecutive pods that must share a group, the servers on the same leaf switches; divides their number."""
     pipeline: PipelineTraffic | None = None
     """By which the servers are put in order; None: a ring goes over all of them."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """That every server must have: of the kind of GPU that the plan is for, where the cluster has several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

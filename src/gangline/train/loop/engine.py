@@ -26,7 +26,7 @@ from gangline.train.loop.nonfinite_policy import NonFinitePolicy
 from gangline.train.loop.random_state import generator_state
 from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.loop.step import ControlMessage, StepSums, Update
-from gangline.train.loop.step_metrics import StepMetrics, arithmetic
+from gangline.train.loop.step_metrics import StepMetrics
 from gangline.train.moe import MoE, use_of_experts
 from gangline.train.parallel.data_parallel import ParallelModel, Replicated
 from gangline.train.parallel.local_sgd import is_due, make_outer_step
@@ -251,7 +251,7 @@ class TrainingEngine:
                 "seed": self.job.seed, "job": self.job.number, "step": step, "loss": sums.loss,
                 "learning_rate": self.update.learning_rate, "gradient_norm": sums.norm,
                 "tokens_per_second": self._tokens(sums) / seconds, "step_seconds": seconds,
-                **arithmetic(self.context.plan, seconds),
+                **self._metrics.arithmetic(seconds),
             }  # fmt: skip
             self.context.metrics.add(line, now=now)
 

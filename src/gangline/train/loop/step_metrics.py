@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from gangline.spec.gpu_names import other_kinds
 from gangline.spec.plan import Plan
 
 SAMPLE_STEPS = 10
@@ -25,10 +26,11 @@ class StepMetrics:
         self._plan, self._device = plan, device
         self._wire: WireMeter | None = None
         self._first = FIRST_STEPS
+        self._peak = _peak_flops(plan, device)
 
     def of_step(self, step: int, seconds: float) -> dict[str, float]:
         """Fields of the event of `step`; `wire_bytes` counts from the first call on."""
-        is_sampled, found = step % SAMPLE_STEPS == 0, arithmetic(self._plan, seconds)
+        is_sampled, found = step % SAMPLE_STEPS == 0, self.arithmetic(seconds)
         if is_sampled or self._first or step == self._plan.last_step or self._device.type == "cuda":
             found["peak_bytes"] = peak_bytes(self._device)
         self._first = max(0, self._first - 1)
@@ -37,6 +39,19 @@ class StepMetrics:
         elif is_sampled:
             found["wire_bytes"] = self._wire.take()
         return found
+
+    def arithmetic(self, seconds: float) -> dict[str, float]:
+        """Model operations per second of the whole gang, and their share of the devices' peak if that is known.
+
+        Recomputed activations do not count.
+        """
+        samples, operations = self._plan.global_batch, self._plan.forecast.flops_per_sample
+        if operations is None or seconds <= 0:
+            return {}
+        rate = operations * samples / seconds
+        if self._peak is None:
+            return {"flops_per_second": rate}
+        return {"flops_per_second": rate, "mfu": rate / (self._peak * self._plan.world_size)}
 
 
 def forget_peak() -> None:
@@ -55,18 +70,10 @@ def peak_bytes(device: torch.device) -> int:
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
-def arithmetic(plan: Plan, seconds: float) -> dict[str, float]:
-    """Model operations per second of the whole gang, and their share of the devices' peak if that is known.
-
-    Recomputed activations do not count.
-    """
-    forecast = plan.forecast
-    if forecast.flops_per_sample is None or seconds <= 0:
-        return {}
-    rate = forecast.flops_per_sample * plan.global_batch / seconds
-    if forecast.device_flops is None:
-        return {"flops_per_second": rate}
-    return {"flops_per_second": rate, "mfu": rate / (forecast.device_flops * plan.world_size)}
+def _peak_flops(plan: Plan, device: torch.device) -> float | None:
+    """Of each device, a second; None: not known, as for a GPU that the plan was not made for."""
+    planned, names = plan.forecast.device_name, [torch.cuda.get_device_name(device)] if device.type == "cuda" else []
+    return None if other_kinds(planned, names) else plan.forecast.device_flops
 
 
 class WireMeter:

@@ -8,6 +8,7 @@ keeps its earlier reports. Child processes append to the same file:
     {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
+    {"event": "gpu", "name"}                                               a kind that it computes on, once each
     {"event": "ran", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, and at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not. An audit hook
@@ -23,6 +24,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from .devices import gpu_names
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
 
@@ -50,6 +52,7 @@ class ProgramAudit:
             environment=(*places.packages, *places.environment), declared=places.declared, report=path
         )
         self._programs: set[str] = set()
+        self._gpus: set[str] = set()
         self._born = _time_of(environ.get("GANGLINE_PLAN"))
         """Start of the gang: newer files in a folder for temporary files were written by its processes."""
         self._wait = _FIRST_SECONDS
@@ -113,6 +116,7 @@ class ProgramAudit:
         """Report the imported modules, if there are new ones since the last report."""
         self.due = time.monotonic() + self._wait
         self._wait = min(self._wait * _GROWTH, _MOST_SECONDS)
+        self._computes()
         mark = len(sys.modules), self._reads
         if mark == self._reported and not last:
             return
@@ -139,6 +143,15 @@ class ProgramAudit:
         version = ".".join(map(str, sys.version_info[:3]))
         self._write({"event": "python", "version": version, "prefix": sys.prefix[:1000]})
         self._started(self._look.leader())
+
+    def _computes(self) -> None:
+        try:
+            new = gpu_names() - self._gpus
+        except Exception:  # a framework that is half imported, or whose device is lost
+            return
+        for name in sorted(new):
+            self._gpus.add(name)
+            self._write({"event": "gpu", "name": name[:100]})
 
     def forked(self) -> None:
         """Called in the child process after a fork."""

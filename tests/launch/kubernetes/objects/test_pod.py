@@ -13,7 +13,7 @@ from gangline.launch.kubernetes.objects.pod import pod_template, resources, volu
 from gangline.launch.kubernetes.objects.pod_environment import literal, pod_environment
 from gangline.launch.kubernetes.placement.resources import to_scheduler_units
 from gangline.spec.config.site import PodTable
-from gangline.spec.gang.podset import Resources
+from gangline.spec.gang.podset import Placement, Resources
 
 
 def environment(found, index=0):
@@ -143,3 +143,11 @@ def test_names_of_ports_fit():
     names = [each["name"] for each in container["ports"]]
     assert len(set(names)) == len(names) == 3 + 8
     assert all(len(name) <= 15 for name in names)
+
+
+def test_it_goes_to_servers_of_the_planned_kind_of_gpu_alone():
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    found = spec_of(
+        setting(replace(GPU, placement=Placement(labels=labels)), pod=replace(GPU_SITE, selector={"a": "b"}))
+    )
+    assert found["nodeSelector"] == {"a": "b", **labels, "gangline/pool": "h200"}

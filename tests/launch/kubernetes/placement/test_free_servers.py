@@ -1,7 +1,7 @@
 """Servers that are free at this minute, and who holds the others."""
 
 from tests.launch.kubernetes.paper_cluster import Cluster, node, pod
-from tests.launch.kubernetes.placement.test_inventory import H100, SMALL, gpu_node
+from tests.launch.kubernetes.placement.test_inventory import A100, H100, SMALL, gpu_node
 
 from gangline.launch.kubernetes.objects.labels import GANG, POOL
 from gangline.launch.kubernetes.placement.free_servers import read_free_servers
@@ -36,3 +36,8 @@ def test_servers_of_another_pool_are_not_ours():
     assert (inventory.num_nodes, read_free_servers(cluster, SMALL, inventory).free) == (1, 1)
     other = read_inventory(cluster, SMALL, pool="other")
     assert read_free_servers(cluster, SMALL, other, pool="other").free == 1
+
+
+def test_servers_with_another_kind_of_gpu_than_the_plans_are_not_free_for_it():
+    cluster = Cluster(nodes=[gpu_node("a"), gpu_node("b"), gpu_node("c", labels=A100)], pods=[])
+    assert read_free_servers(cluster, SMALL, read_inventory(cluster, SMALL)).free == 2

@@ -138,3 +138,10 @@ WORKS = 'found none; pools of this cluster: fast; launch.pool = "fast" works'
 def test_pool_without_servers_is_refused_with_those_that_have_some(pool, labels, says):
     with pytest.raises(ConfigError, match=says):
         read_inventory(Cluster(nodes=[node("a", cpu="4", labels=labels)], pods=[]), SMALL, pool=pool)
+
+
+def test_gangs_are_kept_to_the_kind_that_is_planned_for_where_there_are_several():
+    nodes = [gpu_node("a", labels=A100), gpu_node("b"), gpu_node("c")]
+    found = read_inventory(Cluster(nodes=nodes, pods=[]), SMALL)
+    assert found.labels == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert read_inventory(Cluster(nodes=nodes[1:], pods=[]), SMALL).labels == {}

@@ -153,7 +153,8 @@ def _tolerations(context: RenderContext) -> list[Object]:
 def _where(context: RenderContext) -> Object:
     """Node selector, and who chooses the servers: our placer behind a gate, or another scheduler."""
     podset = context.podset
-    selector = dict(context.pod.selector) | ({POOL: podset.pool} if podset.pool is not None else {})
+    planned = podset.placement.labels if podset.placement else {}
+    selector = {**context.pod.selector, **planned, **({POOL: podset.pool} if podset.pool is not None else {})}
     found: Object = {"nodeSelector": selector} if selector else {}
     if context.route == "gates":
         found["schedulingGates"] = [{"name": PLACEMENT_GATE}]

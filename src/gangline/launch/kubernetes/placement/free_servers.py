@@ -34,7 +34,7 @@ def read_free_servers(
     servers = [
         each
         for each in servers_of_pool(read_servers(api), pool or "")
-        if not refusal(each, pod.selector, tolerations_of(pod))
+        if not refusal(each, {**pod.selector, **inventory.labels}, tolerations_of(pod))
     ]
     free = sum(num_fitting(each.free, need) for each in servers)
     names = {each.node for each in servers if not num_fitting(each.free, need)}

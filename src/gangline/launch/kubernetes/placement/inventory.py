@@ -7,7 +7,7 @@ nodes, the inventory comes from the quota of its namespace, else from the site f
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
@@ -76,7 +76,9 @@ def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
     origin = "kubernetes" if all(each.are_pods_known for each in servers) else "kubernetes, nodes alone"
     kinds = _kinds(open_to_us, pod)
     if kinds:
-        return _of_gpus(max(kinds.values(), key=_weight), pod, origin)
+        name = max(kinds, key=lambda each: _weight(kinds[each]))
+        found = _of_gpus(kinds[name], pod, origin)
+        return replace(found, labels={_GPU_NAME: name}) if name and len(kinds) > 1 else found
     need = pod_need(pod, ranks=pod.procs or 1)
     fits = sum(num_fitting(_lasting(each), need) for each in open_to_us)
     if fits == 0:
