@@ -6,7 +6,8 @@ from tests.kfp.pods import IMAGE, Pods
 from tests.line import conftest as line_conftest
 
 from gangline.kfp import server_runner, task_config
-from gangline.line.gangs import launchers
+from gangline.launch.sandbox.policy import Sandbox
+from gangline.line.gangs import launchers, sandbox
 from gangline.line.stages import model_inspection
 from gangline.signing.keys import signing_key
 from gangline.spec.config.site import KfpTable, Site, StoreTable
@@ -33,6 +34,7 @@ def cluster(desk, pods, tmp_path, monkeypatch):
         model_inspection, "inspection_cache_file", lambda model, _: settled(model, site_paths.home(desk.repo))
     )
     monkeypatch.setattr(launchers, "gangs_root", lambda _: tmp_path / "gangs")  # outlive a task, as on a cluster
+    monkeypatch.setattr(sandbox, "Sandbox", lambda **words: Sandbox(**words | {"home": None}))  # likewise: one a gang
     monkeypatch.setattr(server_runner, "_require_cluster_store", lambda _: None)
     monkeypatch.setattr(server_runner, "POLL_SECONDS", 0.05)
     with pipelines.serving(pods) as url:

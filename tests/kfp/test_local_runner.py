@@ -44,7 +44,7 @@ while not pathlib.Path(os.environ["HOME"], "go").exists():
 def home(desk, tmp_path):
     """That of programs of the desk's own commits."""
     sandbox = sandbox_of(desk.repo, "own", **desk.where)
-    return tmp_path if sandbox.is_open else sandbox.home
+    return tmp_path if sandbox.is_unconfined else sandbox.home
 
 
 def both(desk, files, asked=lambda run: run()):
