@@ -82,6 +82,11 @@ def environ(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in words if name}
 
 
+def command(pid: int) -> list[str]:
+    """Words that `pid` was started with, or now says that it was; empty: it is gone, dead or of the kernel."""
+    return _read(_PROC / str(pid) / "cmdline").rstrip("\0").split("\0") if state(pid) not in (None, "Z") else []
+
+
 def _environ(pid: int) -> list[bytes]:
     try:
         return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
@@ -102,7 +107,7 @@ def _stat(pid: int) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="surrogateescape")
     except OSError:
         return ""
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 from gangline.spec.plan import SaveCosts
 
@@ -20,6 +21,27 @@ def test_ranks_that_are_done_end_the_gang_with_0_and_mirror_their_output(keep, t
     stored = tmp_path / "store" / "runs/p/c/r/ranks"
     assert (stored / "1.jsonl").read_text() == "{}\n", "a torn last line is not mirrored"
     assert abs(sum(end.ledger.values()) - end.allocated_seconds) < 1e-3 * end.allocated_seconds
+    assert not gang.leftovers()
+
+
+LEAVES = """
+import os, subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+if rank:
+    subprocess.Popen(sleep, start_new_session=True)
+    if not os.fork():
+        os.execlp("sleep", "sleep", "600")
+elif not os.fork():
+    time.sleep(0.2)
+"""
+
+
+def test_processes_that_ranks_leave_are_named_and_ended_those_that_end_by_themselves_are_not(keep):
+    gang = keep(HEAD + LEAVES)
+    end = gang.end()
+    assert end.exit_code == 0
+    commands = [f"{sys.executable} -c import time; time.sleep(600)"[:120], "sleep 600"]
+    assert sorted(end.evidence["left"]) == sorted(commands)
     assert not gang.leftovers()
 
 

@@ -81,12 +81,13 @@ def process_spans(
 
 
 def _evidence(decision: RestartDecision, outcome: GenerationResult | None, *, logs: Path) -> dict[str, Any]:
-    """What explains the exit code; after success only a traceback at the end of a rank's log, if there is one."""
+    """What explains the exit code; after success a traceback that ends a rank's log, and processes that ranks left."""
     if outcome is None:
         return {}
     if decision.exit_code == 0:
         found = ((each.rank, final_exception(logs / f"{each.rank}.log")) for each in outcome.exits)
-        return next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
+        told = next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
+        return told | ({"left": list(outcome.left)} if outcome.left else {})
     exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
     evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
     if decision.culprit is not None:

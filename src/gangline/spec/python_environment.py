@@ -5,6 +5,7 @@ removes that folder from the path again.
 """
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -38,5 +39,15 @@ def environ_of_interpreter(python: str, environ: Mapping[str, str]) -> dict[str,
     """`environ` of a process in another Python for one in the virtual environment of `python`, a `bin/python`."""
     folder = Path(python).parent
     own = {name: value for name, value in environ.items() if name not in OTHER_PYTHON}
-    path = os.pathsep.join([str(folder), own.get("PATH", os.defpath)])
-    return own | {"PATH": path, "VIRTUAL_ENV": str(folder.parent)}
+    return own | {"PATH": _after(folder, own), "VIRTUAL_ENV": str(folder.parent)}
+
+
+def environ_of_this_interpreter(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with the programs of this process's virtual environment first, also where nobody activated it."""
+    if sys.prefix == sys.base_prefix:
+        return dict(environ)
+    return {**environ, "PATH": _after(Path(sys.executable).parent, environ)}
+
+
+def _after(folder: Path, environ: Mapping[str, str]) -> str:
+    return os.pathsep.join([str(folder), environ.get("PATH", os.defpath)])

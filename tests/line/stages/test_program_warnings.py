@@ -55,6 +55,15 @@ def test_a_program_that_reports_no_step_is_not_said_to_have_ended_early(desk):
     assert said(desk.run()) == []
 
 
+def test_a_command_that_starts_its_training_in_the_background_is_said_to_have_left_it(desk):
+    line = repositories.LINE.replace('"python", "answer.py"', '"bash", "train.sh"').replace("ranks = 2", "ranks = 1")
+    repositories.commit(desk.repo, {"train.sh": "sleep 600 &\nexit 0\n", "line.toml": line})
+    left = "1 process of the program still ran when it ended with exit 0, and was ended: sleep 600"
+    assert said(desk.run()) == [left]
+    repositories.commit(desk.repo, {"README.md": "words"})
+    assert said(desk.run()) == [left], "also where the training is taken"
+
+
 EARLY = "the program ended after 4 of 8 steps"
 RESTARTED = """\
 import os, pathlib, signal

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
-from gangline.spec.python_environment import environ_of_interpreter
+from gangline.spec.python_environment import environ_of_interpreter, environ_of_this_interpreter
 
 T = TypeVar("T")
 StartMethod = Literal["auto", "fork", "spawn"]
@@ -111,7 +111,9 @@ class KeeperEnvironment(GangEnvironment):
 
     def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The keeper's `environ` for processes that run in the Python of the ranks."""
-        return environ_of_interpreter(self.python, environ) if self.python else dict(environ)
+        if self.python:
+            return environ_of_interpreter(self.python, environ)
+        return environ_of_this_interpreter(environ)
 
     @property
     def ping_seconds(self) -> float:

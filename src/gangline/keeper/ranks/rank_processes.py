@@ -19,10 +19,14 @@ from typing import Any, NoReturn, Protocol
 from gangline.errors import ConfigError, NoProgressError, TrainingError
 from gangline.keeper.ipc.signals import MESSAGE_BYTES, die_with_parent
 from gangline.keeper.ranks.rank_exit import RankExit, exit_of
-from gangline.procfs import children, state
+from gangline.procfs import children, command, state
 
 _ANSWER_SECONDS = 60.0
 """Time without an answer after which the warm parent counts as dead."""
+
+_LEAVE_SECONDS = 0.5
+"""Time for processes of a rank to see that it ended, as workers of `multiprocessing` do."""
+MOST_LEFT, _COMMAND_CHARACTERS = 20, 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,6 +238,14 @@ def reap(own: Collection[int]) -> None:
     for pid in _orphans(own):
         if state(pid) == "Z":
             _reap_one(pid)
+
+
+def left_behind(own: Collection[int]) -> tuple[str, ...]:
+    """Commands of processes that ended ranks left behind, and that do not end by themselves; `own` as in `reap`."""
+    deadline = _now() + _LEAVE_SECONDS
+    while (found := list(filter(None, map(command, _orphans(own))))) and _now() < deadline:
+        time.sleep(0.02)
+    return tuple(" ".join(words)[:_COMMAND_CHARACTERS] for words in found[:MOST_LEFT])
 
 
 def kill_orphans(own: Collection[int]) -> None:
