@@ -18,7 +18,11 @@ from gangline.sanitize import clean
 LIMITS = ProcessLimits(seconds=120.0)
 _SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
              "-c", "core.quotePath=false", "-c", "color.ui=false", "-c", "core.pager=cat")  # fmt: skip
-_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8"}
+UNREPLACED = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull}
+"""A name is that of its object: without it, `git replace` gives a commit other files under its own name."""
+_ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "LC_ALL": "C.UTF-8", **UNREPLACED,
+}  # fmt: skip
 
 
 class GitFailed(StorageError):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from gangline.errors import UsageError
 from gangline.git.bounded_process import ProcessLimits
-from gangline.git.command import GitResult, inherited_environment, run_git
+from gangline.git.command import UNREPLACED, GitResult, inherited_environment, run_git
 from gangline.http.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
 from gangline.sanitize import clean
 
@@ -30,6 +30,7 @@ _KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "",
     "GIT_OPTIONAL_LOCKS": "0", "GIT_LFS_SKIP_SMUDGE": "1", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C.UTF-8",
+    **UNREPLACED,
 }  # fmt: skip
 _SETTINGS = {
     "core.bigFileThreshold": "32m",

@@ -309,6 +309,11 @@ class Repository:
         text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
         return tuple(text.decode().split())[1:]
 
+    @property
+    def is_shallow(self) -> bool:
+        """A clone that was cut: commits before some of its own are not there."""
+        return self._ask("rev-parse", "--is-shallow-repository") == b"true\n"
+
     def _head_of_origin(self, theirs: Mapping[str, Branch]) -> str | None:
         """By its commit, where a build server fetched that; by its name, as a clone knows it."""
         head = self._ask("for-each-ref", "--format=%(objectname)", _FETCHED_HEAD).decode().strip()

@@ -47,9 +47,10 @@ def without_bands(record):
 
 def place(desk, record, letter, *, day):
     """A passed run of the first commit, born on that day of March."""
-    sha = Repository.at(desk.repo).commit("first")
+    repository = Repository.at(desk.repo)
+    sha = repository.commit("first")
     run = replace(record.run, id=f"cheap-{sha[:8]}-aaaaa{letter}", project="cheap", created=f"2026-03-0{day}T00:00:00Z")
-    placed = replace(record, run=run, commit=replace(record.commit, sha=sha))
+    placed = replace(record, run=run, commit=replace(record.commit, sha=sha, tree=repository.tree(sha)))
     desk.store.put(f"{placed.prefix}/record.json", placed.to_json())
     return placed
 

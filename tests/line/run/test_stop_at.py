@@ -28,12 +28,13 @@ def test_it_is_never_published():
 
 
 def test_it_is_no_base_of_what_comes_after_and_a_commit_is_known_by_its_whole_run(desk):
-    first = Repository.at(desk.repo).commit()
+    repository = Repository.at(desk.repo)
+    first = repository.commit()
     for number, change in enumerate((cut, lambda record: record)):
         record = change(records.passed())
         run = replace(record.run, id=f"cheap-{first[:8]}-aaaaa{'b' if number else 'c'}", project="cheap",
                       created=f"2026-03-0{2 - number}T00:00:00Z")  # fmt: skip
-        placed = replace(record, run=run, commit=replace(record.commit, sha=first))
+        placed = replace(record, run=run, commit=replace(record.commit, sha=first, tree=repository.tree(first)))
         desk.store.put(f"{placed.prefix}/record.json", placed.to_json())
         if not number:
             later = repositories.commit(desk.repo, {"x": "1"})

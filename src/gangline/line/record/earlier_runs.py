@@ -3,8 +3,8 @@
 The base is the nearest ancestor with a run that passed, at most 50 commits back. A run with an injected fault is
 neither: its training must not be published under another run's name. Nor is a record whose seal is invalid. An
 experiment (keys set on the command line) or a run of a dirty tree is no base, because its commit alone would give
-another result. Of several runs of one commit the newest with a noise band is the base, because values are judged by a
-band.
+another result. Nor is the run of another line of the repository that has this project's name. Of several runs of one
+commit the newest with a noise band is the base, because values are judged by a band.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def find_earlier_runs(
     for ancestor in repository.ancestors(commit, MAX_BACK):
         of_ancestor = list(filter(holds, reusable_runs(store, project, ancestor)))
         reusable += of_ancestor
-        passed = [each for each in of_ancestor if _is_base(each)]
+        passed = [each for each in of_ancestor if _is_base(each) and _is_of_this_line(repository, each)]
         if passed:
             return EarlierRuns(max(passed, key=_base_order), tuple(reusable[:MAX_REUSABLE]))
     return EarlierRuns(None, tuple(reusable[:MAX_REUSABLE]))
@@ -53,6 +53,11 @@ def find_earlier_runs(
 
 def _is_base(record: Record) -> bool:
     return record.run.verdict == "passed" and not stopped_early(record) and not flags_of(record)
+
+
+def _is_of_this_line(repository: Repository, record: Record) -> bool:
+    """It built the folder of this line as it was in its commit, or that folder was elsewhere then."""
+    return repository.tree_if_any(record.commit.sha) in (None, record.commit.tree)
 
 
 def _base_order(record: Record) -> tuple[bool, str, str]:

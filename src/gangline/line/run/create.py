@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gangline.build import environment
+from gangline.errors import ConfigError
 from gangline.line.record import runs
 from gangline.line.record.earlier_runs import EarlierRuns, find_earlier_runs
 from gangline.line.record.store import RecordStore
@@ -38,8 +39,11 @@ def find_or_create_run(
 
     Raises:
         IntegrityError: The seal of the newest attempt is invalid.
+        ConfigError: That attempt is of another line of the commit, which has the same project name.
     """
     newest, attempt = _newest(store, request)
+    if newest is not None:
+        _require_same_line(newest, request)
     if newest is not None and not (again and newest.run.state == "ended"):
         return FoundRun(sealer.check(newest), is_new=False, earlier_runs=None)
     earlier = find_earlier_runs(
@@ -54,6 +58,15 @@ def find_or_create_run(
     runs.mark_open(store, record)
     created = RecordStore.of(store, record, sealer).create(record)
     return FoundRun(sealer.check(created), is_new=created.run.created == record.run.created, earlier_runs=earlier)
+
+
+def _require_same_line(newest: Record, request: RunRequest) -> None:
+    if newest.commit.tree != request.tree:
+        project, folder = request.line.project.name, request.repository.prefix or "the top of the repository"
+        raise ConfigError(
+            f"project.name: run {newest.run.id} of this commit is of a line called {project!r} in another folder than"
+            f" {folder}; give each line of a repository a name of its own"
+        )
 
 
 def _newest(store: ObjectStore, request: RunRequest) -> tuple[Record | None, int]:
@@ -82,11 +95,11 @@ def _describe(store: ObjectStore, request: RunRequest, attempt: int, base: Recor
             versions=environment.software_versions(),
             values=effective(line),
         ),
-        events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(request)),
+        events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(request, base)),
     )
 
 
-def _notes(request: RunRequest) -> Iterator[tuple[str, str]]:
+def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str]]:
     """Notes on how the run is judged and whether it can be published, each with its event kind."""
     if dirty := request.dirty_note:
         yield "rules", dirty
@@ -95,6 +108,14 @@ def _notes(request: RunRequest) -> Iterator[tuple[str, str]]:
     if request.overrides:
         keys = ", ".join(request.overrides)
         yield "rules", f"an experiment: {keys} on the command line; never a base, never published"
+    if base is None and request.repository.is_shallow:
+        yield (
+            "rules",
+            (
+                "there may be a base that was not found: this clone is shallow, and lacks the commits before it;"
+                " git fetch --unshallow, or a deeper clone of the build server"
+            ),
+        )
 
 
 def _unprotected(request: RunRequest) -> str:

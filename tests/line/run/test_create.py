@@ -1,0 +1,77 @@
+"""A run stands for one line of one commit: lines of one name, clones that lack commits, objects that were replaced."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from tests.line import repositories
+
+from gangline.errors import ConfigError
+from gangline.git.repository import Repository
+from gangline.spec.config.site import StoreTable
+
+
+@pytest.fixture
+def desk(desk, tmp_path):
+    desk.site = replace(desk.site, store=StoreTable(url=f"file:{tmp_path / 'store'}"))
+    return desk
+
+
+@pytest.fixture
+def both(desk):
+    """Desks of two lines in folders of one repository, alike in all but what their program says."""
+    files = {"line.toml": repositories.LINE, "answer.py": repositories.PROGRAM}
+    for folder in ("a", "b"):
+        repositories.commit(desk.repo, {f"{folder}/{name}": text for name, text in files.items()})
+    repositories.commit(desk.repo, {"b/answer.py": repositories.PROGRAM + "# of b\n"})
+    return [replace(desk, repo=desk.repo / folder) for folder in ("a", "b")]
+
+
+def test_the_run_of_another_line_with_the_same_name_is_not_found_for_this_one(both):
+    a, b = both
+    assert a.run(until="plan").run.id
+    with pytest.raises(ConfigError, match="a line called 'cheap' in another folder than b/; give each line"):
+        b.run(until="plan")
+
+
+def test_the_run_of_another_line_with_the_same_name_is_no_base(both):
+    a, b = both
+    assert a.run().run.verdict == "passed"
+    repositories.commit(a.repo.parent, {"x": "1"})
+    assert b.run(until="plan").commit.base is None
+    repositories.commit(a.repo.parent, {"y": "1"})
+    assert a.run(until="plan").commit.base is not None
+
+
+def test_a_line_whose_folder_was_moved_keeps_its_base(both):
+    a, _ = both
+    first = a.run()
+    repositories.git(a.repo.parent, "mv", "a", "c")
+    repositories.commit(a.repo.parent, {"x": "1"})
+    assert replace(a, repo=a.repo.parent / "c").run(until="plan").commit.base.run == first.run.id
+
+
+SHALLOW = "there may be a base that was not found: this clone is shallow"
+
+
+def test_a_shallow_clone_says_that_it_may_lack_the_base(desk, tmp_path):
+    repositories.commit(desk.repo, {"x": "1"})
+    clone = tmp_path / "clone"
+    repositories.git(desk.repo, "clone", "--quiet", "--depth=1", f"file://{desk.repo}", str(clone))
+    desk.repo = clone
+    assert [event.text[: len(SHALLOW)] for event in desk.run(until="plan").events if event.kind == "rules"] == [SHALLOW]
+    repositories.git(clone, "fetch", "--quiet", "--unshallow")
+    assert not Repository.at(clone).is_shallow
+
+
+def test_a_file_that_git_replaces_is_that_of_the_commit(desk, tmp_path):
+    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "print('of the commit')\n"})
+    other = tmp_path / "other.py"
+    other.write_text(repositories.PROGRAM + "print('of nobody')\n")
+    blob = repositories.git(desk.repo, "hash-object", "-w", str(other))
+    repositories.git(desk.repo, "replace", repositories.git(desk.repo, "rev-parse", "HEAD:answer.py"), blob)
+    shutil.rmtree(desk.repo / ".gangline", ignore_errors=True)
+    record = desk.run()
+    [log] = (desk.repo / ".gangline" / "gangs" / record.run.id).rglob("0.log")
+    assert "of the commit" in log.read_text()
+    assert "of nobody" not in log.read_text()
