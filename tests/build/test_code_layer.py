@@ -153,6 +153,63 @@ def test_a_submodule_with_content_is_refused_and_an_empty_one_is_not(repo, tmp_p
     assert "model.py" in contents(pack(repo, exclude=("docs/**", "third/**")))
 
 
+@pytest.fixture
+def clone(repo, tmp_path):
+    """Of a repository with a submodule that has one of its own, all checked out."""
+    allow = ("-c", "protocol.file.allow=always")
+    deep = repositories.make_repository(tmp_path / "deep", {"d.py": "deep"})
+    other = repositories.make_repository(tmp_path / "other: of many", {"a.py": "a", "tests/t.py": "t"})
+    for holder, path, source in ((other, "in/deep", deep), (repo.root, "third/party", other)):
+        repositories.git(holder, *allow, "submodule", "--quiet", "add", str(source), path)
+        repositories.git(holder, "commit", "--quiet", "-m", "submodule")
+    repositories.git(repo.root, *allow, "submodule", "--quiet", "update", "--init", "--recursive")
+    return repo
+
+
+def test_a_submodule_that_is_named_has_its_files_at_the_commit_that_is_pinned(clone, tmp_path):
+    pinned = clone.root / "third/party"
+    (pinned / "a.py").write_text("newer")
+    repositories.git(pinned, "commit", "--quiet", "-am", "newer")
+    layer = code_layer.pack(
+        clone, clone.tree("HEAD"), project(include=("**", "third/party/**"), exclude=("**/tests/**", "**/deep"))
+    )
+    found = contents(layer)
+    assert (found["third/party/a.py"], "third/party/tests/t.py" in found, layer.edited) == ("a", False, ())
+    assert "third/party/in/deep/d.py" not in found
+    odd = tmp_path / 'a: "b"'
+    repositories.git(clone.root, "-c", "protocol.file.allow=always", "clone", "--quiet", "--recursive", ".", str(odd))
+    deep = contents(pack(Repository.at(odd), include=("*.py", "third/party/in/deep/*.py")))
+    assert deep == {"model.py": "a", "third/party/in/deep/d.py": "deep"}
+
+
+def test_a_line_in_a_folder_names_submodules_beside_it(clone):
+    repositories.commit(clone.root, {"service/run.py": "run"})
+    line = Repository.at(clone.root / "service")
+    assert contents(pack(line, include=("**", "../third/party/a.py"))) == {
+        "service/run.py": "run", "third/party/a.py": "a",
+    }  # fmt: skip
+
+
+def test_changes_on_disk_of_a_submodule_are_named(clone):
+    named = project(include=("**", "third/party/**"), exclude=("third/party/in/**",))
+    (clone.root / "third/party/new.py").write_text("1")
+    assert code_layer.pack(clone, clone.tree("HEAD"), named).edited == ()
+    (clone.root / "third/party/a.py").write_text("edited")
+    layer = code_layer.pack(clone, clone.tree("HEAD"), named)
+    assert (contents(layer)["third/party/a.py"], layer.edited) == ("a", ("third/party",))
+
+
+def test_a_submodule_that_is_named_and_not_there_is_never_left_out(clone, tmp_path):
+    bare = tmp_path / "without"
+    repositories.git(clone.root, "clone", "--quiet", str(clone.root), str(bare))
+    with pytest.raises(ConfigError, match="of submodule third/party, found no clone of it there"):
+        pack(Repository.at(bare), include=("third/party/a.py",))
+    (bare / "third/party").rmdir()
+    repositories.make_repository(bare / "third/party", {"a.py": "another"})
+    with pytest.raises(ConfigError, match="found a clone without it"):
+        pack(Repository.at(bare), include=("third/party/a.py",))
+
+
 def test_the_layer_unpacks_with_its_executables(repo, tmp_path):
     (repo.root / "run.sh").write_text("#!/bin/sh\n")
     (repo.root / "run.sh").chmod(0o755)

@@ -3,7 +3,9 @@
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from gangline.build import submodules
 from gangline.build.symlinks import SymlinkResolver
 from gangline.errors import ConfigError, IntegrityError
 from gangline.git.objects import TreeEntry, pointed_size
@@ -31,6 +33,8 @@ class CodeLayer:
     """Paths of links, each of which became a copy."""
     folder: str = ""
     """Of the line in the layer; empty: it is the top."""
+    edited: tuple[str, ...] = ()
+    """Submodules whose files on disk are not those of their commit, which the layer has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,11 @@ class LayerSelection:
         wanted = not self.project.own or any_matches(own, self.project.own)
         return wanted and not any_matches(own, self.project.exclude) and not any_matches(own, _NEVER)
 
+    def names(self, submodule: str) -> bool:
+        """Does a glob of `project.include` lead into this path of the layer by its name?"""
+        own = [posixpath.join(self.folder, each) for each in self.project.own]
+        return any(f"{each}/".startswith(f"{submodule}/") for each in (*own, *self.beside))
+
     def placed(self, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
         """Entries of the line's folder, at their places in the layer."""
         return (replace(each, path=f"{self.folder}/{each.path}") if self.folder else each for each in entries)
@@ -77,14 +86,18 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
 
     Raises:
         ConfigError: No file is left, a glob that leaves the repository, a missing folder of `project.path`, more
-            than 64 MiB, a link that leaves the tree, a submodule with content, a file that the commit holds as Git LFS
-            pointer alone.
+            than 64 MiB, a link that leaves the tree, a submodule with content that no glob names or whose commit is not
+            here, a file that the commit holds as Git LFS pointer alone.
     """
     choice = LayerSelection.of(project, repository)
-    found = repository.entries_and_submodules(tree)
-    _refuse_submodules(repository, [each.path for each in found if each.is_submodule], choice)
-    own = choice.placed(each for each in found if not each.is_submodule)
-    entries = (*own, *_outside_files(repository, commit, choice))
+    own = choice.placed(repository.entries_and_submodules(tree))
+    top = repository.work_tree if choice.folder else repository.root
+    whole = submodules.expand(
+        repository, (*own, *_outside_files(repository, commit, choice)), top, is_named=choice.names
+    )
+    repository = whole.repository
+    _refuse_submodules(top, [each.path for each in whole.entries if each.is_submodule], choice)
+    entries = tuple(each for each in whole.entries if not each.is_submodule)
     links = _links(repository, entries, choice)
     chosen = dict(_selected(entries, links, choice))
     _check_size(chosen)
@@ -100,14 +113,14 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     except IntegrityError as error:
         raise ConfigError(f"the code layer: {error}; rename it or leave it out by project.exclude") from error
     size = sum(entry.size_bytes for entry in chosen.values())
-    return CodeLayer(data, len(files), size, tuple(sorted(links.wanted)), choice.folder)
+    return CodeLayer(data, len(files), size, tuple(sorted(links.wanted)), choice.folder, whole.edited)
 
 
 def _outside_files(repository: Repository, commit: str, choice: LayerSelection) -> list[TreeEntry]:
     """Entries of the repository outside of the line's folder."""
     if not choice.folder:
         return []
-    found = repository.entries(repository.whole_tree(commit))
+    found = repository.entries_and_submodules(repository.whole_tree(commit))
     return [each for each in found if not each.path.startswith(f"{choice.folder}/")]
 
 
@@ -172,11 +185,11 @@ def _refuse_pointers(files: Iterable[LayerFile]) -> None:
             )
 
 
-def _refuse_submodules(repository: Repository, submodules: Iterable[str], choice: LayerSelection) -> None:
-    for path in submodules:
-        folder = repository.root / path
-        if choice.holds(posixpath.join(choice.folder, path)) and folder.is_dir() and any(folder.iterdir()):
+def _refuse_submodules(top: Path, found: Iterable[str], choice: LayerSelection) -> None:
+    for path in found:
+        folder = top / path
+        if choice.holds(path) and folder.is_dir() and any(folder.iterdir()):
             raise ConfigError(
-                f"{path} is a submodule with content, which a commit does not hold; add its files to the repository,"
-                f' install it by env.lock, or leave it out: project.exclude = ["{path}"]'
+                f"{path} is a submodule with content, which project.include does not name; take it at the commit that"
+                f' this one pins: project.include = ["**", "{path}/**"], or leave it out: project.exclude = ["{path}"]'
             )

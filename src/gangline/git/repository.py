@@ -4,6 +4,8 @@ Commands are safe: `--` before names that a user gave, refs checked against thei
 or prompt, nothing of a surrounding hook's environment. Sizes and counts are known before contents are held.
 """
 
+import json
+import os
 import re
 import shutil
 import tempfile
@@ -67,6 +69,16 @@ class Repository:
     """Where that is inside the work tree: `` or `examples/digits/`."""
     limits: ProcessLimits = LIMITS
     """Of every git process that is asked."""
+    objects: tuple[Path, ...] = ()
+    """Folders of other repositories whose objects git finds, too."""
+
+    @staticmethod
+    def at_top(path: Path) -> "Repository | None":
+        """The repository whose working tree `path` is the top of; None: it is not."""
+        done = run_git(path, "rev-parse", "--show-toplevel") if path.is_dir() else None
+        if done is None or done.returncode or Path(done.stdout.decode().strip("\n")) != path.resolve():
+            return None
+        return Repository(path.resolve(), "")
 
     @staticmethod
     def at(path: Path) -> "Repository":
@@ -92,6 +104,11 @@ class Repository:
         """All of it, where the line's folder is a part."""
         depth = len(Path(self.prefix).parts)
         return self.root.parents[depth - 1] if depth else self.root
+
+    @property
+    def objects_folder(self) -> Path:
+        """Where its own objects are."""
+        return Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "objects").decode().strip("\n"))
 
     def commit(self, name: str = "HEAD") -> str:
         """Full object name of the commit called `name`.
@@ -222,7 +239,7 @@ class Repository:
         """
         name, limits = f"{tree}:{path}", replace(self.limits, most_bytes=most_bytes)
         try:
-            done = run_git(self.root, "cat-file", "blob", name, limits=limits)
+            done = run_git(self.root, "cat-file", "blob", name, environ=self._environ(), limits=limits)
         except OutputTooLarge:
             found = format_bytes(int(self._ask("cat-file", "-s", name)))
             wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
@@ -324,13 +341,18 @@ class Repository:
         return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE) if done.returncode == 0 else None
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
-        return git_output(self.root, *arguments, environ=own_environment(env), limits=self.limits)
+        return git_output(self.root, *arguments, environ=self._environ(env), limits=self.limits)
 
     def _git(self, *arguments: str) -> GitResult:
-        return run_git(self.root, *arguments, limits=self.limits)
+        return run_git(self.root, *arguments, environ=self._environ(), limits=self.limits)
 
     def _stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Generator[bytes]:
-        return stream_git(self.root, *arguments, limits=self.limits, stdin=stdin)
+        return stream_git(self.root, *arguments, environ=self._environ(), limits=self.limits, stdin=stdin)
+
+    def _environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        quoted = (json.dumps(str(each), ensure_ascii=False) for each in self.objects)  # a path may hold the separator
+        others = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(quoted)} if self.objects else {}
+        return own_environment({**others, **(extra or {})})
 
 
 def _count(text: str) -> int | None:
