@@ -43,7 +43,7 @@ def expand(
         if not (entry.is_submodule and is_named(entry.path)):
             found.append(entry)
             continue
-        clone = Repository.at_top(folder / entry.path)
+        clone = _clone_at(folder / entry.path)
         if clone is None or not clone.has(entry.blob):
             raise ConfigError(
                 f"project.include: wanted commit {entry.blob[:8]} of submodule {entry.path}, found"
@@ -55,3 +55,9 @@ def expand(
         inner = clone.entries_and_submodules(clone.whole_tree(entry.blob))
         waiting += [replace(each, path=posixpath.join(entry.path, each.path)) for each in inner]
     return ExpandedTree(repository, tuple(sorted(found, key=lambda each: each.path)), tuple(sorted(edited)))
+
+
+def _clone_at(place: Path) -> Repository | None:
+    """The repository whose top is this place in the working tree of another; None: it is a folder of that one."""
+    found = Repository.at(place) if place.is_dir() else None
+    return found if found is not None and not found.prefix else None

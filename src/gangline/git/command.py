@@ -5,8 +5,9 @@ does not count. `own_environment` is for a repository of the user, whose configu
 repositories of others.
 """
 
+import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -52,12 +53,15 @@ class GitResult:
         return _message(self.stderr, self.returncode)
 
 
-def own_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def own_environment(extra: Mapping[str, str] | None = None, objects: Sequence[Path] = ()) -> dict[str, str]:
     """Environment of git in a repository of the user: that of this process without `GIT_*`, and `extra`.
 
-    It is read here because git inherits it, like every child process: HOME, PATH and the agent of ssh are in it.
+    Git also finds the objects in the folders `objects`, of other repositories. The environment is read here because git
+    inherits it, like every child process: HOME, PATH and the agent of ssh are in it.
     """
-    return {**inherited_environment(), **_ENVIRONMENT, **(extra or {})}
+    quoted = (json.dumps(str(each), ensure_ascii=False) for each in objects)  # a path may hold the separator
+    others = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(quoted)} if objects else {}
+    return {**inherited_environment(), **_ENVIRONMENT, **others, **(extra or {})}
 
 
 def inherited_environment(kept: tuple[str, ...] = ()) -> dict[str, str]:

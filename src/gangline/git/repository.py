@@ -4,8 +4,6 @@ Commands are safe: `--` before names that a user gave, refs checked against thei
 or prompt, nothing of a surrounding hook's environment. Sizes and counts are known before contents are held.
 """
 
-import json
-import os
 import re
 import shutil
 import tempfile
@@ -19,6 +17,7 @@ from typing import IO
 
 from gangline.errors import UsageError
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
+from gangline.git.branches import LOCAL, REMOTE, Branch, read_branches
 from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
 from gangline.git.objects import TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
@@ -29,25 +28,9 @@ MOST_FILE_BYTES = 16_000_000
 """Of a file that is read as text."""
 MOST_SUBJECT_BYTES = 4096
 MOST_CHANGED = 10_000
-_LOCAL, _REMOTE = "refs/heads/", "refs/remotes/origin/"
 _FETCHED_HEAD = "refs/gangline/default"
 """HEAD of the remote, as `jenkins/vars/gangAgent.groovy` fetches it; `origin/HEAD` is symbolic in a clone."""
 _DEFAULTS = ("main", "master")
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A branch of this repository, or of `origin` as it was fetched last."""
-
-    name: str
-    """Without `refs/heads/` or `refs/remotes/origin/`."""
-    ref: str
-    commit: str
-
-    @property
-    def shown(self) -> str:
-        """`main`, or `origin/main`, as git writes them."""
-        return f"origin/{self.name}" if self.ref.startswith(_REMOTE) else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +54,6 @@ class Repository:
     """Of every git process that is asked."""
     objects: tuple[Path, ...] = ()
     """Folders of other repositories whose objects git finds, too."""
-
-    @staticmethod
-    def at_top(path: Path) -> "Repository | None":
-        """The repository whose working tree `path` is the top of; None: it is not."""
-        done = run_git(path, "rev-parse", "--show-toplevel") if path.is_dir() else None
-        if done is None or done.returncode or Path(done.stdout.decode().strip("\n")) != path.resolve():
-            return None
-        return Repository(path.resolve(), "")
 
     @staticmethod
     def at(path: Path) -> "Repository":
@@ -239,7 +214,9 @@ class Repository:
         """
         name, limits = f"{tree}:{path}", replace(self.limits, most_bytes=most_bytes)
         try:
-            done = run_git(self.root, "cat-file", "blob", name, environ=self._environ(), limits=limits)
+            done = run_git(
+                self.root, "cat-file", "blob", name, environ=own_environment(objects=self.objects), limits=limits
+            )
         except OutputTooLarge:
             found = format_bytes(int(self._ask("cat-file", "-s", name)))
             wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
@@ -271,21 +248,15 @@ class Repository:
     def branch_holding(self, commit: str) -> str | None:
         """The one local branch whose head is `commit`, the checked-out one first; None where that is not clear."""
         text = self._ask("for-each-ref", "--points-at", commit, "--format=%(refname:short)", "refs/heads/")
-        names = text.decode(errors="replace").split()
-        current = self.branch()
+        names, current = text.decode(errors="replace").split(), self.branch()
         if current in names:
             return current
         return shown_name(names[0]) if len(names) == 1 else None
 
     def branches(self) -> tuple[Branch, ...]:
         """Local branches, then those of `origin`."""
-        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", _LOCAL, _REMOTE)
-        found = (row.partition(" ") for row in rows.decode(errors="replace").splitlines())
-        return tuple(
-            Branch(ref.removeprefix(_LOCAL if ref.startswith(_LOCAL) else _REMOTE), ref, commit)
-            for commit, _, ref in found
-            if ref != f"{_REMOTE}HEAD"
-        )
+        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", LOCAL, REMOTE)
+        return read_branches(rows.decode(errors="replace"))
 
     def default_branch(self, branches: Sequence[Branch] | None = None) -> Branch | None:
         """The branch that `origin` calls its default, else its main or master, where it has one of these alone.
@@ -296,7 +267,7 @@ class Repository:
         is checked out. None where there is none of these.
         """
         branches = self.branches() if branches is None else branches
-        theirs = {each.name: each for each in branches if each.ref.startswith(_REMOTE)}
+        theirs = {each.name: each for each in branches if each.ref.startswith(REMOTE)}
         known = theirs or {each.name: each for each in branches}
         last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
         if theirs and last is None and known.keys() >= set(_DEFAULTS):
@@ -337,22 +308,19 @@ class Repository:
         same = [name for name, branch in theirs.items() if branch.commit == head]
         if same:
             return next(name for name in (*_DEFAULTS, *same) if name in same)
-        done = self._git("symbolic-ref", "--quiet", f"{_REMOTE}HEAD")
-        return done.stdout.decode(errors="replace").strip("\n").removeprefix(_REMOTE) if done.returncode == 0 else None
+        done = self._git("symbolic-ref", "--quiet", f"{REMOTE}HEAD")
+        return done.stdout.decode(errors="replace").strip("\n").removeprefix(REMOTE) if done.returncode == 0 else None
 
     def _ask(self, *arguments: str, env: Mapping[str, str] | None = None) -> bytes:
-        return git_output(self.root, *arguments, environ=self._environ(env), limits=self.limits)
+        return git_output(self.root, *arguments, environ=own_environment(env, self.objects), limits=self.limits)
 
     def _git(self, *arguments: str) -> GitResult:
-        return run_git(self.root, *arguments, environ=self._environ(), limits=self.limits)
+        return run_git(self.root, *arguments, environ=own_environment(objects=self.objects), limits=self.limits)
 
     def _stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Generator[bytes]:
-        return stream_git(self.root, *arguments, environ=self._environ(), limits=self.limits, stdin=stdin)
-
-    def _environ(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        quoted = (json.dumps(str(each), ensure_ascii=False) for each in self.objects)  # a path may hold the separator
-        others = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(quoted)} if self.objects else {}
-        return own_environment({**others, **(extra or {})})
+        return stream_git(
+            self.root, *arguments, environ=own_environment(objects=self.objects), limits=self.limits, stdin=stdin
+        )
 
 
 def _count(text: str) -> int | None:

@@ -8,7 +8,8 @@ the default branch, and no line can make its own branch publish.
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
-from gangline.git.repository import Branch, Repository
+from gangline.git.branches import Branch
+from gangline.git.repository import Repository
 from gangline.spec.config.line import Line, PublishTable, TriggerTable
 from gangline.spec.config.load import load_line_text
 from gangline.spec.config.toml_text import MOST_BYTES

@@ -25,7 +25,7 @@ class ProjectTable:
     process."""
     include: tuple[str, ...] = ()
     """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder next to the line's, of
-    the same repository: the layer then has all files at their places in it."""
+    the same repository: the layer then has all files at their places in it. `lib/**` adds those of submodule lib."""
     exclude: tuple[str, ...] = ("docs/**", "*.md")
     """Globs that are left out of it: a change there changes no code."""
     outputs: tuple[str, ...] = ()
