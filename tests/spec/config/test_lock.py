@@ -79,6 +79,13 @@ def test_the_line_that_is_wrong_is_named_and_its_password_is_not():
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["poetry", "pdm", "pipenv"])
+def test_a_lock_of_another_tool_is_refused_with_the_command_that_exports_it(name):
+    file = "Pipfile.lock" if name == "pipenv" else f"{name}.lock"
+    with pytest.raises(ConfigError, match=f"{name} .*requirements.txt writes that"):
+        read_lock(b"[metadata]\n", file=f"service/{file}")
+
+
 def test_a_lock_is_bounded_and_read_in_a_time_that_grows_with_its_size():
     with pytest.raises(ConfigError, match="at most"):
         read_lock(b" " * (MOST_BYTES + 1), file="a.lock")

@@ -20,6 +20,12 @@ MOST_BYTES = 4 << 20
 Kind = Literal["requirements", "uv", "pylock"]
 PIN_WANTED = "NAME==VERSION with a --hash=sha256: for each of its files"
 PIN_WORKS = "uv pip compile --generate-hashes writes that"
+_EXPORTS = {
+    "poetry.lock": "poetry export --output requirements.txt writes that (poetry-plugin-export)",
+    "pdm.lock": "pdm export --output requirements.txt writes that",
+    "Pipfile.lock": "pipenv requirements --hash > requirements.txt writes that",
+}
+"""By the names of locks that are not read."""
 
 _LONGEST_MARKER = 500
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -191,7 +197,8 @@ def _demand_one_each(pins: Sequence[Pin], file: str) -> None:
         others[pin.marker] = pin
 
 
-def _refuse(file: str, number: int, found: str, works: str = PIN_WORKS) -> NoReturn:
+def _refuse(file: str, number: int, found: str, works: str | None = None) -> NoReturn:
+    works = works or _EXPORTS.get(file.rpartition("/")[2], PIN_WORKS)
     raise FileError(f"{file}:{number}", [ConfigProblem("", PIN_WANTED, found, works)])
 
 
