@@ -169,6 +169,14 @@ def pinned_rows(record: Record) -> list[PinnedItem]:
     ]  # fmt: skip
 
 
+def imported_versions(record: Record) -> dict[str, str]:
+    """Python and packages by version as ranks imported them, and gangline's; empty: no rank reported any."""
+    if record.ran is None or not record.ran.packages:
+        return {}
+    own = {name: version for name, version in record.inputs.versions.items() if name == "gangline"}
+    return {**own, **({"python": record.ran.python} if record.ran.python else {}), **record.ran.packages}
+
+
 def undeclared(record: Record) -> list[str]:
     """What was read that the line does not declare, a sentence each."""
     return [event.text for event in record.events if event.kind == UNDECLARED]

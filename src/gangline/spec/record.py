@@ -116,7 +116,7 @@ class Inputs:
     overrides: tuple[str, ...] = ()
     """What was set on the command line over the commit's line (`train.seed=2`): such a run is an experiment."""
     versions: dict[str, str] = field(default_factory=dict)
-    """gangline, python, torch, driver: as found."""
+    """gangline, python, torch, numpy of who created the run; `ran` has those of the ranks, which may be others."""
     values: dict[str, Any] = field(default_factory=dict)
     """The effective line itself, flat `table.key -> value`, so that two records can be compared alone."""
 

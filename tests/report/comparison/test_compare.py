@@ -284,6 +284,16 @@ def test_versions_that_were_imported_come_before_what_locks_say():
     assert [(c.name, c.base, c.this) for c in changes if c.kind == "package"] == [("numpy", "1.26.4", "2.4.6")]
 
 
+def test_versions_of_ranks_are_compared_not_those_of_who_created_the_runs():
+    """Both drivers have torch 2.15.0 in their own environment."""
+    before, after = (
+        replace(BASE, ran=RuntimeReport(python=python, packages={"torch": torch}))
+        for python, torch in (("3.11.7", "2.11.0"), ("3.12.3", "2.12.0"))
+    )
+    changes = [(c.name, c.base, c.this) for c in compare(before, after).changes if c.kind == "package"]
+    assert changes == [("python", "3.11.7", "3.12.3"), ("torch", "2.11.0", "2.12.0")]
+
+
 def test_packages_code_and_plan_are_told_apart():
     this = with_loss(2.37)
     this = replace(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gangline.report.comparison.types import Change, ComparisonContext, FileChange, Kind
+from gangline.report.facts import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.load import LATER_DEFAULTS
 from gangline.spec.record import Record
@@ -42,12 +43,11 @@ def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tupl
 
 def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[dict[str, str], dict[str, str]]:
     """Packages by version: those that were imported where both runs reported them, else those of their bills of
-    materials or locks."""
-    pairs = ((base, beyond.base_packages), (this, beyond.this_packages))
-    if base.ran and this.ran and base.ran.packages and this.ran.packages:
-        pairs = ((base, base.ran.packages), (this, this.ran.packages))
-    before, after = ({**found, **record.inputs.versions} for record, found in pairs)
-    return before, after
+    materials or locks, and for the rest those of who created the runs."""
+    before, after = (imported_versions(each) for each in (base, this))
+    if before and after:
+        return before, after
+    return {**base.inputs.versions, **beyond.base_packages}, {**this.inputs.versions, **beyond.this_packages}
 
 
 def _devices(base: Record, this: Record) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gangline.report.facts import imported_versions
 from gangline.report.text import short
 from gangline.spec.record import Record
 
@@ -49,7 +50,7 @@ def _inputs_of(record: Record) -> dict[str, dict[str, str]]:
              "micro batch": plan.micro_batch} if plan else {}  # fmt: skip
     return {
         "line.toml": {name: _said(value) for name, value in inputs.values.items()},
-        "package": dict(inputs.versions),
+        "package": imported_versions(record) or dict(inputs.versions),
         "digest": {name: short(digest, 12) for name, digest in digests.items() if digest},
         "plan": {name: str(value) for name, value in shape.items()},
         "run": {"target": record.run.target, "seeds": ", ".join(map(str, inputs.seeds))},
