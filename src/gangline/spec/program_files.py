@@ -83,7 +83,7 @@ class Outputs(Document):
     """The metrics file; None: none was asked for, or the program wrote none."""
 
 
-Origin = Literal["code", "environment", "standard", "gangline", "elsewhere"]
+Origin = Literal["code", "environment", "standard", "gangline", "compiled", "elsewhere"]
 """Where the file of a module lies: code layer, the rank's packages, Python's own, the runtime, anywhere else."""
 
 

@@ -288,6 +288,26 @@ def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_im
     assert desk.lines("python")[0]["version"] == ".".join(map(str, sys.version_info[:3]))
 
 
+def test_modules_that_torch_compiled_in_this_run_are_told_apart_those_of_before_are_from_elsewhere(desk):
+    plan, cache = desk.outside / "plan.json", desk.outside / "torchinductor_x"
+    cache.mkdir()
+    (cache / "older.py").write_text("")
+    time.sleep(0.02)
+    plan.write_text("{}")
+    time.sleep(0.02)
+    own = {"TMPDIR": str(desk.outside), "GANGLINE_PLAN": str(plan), "TRITON_CACHE_DIR": str(desk.outside / "triton")}
+    desk.run(
+        "import os, sys; out = os.environ['OUTSIDE']; os.mkdir(out + '/triton')\n"
+        "for place, name in (('torchinductor_x', 'kernel'), ('triton', 'launcher'), ('', 'fetched')):\n"
+        "    open(f'{out}/{place}/{name}.py', 'w').close(); sys.path.append(f'{out}/{place}')\n"
+        "import kernel, launcher, fetched, older\n",
+        **own,
+    )
+    (told,) = desk.lines("ran")
+    assert told["modules"]["compiled"] == 2
+    assert sorted(name for name, _ in told["elsewhere"]) == ["fetched", "older"]
+
+
 def test_children_tell_beside_their_parent_however_they_begin(desk):
     text = (
         "import multiprocessing, os\ndef read(name): open(os.environ['OUTSIDE'] + '/' + name).read()\n"

@@ -23,7 +23,7 @@ MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS 
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
-_ORIGINS = ("code", "environment", "standard", "gangline", "elsewhere")
+_ORIGINS = ("code", "environment", "standard", "gangline", "compiled", "elsewhere")
 
 
 def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | None:

@@ -82,8 +82,7 @@ class ProgramAudit:
             self._seen.discard(path)  # the file may exist later
             return
         real = os.path.realpath(full)
-        newer = min(found.st_mtime, found.st_ctime) >= self._born  # a time can be set, a link makes the other one new
-        fresh = newer and full.startswith(self._places.temporary)
+        fresh = full.startswith(self._places.temporary) and self._is_new(found)
         known = fresh or real.startswith(self._places.declared) or full.endswith((".pyc", ".pth"))
         if known or not stat.S_ISREG(found.st_mode):
             return
@@ -165,7 +164,15 @@ class ProgramAudit:
 
     def _origin(self, path: str) -> str:
         found = self._places.origin(path)
-        return self._places.origin(os.path.realpath(path)) if found == "elsewhere" else found
+        if found == "elsewhere":
+            found = self._places.origin(os.path.realpath(path))
+        if found == "elsewhere" and self._places.is_compiled(path) and self._is_new(os.stat(path)):
+            return "compiled"
+        return found
+
+    def _is_new(self, file: os.stat_result) -> bool:
+        """Written since the gang started: a time can be set, a link makes the other one new."""
+        return min(file.st_mtime, file.st_ctime) >= self._born
 
     def _is_own(self, name: str) -> bool:
         """This machine, or a host that the gang itself uses."""

@@ -43,6 +43,10 @@ class FileOrigins:
         own += [environ.get(each) for each in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")]
         known = (*self.code, *self.gangline, *self.packages, *self.standard, *self.environment)
         self.declared = (*known, *_folders(own), *_folders(_SYSTEM))
+        compiled = [environ.get("TORCHINDUCTOR_CACHE_DIR"), environ.get("TRITON_CACHE_DIR")]
+        compiled += [os.path.join(home, each) for each in (".triton", ".cache/torch_extensions")]
+        self.compiled = _folders(compiled)
+        """Of modules that torch and Triton compile; besides, the temporary folders of torch's own."""
         self.temporary = _folders([environ.get("TMPDIR") or "/tmp"])  # noqa: S108  # nothing is written there
 
     def origin(self, path: str) -> str:
@@ -54,6 +58,11 @@ class FileOrigins:
             if path.startswith(folders):
                 return name
         return "elsewhere"
+
+    def is_compiled(self, path: str) -> bool:
+        """Is that where frameworks put modules that they compile?"""
+        inductor = any(path.startswith(f"{each}torchinductor_") for each in self.temporary)
+        return inductor or path.startswith(self.compiled)
 
 
 def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, tuple[str, str] | None]:
