@@ -47,9 +47,9 @@ def test_files_are_for_so_many_servers_and_name_each_other(slurm, desk):
     assert done.exit_code == 0
     script, order, ranks = written(desk)
     assert order == ["b1", "b2", "b3", "b4"]
-    assert f"launcher {ranks} torchrun train.py\n" in script
+    assert f"ranks={ranks}\n" in script
+    assert ' launcher "$ranks" "$logs" torchrun train.py\n' in script
     assert "export WORLD_SIZE=8\n" in script
-    assert "#SBATCH --switches=1\n" in script
     assert done.stdout.splitlines() == [str(ranks), str(desk / "files" / "job.sbatch")]
 
 

@@ -17,6 +17,30 @@ def slurm_gang(servers=SERVERS, **more):
     return SlurmGang(servers=placed, **given | more)
 
 
+WORDS = [
+    "it's",
+    '"$(touch x)"',
+    "`id`",
+    "a b",
+    "$HOME",
+    "#SBATCH --nodes=9",
+    "line\nline",
+    "\\",
+    "*",
+    "'; exit 3; '",
+    "%j",
+]
+"""Of a launcher, that a shell or Slurm could read as something else."""
+
+
+def written(gang):
+    """The script of `gang`, beside its rank file."""
+    folder = Path(gang.folder)
+    (folder / gang.ranks.name).write_text(rank_file(gang))
+    (folder / SCRIPT).write_text(batch_script(gang))
+    return folder / SCRIPT
+
+
 def drawn():
     """File name to text."""
     gang = slurm_gang()

@@ -1,4 +1,4 @@
-"""Slurm as a batch script meets it: `bash SCRIPT` with a program `srun` that starts one step on each node.
+"""Slurm as a batch script meets it: `bash SCRIPT` with `scontrol`, and with `srun`, which starts a step on each node.
 
 It sorts the nodes by name, as Slurm does, whatever order the script lists them in, numbers tasks so, and starts them in
 another order again.
@@ -28,6 +28,10 @@ started = [
 ]
 sys.exit(max(each.wait() for each in started))
 """
+_SCONTROL = """#!/bin/bash
+[ "$*" = "show hostnames" ] && tr , "\\n" <<<"$FAKE_SLURM_NODES"
+"""
+JOB = "17"
 
 
 def options(script: str) -> dict[str, str]:
@@ -43,13 +47,14 @@ def options(script: str) -> dict[str, str]:
 
 def run_batch(path: Path, folder: Path, *, seed: int = 0, nodes: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
     """Run the script as the batch step of a job on the nodes that it lists, or on `nodes`."""
-    srun = folder / "bin" / "srun"
-    srun.parent.mkdir(exist_ok=True)
-    srun.write_text(_SRUN)
-    srun.chmod(0o755)
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, text in (("srun", _SRUN), ("scontrol", _SCONTROL)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
     listed = nodes or sorted(expand_servers(options(path.read_text())["nodelist"]), key=natural_key)
-    environ = {"PATH": f"{srun.parent}:{os.environ['PATH']}", "FAKE_SLURM_NODES": ",".join(listed)}
-    environ |= {"FAKE_SLURM_SEED": str(seed), "HOME": str(folder)}
+    environ = {"PATH": f"{programs}:{os.environ['PATH']}", "FAKE_SLURM_NODES": ",".join(listed)}
+    environ |= {"SLURM_JOB_ID": JOB, "FAKE_SLURM_SEED": str(seed), "HOME": str(folder)}
     return subprocess.run(["bash", str(path)], env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -7,11 +7,11 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.launch.slurm.gangs import GOLDEN, SERVERS, drawn, slurm_gang
-from tests.launch.slurm.slurm_border import options, run_batch, shuffled
+from tests.launch.slurm.gangs import GOLDEN, SERVERS, WORDS, drawn, slurm_gang, written
+from tests.launch.slurm.slurm_border import JOB, options, run_batch, shuffled
 
 from gangline.errors import ConfigError, UsageError
-from gangline.launch.slurm.batch_script import SCRIPT, batch_script, rank_file
+from gangline.launch.slurm.batch_script import batch_script
 from gangline.spec.config.server_ranges import expand_servers
 
 WRITE = """
@@ -21,13 +21,6 @@ found = {name: os.environ.get(name) for name in names} | {"words": sys.argv[2:]}
 with open(os.path.join(sys.argv[1], os.environ["SLURMD_NODENAME"]), "w") as file:
     json.dump(found, file)
 """
-
-
-def written(gang, folder):
-    """The script of `gang`, beside its rank file."""
-    (folder / gang.ranks.name).write_text(rank_file(gang))
-    (folder / SCRIPT).write_text(batch_script(gang))
-    return folder / SCRIPT
 
 
 def gang_that_writes(folder, servers=SERVERS, *words):
@@ -47,7 +40,7 @@ def test_files_are_those_of_the_golden_folder():
 def test_node_ranks_are_ours_in_whatever_order_slurm_numbers_and_starts_them(seed, tmp_path):
     order = shuffled([f"n{number}" for number in range(1, 7)], seed)
     gang, seen = gang_that_writes(tmp_path, [(name, "leaf") for name in order])
-    done = run_batch(written(gang, tmp_path), tmp_path, seed=seed)
+    done = run_batch(written(gang), tmp_path, seed=seed)
     assert (done.returncode, done.stderr) == (0, "")
     told = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
     assert {name: int(each["NODE_RANK"]) for name, each in told.items()} == {
@@ -61,7 +54,7 @@ def test_node_ranks_are_ours_in_whatever_order_slurm_numbers_and_starts_them(see
 
 def test_rendezvous_is_the_server_of_node_rank_zero_for_all(tmp_path):
     gang, seen = gang_that_writes(tmp_path)
-    assert run_batch(written(gang, tmp_path), tmp_path).returncode == 0
+    assert run_batch(written(gang), tmp_path).returncode == 0
     for path in seen.iterdir():
         told = json.loads(path.read_text())
         assert (told["MASTER_ADDR"], told["PET_MASTER_ADDR"], told["WORLD_SIZE"], told["PET_NNODES"]) == (
@@ -69,12 +62,9 @@ def test_rendezvous_is_the_server_of_node_rank_zero_for_all(tmp_path):
         )  # fmt: skip
 
 
-WORDS = ["it's", '"$(touch x)"', "`id`", "a b", "$HOME", "#SBATCH --nodes=9", "line\nline", "\\", "*", "'; exit 3; '"]
-
-
 def test_words_of_the_launcher_arrive_as_they_are(tmp_path):
     gang, seen = gang_that_writes(tmp_path, SERVERS, *WORDS)
-    script = written(gang, tmp_path)
+    script = written(gang)
     assert run_batch(script, tmp_path).returncode == 0
     assert [json.loads(path.read_text())["words"] for path in seen.iterdir()] == [WORDS] * 4
     assert options(script.read_text())["nodes"] == "4"
@@ -92,27 +82,53 @@ def test_folder_with_a_blank_and_a_quote_is_found(tmp_path):
     folder = tmp_path / "it's shared"
     folder.mkdir()
     gang, seen = gang_that_writes(folder)
-    assert run_batch(written(gang, folder), folder).returncode == 0
+    assert run_batch(written(gang), folder).returncode == 0
     assert len(list(seen.iterdir())) == 4
 
 
-def test_server_that_is_in_no_line_of_the_rank_file_starts_nothing_and_says_so(tmp_path):
+@pytest.mark.parametrize(
+    ("nodes", "differs"),
+    [
+        (("n1", "n2", "n3", "n9"), ["< n9", "> n4"]),
+        (("n1", "n2", "n3"), ["> n4"]),
+        (("n1", "n2", "n3", "n4", "n5"), ["< n5"]),
+    ],
+)
+def test_job_with_other_servers_than_the_rank_file_starts_nothing_and_says_which(nodes, differs, tmp_path):
     gang, seen = gang_that_writes(tmp_path)
-    done = run_batch(written(gang, tmp_path), tmp_path, nodes=("n1", "n9"))
+    done = run_batch(written(gang), tmp_path, nodes=nodes)
     assert done.returncode == ConfigError.exit_code
-    assert f"wanted a line for n9 in {gang.ranks}, found none; emit both files again" in done.stderr
-    assert [path.name for path in seen.iterdir()] == ["n1"]
+    assert f"wanted the servers of {gang.ranks}, found others" in done.stderr
+    assert [line for line in done.stderr.splitlines() if line[:2] in ("< ", "> ")] == differs
+    assert list(seen.iterdir()) == []
 
 
-def test_end_of_a_launcher_is_that_of_the_job(tmp_path):
+def test_job_without_its_rank_file_starts_nothing(tmp_path):
+    gang, seen = gang_that_writes(tmp_path)
+    script = written(gang)
+    (tmp_path / gang.ranks.name).unlink()
+    assert run_batch(script, tmp_path).returncode == ConfigError.exit_code
+    assert list(seen.iterdir()) == []
+
+
+def test_each_server_has_a_log_which_a_second_start_of_the_job_goes_on_with(tmp_path):
+    gang = slurm_gang(folder=tmp_path, launcher=("bash", "-c", 'echo "$NODE_RANK"; echo oh >&2'))
+    script = written(gang)
+    for _ in range(2):
+        assert run_batch(script, tmp_path).stdout == f"gangline: what each server prints is in {tmp_path}/{JOB}-*.log\n"
+    found = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
+    assert found == {f"{JOB}-{name}.log": f"{rank}\noh\n" * 2 for rank, (name, _) in enumerate(SERVERS)}
+
+
+def test_end_of_srun_is_that_of_the_job(tmp_path):
     gang = slurm_gang(folder=tmp_path, launcher=("bash", "-c", 'exit "$((NODE_RANK == 2 ? 34 : 0))"'))
-    assert run_batch(written(gang, tmp_path), tmp_path).returncode == 34
+    assert run_batch(written(gang), tmp_path).returncode == 34
 
 
 def test_job_has_its_servers_whole_and_one_launcher_on_each():
     found = options(batch_script(slurm_gang()))
     assert set(expand_servers(found["nodelist"])) == {name for name, _ in SERVERS}
-    assert (found["nodes"], found["ntasks"], found["ntasks-per-node"], found["switches"]) == ("4", "4", "1", "2")
+    assert (found["nodes"], found["ntasks"], found["ntasks-per-node"]) == ("4", "4", "1")
     assert {"exclusive", "export"} <= found.keys()
 
 

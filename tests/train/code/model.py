@@ -1,17 +1,18 @@
 """A tiny task that misbehaves on demand: `STRIKE=what:rank:step` in the environment, once, in generation 0.
 
-`poison` is a `nan` from that step on.
+`poison` is a `nan` from that step on; `slow` is so once all other ranks wait, on a busy machine, too.
 """
 
 import os
 import signal
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from gangline.train import Loss, ParallelHints
+from gangline.train import Loss, ParallelHints, heartbeat
 
 KIND, STRIKE_RANK, STRIKE_STEP = (os.environ.get("STRIKE") or "none:0:0").split(":")
 
@@ -117,5 +118,15 @@ def strike(step, outputs):
     if KIND == "term":
         os.kill(os.getpid(), signal.SIGTERM)
     if KIND == "slow":
+        await_others()
         time.sleep(0.3)
     return outputs
+
+
+def await_others():
+    """Return when every other rank is in the backward pass of this step: from then on it waits for this one."""
+    own = Path(os.environ["GANGLINE_HEARTBEAT"])
+    here = (heartbeat.peek(own).step, "backward")
+    others = [own.with_name(str(rank)) for rank in range(int(os.environ["WORLD_SIZE"])) if str(rank) != own.name]
+    while not all((beat := heartbeat.peek(path)) and (beat.step, beat.phase) == here for path in others):
+        time.sleep(0.001)

@@ -21,21 +21,31 @@ _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-_STEP = """\
-  ranks=$1
-  shift
-  NODE_RANK=
-  while read -r server node_rank; do
-    if [ "$server" = "$SLURMD_NODENAME" ]; then NODE_RANK=$node_rank; fi
-  done <"$ranks"
-  if [ -z "$NODE_RANK" ]; then
-    echo "gangline: wanted a line for $SLURMD_NODENAME in $ranks, found none; emit both files again" >&2
-    exit 10
-  fi
-  export NODE_RANK PET_NODE_RANK="$NODE_RANK"
-  exec "$@"
+_CHECK = """\
+if ! diff <(scontrol show hostnames | sort) <(cut -d " " -f 1 "$ranks" | sort) >&2; then
+  echo "gangline: wanted the servers of $ranks, found others: < is in the job alone, > in the file alone" >&2
+  echo "gangline: submit without options that choose servers, or emit both files again" >&2
+  exit 10
+fi
 """
-"""What runs on each server; its first argument is the rank file, the others are the launcher."""
+"""Before anything starts: a rank without a server, or a server without a rank, would let the others wait for it."""
+_STEP = """\
+  while read -r server node_rank; do
+    if [ "$server" = "$SLURMD_NODENAME" ]; then export NODE_RANK="$node_rank" PET_NODE_RANK="$node_rank"; fi
+  done <"$1"
+  log=$2-$SLURMD_NODENAME.log
+  shift 2
+  exec "$@" >>"$log" 2>&1
+"""
+"""What runs on each server; its arguments are the rank file, where its log goes, and the launcher."""
+_SRUN = """\
+srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=1 --wait=0 --export=ALL \\
+  ${SLURM_GPUS_ON_NODE:+--gpus-per-node="$SLURM_GPUS_ON_NODE"} \\
+"""
+"""A step of an exclusive job has all cores, but no GPU unless it asks for them.
+
+A launcher that fails ends all others, by SIGTERM; one that ends well ends none, whatever WaitTime of slurm.conf is.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,11 +85,6 @@ class SlurmGang:
         """Path of the rank file, named by its content: a job that waits keeps its own when another one is written."""
         return self.folder / f"ranks-{hashlib.sha256(rank_file(self).encode()).hexdigest()[:12]}.txt"
 
-    @property
-    def num_groups(self) -> int:
-        """Groups of servers that it touches."""
-        return len({(server.block, server.group) for server in self.servers})
-
 
 def rank_file(gang: SlurmGang) -> str:
     """A line `server node_rank` for each server."""
@@ -94,15 +99,16 @@ def batch_script(gang: SlurmGang) -> str:
         *(f"#SBATCH --{option}" for option in _options(gang)),
         "set -eu",
         *(f"export {name}={shlex.quote(value)}" for name, value in _variables(gang).items()),
-        "# srun starts the launchers in an order of Slurm's; the rank file says who is who",
-        "srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0 --export=ALL \\",
-        f"  bash -euc '\n{_STEP}' launcher {shlex.quote(str(gang.ranks))} {launcher}",
+        f"ranks={shlex.quote(str(gang.ranks))}",
+        f"logs={shlex.quote(str(gang.folder))}/$SLURM_JOB_ID",
+        _CHECK + 'echo "gangline: what each server prints is in $logs-*.log"',
+        "# srun numbers launchers in an order of Slurm's; the rank file says who is who",
+        _SRUN + f'  bash -euc \'\n{_STEP}\' launcher "$ranks" "$logs" {launcher}',
     ]
     return "\n".join(lines) + "\n"
 
 
 def _options(gang: SlurmGang) -> list[str]:
-    """`switches` is a hint: the allocation waits for so few of them, at most max_switch_wait of the cluster."""
     names = sorted((server.name for server in gang.servers), key=natural_key)
     return [
         f"job-name={gang.name}",
@@ -110,10 +116,10 @@ def _options(gang: SlurmGang) -> list[str]:
         f"ntasks={len(names)}",
         "ntasks-per-node=1",
         f"nodelist={compress_servers(names)}",
-        f"switches={gang.num_groups}",
         "exclusive",
         "mem=0",
         "export=NONE",
+        "open-mode=append",
     ]
 
 
