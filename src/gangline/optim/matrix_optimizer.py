@@ -3,36 +3,42 @@
 Parameters may be plain, with copies on other ranks (DDP), or DTensors (FSDP2, tensor parallelism, both, HSDP). Every
 rank creates the optimizer with the same groups and calls `step` together; each set of ranks that hold the same
 parameters has a plan of its own.
+
+Updates of other owners may arrive after the step: `step_async().wait()` is `step()` with other work in between, and
+`overlap_forward` lets the next forward pass do the waiting.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gangline.errors import ConfigError, NonFiniteError, TrainingError
 from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
 from gangline.optim.executors.exchange import UpdateExchange
+from gangline.optim.executors.forward_overlap import ForwardOverlap
+from gangline.optim.executors.held_state import require_alike, step_without_change
 from gangline.optim.executors.holders import Holders, ProcessGroups, Ranks, holders_of, ranks_of
 from gangline.optim.executors.matrix_executor import MatrixExecutor
+from gangline.optim.executors.outstanding_updates import OutstandingUpdates
 from gangline.optim.executors.owner_reduction import OwnerReduction
+from gangline.optim.executors.parameter_groups import Group, matrix_parameters, options_by_parameter, require_groups
 from gangline.optim.executors.parameter_parts import gather_parts, matrices_of
 from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
 from gangline.optim.executors.team_updates import teams_of
 from gangline.optim.plan.build import build_plan
-from gangline.optim.plan.matrix import FragmentSplit
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
 from gangline.optim.rules.matrix_rule import MatrixRule
 
-Group = dict[str, Any]
-"""Parameter group of torch, with `names` of its parameters and `kind`: `matrix` or `elementwise`; one of matrices may
-have `splits`: name to `FragmentSplit`."""
+_IN_FLIGHT = 2
+"""Buckets of a step that nothing overlaps, at once: memory for more would buy nothing."""
 
 
 class MatrixOptimizer(Optimizer):
@@ -68,8 +74,8 @@ class MatrixOptimizer(Optimizer):
         Raises:
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
-        _require_groups(groups)
-        parameters = list(_matrix_parameters(groups))
+        require_groups(groups)
+        parameters = list(matrix_parameters(groups))
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
@@ -85,8 +91,11 @@ class MatrixOptimizer(Optimizer):
         self.reduction = self._reduction() if shares_state else None
         """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
         self._is_counted = False
+        self._outstanding: OutstandingUpdates | None = None
+        self._overlap: ForwardOverlap | None = None
         self.is_whole = True
-        """False: a step was interrupted, so that some parameters and states are of the next one."""
+        """False: updates of a step are outstanding, or it was interrupted: some parameters and states are of the next
+        one."""
 
     @property
     def plans(self) -> tuple[OptimPlan, ...]:
@@ -107,6 +116,8 @@ class MatrixOptimizer(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch types it as overloads
         """Update all parameters that have a gradient on any rank; collective.
 
+        After `overlap_forward` some updates are outstanding when it returns, else none.
+
         Raises:
             NonFiniteError: A gradient is not finite; nothing was changed.
         """
@@ -114,20 +125,86 @@ class MatrixOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._overlap is not None:
+            self.step_async()
+        else:
+            self._begin_step(in_flight=_IN_FLIGHT).wait()
+        return loss
+
+    @torch.no_grad()
+    def step_async(self) -> OutstandingUpdates:
+        """Begin a step: compute this rank's updates and start to exchange them; collective.
+
+        When it returns, gradients are no longer needed, and rates and states are those after the step. Matrices with
+        copies on other ranks are updated by `wait` of the handle, which needs nothing more of these ranks than this
+        call; until then all their updates are in memory. What a step left outstanding is waited for before the next one
+        begins, a state is taken or loaded.
+
+        Raises:
+            NonFiniteError: As of `step`.
+        """
+        return self._begin_step(in_flight=None)
+
+    def _begin_step(self, *, in_flight: int | None) -> OutstandingUpdates:
+        """Of that many buckets at a time; None: of all."""
+        self.wait()
         active = [self._active(executor) for executor in self._executors]
+        if self._overlap is not None and not self._overlap.order:
+            exchanges = chain.from_iterable(executor.exchanges for executor in self._executors)
+            self._overlap.agree(exchanges, local_part(self._executors[0].parameters[0].parameter).device)
         self.is_whole = False
         self._step_elementwise()
-        group_of = {each: group for group in self.param_groups for each in group["params"]}
+        options = options_by_parameter(self.param_groups)
+        sends = []
         for executor, places in zip(self._executors, active, strict=True):
-            number = group_of[executor.parameters[0].parameter]["step"]
-            executor.step(UpdateStep(number, places, self.state.__getitem__, group_of.__getitem__))
+            number = options[executor.parameters[0].parameter]["step"]
+            step = UpdateStep(number, places, self.state.__getitem__, options.__getitem__)
+            sends.extend(executor.begin_step(step))
         if not self._is_counted:
             self._require_each_once()
         for group in self.param_groups:
             if group["kind"] == "matrix":
                 group["step"] += 1
+        self._opt_called = True  # what schedulers of torch look at
+        ordered = sends if self._overlap is None else [sends[bucket] for bucket in self._overlap.order]
+        self._outstanding = OutstandingUpdates(ordered, in_flight=in_flight or len(ordered), done=self._arrived)
+        return self._outstanding
+
+    def wait(self) -> None:
+        """Apply all updates that a step left outstanding; local: all ranks have sent them in that step."""
+        if self._outstanding is not None:
+            self._outstanding.wait()
+
+    def overlap_forward(self, model: nn.Module, *, units: Iterable[nn.Module]) -> None:
+        """From now on `step` leaves updates of other owners to the next forward pass; local, on all ranks alike.
+
+        Each unit waits for the updates of its parameters as it is called, the rest of `model` as its own forward pass
+        begins; at its end none is outstanding. Whoever reads parameters in between, or uses those of a unit without
+        calling it, calls `wait` before; `state_dict` and `load_state_dict` of the model do.
+
+        Args:
+            model: Also inside DDP; compiled and sharded before.
+            units: Its blocks, in any order; under FSDP2 on a GPU, whose streams wait once, they all wait at the start.
+
+        Raises:
+            ConfigError: Plans were made without `overlap="forward"`, or units or parameters are not of the model.
+        """
+        if self._options.overlap == "off" or self._overlap is not None:
+            raise ConfigError('overlap_forward is called once, and needs PlanOptions(overlap="forward"), found another')
+        self.wait()
+        buckets = [bucket for executor in self._executors for bucket in executor.published]
+        if not buckets:
+            return
+        model = model.module if isinstance(model, DistributedDataParallel) else model
+        gathers = isinstance(model, FSDPModule) and next(iter(buckets[0])).device.type == "cuda"
+        self._overlap = ForwardOverlap(model, [] if gathers else [*units], buckets, self._apply_first)
+
+    def _apply_first(self, buckets: int) -> None:
+        if self._outstanding is not None:
+            self._outstanding.apply(buckets)
+
+    def _arrived(self) -> None:
         self.is_whole = True
-        return loss
 
     def add_param_group(self, param_group: Group) -> None:
         """Refused once the optimizer exists, as its plans are of the groups that it was created with.
@@ -141,15 +218,21 @@ class MatrixOptimizer(Optimizer):
             )
         super().add_param_group(param_group)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Of torch, as of the end of a step; waits for outstanding updates."""
+        self.wait()
+        return super().state_dict()
+
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` gave on this rank, under the same plans; local.
+        """Load what `state_dict` gave on this rank, under the same plans; waits for outstanding updates, else local.
 
         State of matrices keeps its dtype: torch alone would cast it to that of the parameter.
 
         Raises:
             ConfigError: It is of other groups, of another rule or of other plans; nothing was changed.
         """
+        self.wait()
         groups, kinds = state_dict["param_groups"], [each["kind"] for each in self.param_groups]
         if [each.get("kind") for each in groups] != kinds:
             raise ConfigError(f"the state has groups {[each.get('kind') for each in groups]}, this optimizer {kinds}")
@@ -159,7 +242,7 @@ class MatrixOptimizer(Optimizer):
         found = {each.parameter: state_dict["state"].get(index_of.get(each.parameter), {}) for each in matrices}
         kept = {each.parameter: self.state[each.parameter] for each in matrices}
         for each in matrices:
-            _require_alike(each.name, kept[each.parameter], found[each.parameter])
+            require_alike(each.name, kept[each.parameter], found[each.parameter])
         loaded = {index_of[each] for each in kept}
         others = {index: state for index, state in state_dict["state"].items() if index not in loaded}
         super().load_state_dict({**state_dict, "state": others})
@@ -181,7 +264,7 @@ class MatrixOptimizer(Optimizer):
         local = getattr(self._elementwise, "optim", self._elementwise)
         without = [each for group in local.param_groups for each in group["params"] if not self.state.get(each)]
         if without:
-            _step_without_change(local, without)
+            step_without_change(local, without)
 
     def _build(self, parameters: Sequence[MatrixParameter], replicas: Ranks) -> list[MatrixExecutor]:
         found: dict[Holders, list[MatrixParameter]] = {}
@@ -260,59 +343,3 @@ class MatrixOptimizer(Optimizer):
                     f"the first step has {executor.wanted} matrices, but {computed} updates were computed"
                 )
         self._is_counted = True
-
-
-@torch.no_grad()
-def _step_without_change(optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
-    """A step of zero gradients and rates over `parameters`, the others left out."""
-    every = [each for group in optimizer.param_groups for each in group["params"]]
-    grads, rates = [each.grad for each in every], [group["lr"] for group in optimizer.param_groups]
-    for each in every:
-        each.grad = None
-    for each in parameters:
-        each.grad = torch.zeros_like(each)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for each, grad in zip(every, grads, strict=True):
-        each.grad = grad
-
-
-def _require_alike(name: str, kept: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """
-    Raises:
-        ConfigError: They differ in names or shapes.
-    """
-    here, there = ({key: tuple(each.shape) for key, each in sorted(state.items())} for state in (kept, found))
-    if here != there:
-        raise ConfigError(
-            f"this optimizer keeps {here} of {name} on this rank, the state has {there}; load it with the rule and the "
-            "ranks that saved it"
-        )
-
-
-def _require_groups(groups: Sequence[Group]) -> None:
-    """
-    Raises:
-        ConfigError: A kind is unknown, names are missing or claimed twice, or there is no matrix.
-    """
-    names = Counter(name for each in groups for name in each.get("names", ()))
-    for each in groups:
-        if each.get("kind") not in ("matrix", "elementwise") or len(each.get("names", ())) != len(each["params"]):
-            raise ConfigError(
-                "each parameter group has kind 'matrix' or 'elementwise' and a name for each parameter, found "
-                f"{ {key: each[key] for key in ('kind', 'names') if key in each} }; partition_params makes such groups"
-            )
-    if twice := sorted(name for name, count in names.items() if count > 1):
-        raise ConfigError(f"parameters in two groups: {', '.join(twice[:8])}")
-    if not any(each["kind"] == "matrix" and each["params"] for each in groups):
-        raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
-
-
-def _matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
-    for group in groups:
-        if group["kind"] == "matrix":
-            for name, parameter in zip(group["names"], group["params"], strict=True):
-                yield MatrixParameter(name, parameter, group.get("splits", {}).get(name, FragmentSplit()))

@@ -1,8 +1,9 @@
 """One step of a matrix rule on one set of holders: prepare, gather, compute, scatter, publish, apply.
 
 Matrices that are cut over hosts are assembled on one of them, group by group: while a group computes, the next one is
-gathered and the last one scattered. Ranks with copies compute the matrices that they own and send the updates to the
-others. Where a matrix is whole, or has no copies, the exchange in question moves nothing.
+gathered and the last one scattered. Ranks with copies compute the matrices that they own; what sends the updates to the
+others, bucket by bucket, is left to the caller. Where a matrix is whole, or has no copies, the exchange in question
+moves nothing.
 """
 
 import re
@@ -15,7 +16,7 @@ from gangline.optim.executors.exchange import Pending, Traffic, UpdateExchange
 from gangline.optim.executors.holders import Part
 from gangline.optim.executors.host_exchange import HostExchange
 from gangline.optim.executors.pieces import overlap
-from gangline.optim.executors.publish import UpdatePublisher
+from gangline.optim.executors.publish import Send, UpdatePublisher
 from gangline.optim.executors.rank_updates import MatrixParameter, RankUpdates, StateOf, UpdateStep, local_part
 from gangline.optim.executors.team_updates import Team
 from gangline.optim.plan.groups import MicroGroup
@@ -94,6 +95,17 @@ class MatrixExecutor:
         return {each.parameter: min(found[each.name]) for each in self.parameters if len(found[each.name]) == 1}
 
     @property
+    def published(self) -> tuple[frozenset[Tensor], ...]:
+        """Parameters by bucket, of what `begin_step` returns."""
+        if self._copies.ranks == 1:
+            return ()
+        of = {each.name: each.parameter for each in self.parameters}
+        return tuple(
+            frozenset(of[self.plan.matrices[place].matrix.fqn] for place in bucket.places)
+            for bucket in self.plan.buckets
+        )
+
+    @property
     def own_loads(self) -> dict[str, float]:
         """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
         found: dict[str, float] = {}
@@ -115,15 +127,18 @@ class MatrixExecutor:
         self._updates.create_state(state_of)
 
     @torch.no_grad()
-    def step(self, inputs: UpdateStep) -> None:
-        """Update parameters; collective."""
+    def begin_step(self, inputs: UpdateStep) -> list[Send]:
+        """Compute this rank's updates, and apply them where nobody has a copy; collective.
+
+        Returns:
+            What sends and applies the rest, bucket by bucket, before the next step.
+        """
         self._updates.begin(inputs)
         names = {self.parameters[place].name for place in inputs.active}
         self.wanted += sum(each.matrix.fqn in names for each in self.plan.matrices)
         owned = self._update_local() if self._hosts.ranks == 1 else self._update_assembled()
         self._updates.prepare_others()
-        if self._copies.ranks > 1:
-            self._publisher.publish(owned, self._updates.apply)
+        return self._publisher.publish(owned, self._updates.apply) if self._copies.ranks > 1 else []
 
     def _update_local(self) -> dict[int, Tensor]:
         """Updates of matrices that this rank holds whole: at most c_max is prepared at once. Only teams exchange

@@ -1,6 +1,6 @@
 """Updates from their owners to all ranks with copies, bucket by bucket in the geometry of the plan."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,10 @@ from gangline.optim.plan.geometry import BucketPlan
 
 Apply = Callable[[int, Tensor], None]
 """Called with the place of a matrix in the plan and what this rank holds of its update, in one dimension."""
+Finish = Callable[[], None]
+"""Waits for the updates of a bucket and applies them."""
+Send = Callable[[], Finish]
+"""Starts to send the updates of a bucket; all ranks with copies call in the same order."""
 _Places = Sequence[int]
 
 
@@ -27,48 +31,57 @@ class UpdatePublisher:
         """
         self._buckets, self._sizes, self._copies, self._like = buckets, sizes, copies, like
 
-    def publish(self, owned: Mapping[int, Tensor], apply: Apply) -> None:
-        """Apply all updates, this rank's `owned` ones and those of other owners, once each."""
-        finish: Callable[[], None] | None = None
-        for bucket in self._buckets:
-            start = self._gather if bucket.kind == "permuted" else self._broadcast
-            following = start(bucket, owned, apply)
-            if finish is not None:  # one bucket is applied while the next one travels
-                finish()
-            finish = following
-        if finish is not None:
-            finish()
+    def publish(self, owned: MutableMapping[int, Tensor], apply: Apply) -> list[Send]:
+        """What applies all updates, those of this rank and of other owners, once each: a call for each bucket.
 
-    def _gather(self, bucket: BucketPlan, owned: Mapping[int, Tensor], apply: Apply) -> Callable[[], None]:
+        Nothing is sent yet. `owned`, this rank's updates, are copied and taken out: they may share memory with
+        gradients, which may be overwritten before they are sent.
+        """
+        start = {"permuted": self._gather, "contiguous": self._broadcast, "owner": self._broadcast}
+        return [start[bucket.kind](bucket, owned, apply) for bucket in self._buckets]
+
+    def _gather(self, bucket: BucketPlan, owned: MutableMapping[int, Tensor], apply: Apply) -> Send:
         """G2: equal shards of all owners in one collective."""
         of_rank = self._by_owner(bucket)
         size = max(self._length(places) for places in of_rank)
-        pending = self._copies.all_gather(self._joined(of_rank[self._copies.place], owned), size)
+        own = self._joined(of_rank[self._copies.place], owned)
 
-        def finish() -> None:
-            for places, shard in zip(of_rank, torch.split(pending.wait(), size) if size else (), strict=False):
-                self._deliver(places, shard, apply)
+        def send() -> Finish:
+            pending = self._copies.all_gather(own, size)
 
-        return finish
+            def finish() -> None:
+                for places, shard in zip(of_rank, torch.split(pending.wait(), size) if size else (), strict=False):
+                    self._deliver(places, shard, apply)
 
-    def _broadcast(self, bucket: BucketPlan, owned: Mapping[int, Tensor], apply: Apply) -> Callable[[], None]:
+            return finish
+
+        return send
+
+    def _broadcast(self, bucket: BucketPlan, owned: MutableMapping[int, Tensor], apply: Apply) -> Send:
         """G1: one message of each owner; G3: one of each matrix."""
         if bucket.kind == "contiguous":
             messages = list(enumerate(self._by_owner(bucket)))
         else:
             messages = [(owner, [place]) for place, owner in zip(bucket.places, bucket.owners, strict=True)]
-        sent = [(places, self._send(owner, places, owned)) for owner, places in messages if self._length(places)]
+        messages = [(owner, places) for owner, places in messages if self._length(places)]
+        own = {at: self._joined(each, owned) for at, (owner, each) in enumerate(messages) if self._is_mine(owner)}
 
-        def finish() -> None:
-            for places, pending in sent:
-                self._deliver(places, pending.wait(), apply)
+        def send() -> Finish:
+            sent = [(places, self._send(owner, places, own.get(at))) for at, (owner, places) in enumerate(messages)]
 
-        return finish
+            def finish() -> None:
+                for places, pending in sent:
+                    self._deliver(places, pending.wait(), apply)
 
-    def _send(self, owner: int, places: _Places, owned: Mapping[int, Tensor]) -> Pending:
-        is_mine = owner == self._copies.place
-        tensor = self._joined(places, owned) if is_mine else self._like.new_empty(self._length(places))
-        return self._copies.broadcast(tensor, owner)
+            return finish
+
+        return send
+
+    def _send(self, owner: int, places: _Places, own: Tensor | None) -> Pending:
+        return self._copies.broadcast(self._like.new_empty(self._length(places)) if own is None else own, owner)
+
+    def _is_mine(self, owner: int) -> bool:
+        return owner == self._copies.place
 
     def _by_owner(self, bucket: BucketPlan) -> list[list[int]]:
         of_rank: list[list[int]] = [[] for _ in range(self._copies.ranks)]
@@ -79,8 +92,8 @@ class UpdatePublisher:
     def _length(self, places: _Places) -> int:
         return sum(self._sizes[place] for place in places)
 
-    def _joined(self, places: _Places, owned: Mapping[int, Tensor]) -> Tensor:
-        return torch.cat([owned[place] for place in places]) if places else self._like.new_empty(0)
+    def _joined(self, places: _Places, owned: MutableMapping[int, Tensor]) -> Tensor:
+        return torch.cat([owned.pop(place) for place in places]) if places else self._like.new_empty(0)
 
     def _deliver(self, places: _Places, flat: Tensor, apply: Apply) -> None:
         start = 0

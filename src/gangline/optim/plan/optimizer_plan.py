@@ -38,6 +38,8 @@ class PlanOptions:
     """When roots and bases are computed anew: spread over the steps, by owner, or all in one, whatever the plan."""
     batch: int = 1
     """Matrices of one shape that are updated together, at most; above 1 their bits may depend on the plan."""
+    overlap: Literal["off", "forward"] = "off"
+    """`forward`: updates travel from owners to copies during the next forward pass, which waits for those it needs."""
     element_bytes: int = 4
     """Of gradients and updates that travel."""
     device: DeviceCurve = DeviceCurve()

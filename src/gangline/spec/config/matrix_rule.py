@@ -27,9 +27,14 @@ PLAN: dict[str, Any] = {
     "alpha": 1.0, "bucket_elements": 400_000_000, "owner_memory_bytes": 0, "c_max_bytes": 1 << 30,
     "geometry": ("auto", "contiguous", "permuted", "owner"), "oversize": ("own_slot", "error"),
     "refresh": ("staggered", "together"),
-    "team": ("off", "auto"), "batch": 1, "element_bytes": 4,
+    "team": ("off", "auto"), "overlap": ("off", "forward"), "batch": 1, "element_bytes": 4,
 }  # fmt: skip
 """Options of the plan, as `optim.plan` has them."""
+OVERLAP_WHILE_LIVE = (
+    'optimizer.overlap: "forward" leaves a replica without a whole state of one step until its next forward pass ends, '
+    'and train.recovery.mode = "live" goes on from such states; "off", or recovery.mode = "restart", works'
+)
+"""Planner and ranks refuse it with the same message."""
 EXCLUDE = ("embed", "head", "router", "norm")
 """What `exclude` is where a line has none."""
 _ROUTE: dict[str, Any] = {
@@ -55,6 +60,11 @@ class MatrixRuleTable:
     """Given ones of `PLAN`."""
     cost: Mapping[str, Any] | None = None
     """Measured seconds as `spec.config.cost_table` checks them; None: plans go by operations."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Updates travel to copies during the next forward pass."""
+        return self.plan.get("overlap") == "forward"
 
 
 def read_matrix_rule(table: Mapping[str, Any]) -> MatrixRuleTable | None:

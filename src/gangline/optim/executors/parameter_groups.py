@@ -1,0 +1,50 @@
+"""Parameter groups of a matrix optimizer: what they must say, the matrices in them, and their options as of a step."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gangline.errors import ConfigError
+from gangline.optim.executors.rank_updates import MatrixParameter
+from gangline.optim.plan.matrix import FragmentSplit
+
+Group = dict[str, Any]
+"""Parameter group of torch, with `names` of its parameters and `kind`: `matrix` or `elementwise`; one of matrices may
+have `splits`: name to `FragmentSplit`."""
+
+
+def require_groups(groups: Sequence[Group]) -> None:
+    """
+    Raises:
+        ConfigError: A kind is unknown, names are missing or claimed twice, or there is no matrix.
+    """
+    names = Counter(name for each in groups for name in each.get("names", ()))
+    for each in groups:
+        if each.get("kind") not in ("matrix", "elementwise") or len(each.get("names", ())) != len(each["params"]):
+            raise ConfigError(
+                "each parameter group has kind 'matrix' or 'elementwise' and a name for each parameter, found "
+                f"{ {key: each[key] for key in ('kind', 'names') if key in each} }; partition_params makes such groups"
+            )
+    if twice := sorted(name for name, count in names.items() if count > 1):
+        raise ConfigError(f"parameters in two groups: {', '.join(twice[:8])}")
+    if not any(each["kind"] == "matrix" and each["params"] for each in groups):
+        raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
+
+
+def matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
+    """Of the groups of kind `matrix`."""
+    for group in groups:
+        if group["kind"] == "matrix":
+            for name, parameter in zip(group["names"], group["params"], strict=True):
+                yield MatrixParameter(name, parameter, group.get("splits", {}).get(name, FragmentSplit()))
+
+
+def options_by_parameter(groups: Sequence[Group]) -> dict[Tensor, Group]:
+    """Group of each parameter as it is now: schedules may change it before all updates are applied."""
+    found = {}
+    for group in groups:
+        now = {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
+        found.update(dict.fromkeys(group["params"], now))
+    return found
