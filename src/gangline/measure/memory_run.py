@@ -46,7 +46,7 @@ from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.rendezvous import Groups
-from gangline.train.task import Task, load_task
+from gangline.train.task import Task, hints_of, load_task
 
 STEPS = 2
 """Optimizer state exists from the second step on, whose peak counts; state in files is largest when it is created."""
@@ -247,7 +247,7 @@ def _optimizer(task: Task, model: nn.Module, context: RankContext) -> Any:
     if hasattr(task, "build_optimizer"):
         made = task.build_optimizer(model, dict(context.plan.optimizer))
         return place_state(made, context, window=_NoFile)
-    return line_optimizer(model, context, window=_NoFile)
+    return line_optimizer(model, context, hints_of(task), window=_NoFile)
 
 
 class _NoFile(StateWindow):

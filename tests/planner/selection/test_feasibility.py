@@ -81,3 +81,40 @@ def test_experts_of_a_commands_model_are_not_laid_over_ranks(asked):
         ConfigError, match=r"^train\.mesh\.ep: wanted 1 for a command, found 2; .* project\.task with ep"
     ):
         choose_plan(asked, SITE, cpu(2), SMALL)
+
+
+FORWARD = {"rule": "muon", "overlap": "forward"}
+
+
+def overlapping(asked):
+    return replace(asked, optimizer=FORWARD)
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        (line(strategy="ddp"), "ddp"), (line(strategy="zero1"), "zero1"), (line(), "ddp"),
+        (line(strategy="explicit", mesh=MeshTable(dp_replicate=2, dp_shard=2)), "hsdp"),
+    ],
+    ids=["ddp", "zero1", "auto", "explicit"],
+)  # fmt: skip
+def test_updates_that_copies_wait_for_stand_where_there_are_copies(asked, chosen):
+    assert choose_plan(overlapping(asked), SITE, cpu(4), SMALL).strategy == chosen
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        line(strategy="fsdp"), line(strategy="none"), line(ranks=1),
+        line(strategy="local_sgd", compression=Compression(outer_steps=4)),
+    ],
+    ids=["fsdp", "none", "auto", "local_sgd"],
+)  # fmt: skip
+def test_updates_that_nobody_waits_for_are_refused(asked):
+    with pytest.raises(ConfigError, match=r"^optimizer\.overlap: .* no rank has such a copy here; .* works$"):
+        choose_plan(overlapping(asked), SITE, cpu(4), SMALL)
+
+
+def test_updates_that_arrive_later_leave_live_replicas_no_whole_state():
+    with pytest.raises(ConfigError, match=r"^optimizer\.overlap: .* \"off\", or recovery\.mode = \"restart\", works$"):
+        choose_plan(overlapping(line(strategy="ddp", recovery=Recovery(mode="live"))), SITE, cpu(2), SMALL)

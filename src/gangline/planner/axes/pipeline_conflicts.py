@@ -15,6 +15,7 @@ def pipeline_conflicts_of_line(line: Line, mesh: Mesh) -> list[str]:
     return [] if mesh.pp == 1 else list(_conflicts(
         pp=mesh.pp, command=line.project.command is not None, stragglers=train.recovery.stragglers,
         compiled=train.compile, schedule=train.mesh.pp_schedule, compression=train.compression.kind, chunks=chunks,
+        overlaps=line.optimizer.get("overlap") == "forward",
     ))  # fmt: skip
 
 
@@ -23,12 +24,20 @@ def pipeline_conflicts_of_plan(plan: Plan) -> list[str]:
     return list(_conflicts(
         pp=plan.mesh.pp, command=plan.program.task is None, stragglers=plan.recovery.stragglers,
         compiled=plan.compile, schedule=plan.pp_schedule, compression=plan.compression.kind,
-        chunks=plan.memory.loss_chunks,
+        chunks=plan.memory.loss_chunks, overlaps=plan.optimizer.get("overlap") == "forward",
     ))  # fmt: skip
 
 
 def _conflicts(
-    *, pp: int, command: bool, stragglers: str, compiled: bool, schedule: str, compression: str, chunks: int
+    *,
+    pp: int,
+    command: bool,
+    stragglers: str,
+    compiled: bool,
+    schedule: str,
+    compression: str,
+    chunks: int,
+    overlaps: bool,
 ) -> Iterator[str]:
     if command:
         yield command_axis_refusal("pp", pp)
@@ -51,6 +60,11 @@ def _conflicts(
         yield (
             f"train.memory.loss_chunks: wanted 1 in a pipeline, found {chunks}: its last stage takes micro-batches, "
             "smaller ones work"
+        )
+    if overlaps:
+        yield (
+            'optimizer.overlap: "forward" has updates arrive in the forward pass of a whole model, which no rank of a '
+            'pipeline makes; "off" works there'
         )
 
 

@@ -7,6 +7,7 @@ from gangline.planner.axes.expert import expert_obstacle
 from gangline.planner.axes.pipeline_conflicts import command_axis_refusal
 from gangline.planner.forecast.memory_options import contradictions
 from gangline.spec.config.line import Line
+from gangline.spec.config.matrix_rule import OVERLAP_WHILE_LIVE
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import names, traits_of
@@ -63,6 +64,22 @@ def compression_obstacle(line: Line, mesh: Mesh) -> str | None:
     return (
         f"train.compression.kind = {kind} is for what replicas exchange, and there is one replica; two ranks or more, "
         '"none" or "bf16" work'
+    )
+
+
+def overlap_obstacle(line: Line, mesh: Mesh) -> str | None:
+    """Why `optimizer.overlap` has no meaning on `mesh`, or does not go with other options; None: neither."""
+    if line.optimizer.get("overlap") != "forward":
+        return None
+    if line.train.recovery.mode == "live":
+        return OVERLAP_WHILE_LIVE
+    traits = traits_of(line.train.strategy)
+    has_copies = mesh.dp_replicate > 1 or (traits is not None and traits.has_replicas)
+    if has_copies and not (traits is not None and traits.averages_rarely):
+        return None
+    return (
+        'optimizer.overlap: "forward" is for updates that owners send to copies, and no rank has such a copy here; '
+        'dp_replicate, or "off" works'
     )
 
 

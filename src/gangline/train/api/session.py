@@ -61,6 +61,7 @@ class Session:
         self._defaults = {"steps": steps, "global_batch": global_batch, "seed": seed}
         self._context: RankContext | None = None
         self._wrapped: ParallelModel | None = None
+        self._hints = ParallelHints()
         self._cut: SequenceCut | None = None
         self._engine: TrainingEngine | None = None
         self._span: SampleSpan | None = None
@@ -175,7 +176,7 @@ class Session:
             raise UsageError(
                 "session.optimizer: wanted the model that parallelize(model, session) returned, found another one"
             )
-        optimizer = self._make_optimizer(model, make)
+        optimizer = self._make_optimizer(self._wrapped.bare, make)
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
         self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
@@ -244,7 +245,7 @@ class Session:
             ConfigError: There are no samples, or the sum of weights is 0.
             NonFiniteError: A mean is not finite.
         """
-        self._need_engine()
+        self._need_engine().update.settle()
         assert self._wrapped is not None, "an engine has a model"
         return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
 
@@ -261,12 +262,11 @@ class Session:
         heartbeat.expect(seconds)
 
     def _make_optimizer(
-        self, model: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None
+        self, bare: nn.Module, make: Callable[[nn.Module], torch.optim.Optimizer] | None
     ) -> torch.optim.Optimizer:
         if make is None:
-            return line_optimizer(model, self.context)
-        assert self._wrapped is not None, "optimizer asks for the model first"
-        made = require_optimizer(make(self._wrapped.bare), "session.optimizer(model, make)")
+            return line_optimizer(bare, self.context, self._hints)
+        made = require_optimizer(make(bare), "session.optimizer(model, make)")
         return place_state(made, self.context)
 
     @property
@@ -316,13 +316,14 @@ def parallelize(model: nn.Module, session: Session, *, hints: ParallelHints | No
     Under fp16 and bf16 its forward pass computes in that precision; the loss is the caller's.
     """
     context = session.context
+    hints = hints or ParallelHints()
     first = Initializer(model, seed=session.seed)
     with context.clock.during("build"):
-        wrapped = wrap(first, context, hints or ParallelHints())
+        wrapped = wrap(first, context, hints)
     if context.plan.precision != "fp32" and not wrapped.sharded:
         cast = torch.autocast(context.device.type, COMPUTE[context.plan.precision])
         wrapped.bare.forward = cast(wrapped.bare.forward)
     seed_everything(session.seed, rank=context.draws_as)
-    session._cut = SequenceCut.of(context, hints or ParallelHints())  # noqa: SLF001  # two halves of one interface
+    session._hints, session._cut = hints, SequenceCut.of(context, hints)  # noqa: SLF001  # two halves of one interface
     session._wrapped = wrapped  # noqa: SLF001  # two halves of one interface
     return wrapped.model

@@ -185,6 +185,7 @@ class TrainingEngine:
         if self._health is not None:
             self._health.close()
         self._profiling.close()
+        self.update.settle()
         emit_matrix_updates(self.context, self.optimizer, steps=self.progress.step - self._first_step)
         if self._resize_watch is not None:
             self._resize_watch.stop()
@@ -235,6 +236,7 @@ class TrainingEngine:
 
     def _save(self, *, wait: bool) -> None:
         self.save_requested = False
+        self.update.settle()
         self.saves.save(self.current_progress(), wait=wait or not self.context.plan.checkpoint.asynchronous)
 
     def current_progress(self) -> TrainingProgress:

@@ -34,6 +34,7 @@ def evaluate(trainer: Trainer, data: Any) -> dict[str, float]:
         NonFiniteError: A mean is not finite.
     """
     context = trainer.context
+    trainer.engine.update.settle()
     means = mean_over(
         data, partial(_batch_sums, trainer), context=context, model=trainer.wrapped.model, cut=trainer.cut
     )

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
 from gangline.optim.executors.owner_reduction import OwnerReduction
+from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.train.loop.gradient_norm import align_gradients, clip, global_norm, scale
 from gangline.train.parallel.buffers import ChangingBuffers
 from gangline.train.parallel.data_parallel import ParallelModel
@@ -98,6 +99,8 @@ class Update:
         """
         self._reduction = reduction
         self._wrapped, self._optimizer, self._scaler = wrapped, optimizer, scaler
+        self._waited = getattr(optimizer, "waited_seconds", 0.0)
+        """Of the optimizer's since the start, those that are booked."""
         self._context, self._clip_norm = context, context.plan.clip_norm
         self._counts_loss = context.counts_loss
         self.reference, self._message = reference, message
@@ -193,11 +196,15 @@ class Update:
             group["lr"] = rate * rate_ratio
         self._last_rates = [group["lr"] for group in self._optimizer.param_groups]
         self.learning_rate = self._last_rates[0]
-        before = getattr(self._optimizer, "waited_seconds", 0.0)
         self._scaler.step(self._optimizer)
-        self._context.waits.add(getattr(self._optimizer, "waited_seconds", 0.0) - before)
         self._book_wait("optimizer")
         self._forget()
+
+    def settle(self) -> None:
+        """Wait for updates that the last step left outstanding, before parameters are read; local."""
+        if isinstance(self._optimizer, MatrixOptimizer):
+            self._optimizer.wait()
+            self._book_wait(self._context.clock.phase)
 
     def loaded(self) -> None:
         """Called after the optimizer was loaded, with the rates of the checkpoint's step."""
@@ -222,7 +229,8 @@ class Update:
         self._total, self._weight, self._sums, self._computed = self._none, 0.0, None, None
 
     def _book_wait(self, phase: str) -> None:
-        waited = self._context.waits.take()
+        before, self._waited = self._waited, getattr(self._optimizer, "waited_seconds", 0.0)
+        waited = self._context.waits.take() + self._waited - before
         self._context.clock.switch("other")
         self._context.clock.move(phase, "wait", waited)
 

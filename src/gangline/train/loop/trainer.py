@@ -120,4 +120,4 @@ def _optimizer(task: Task, model: Any, context: RankContext) -> Any:
     if hasattr(task, "build_optimizer"):
         made = task.build_optimizer(model, dict(plan.optimizer))
         return place_state(require_optimizer(made, f"build_optimizer of {type(task).__name__}"), context)
-    return line_optimizer(model, context)
+    return line_optimizer(model, context, hints_of(task))

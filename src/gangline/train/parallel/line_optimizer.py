@@ -14,15 +14,19 @@ from gangline.optim.plan.routing import Route
 from gangline.optim.plan.work import device_curve
 from gangline.optim.routing import partition_params
 from gangline.optim.rules.matrix_rule import MatrixRule
-from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
+from gangline.spec.config.matrix_rule import OVERLAP_WHILE_LIVE, MatrixRuleTable, read_matrix_rule
+from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.state_on_disk import StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE
 from gangline.train.runtime.optimizer import elementwise_optimizer, require_gradients
+from gangline.train.task import ParallelHints
 
 
-def line_optimizer(model: nn.Module, context: RankContext, *, window: type[StateWindow] = StateWindow) -> Optimizer:
+def line_optimizer(
+    model: nn.Module, context: RankContext, hints: ParallelHints, *, window: type[StateWindow] = StateWindow
+) -> Optimizer:
     """Optimizer over all parameters of the wrapped `model` that require gradients, its state placed as the plan says.
 
     Collective.
@@ -30,10 +34,11 @@ def line_optimizer(model: nn.Module, context: RankContext, *, window: type[State
     Args:
         model: Bare; of a pipeline this rank's part.
         context: Of the plan.
+        hints: They say which modules of the model are blocks.
         window: Keeps state in files.
 
     Raises:
-        ConfigError: An unknown rule or option, or the plan's offload does not go with a matrix rule.
+        ConfigError: An unknown rule or option, or one of the plan's that does not go with it.
     """
     require_gradients(model)
     table, precision = context.plan.optimizer, context.plan.precision
@@ -44,19 +49,24 @@ def line_optimizer(model: nn.Module, context: RankContext, *, window: type[State
     matrix = read_matrix_rule(table)
     if matrix is None:
         return elementwise([{"params": [each for each in model.parameters() if each.requires_grad]}])
-    return _matrix_optimizer(model, context, matrix, elementwise)
+    optimizer = _matrix_optimizer(model, context, matrix, elementwise)
+    if matrix.overlaps:
+        optimizer.overlap_forward(model, units=[block for _, block in find_blocks(model, hints)])
+    return optimizer
 
 
 def _matrix_optimizer(
     model: nn.Module, context: RankContext, table: MatrixRuleTable,
     elementwise: Callable[[list[dict[str, Any]]], Optimizer],
-) -> Optimizer:  # fmt: skip
+) -> MatrixOptimizer:  # fmt: skip
     plan = context.plan
     if plan.memory.offload == "optimizer_nvme":
         raise ConfigError(
             f'train.memory.offload: "optimizer_nvme" is for elementwise rules, and optimizer.rule is {table.rule!r}; '
             "zero1 or fsdp share its state among ranks"
         )
+    if table.overlaps and plan.recovery.mode == "live":
+        raise ConfigError(OVERLAP_WHILE_LIVE)
     rule = make_rule(table)
     if plan.recovery.mode == "live" and _has_owner_state(rule):
         raise ConfigError(
