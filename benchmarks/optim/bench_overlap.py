@@ -1,0 +1,156 @@
+"""Updates that arrive in the next forward pass, beside steps that wait: `python benchmarks/optim/bench_overlap.py`.
+
+Two gloo ranks on one thread each, over loopback and over links of some rates between two network namespaces (as root).
+Muon of one iteration, as the exchange is what is compared, under DDP on blocks of two matrices. A block computes on the
+cores that send as well, or sleeps, as a host does whose device computes. Copies of one model take turns in the same
+processes, and all end with the same bits, which is checked. Timed is a step and the forward pass after it, on the
+slower rank. Ratios are of one turn to the first way's of the same turn: median and quartiles.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gangline.optim.matrix_optimizer import MatrixOptimizer
+from gangline.optim.plan.optimizer_plan import PlanOptions
+from gangline.optim.routing import partition_params
+from gangline.optim.rules.muon import Muon
+
+BLOCKS, WIDTH, ROWS, TURNS = 16, 256, 256, 20
+BLOCK_ELEMENTS = 2 * WIDTH * 4 * WIDTH
+SLEEP_SECONDS = 0.02
+"""Of a block."""
+WAYS: dict[str, dict[str, Any]] = {
+    "waits, one bucket": {},
+    "waits, a bucket a block": {"bucket_elements": BLOCK_ELEMENTS},
+    "overlap, a bucket a block": {"bucket_elements": BLOCK_ELEMENTS, "overlap": "forward"},
+}
+SCENES = ((0, False), (1_000, True), (300, True))
+"""Megabits a second of the link, 0: loopback; do blocks sleep?"""
+Seconds = dict[str, list[float]]
+"""Of each turn, by way."""
+
+
+class Block(nn.Module):
+    """Two layers beside a residual."""
+
+    def __init__(self, *, sleeps: bool) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(4 * WIDTH, WIDTH, bias=False)
+        self._sleeps = sleeps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self._sleeps:
+            time.sleep(SLEEP_SECONDS)
+        return x + self.down(torch.tanh(self.up(x)))
+
+
+class Way:
+    """A model and its optimizer on this rank."""
+
+    def __init__(self, *, sleeps: bool, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(*(Block(sleeps=sleeps) for _ in range(BLOCKS)))
+        self._outer = DistributedDataParallel(self.model)
+        self._optimizer = MatrixOptimizer(
+            partition_params(self.model), rule=Muon(lr=0.02, dtype="float32", ns_steps=1), replicas=dist.group.WORLD,
+            options=PlanOptions(**options),
+        )  # fmt: skip
+        if "overlap" in options:
+            self._optimizer.overlap_forward(self.model, units=self.model)
+        torch.manual_seed(dist.get_rank())
+        self._inputs = torch.randn(1 if sleeps else ROWS, WIDTH)
+        self._backward(self._outer(self._inputs))
+
+    def turn(self) -> float:
+        """Seconds of a step and a forward pass; a backward pass follows."""
+        dist.barrier()
+        start = time.perf_counter()
+        self._optimizer.step()
+        outputs = self._outer(self._inputs)
+        seconds = torch.tensor(time.perf_counter() - start)
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        self._backward(outputs)
+        return float(seconds)
+
+    def _backward(self, outputs: torch.Tensor) -> None:
+        self._optimizer.zero_grad()
+        outputs.square().mean().backward()
+
+
+def measure(rank: int, address: str, *, sleeps: bool) -> Seconds:
+    """All ways in turn, on one rank."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://{address}:29500", rank=rank, world_size=2)
+    ways = {name: Way(sleeps=sleeps, **options) for name, options in WAYS.items()}
+    found: Seconds = {name: [] for name in WAYS}
+    for turn in range(TURNS + 2):
+        for name, way in ways.items():
+            seconds = way.turn()
+            if turn > 1:  # the first ones connect
+                found[name].append(seconds)
+    first, *others = ([each.detach() for each in way.model.parameters()] for way in ways.values())
+    assert all(all(map(torch.equal, first, each)) for each in others), "the ways end with the same bits"
+    dist.barrier()
+    return found
+
+
+def in_box(megabits: int, *, sleeps: bool) -> Seconds:
+    """Of two hosts of a box whose links have this rate; 0: both on loopback."""
+    from tests.fabric.box.network import FabricBox  # its namespaces end with this process
+
+    box = FabricBox(groups=1, hosts=2, uplinks=1, megabits=megabits or 1)
+    hosts = ["a0", "a1"] if megabits else ["a0", "a0"]
+    address = box.address("a0") if megabits else "127.0.0.1"
+
+    def work(rank: int) -> Callable[[], Seconds]:
+        def run() -> Seconds:
+            os.environ["GLOO_SOCKET_IFNAME"] = "eth0" if megabits else "lo"
+            return measure(rank, address, sleeps=sleeps)
+
+        return run
+
+    first, second = (box.start(host, work(rank)) for rank, host in enumerate(hosts))
+    second.result()
+    return first.result()  # type: ignore[no-any-return]  # as JSON carried it
+
+
+def main() -> None:
+    sent = BLOCKS * BLOCK_ELEMENTS * 4 / 2
+    print(f"{platform.machine()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}, {TURNS} turns")
+    print(f"{2 * BLOCKS} matrices, {sent / 1e6:.1f} MB of updates from each rank")
+    print(f"{'link':12}{'blocks':10}{'way':28}{'ms':>7}{'ratio':>7}  quartiles")
+    for megabits, sleeps in SCENES:
+        command = ["unshare", "--net", "--mount", sys.executable, __file__, str(megabits), str(int(sleeps))]
+        where = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=where)
+        found = json.loads(done.stdout.splitlines()[-1])
+        base = next(iter(found.values()))
+        for name, seconds in found.items():
+            ratios = [each / other for each, other in zip(seconds, base, strict=True)]
+            low, _, high = quantiles(ratios, n=4)
+            link, blocks = f"{megabits} Mbit/s" if megabits else "loopback", "sleep" if sleeps else "compute"
+            print(
+                f"{link:12}{blocks:10}{name:28}{1000 * median(seconds):7.0f}{median(ratios):7.2f}  {low:.2f} to "
+                f"{high:.2f}"
+            )
+    print(f"load at the end {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(in_box(int(sys.argv[1]), sleeps=bool(int(sys.argv[2])))))
+    else:
+        main()
