@@ -23,7 +23,7 @@ def make(api, path, kind, name, **more):
 def with_volcano(**how):
     api = FakeApi(serve=("volcano",), **how)
     full = FakeApi(server=api.server)
-    for name, state in {"root": "Open", "default": "Open", "gpus": "", "old": "Closed"}.items():
+    for name, state in {"root": "Open", "default": "Open", "gpus": "Open", "new": "", "old": "Closed"}.items():
         make(full, f"{VOLCANO}/queues", "Queue", name)
         full.patch(f"{VOLCANO}/queues/{name}/status", {"status": {"state": state}})
     for name, tier in {"rack-1": 1, "rack-2": 1, "row": 2}.items():

@@ -124,6 +124,7 @@ def test_order_of_a_gang_that_another_scheduler_placed_is_read_from_the_labels_o
         everything.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"gangline/fabric-group": group}}})
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
     everything.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+    everything.patch("/apis/scheduling.volcano.sh/v1beta1/queues/default/status", {"status": {"state": "Open"}})
     driver = launcher(api, of=read_facts(api), route="volcano")
     driver.submit(podset("whole"))
     jobs.step()
