@@ -27,7 +27,7 @@ from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.launch.kubernetes.placement.inventory import read_inventory
 from gangline.launch.kubernetes.placement.placer import Placer, hold_lease
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.podset import PodSet, Resources
+from gangline.spec.gang.podset import Placement, PodSet, Resources
 
 pytestmark = pytest.mark.row("A1")
 SERVED = ("trainer", "jobset", "kueue")
@@ -125,16 +125,24 @@ def test_order_of_a_gang_that_another_scheduler_placed_is_read_from_the_labels_o
     queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
     everything.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
     everything.patch("/apis/scheduling.volcano.sh/v1beta1/queues/default/status", {"status": {"state": "Open"}})
+    rack = {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": "g1"},
+        "spec": {"tier": 1},
+    }
+    everything.create("/apis/topology.volcano.sh/v1alpha1/hypernodes", rack)
     driver = launcher(api, of=read_facts(api), route="volcano")
-    driver.submit(podset("whole"))
+    driver.submit(podset("whole", placement=Placement(tile=2)))
     jobs.step()
     for pod, node in zip(sorted(pod["metadata"]["name"] for pod in api.items(PODS)[0]), ("b", "a"), strict=True):
         kubelet.run(pod, node=node)
     events = driver.follow("whole")
     seen = next(each.status for each in events if each.status and each.status.placed)
     events.close()
-    order = verify(seen.placed, seen.servers)
+    order = verify(seen.placed, seen.servers, tile=seen.tile)
     assert (seen.servers, order.num_groups, order.crossings, order.num_moved) == (("b", "a"), 2, 2, 0)
+    assert [each.groups for each in order.split] == [("/g2", "/g1")]
 
 
 def test_sweeper_needs_no_more_than_its_rights():
