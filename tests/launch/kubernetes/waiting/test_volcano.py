@@ -45,7 +45,7 @@ def test_gang_that_was_let_in_since_does_not_wait_for_the_quota_of_before():
 def test_last_cause_counts():
     kept = recorded("quota")
     kept["events"] += [event(kept, "resource in cluster is overused: overused cpu", kept["now"])]
-    assert told(kept).sentence == "plugin overcommit lets no more in: 3 pods request 3 cpu; other holds 2 cpu"
+    assert told(kept).sentence == "Volcano's plugin overcommit lets no more in: 3 pods request 3 cpu; other holds 2 cpu"
 
 
 def test_causes_that_are_not_known_are_shown_as_they_are():

@@ -90,7 +90,11 @@ def _no_room(seen: Snapshot, text: str) -> WaitingReason:
     """By the capability of its queue, which says what is used of it; else by what the whole cluster has."""
     lacking = _LACKING.findall(text)
     used = _used(seen, lacking) if text.startswith(_NO_QUOTA) else []
-    who = f"queue {_queue(seen)} has no room" if text.startswith(_NO_QUOTA) else "plugin overcommit lets no more in"
+    who = (
+        f"queue {_queue(seen)} has no room"
+        if text.startswith(_NO_QUOTA)
+        else "Volcano's plugin overcommit lets no more in"
+    )
     held = None if used else next((each for name in lacking if (each := holders(seen, name))), None)
     sentence = f"{who}: {', '.join([*used, _requested(seen, lacking)])}"
     return WaitingReason(
