@@ -88,13 +88,9 @@ def _outside(seen: Snapshot) -> WaitingReason:
 
 def _no_room(seen: Snapshot, text: str) -> WaitingReason:
     """By the capability of its queue, which says what is used of it; else by what the whole cluster has."""
-    lacking = _LACKING.findall(text)
-    used = _used(seen, lacking) if text.startswith(_NO_QUOTA) else []
-    who = (
-        f"queue {_queue(seen)} has no room"
-        if text.startswith(_NO_QUOTA)
-        else "Volcano's plugin overcommit lets no more in"
-    )
+    lacking, is_quota = _LACKING.findall(text), text.startswith(_NO_QUOTA)
+    who = f"queue {_queue(seen)} has no room" if is_quota else "Volcano's plugin overcommit lets no more in"
+    used = _used(seen, lacking) if is_quota else []
     held = None if used else next((each for name in lacking if (each := holders(seen, name))), None)
     sentence = f"{who}: {', '.join([*used, _requested(seen, lacking)])}"
     return WaitingReason(
