@@ -125,3 +125,24 @@ def test_gang_that_is_not_volcanos_and_a_cluster_without_it_are_asked_for_no_gro
 def test_group_that_is_gone_is_borne(volcano):
     volcano.delete(f"{VOLCANO}/namespaces/gangs/podgroups/g")
     assert waits_for(volcano.server) == "no server for a pod: pod group is not ready"
+
+
+def test_holder_is_known_with_the_time_that_its_ranks_have():
+    api = FakeApi()
+    spec = {"containers": [CONTAINER], "nodeName": "a"}
+    for name, body in {"held": spec, "p": {"containers": [CONTAINER]}}.items():
+        head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"gangline/gang": name}}}
+        api.create("/api/v1/namespaces/gangs/pods", head | {"spec": body})
+    short = UNSCHEDULABLE | {"message": "0/1 nodes are available: 1 Insufficient cpu."}
+    waits = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [CONTAINER]}}
+    waits |= {"status": {"phase": "Pending", "conditions": [short]}}
+    root = Root(ROOT.path, {"metadata": ROOT.object["metadata"] | {"name": "p"}, "spec": {}})
+    found = explain(gather_evidence(api, root, [waits], num_nodes=1, facts=ClusterFacts()))
+    assert found.holder == "held"
+    assert found.until, "without the limit of its ranks nothing says when it ends"
+
+
+CONTAINER = {
+    "name": "node", "image": "x", "resources": {"requests": {"cpu": "1"}},
+    "env": [{"name": "OTHER", "value": "1"}, {"name": "GANGLINE_DEADLINE_SECONDS", "value": "3600.0"}],
+}  # fmt: skip

@@ -11,7 +11,7 @@ from gangline.launch.kubernetes.client.object_cache import trim_pod
 from gangline.launch.kubernetes.cluster.batch_schedulers import queues_path
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.kueue import GROUP
-from gangline.launch.kubernetes.objects.labels import GANG, collection_path
+from gangline.launch.kubernetes.objects.labels import DEADLINE, GANG, collection_path
 from gangline.launch.kubernetes.objects.pod import VOLCANO_GROUP
 from gangline.launch.kubernetes.objects.volcano import pod_groups_path
 from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, read_workload
@@ -87,7 +87,16 @@ def _listed(api: KubernetesApi, path: str, fields: str) -> list[Object]:
 
 
 def _others(api: KubernetesApi, name: str) -> list[Object]:
-    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}", keep=trim_pod)[0])
+    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}", keep=_trim_holder)[0])
+
+
+def _trim_holder(pod: Object) -> Object:
+    """As `trim_pod`, with the time limit of its ranks, by which it ends."""
+    trimmed = trim_pod(pod)
+    whole = (pod.get("spec") or {}).get("containers") or ()
+    for kept, each in zip(trimmed["spec"].get("containers") or (), whole, strict=True):
+        kept["env"] = [given for given in each.get("env") or () if given.get("name") == DEADLINE]
+    return trimmed
 
 
 def _nodes(api: KubernetesApi, pods: list[Object]) -> list[Object]:

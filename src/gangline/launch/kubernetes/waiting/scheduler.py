@@ -61,7 +61,7 @@ def unschedulable(seen: Snapshot) -> WaitingReason | None:
         return WaitingReason(
             kind="unschedulable", sentence=f"no server for {_pods(len(refused))}: {one_line(text)}", raw=text
         )
-    held = next((each for name in verdict.lacking if (each := holders(seen, name))), None)
+    held = next((each for name in verdict.lacking if (each := holders(seen, name, on_servers=True))), None)
     needs = _needs(refused[0][0], verdict.lacking)
     sentence = f"none of {verdict.servers} takes {_pods(len(refused))}{needs}: {', '.join(verdict.reasons)}"
     sentence += f"; there is room for {_pods(fitting)} of it" if (fitting := _num_fitting(seen)) else ""

@@ -91,7 +91,7 @@ def _no_room(seen: Snapshot, text: str) -> WaitingReason:
     lacking, is_quota = _LACKING.findall(text), text.startswith(_NO_QUOTA)
     who = f"queue {_queue(seen)} has no room" if is_quota else "Volcano's plugin overcommit lets no more in"
     used = _used(seen, lacking) if is_quota else []
-    held = None if used else next((each for name in lacking if (each := holders(seen, name))), None)
+    held = None if used else next((each for name in lacking if (each := holders(seen, name, on_servers=True))), None)
     sentence = f"{who}: {', '.join([*used, _requested(seen, lacking)])}"
     return WaitingReason(
         kind="queue",
