@@ -161,10 +161,8 @@ def test_tiles_of_a_gang_whose_nodes_may_not_be_read_are_said_not_to_be_known():
             break
         everything.delete("/apis/batch/v1/namespaces/gangs/jobs/whole")  # so that it comes to an end in any case
     events.close()
-    assert told == [
-        "whether each tile of 2 nodes shares a group of servers is not known: this account may not list nodes"
-        " (gangline-reader)"
-    ]
+    why = "this account may not list nodes (gangline-reader)"
+    assert told == [f"whether each tile of 2 nodes shares a group of servers is not known: {why}"]
 
 
 def test_sweeper_needs_no_more_than_its_rights():
