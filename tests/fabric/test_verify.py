@@ -45,3 +45,27 @@ def test_edges_between_many_groups_are_left_out_of_the_record():
     placed = [PlacedServer(name=f"s{i}", group=f"g{i}") for i in range(65)]
     found = verify(placed, [each.name for each in placed])
     assert (found.crossings, found.edges) == (65, ())
+
+
+def test_tiles_that_stand_in_several_groups_are_named_with_them():
+    found = verify(PLACED, ["s0", "s2", "s1", "s3"], tile=2)
+    assert [(each.first, each.last, each.groups) for each in found.split] == [
+        (0, 1, ("/g0", "/g1")),
+        (2, 3, ("/g0", "/g1")),
+    ]
+    assert found.num_split == 2
+    assert (verify(PLACED, ["s2", "s3", "s0", "s1"], tile=2).num_split, verify(PLACED, ["s0", "s2"]).num_split) == (
+        0,
+        0,
+    )
+
+
+def test_tiles_are_not_judged_where_a_group_is_not_known():
+    found = verify(PLACED, ["s0", "s2", "s1", "x"], tile=2)
+    assert (found.num_split, found.split) == (None, ())
+
+
+def test_first_of_many_split_tiles_are_kept_and_all_counted():
+    placed = [PlacedServer(name=f"s{i}", group=f"g{i}") for i in range(64)]
+    found = verify(placed, [each.name for each in placed], tile=2)
+    assert (found.num_split, len(found.split)) == (32, 20)

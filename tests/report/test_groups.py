@@ -6,9 +6,10 @@ from tests.report.records import passed
 
 from gangline.report.groups import MOST_GROUPS, group_rows
 from gangline.report.run.html import render_html
+from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
 from gangline.spec.gang.rank_order import GroupEdges, RankOrder
-from gangline.spec.record import Record
+from gangline.spec.record import SPLIT, Event, Record
 
 
 def ring(*edges) -> Record:
@@ -47,3 +48,15 @@ def test_what_the_order_was_to_cost_is_shown_beside_what_it_is():
     planned = replace(record, plan=replace(record.plan, network="groups 2 (bound 2) · computed"))
     assert "Planned, by formula: groups 2 (bound 2)" in render_html(planned)
     assert "network, planned: groups 2 (bound 2) · computed" in page(planned)
+
+
+def test_tiles_that_do_not_stand_as_the_plan_wants_are_told_on_every_surface_while_they_do_not():
+    record, text = passed(), "1 of 2 tiles of 2 nodes does not share a group"
+    event = Event(time="2026-11-27T07:00:00Z", stage="train", kind=SPLIT, text=text)
+    split = replace(record, gang=replace(record.gang, order=RankOrder(num_split=1)), events=(event,))
+    assert f"network, found: {text}" in page(split)
+    assert text in render_markdown(split).partition("<details>")[0]
+    assert f"Found: {text}." in render_html(split)
+    mended = replace(split, gang=replace(record.gang, order=RankOrder(num_split=0)))
+    assert text not in page(mended)
+    assert text not in render_markdown(mended).partition("<details>")[0]

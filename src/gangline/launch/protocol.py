@@ -52,6 +52,8 @@ class GangStatus:
     """Servers of its nodes in node-rank order, as far as known."""
     placed: tuple[PlacedServer, ...] = ()
     """Servers that a placer gave its nodes, in node-rank order; empty: none places them."""
+    tile: int = 1
+    """Consecutive nodes that the plan wants in one group of servers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

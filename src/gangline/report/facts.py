@@ -7,7 +7,7 @@ from typing import Literal
 
 from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import SLOW, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
+from gangline.spec.record import SLOW, SPLIT, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
 from gangline.spec.run_flags import flags_of
 from gangline.units import format_bytes
 
@@ -226,6 +226,13 @@ def outputs_text(record: Record) -> str:
     lost = f" · {found.num_left_out} left out" if found.num_left_out else ""
     files = f"{found.num_files} file{'s' if found.num_files > 1 else ''}"
     return f"{files}, {format_bytes(found.size_bytes)}: {', '.join(first)}{more}{lost}"
+
+
+def split_tiles(record: Record) -> str:
+    """Which tiles of the plan stand in several groups of servers; empty: none, as far as groups are known."""
+    order = record.gang.order if record.gang else None
+    said = [event.text for event in record.events if event.kind == SPLIT]
+    return said[-1] if order and order.num_split and said else ""
 
 
 def held_up(record: Record) -> list[str]:

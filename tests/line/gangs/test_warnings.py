@@ -27,6 +27,8 @@ from gangline.line.gangs.warnings import warning_of
         ("progress", "stragglers_not_judged", {"reason": "waits are not measured"}, "waits are not measured"),
         ("progress", "straggler_answered", {"step": 80, "reason": "replicas take 10 and 6 samples"},
          "step 80: replicas take 10 and 6 samples"),
+        ("note", "whether tiles share a group is not known", {"event": "tiles_not_known"},
+         "whether tiles share a group is not known"),
         ("note", "from 2 to 3 ranks: 3 ranks were asked for", {"event": "resized", "generation": 4},
          "generation 4: from 2 to 3 ranks: 3 ranks were asked for"),
         ("progress", "step", {"step": 4}, None),

@@ -85,6 +85,8 @@ def test_run_says_how_its_nodes_lie_in_the_network_and_which_are_elsewhere():
     assert "a, b, c · 2 groups, crossed 2 times by a ring over the nodes" in text_of(run_page(placed))
     moved = replace(record, gang=replace(record.gang, servers=("a", "b"), order=RankOrder(num_moved=2)))
     assert "a, b · 2 not where the placer put them" in text_of(run_page(moved))
+    split = replace(record, gang=replace(record.gang, servers=("a", "b"), order=RankOrder(num_split=1)))
+    assert "a, b · 1 tile of the plan not in one group" in text_of(run_page(split))
 
 
 @pytest.mark.parametrize(

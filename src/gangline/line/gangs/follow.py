@@ -8,17 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from gangline.errors import CancelledError, ConfigError, GanglineError, StillRunning, StorageError
-from gangline.fabric.measured_links import LinkMeasurement, with_speeds
-from gangline.fabric.rank_table import rank_table
-from gangline.fabric.verify import verify
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
-from gangline.line.gangs.stated_network import read_measurement
+from gangline.line.gangs.servers import rank_order, rank_tables
 from gangline.line.gangs.warnings import record_warning
 from gangline.line.record.context import RunContext
-from gangline.spec.gang.rank_order import RankOrder
 from gangline.spec.gang.status import GangEnd
-from gangline.spec.record import Artifact, GangInfo, Record, Waiting
-from gangline.storage.objects.blobs import PREFIX, put_blob
+from gangline.spec.record import GangInfo, Record, Waiting
 from gangline.units import now
 
 WATCH_SECONDS = 1.0
@@ -150,47 +145,11 @@ def _record_start(ctx: RunContext, name: str, gang: str, status: GangStatus) -> 
     if status.state == "running" or status.servers:
         info = replace(info, admitted=info.admitted or now())
     if _has_started(recorded, status):
-        order = _rank_order(ctx, name, status)
+        order = rank_order(ctx, name, status)
         info = replace(info, released=info.released or now(), servers=status.servers, order=order, waiting=None)
     if info != recorded:
-        tables = _rank_tables(ctx, status) if info.order != recorded.order else ()
+        tables = rank_tables(ctx, status) if info.order != recorded.order else ()
         ctx.change(lambda record: replace(record, gang=info, artifacts=(*record.artifacts, *tables)))
-
-
-def _rank_tables(ctx: RunContext, status: GangStatus) -> tuple[Artifact, ...]:
-    """Where each rank is and what its leaf carries, for readers of switches' counters; none: groups are not known."""
-    groups = {server.name: f"{server.block}/{server.group}" for server in status.placed if server.group}
-    procs = ctx.output("plan", "procs_per_node")
-    if not (procs and groups and groups.keys() >= set(status.servers)):
-        return ()
-    data = rank_table(status.servers, groups, ranks_per_server=int(procs)).encode()
-    key = put_blob(ctx.store, data)
-    digest = key.removeprefix(PREFIX)
-    return (Artifact(kind="ranks", key=key, media_type="text/csv", size_bytes=len(data), sha256=digest),)
-
-
-def _rank_order(ctx: RunContext, name: str, status: GangStatus) -> RankOrder | None:
-    """Whether the nodes stand where they were placed; None: nobody placed them, or not all are seen."""
-    if not status.placed or len(status.placed) != len(status.servers):
-        return None
-    order = with_speeds(verify(status.placed, status.servers), _measured_links(ctx))
-    if order.num_moved:
-        first = order.moved[0]
-        ctx.record_event(
-            name,
-            "placement",
-            f"{order.num_moved} of {len(status.servers)} nodes run on other servers than the placer gave them, as node"
-            f" {first.node_rank} on {first.found} instead of {first.placed}",
-        )
-    return order
-
-
-def _measured_links(ctx: RunContext) -> LinkMeasurement | None:
-    """None: nothing was measured, or it cannot be read, for which no run fails."""
-    try:
-        return read_measurement(ctx.store)
-    except GanglineError:
-        return None
 
 
 def _has_started(recorded: GangInfo, status: GangStatus) -> bool:

@@ -17,6 +17,8 @@ def warning_of(event: GangEvent) -> str | None:
         return f"restart {event.data.get('generation')}: {event.text}"
     if event.data.get("event") == "resized":
         return f"generation {event.data.get('generation')}: {event.text}"
+    if event.data.get("event") == "tiles_not_known":
+        return event.text
     write = _WARNINGS.get(event.text)
     return write(event.data) if write is not None else None
 

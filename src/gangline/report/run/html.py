@@ -61,6 +61,7 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "held_up": facts.held_up(record),
         "diagnoses": diagnosis_rows(record.diagnoses),
         "groups": group_rows(record),
+        "split": facts.split_tiles(record),
         "owners": owner_picture(record),
         "ledger": facts.ledger_rows(record.ledger) if record.ledger else [],
         "training": training_rows(record),

@@ -24,6 +24,7 @@ from gangline.report.facts import (
     program_decides,
     reproduce_commands,
     slowest_rank,
+    split_tiles,
     stages_in_order,
     time_of,
     total_seconds,
@@ -172,6 +173,8 @@ def _plan(record: Record) -> str:
         text += f", forecast {step_time(forecast)} ({percent(off, signed=True)})"
     if parts := part_words(record):
         text += f" · forecast {parts}"
+    if found := split_tiles(record):
+        text += f" · {markdown(found, 600)}"
     return text
 
 

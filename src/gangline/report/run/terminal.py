@@ -17,6 +17,7 @@ from gangline.report.facts import (
     outputs_text,
     pinned_rows,
     program_decides,
+    split_tiles,
     stages_in_order,
     time_of,
     total_seconds,
@@ -154,6 +155,8 @@ def _plan(record: Record) -> list[str]:
         lines.append(f"          forecast {parts}")
     if plan.network:
         lines.append(f"          network, planned: {clean(plan.network, 400)}")
+    if found := split_tiles(record):
+        lines.append(f"          network, found: {clean(found, 600)}")
     return lines
 
 

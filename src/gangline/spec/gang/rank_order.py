@@ -24,6 +24,17 @@ class GroupEdges:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SplitTile:
+    """Consecutive nodes that the plan wants in one group of servers, and that stand in several."""
+
+    first: int
+    """Node rank."""
+    last: int
+    groups: tuple[str, ...]
+    """As `block/group`, in the order of its nodes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankOrder:
     """Where the nodes of a gang stand, compared with the servers that they were given; None: not known."""
 
@@ -36,4 +47,8 @@ class RankOrder:
     num_moved: int = 0
     """Nodes on other servers than those they were given."""
     moved: tuple[MovedNode, ...] = ()
+    """The first of them."""
+    num_split: int | None = None
+    """Tiles of the plan that stand in several groups."""
+    split: tuple[SplitTile, ...] = ()
     """The first of them."""

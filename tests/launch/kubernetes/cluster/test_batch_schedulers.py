@@ -7,6 +7,7 @@ from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.garbage import collect_garbage
 from tests.launch.kubernetes.cluster.test_rights import launcher, podset
 
+from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import DRIVER, READER, SWEEPER
@@ -23,7 +24,7 @@ def make(api, path, kind, name, **more):
 def with_volcano(**how):
     api = FakeApi(serve=("volcano",), **how)
     full = FakeApi(server=api.server)
-    for name, state in {"root": "Open", "default": "Open", "gpus": "", "old": "Closed"}.items():
+    for name, state in {"root": "Open", "default": "Open", "gpus": "Open", "new": "", "old": "Closed"}.items():
         make(full, f"{VOLCANO}/queues", "Queue", name)
         full.patch(f"{VOLCANO}/queues/{name}/status", {"status": {"state": state}})
     for name, tier in {"rack-1": 1, "rack-2": 1, "row": 2}.items():
@@ -94,6 +95,16 @@ def test_driver_hands_a_gang_to_volcano_with_its_rights_alone():
     assert [owner["uid"] for owner in group["metadata"]["ownerReferences"]] == [job["metadata"]["uid"]]
     assert job["spec"]["suspend"] is False
     assert not api.refused
+
+
+def test_gang_that_was_released_is_adopted_whatever_its_queue_has_become():
+    api = with_volcano()
+    launcher(api, of=read_facts(api), route="volcano").submit(podset("g"))
+    api.patch(f"{VOLCANO}/queues/default/status", {"status": {"state": "Closing"}})
+    later = launcher(api, of=read_facts(api), route="volcano")
+    assert later.submit(podset("g")).adopted
+    with pytest.raises(ConfigError, match="wanted an open queue default"):
+        later.submit(podset("another"))
 
 
 def test_sweep_deletes_a_group_whose_root_is_gone():

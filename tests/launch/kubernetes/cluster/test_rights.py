@@ -12,6 +12,7 @@ from gangline.fabric.verify import verify
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import (  # fmt: skip
     DRIVER,
+    HYPERNODES,
     JOBSET,
     KUEUE,
     PLACER,
@@ -27,7 +28,7 @@ from gangline.launch.kubernetes.launcher import KubernetesLauncher
 from gangline.launch.kubernetes.placement.inventory import read_inventory
 from gangline.launch.kubernetes.placement.placer import Placer, hold_lease
 from gangline.spec.config.site import LaunchTable, PodTable
-from gangline.spec.gang.podset import PodSet, Resources
+from gangline.spec.gang.podset import Placement, PodSet, Resources
 
 pytestmark = pytest.mark.row("A1")
 SERVED = ("trainer", "jobset", "kueue")
@@ -116,24 +117,52 @@ def test_driver_needs_no_more_than_its_rights():
     }  # fmt: skip
 
 
-def test_order_of_a_gang_that_another_scheduler_placed_is_read_from_the_labels_of_its_nodes():
-    api = FakeApi(serve=("volcano",), rights=(*DRIVER, *READER))
+def placed_by_volcano(rights):
+    """Follows a gang that is one tile of two pods, on two servers of two groups."""
+    api = FakeApi(serve=("volcano",), rights=rights)
     jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"), auto=False)
     everything = FakeApi(server=api.server)
     for name, group in {"a": "g1", "b": "g2"}.items():
         everything.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"gangline/fabric-group": group}}})
-    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
-    everything.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+    queue = {"apiVersion": f"{VOLCANO}/v1beta1", "kind": "Queue", "metadata": {"name": "default"}}
+    everything.create(f"/apis/{VOLCANO}/v1beta1/queues", queue)
+    everything.patch(f"/apis/{VOLCANO}/v1beta1/queues/default/status", {"status": {"state": "Open"}})
+    rack = {
+        "apiVersion": f"{HYPERNODES}/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": "g1"},
+        "spec": {"tier": 1},
+    }
+    everything.create(f"/apis/{HYPERNODES}/v1alpha1/hypernodes", rack)
     driver = launcher(api, of=read_facts(api), route="volcano")
-    driver.submit(podset("whole"))
+    driver.submit(podset("whole", placement=Placement(tile=2)))
     jobs.step()
-    for pod, node in zip(sorted(pod["metadata"]["name"] for pod in api.items(PODS)[0]), ("b", "a"), strict=True):
+    pods = everything.items(PODS)[0]
+    for pod, node in zip(sorted(pod["metadata"]["name"] for pod in pods), ("b", "a"), strict=True):
         kubelet.run(pod, node=node)
-    events = driver.follow("whole")
+    return everything, driver.follow("whole")
+
+
+def test_order_of_a_gang_that_another_scheduler_placed_is_read_from_the_labels_of_its_nodes():
+    _, events = placed_by_volcano((*DRIVER, *READER))
     seen = next(each.status for each in events if each.status and each.status.placed)
     events.close()
-    order = verify(seen.placed, seen.servers)
+    order = verify(seen.placed, seen.servers, tile=seen.tile)
     assert (seen.servers, order.num_groups, order.crossings, order.num_moved) == (("b", "a"), 2, 2, 0)
+    assert [each.groups for each in order.split] == [("/g2", "/g1")]
+
+
+def test_tiles_of_a_gang_whose_nodes_may_not_be_read_are_said_not_to_be_known():
+    everything, events = placed_by_volcano(DRIVER)
+    told = []
+    for event in events:
+        told += [event.text] if event.data.get("event") == "tiles_not_known" else []
+        if event.status is not None and event.status.state == "stopping":
+            break
+        everything.delete("/apis/batch/v1/namespaces/gangs/jobs/whole")  # so that it comes to an end in any case
+    events.close()
+    why = "this account may not list nodes (gangline-reader)"
+    assert told == [f"whether each tile of 2 nodes shares a group of servers is not known: {why}"]
 
 
 def test_sweeper_needs_no_more_than_its_rights():

@@ -42,6 +42,21 @@ def test_what_is_not_known_of_all_is_not_said_of_some():
     assert observed(api, "a", "a") == []
 
 
+def test_why_a_group_is_not_known_is_said():
+    found = ObservedServers(cluster(a="g1", b=None, c=None), num_nodes=2)
+    found.look(pods("a", "a"))
+    assert found.unknown == ""
+    found.look(pods("a", "c"))
+    assert found.unknown == "c has no label of the network"
+    found.look(pods("c", "b"))
+    assert found.unknown == "b has no label of the network, nor have 1 more"
+    denied = cluster(a="g1")
+    denied.server.denied.add(("list", "nodes"))
+    found = ObservedServers(denied, num_nodes=2)
+    found.look(pods("a", "a"))
+    assert found.unknown == "this account may not list nodes (gangline-reader)"
+
+
 def test_labels_that_contradict_each_other_are_told():
     api = cluster(a="g1", b="g1")
     for name, leaf in {"a": "l1", "b": "l2"}.items():

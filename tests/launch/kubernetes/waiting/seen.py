@@ -28,4 +28,7 @@ def snapshot(kept: dict[str, Any]) -> Snapshot:
         workload=kept["workload"],
         cluster_queue=kept.get("cluster_queue"),
         pending=kept.get("pending", []),
+        pod_group=kept.get("pod_group"),
+        volcano_queue=kept.get("volcano_queue"),
+        denied=tuple(kept.get("denied", ())),
     )

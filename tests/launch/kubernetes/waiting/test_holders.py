@@ -37,6 +37,15 @@ def test_one_that_is_about_to_start_ends_by_its_own_time_from_now_on_without_the
     assert datetime.fromisoformat(until(pod("0", seconds="3600.0"))) == wanted
 
 
+def test_pods_that_wait_hold_no_server_but_count_in_a_quota():
+    waits, runs = pod("0"), pod("1")
+    runs["spec"]["nodeName"] = "h200-0"
+    seen = Snapshot(now=NOW, num_nodes=1, others=[waits, runs])
+    assert holders(seen, "nvidia.com/gpu").sentence.startswith("g holds 16 nvidia.com/gpu")
+    assert holders(seen, "nvidia.com/gpu", on_servers=True).sentence.startswith("g holds 8 nvidia.com/gpu")
+    assert holders(Snapshot(now=NOW, num_nodes=1, others=[waits]), "nvidia.com/gpu", on_servers=True) is None
+
+
 def test_one_without_a_deadline_ends_as_it_is_marked():
     assert until(pod("0", started="2026-11-21T11:00:00Z")) == "2026-11-29T12:00:00Z"
     assert until(pod("0", started="2026-11-21T11:00:00Z", seconds="soon")) == "2026-11-29T12:00:00Z"

@@ -40,13 +40,18 @@ def read_volcano(api: KubernetesApi, served: tuple[str, ...]) -> VolcanoFacts | 
     """None: the cluster serves no PodGroups of Volcano. Raises `ApiUnavailable`."""
     if f"{VOLCANO_VERSION}/podgroups" not in served:
         return None
-    queues = _listed(api, f"/apis/{VOLCANO_VERSION}/queues")
+    queues = _listed(api, queues_path())
     hypernodes = _listed(api, f"/apis/{HYPERNODES}/v1alpha1/hypernodes")
     return VolcanoFacts(
         queues=None if queues is None else tuple(sorted(_name(each) for each in queues if _is_open(each))),
         tiers=None if hypernodes is None else tuple(sorted({int(_spec(each).get("tier", 0)) for each in hypernodes})),
         fields=_spec_fields(api, VOLCANO_VERSION, "PodGroup"),
     )
+
+
+def queues_path() -> str:
+    """Path of the queues of Volcano, which belong to the whole cluster."""
+    return f"/apis/{VOLCANO_VERSION}/queues"
 
 
 def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
@@ -63,8 +68,8 @@ def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
 
 
 def _is_open(queue: Object) -> bool:
-    """Whether a gang may enter; `root` is above all queues, and a queue that was just created has no state."""
-    return _name(queue) != "root" and (queue.get("status") or {}).get("state") in (None, "", "Open")
+    """Whether Volcano lets gangs in; `root` is above all queues, and its controller opens one that has no state yet."""
+    return _name(queue) != "root" and (queue.get("status") or {}).get("state") == "Open"
 
 
 def _levels(topology: Object) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ DRIVER = (
     Right(group=KUEUE, resource="workloads", verbs=("list",)),
     Right(group=KUEUE, resource="localqueues", verbs=("list",)),
     Right(group=f"visibility.{KUEUE}", resource="localqueues/pendingworkloads", verbs=("get",)),
-    Right(group=VOLCANO, resource="podgroups", verbs=("create", "patch")),
+    Right(group=VOLCANO, resource="podgroups", verbs=("create", "get", "patch")),
 )
 """To submit, follow and cancel gangs, in their namespace.
 

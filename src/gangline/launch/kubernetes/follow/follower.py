@@ -238,6 +238,10 @@ class KubernetesFollower:
         pods = self._pods.objects()
         if not (self._root.placed or self._admitted.servers) and self._observed.is_due(pods):
             yield from self._attempt(partial(self._observed.look, pods), "cannot read where its servers are")
+            if self._podset.tile > 1 and self._observed.unknown:
+                each = f"whether each tile of {self._podset.tile} nodes shares a group of servers is not known"
+                text = f"{each}: {self._observed.unknown}"
+                yield GangEvent(kind="note", text=text, data={"event": "tiles_not_known"})
 
     def _delete_dead_pods(self) -> Iterator[GangEvent]:
         """Delete pods of dead servers: only then their replacements are created."""

@@ -53,6 +53,8 @@ class Submitter:
         found = self._existing(podset)
         if isinstance(found, Gang):
             return found
+        if found is not None and not found.is_suspended:  # released, whatever its queue has become since
+            return Gang(name=podset.name, uid=found.uid, podset=podset.digest, adopted=True)
         adopted = found is not None
         rendered = self.render(podset, datetime.now(UTC))
         root = found or self._create(podset, rendered)

@@ -46,7 +46,8 @@ def pod_group(context: RenderContext) -> Object:
 def _queue(wanted: str, facts: VolcanoFacts) -> str:
     if facts.queues is not None and wanted not in facts.queues:
         raise ConfigError(
-            f"launch.queue: wanted an open queue {wanted} of Volcano, found {', '.join(facts.queues) or 'none at all'}"
+            f"launch.queue: wanted an open queue {wanted} of Volcano, found {', '.join(facts.queues) or 'none at all'};"
+            " its controller opens one that is new"
         )
     return wanted
 

@@ -13,7 +13,9 @@ class ObservedServers:
 
     def __init__(self, api: KubernetesApi, *, num_nodes: int) -> None:
         self.servers: tuple[PlacedServer, ...] = ()
-        """In node-rank order; empty: not all are bound yet, or no group of theirs is known."""
+        """In node-rank order; empty: not all are bound yet, or a group of theirs is not known."""
+        self.unknown = ""
+        """Why a group is not known; empty: all are, or nobody has looked."""
         self._api, self._num_nodes = api, num_nodes
         self._nodes: tuple[str, ...] = ()
 
@@ -24,13 +26,17 @@ class ObservedServers:
 
     def look(self, pods: Iterable[Object]) -> None:
         """Read the labels of the nodes. Raises `ConfigError` if they contradict each other."""
-        self._nodes, self.servers = _nodes(pods), ()
+        self._nodes, self.servers, self.unknown = _nodes(pods), (), ""
         try:
             locations = read_locations(self._api)
         except ApiForbidden:
+            self.unknown = "this account may not list nodes (gangline-reader)"
             return
         found = {name: locations[name] for name in self._nodes if name in locations and locations[name].group}
-        if found.keys() >= set(self._nodes):
+        if lacking := sorted(set(self._nodes) - found.keys()):
+            more = f", nor have {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            self.unknown = f"{lacking[0]} has no label of the network{more}"
+        else:
             self.servers = tuple(
                 PlacedServer(name=name, group=found[name].group, block=found[name].block) for name in self._nodes
             )

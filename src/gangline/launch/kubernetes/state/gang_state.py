@@ -51,6 +51,7 @@ def status_of(
         restarts=max((end.restarts for end in ends), default=0),
         servers=_servers(pods, [each.name for each in placed] if state in ("starting", "running") else ()),
         placed=tuple(placed),
+        tile=podset.tile,
     )
 
 

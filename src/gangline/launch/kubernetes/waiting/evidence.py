@@ -1,16 +1,19 @@
 """Evidence about a waiting gang: events, quotas, servers, queue; what this account may not read stays empty."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
 from gangline.launch.kubernetes.client.object_cache import trim_pod
+from gangline.launch.kubernetes.cluster.batch_schedulers import queues_path
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.kueue import GROUP
-from gangline.launch.kubernetes.objects.labels import GANG, collection_path
+from gangline.launch.kubernetes.objects.labels import DEADLINE, GANG, collection_path
+from gangline.launch.kubernetes.objects.pod import VOLCANO_GROUP
+from gangline.launch.kubernetes.objects.volcano import pod_groups_path
 from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, read_workload
 from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
@@ -39,13 +42,19 @@ def gather_evidence(
     if not deep or root.outcome is not None:
         return seen
     workload = _workload(api, root, facts)
-    idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")]
+    idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")][:_MAX_PODS_QUERIED]
+    volcano = _volcano(api, idle, facts)
+    about = [root.uid, *(str(pod["metadata"]["uid"]) for pod in idle)]
+    about += [str(volcano.group["metadata"]["uid"])] if volcano.group else []
     seen = replace(
         seen,
-        events=_events(api, root, idle[:_MAX_PODS_QUERIED]),
-        nodes=_nodes(api, idle[:_MAX_PODS_QUERIED]),
+        events=_events(api, about),
+        nodes=_nodes(api, idle),
         workload=workload,
         pending=_pending(api, workload, facts),
+        pod_group=volcano.group,
+        volcano_queue=volcano.queue,
+        denied=volcano.denied,
     )
     waiting = explain(seen)
     if waiting is not None and waiting.kind == "queue-inactive":
@@ -65,10 +74,10 @@ def _allowed(read: Callable[[], list[Object]]) -> list[Object]:
         return []
 
 
-def _events(api: KubernetesApi, root: Root, pods: list[Object]) -> list[Object]:
+def _events(api: KubernetesApi, about: list[str]) -> list[Object]:
     path = collection_path("v1", "events", api.namespace)
     found: list[Object] = []
-    for uid in (root.uid, *(pod["metadata"]["uid"] for pod in pods)):
+    for uid in about:
         found += _allowed(partial(_listed, api, path, f"involvedObject.uid={uid}"))
     return found
 
@@ -78,7 +87,16 @@ def _listed(api: KubernetesApi, path: str, fields: str) -> list[Object]:
 
 
 def _others(api: KubernetesApi, name: str) -> list[Object]:
-    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}", keep=trim_pod)[0])
+    return _allowed(lambda: api.items(pods_path(api), labels=f"{GANG},{GANG}!={name}", keep=_trim_holder)[0])
+
+
+def _trim_holder(pod: Object) -> Object:
+    """As `trim_pod`, with the time limit of its ranks, by which it ends."""
+    trimmed = trim_pod(pod)
+    whole = (pod.get("spec") or {}).get("containers") or ()
+    for kept, each in zip(trimmed["spec"].get("containers") or (), whole, strict=True):
+        kept["env"] = [given for given in each.get("env") or () if given.get("name") == DEADLINE]
+    return trimmed
 
 
 def _nodes(api: KubernetesApi, pods: list[Object]) -> list[Object]:
@@ -110,3 +128,38 @@ def _pending(api: KubernetesApi, workload: Object | None, facts: ClusterFacts) -
     path = f"/apis/visibility.{GROUP}/{version}/namespaces/{api.namespace}/localqueues/{queue}/pendingworkloads"
     found = _allowed(lambda: list((api.read(path) or {}).get("items") or ()))
     return sorted(found, key=lambda each: each.get("positionInLocalQueue", 0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Volcano:
+    """What Volcano has of a gang, as a snapshot has it."""
+
+    group: Object | None = None
+    queue: Object | None = None
+    denied: tuple[str, ...] = ()
+
+
+def _volcano(api: KubernetesApi, pods: list[Object], facts: ClusterFacts) -> _Volcano:
+    """PodGroup and queue of a gang whose pods name one; two requests, the second by the rights of the reader."""
+    name = next((name for pod in pods if (name := (pod["metadata"].get("annotations") or {}).get(VOLCANO_GROUP))), "")
+    if facts.volcano is None or not name:
+        return _Volcano()
+    group = _asked(lambda: api.get(f"{pod_groups_path(api.namespace)}/{name}"))
+    if group is None:
+        return _Volcano(denied=("pod_group",))
+    wanted = (group.get("spec") or {}).get("queue")
+    if not wanted:
+        return _Volcano(group=group)
+    fields = f"metadata.name={wanted}"
+    queue = _asked(lambda: next(iter(_listed(api, queues_path(), fields)), None))
+    return _Volcano(group=group, queue=queue, denied=("volcano_queue",) if queue is None else ())
+
+
+def _asked(read: Callable[[], Object | None]) -> Object | None:
+    """The object; empty: there is none; None: this account may not read it, or the server does not serve it."""
+    try:
+        return read() or {}
+    except ApiUnavailable:
+        raise
+    except GanglineError:
+        return None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.state.pods import phase, true_condition
-from gangline.launch.kubernetes.waiting import admission, containers, kueue, scheduler
+from gangline.launch.kubernetes.waiting import admission, containers, kueue, scheduler, volcano
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
 
 _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
@@ -17,10 +17,12 @@ _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
     containers.useless,
     containers.misconfigured,
     kueue.impossible,
+    volcano.impossible,
     admission.no_jobset,
     scheduler.silent,
     containers.not_made,
     containers.not_pulled,
+    volcano.waits,
     scheduler.unschedulable,
     admission.quota_used,
     kueue.queued,

@@ -23,12 +23,18 @@ class _Holders:
     """Latest end of the largest holder; empty: unknown."""
 
 
-def holders(seen: Snapshot, resource: str) -> _Holders | None:
-    """Holders of `resource` among the visible pods; None: there are none."""
+def holders(seen: Snapshot, resource: str, *, on_servers: bool = False) -> _Holders | None:
+    """Holders of `resource` among the visible pods; None: there are none.
+
+    Args:
+        seen: With the pods of others.
+        resource: As pods request it.
+        on_servers: Only what pods with a server hold; else also pods that wait for one, which a quota counts.
+    """
     amounts: dict[str, dict[str, int]] = {}
     ends: dict[str, str] = {}
     for pod in seen.others:
-        if is_over(pod):
+        if is_over(pod) or (on_servers and not (pod.get("spec") or {}).get("nodeName")):
             continue
         owner = _owner(pod)
         amounts[owner] = add(amounts.get(owner, {}), pod_needs(pod.get("spec") or {}))

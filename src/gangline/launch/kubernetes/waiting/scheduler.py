@@ -4,6 +4,7 @@ Numbers are read from the scheduler's message; unknown messages are passed on.
 """
 
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 
 from gangline.launch.kubernetes.client.api import Object
@@ -12,7 +13,10 @@ from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line, read_time
 
-_AVAILABLE = re.compile(r"(\d+)/(\d+) nodes are available: (.*)", re.DOTALL)
+_AVAILABLE = re.compile(
+    r"(?:In hyperNode (?P<hypernode>\S+): )?\d+/(?P<servers>\d+) nodes are (?:un)?available: (?P<reasons>.*)", re.DOTALL
+)
+"""As the scheduler of Kubernetes writes it, and as Volcano does, which puts words before it."""
 _CLAUSE = re.compile(r"(\d+) (.+)", re.DOTALL)
 _NODES = r"node\(s\) "
 _KNOWN = tuple(
@@ -41,25 +45,26 @@ _KNOWN = tuple(
         (_NODES + "had volume node affinity conflict", "cannot reach its volume", "cannot reach its volume"),
         (_NODES + "exceed max volume count", "is at its volume limit", "are at their volume limit"),
         ("Too many pods", "is at its pod limit", "are at their pod limit"),
+        (_NODES + "pod number exceeded", "is at its pod limit", "are at their pod limit"),
     )
 )
 
 
 def unschedulable(seen: Snapshot) -> WaitingReason | None:
-    """Pods that fit on no server; the sentence describes the first of them."""
-    found = [(pod, text) for pod in seen.pods if (text := _refusal(pod)) is not None]
-    if not found:
+    """Pods that fit on no server; the sentence describes the first of them that the scheduler gives a verdict on."""
+    refused = refusals(seen)
+    if not refused:
         return None
-    pod, text = found[0]
+    text = verdict_text(seen) or refused[0][1]
     verdict = read_verdict(text)
     if verdict is None:
         return WaitingReason(
-            kind="unschedulable", sentence=f"no server for {_pods(len(found))}: {one_line(text)}", raw=text
+            kind="unschedulable", sentence=f"no server for {_pods(len(refused))}: {one_line(text)}", raw=text
         )
-    total, reasons, lacking = verdict
-    held = next((each for name in lacking if (each := holders(seen, name))), None)
-    needs = _needs(pod, lacking)
-    sentence = f"none of {counted(total, 'server', 'servers')} takes {_pods(len(found))}{needs}: {', '.join(reasons)}"
+    held = next((each for name in verdict.lacking if (each := holders(seen, name, on_servers=True))), None)
+    needs = _needs(refused[0][0], verdict.lacking)
+    sentence = f"none of {verdict.servers} takes {_pods(len(refused))}{needs}: {', '.join(verdict.reasons)}"
+    sentence += f"; there is room for {_pods(fitting)} of it" if (fitting := _num_fitting(seen)) else ""
     return WaitingReason(
         kind="unschedulable",
         sentence=f"{sentence}; {held.sentence}" if held else sentence,
@@ -69,12 +74,35 @@ def unschedulable(seen: Snapshot) -> WaitingReason | None:
     )
 
 
-def read_verdict(text: str) -> tuple[int, list[str], list[str]] | None:
-    """(servers, reasons with counts, lacking resources) of the scheduler's message; None: unknown message."""
-    matched = _AVAILABLE.match(text)
+def refusals(seen: Snapshot) -> list[tuple[Object, str]]:
+    """Pods that a scheduler has no server for, and its words."""
+    return [(pod, words) for pod in seen.pods if (words := _not_scheduled(pod, "Unschedulable")) is not None]
+
+
+def verdict_text(seen: Snapshot) -> str:
+    """The first words, of pods or of their PodGroup, that say how many servers lack what; empty: none do."""
+    texts = (*(words for _, words in refusals(seen)), seen.gang_refusal)
+    return next((text for text in texts if read_verdict(text)), "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What a scheduler says of the servers that do not take a pod."""
+
+    servers: str
+    """How many, as `4 servers`, and of which HyperNode."""
+    reasons: list[str]
+    """With their counts."""
+    lacking: list[str]
+    """Resources."""
+
+
+def read_verdict(text: str) -> Verdict | None:
+    """Of the scheduler's message; None: unknown message."""
+    matched = _AVAILABLE.search(text)
     if matched is None:
         return None
-    words = matched[3].partition(" preemption: ")[0].partition(" no new claims to deallocate")[0]
+    words = matched["reasons"].partition(" preemption: ")[0].partition(" no new claims to deallocate")[0]
     words = words.partition(". not found")[0].strip().rstrip(".,")
     reasons: list[str] = []
     lacking: list[str] = []
@@ -82,7 +110,11 @@ def read_verdict(text: str) -> tuple[int, list[str], list[str]] | None:
         reason, resource = _read_clause(clause)
         reasons.append(reason)
         lacking += [resource] if resource else []
-    return int(matched[2]), reasons, lacking
+    servers = counted(int(matched["servers"]), "server", "servers")
+    hypernode = matched["hypernode"]
+    return Verdict(
+        servers=f"{servers} of HyperNode {hypernode}" if hypernode else servers, reasons=reasons, lacking=lacking
+    )
 
 
 def _read_clause(clause: str) -> tuple[str, str | None]:
@@ -98,15 +130,17 @@ def _read_clause(clause: str) -> tuple[str, str | None]:
     return f"{number} {one_line(words)}", None
 
 
-def _refusal(pod: Object) -> str | None:
+def _not_scheduled(pod: Object, reason: str) -> str | None:
+    """Words of a pod that has no server for this reason; None: it has one, or another reason."""
     for each in (pod.get("status") or {}).get("conditions") or ():
-        if (
-            each.get("type") == "PodScheduled"
-            and each.get("status") == "False"
-            and each.get("reason") == "Unschedulable"
-        ):
+        if each.get("type") == "PodScheduled" and each.get("status") == "False" and each.get("reason") == reason:
             return str(each.get("message") or "")
     return None
+
+
+def _num_fitting(seen: Snapshot) -> int:
+    """Pods that Volcano would start if the others fitted, too."""
+    return sum(_not_scheduled(pod, "Schedulable") is not None for pod in seen.pods)
 
 
 def _pods(number: int) -> str:

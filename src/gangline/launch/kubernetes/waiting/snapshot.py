@@ -41,7 +41,7 @@ class Snapshot:
     pods: list[Object] = field(default_factory=list)
     """Of the gang."""
     events: list[Object] = field(default_factory=list)
-    """About the root and its pods."""
+    """About the root, its pods and its PodGroup."""
     others: list[Object] = field(default_factory=list)
     """Pods of other gangs that hold resources."""
     nodes: list[Object] = field(default_factory=list)
@@ -51,6 +51,12 @@ class Snapshot:
     """Kueue's, behind the gang's queue; read where the queue is said to be inactive."""
     pending: list[Object] = field(default_factory=list)
     """Kueue's pending workloads of the same queue, in order."""
+    pod_group: Object | None = None
+    """Volcano's, of this gang; empty: it is gone."""
+    volcano_queue: Object | None = None
+    """The queue that its PodGroup names; empty: there is none of that name."""
+    denied: tuple[str, ...] = ()
+    """Fields of these that this account may not read, as `pod_group`: they are asked for where a gang is Volcano's."""
 
     def recent_events(self, *reasons: str, about: str = "") -> list[Object]:
         """Recent events with these reasons, the latest last."""
@@ -72,6 +78,22 @@ class Snapshot:
                 waits = (each.get("state") or {}).get("waiting")
                 if waits and waits.get("reason") != "PodInitializing":
                     yield pod, waits
+
+    @property
+    def gang_refusal(self) -> str:
+        """What Volcano says of a PodGroup that it does not start; empty: it has started it since.
+
+        The newest condition counts, as those of before stay; of two of one second, that it does not start.
+        """
+        found = ((self.pod_group or {}).get("status") or {}).get("conditions") or ()
+        timed = [
+            (read_time(each.get("lastTransitionTime")), each.get("type") == "Unschedulable", each) for each in found
+        ]
+        known = [(time, is_refusal, each) for time, is_refusal, each in timed if time is not None]
+        if not known:
+            return ""
+        _, is_refusal, newest = max(known, key=lambda one: one[:2])
+        return str(newest.get("message") or "") if is_refusal else ""
 
     @property
     def num_up(self) -> int:
