@@ -97,6 +97,10 @@ tables = st.builds(
 )
 
 
+def test_a_model_without_parameters_gets_a_plan_for_gpus():
+    assert choose_plan(line(batch=8), SITE, gpus(4), ModelProfile(parameters=0)).mesh.world_size == 4
+
+
 @settings(max_examples=300)
 @given(
     strategy=st.sampled_from(["auto", "explicit", *names(aliases=True)]),

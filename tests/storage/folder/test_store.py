@@ -1,15 +1,18 @@
 """What the folder promises beside the contract: versions, durability, and errors that say what works."""
 
+import errno
 import os
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from gangline.errors import StorageError
+from gangline.storage.folder.durable_files import make_folders
 from gangline.storage.folder.layout import HIDDEN
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.multipart import MIN_PART_BYTES
@@ -106,6 +109,25 @@ def test_deleting_leaves_no_empty_folders(store, tmp_path):
     assert sorted(each.name for each in (tmp_path / "store" / "deep").iterdir()) == ["other"]
     store.delete("deep/other")
     assert [each.name for each in (tmp_path / "store").iterdir()] == [HIDDEN]
+
+
+def test_a_folder_that_another_makes_and_takes_away_is_made_and_a_file_is_in_the_way(tmp_path, monkeypatch):
+    folder, made, tries = tmp_path / "busy", Path.mkdir, []
+
+    def mkdir(self, *arguments, **more):
+        tries.append(self)
+        if len(tries) == 1:
+            raise FileExistsError(errno.EEXIST, "File exists", str(self))
+        made(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    make_folders(folder)
+    assert folder.is_dir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for name in ("file", "link"):
+        with pytest.raises(NotADirectoryError):
+            make_folders(tmp_path / name)
 
 
 def test_writers_and_deleters_of_one_folder_do_not_meet(store):

@@ -159,7 +159,7 @@ class PlanRequest:
 
     def interrupted(self, forecast: Forecast, gpus: int) -> Forecast:
         """With what saves and failures of so many GPUs cost; of cores, whose failures nobody counted, as it is."""
-        if self.pool.device != "cuda" or forecast.parameters is None:
+        if self.pool.device != "cuda" or not forecast.parameters:
             return forecast
         parameters, alike = forecast.parameters, (each for each in self.history if each.device == self.pool.device)
         return with_interruptions(

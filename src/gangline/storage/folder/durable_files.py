@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -55,10 +56,20 @@ def make_folders(folder: Path) -> None:
         return
     make_folders(folder.parent)
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
     except FileExistsError as error:
-        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(folder)) from error
+        if _is_in_the_way(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(folder)) from error
+        make_folders(folder)  # if another made it, and one more took it away
     sync_folder(folder.parent)
+
+
+def _is_in_the_way(place: Path) -> bool:
+    """Something is there that is no folder."""
+    try:
+        return not (stat.S_ISDIR(place.lstat().st_mode) or place.is_dir())
+    except FileNotFoundError:
+        return False
 
 
 def publish(staged: Path, target: Path, *, replace: bool) -> bool:
