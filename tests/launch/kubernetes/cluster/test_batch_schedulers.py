@@ -61,6 +61,13 @@ def test_kai_has_queues_without_others_below_and_topologies():
     assert ClusterFacts.from_json(facts.to_json()) == facts
 
 
+def test_queue_of_kai_below_one_that_is_missing_takes_no_gang():
+    api = with_kai()
+    for name, parent in {"lost": "gone", "below": "lost", "alone": None}.items():
+        make(api, f"{KAI}/queues", "Queue", name, spec={"parentQueue": parent} if parent else {})
+    assert read_facts(api).kai.queues == ("alone", "gpus", "nlp")
+
+
 def test_what_this_account_may_not_list_is_not_known():
     api, other = with_volcano(), with_kai()
     api.server.denied |= {("list", "queues.scheduling.volcano.sh"), ("list", "hypernodes.topology.volcano.sh")}

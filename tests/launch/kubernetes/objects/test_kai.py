@@ -45,6 +45,30 @@ def test_kai_counts_the_pods_of_a_gang_from_the_jobset(kind):
     assert "startupPolicy" not in spec
 
 
+@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
+@pytest.mark.parametrize("priority", ["low", "normal", "high"])
+def test_gang_has_its_priority_by_a_label_and_its_pods_no_class_of_a_negative_value(kind, priority):
+    """JobSet 0.8 to 0.12 makes a label of the value of a pod's class; no label begins with a minus."""
+    context = kai_setting(tile=4)
+    rendered = render_as(kind, replace(context, podset=replace(context.podset, priority=priority)))
+    assert rendered.root["metadata"]["labels"]["priorityClassName"] == f"gangline-{priority}"
+    has = template_of(rendered)["spec"].get("priorityClassName")
+    assert has == (None if priority == "low" else f"gangline-{priority}")
+
+
+def test_gang_without_a_class_has_no_label_of_it():
+    context = kai_setting(tile=4)
+    rendered = render_as("jobset", replace(context, facts=replace(context.facts, priority_classes=())))
+    assert "priorityClassName" not in rendered.root["metadata"]["labels"]
+
+
+def test_gang_without_gpus_is_not_bound_to_the_servers_of_a_topology():
+    """KAI starts nothing on a server that lacks a label of the Topology, even one that is only preferred."""
+    no_gpus = replace(GPU, resources=replace(GPU.resources, gpus=0))
+    assert found(podset=no_gpus).annotations == {}
+    assert found(podset=no_gpus, tile=4).annotations.keys() == {"kai.scheduler/topology", REQUIRED}
+
+
 def test_plain_job_of_several_pods_is_refused_as_kai_starts_them_one_by_one():
     with pytest.raises(ConfigError, match=r'whose pods KAI starts one by one; set launch\.launcher = "jobset"'):
         render_as("job", kai_setting(tile=1))

@@ -31,7 +31,7 @@ class KaiFacts:
     """What KAI has."""
 
     queues: tuple[str, ...] | None = None
-    """Queues without queues below them; None: not known."""
+    """Queues without queues below them, and none missing above; None: not known."""
     topologies: dict[str, tuple[str, ...]] | None = None
     """Topology to its levels as node labels, widest first; None: not known."""
 
@@ -60,9 +60,8 @@ def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
         return None
     queues = _listed(api, f"/apis/{_KAI_VERSION}/queues")
     topologies = _listed(api, f"/apis/{KAI_TOPOLOGIES}/v1alpha1/topologies")
-    parents = {_spec(each).get("parentQueue") for each in queues or ()}
     return KaiFacts(
-        queues=None if queues is None else tuple(sorted({_name(each) for each in queues} - parents)),
+        queues=None if queues is None else _leaves({_name(each): _spec(each).get("parentQueue") for each in queues}),
         topologies=None if topologies is None else {_name(each): _levels(each) for each in topologies},
     )
 
@@ -70,6 +69,14 @@ def read_kai(api: KubernetesApi, served: tuple[str, ...]) -> KaiFacts | None:
 def _is_open(queue: Object) -> bool:
     """Whether Volcano lets gangs in; `root` is above all queues, and its controller opens one that has no state yet."""
     return _name(queue) != "root" and (queue.get("status") or {}).get("state") == "Open"
+
+
+def _leaves(parents: dict[str, str | None]) -> tuple[str, ...]:
+    """Queues of KAI that take gangs: it ignores those one of whose parents is missing."""
+    whole: set[str | None] = {None, ""}
+    for _ in parents:
+        whole |= {name for name, parent in parents.items() if parent in whole}
+    return tuple(sorted(name for name in set(parents) - set(parents.values()) if name in whole))
 
 
 def _levels(topology: Object) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ def jobset_spec(context: RenderContext, *, job_labels: dict[str, str] | None = N
     """
     name = context.podset.name
     template = pod_template(context, job=job_of(name))
+    if context.podset.priority == "low":
+        template["spec"].pop("priorityClassName", None)  # JobSet makes a label of its value: none begins with a minus
     child = {
         "name": CHILD,
         "replicas": 1,

@@ -1,8 +1,8 @@
-"""Labels and annotations by which KAI takes a gang: its queue, and the group of servers that its pods share.
+"""Labels and annotations by which KAI takes a gang: queue, priority, and the group of servers that its pods share.
 
-KAI makes the PodGroup itself, from the top owner of a pod. From 0.13 on (pkg/podgrouper there) it asks for all pods of
-a JobSet at once, also of that of a TrainJob; under a plain Job every pod is a group of its own. KAI binds pods in any
-order: it keeps a gang together, but no order of ranks.
+KAI makes the PodGroup itself, from the top owner of a pod. From 0.13 on it asks for all pods of a JobSet at once, also
+of that of a TrainJob; under a plain Job every pod is a group of its own. KAI binds pods in any order: it keeps a gang
+together, but no order of ranks.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from gangline.launch.kubernetes.objects.labels import FABRIC_GROUP, HOSTNAME
 from gangline.spec.gang.podset import PodSet
 
 _QUEUE = "kai.scheduler/queue"
+_PRIORITY = "priorityClassName"
+"""Label; without it the class of the pods counts, which those of a JobSet cannot always have."""
 _TOPOLOGY = "kai.scheduler/topology"
 _REQUIRED = "kai.scheduler/topology-required-placement"
 _PREFERRED = "kai.scheduler/topology-preferred-placement"
@@ -27,20 +29,23 @@ class KaiMetadata:
     annotations: dict[str, str]
 
 
-def kai_metadata(podset: PodSet, queue: str | None, facts: KaiFacts) -> KaiMetadata:
+def kai_metadata(
+    podset: PodSet, queue: str | None, facts: KaiFacts, *, priority_class: str | None = None
+) -> KaiMetadata:
     """Labels and annotations of the root.
 
     Args:
         podset: Its queue overrides the site's.
         queue: Of the site.
         facts: Queues and topologies, as far as known.
+        priority_class: Of the gang; None: the cluster has none for it.
 
     Raises:
         ConfigError: KAI has no such queue, or cannot keep the gang's tiles together.
     """
-    return KaiMetadata(
-        labels={_QUEUE: _choose_queue(podset.queue or queue, facts)}, annotations=_topology(podset, facts)
-    )
+    labels = {_QUEUE: _choose_queue(podset.queue or queue, facts)}
+    labels |= {} if priority_class is None else {_PRIORITY: priority_class}
+    return KaiMetadata(labels=labels, annotations=_topology(podset, facts))
 
 
 def require_gang(podset: PodSet, root: str) -> None:
@@ -64,11 +69,13 @@ def _choose_queue(wanted: str | None, facts: KaiFacts) -> str:
 
 
 def _topology(podset: PodSet, facts: KaiFacts) -> dict[str, str]:
-    """One group is required for a gang that is one tile, and preferred for others of several pods.
+    """One group is required for a gang that is one tile, and preferred for others of several pods with GPUs.
 
+    KAI takes even what is preferred as a bound: servers that lack a label of the Topology get no pod. Those with GPUs
+    are what Topologies are made for; others would often have none of its labels, and gangs would wait for ever.
     KAI cannot say tiles of a JobSet: its segments are for PyTorchJobs and LeaderWorkerSets.
     """
-    if podset.num_nodes == 1:
+    if podset.num_nodes == 1 or (podset.tile == 1 and not podset.resources.gpus):
         return {}
     if 1 < podset.tile < podset.num_nodes:
         raise ConfigError(

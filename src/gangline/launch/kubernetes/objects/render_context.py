@@ -157,7 +157,9 @@ def metadata(context: RenderContext, *, root: bool = False) -> Object:
     if root:
         found["annotations"][SPEC] = context.podset.to_json().decode()
     if root and context.route == "kai":
-        read_by_kai = kai_metadata(context.podset, context.launch.queue, context.facts.kai or KaiFacts())
+        read_by_kai = kai_metadata(
+            context.podset, context.launch.queue, context.facts.kai or KaiFacts(), priority_class=context.priority_class
+        )
         found["labels"] |= read_by_kai.labels
         found["annotations"] |= read_by_kai.annotations
     if context.owner is not None:

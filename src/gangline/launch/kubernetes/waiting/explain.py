@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.state.pods import phase, true_condition
-from gangline.launch.kubernetes.waiting import admission, containers, kueue, scheduler, volcano
+from gangline.launch.kubernetes.waiting import admission, containers, kai, kueue, scheduler, volcano
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
 
 _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
@@ -18,11 +18,13 @@ _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
     containers.misconfigured,
     kueue.impossible,
     volcano.impossible,
+    kai.impossible,
     admission.no_jobset,
     scheduler.silent,
     containers.not_made,
     containers.not_pulled,
     volcano.waits,
+    kai.waits,
     scheduler.unschedulable,
     admission.quota_used,
     kueue.queued,

@@ -17,13 +17,19 @@ _AVAILABLE = re.compile(
     r"(?:In hyperNode (?P<hypernode>\S+): )?\d+/(?P<servers>\d+) nodes are (?:un)?available: (?P<reasons>.*)", re.DOTALL
 )
 """As the scheduler of Kubernetes writes it, and as Volcano does, which puts words before it."""
+_FOUND_BY_KAI = re.compile(r"Resources were found for (\d+) pods while")
+_RESOURCES_OF_KAI = {"CPU cores": "cpu", "GPUs": "nvidia.com/gpu"}
+_AS_KAI_SAYS = re.compile(r"no nodes with enough resources were found: (?P<reasons>.*)", re.DOTALL)
+"""Sentences in place of clauses, and no number of servers."""
 _CLAUSE = re.compile(r"(\d+) (.+)", re.DOTALL)
 _NODES = r"node\(s\) "
 _KNOWN = tuple(
     (re.compile(pattern), one, many)
     for pattern, one, many in (
         (r"Insufficient (\S+)", "lacks {0}", "lack {0}"),
+        (_NODES + "didn't have enough resources: (.+)", "lacks {0}", "lack {0}"),
         (_NODES + "were unschedulable", "is cordoned", "are cordoned"),
+        ("node is unschedulable", "is cordoned", "are cordoned"),
         (_NODES + r"had (?:untolerated )?taint(?:\(s\))?(?: ?\{([^:}]*):.*)?", "is tainted {0}", "are tainted {0}"),
         (
             _NODES + "didn't match Pod's node affinity/selector",
@@ -90,7 +96,7 @@ class Verdict:
     """What a scheduler says of the servers that do not take a pod."""
 
     servers: str
-    """How many, as `4 servers`, and of which HyperNode."""
+    """How many, as `4 servers`, and of which HyperNode; of KAI only `the servers`."""
     reasons: list[str]
     """With their counts."""
     lacking: list[str]
@@ -99,21 +105,25 @@ class Verdict:
 
 def read_verdict(text: str) -> Verdict | None:
     """Of the scheduler's message; None: unknown message."""
+    if of_kai := _AS_KAI_SAYS.search(text):
+        clauses = [clause.strip(" .\n") for clause in re.split(r"\. ?\n", of_kai["reasons"])]
+        return _verdict("the servers", [clause for clause in clauses if clause])
     matched = _AVAILABLE.search(text)
     if matched is None:
         return None
     words = matched["reasons"].partition(" preemption: ")[0].partition(" no new claims to deallocate")[0]
     words = words.partition(". not found")[0].strip().rstrip(".,")
-    reasons: list[str] = []
-    lacking: list[str] = []
-    for clause in words.split(", "):
-        reason, resource = _read_clause(clause)
-        reasons.append(reason)
-        lacking += [resource] if resource else []
     servers = counted(int(matched["servers"]), "server", "servers")
     hypernode = matched["hypernode"]
+    return _verdict(f"{servers} of HyperNode {hypernode}" if hypernode else servers, words.split(", "))
+
+
+def _verdict(servers: str, clauses: list[str]) -> Verdict:
+    read = [_read_clause(clause) for clause in clauses]
     return Verdict(
-        servers=f"{servers} of HyperNode {hypernode}" if hypernode else servers, reasons=reasons, lacking=lacking
+        servers=servers,
+        reasons=[reason for reason, _ in read],
+        lacking=[resource for _, resource in read if resource],
     )
 
 
@@ -125,8 +135,9 @@ def _read_clause(clause: str) -> tuple[str, str | None]:
     for pattern, one, many in _KNOWN:
         if matched := pattern.fullmatch(words):
             detail = next((each for each in matched.groups() if each), "")
+            detail = _RESOURCES_OF_KAI.get(detail, detail)
             text = (one if number == 1 else many).format(detail).rstrip()
-            return f"{number} {text}", detail if words.startswith("Insufficient") else None
+            return f"{number} {text}", detail if one.startswith("lacks") else None
     return f"{number} {one_line(words)}", None
 
 
@@ -139,8 +150,9 @@ def _not_scheduled(pod: Object, reason: str) -> str | None:
 
 
 def _num_fitting(seen: Snapshot) -> int:
-    """Pods that Volcano would start if the others fitted, too."""
-    return sum(_not_scheduled(pod, "Schedulable") is not None for pod in seen.pods)
+    """Pods that Volcano or KAI would start if the others fitted, too."""
+    by_kai = next((int(found[1]) for _, words in refusals(seen) if (found := _FOUND_BY_KAI.search(words))), 0)
+    return by_kai or sum(_not_scheduled(pod, "Schedulable") is not None for pod in seen.pods)
 
 
 def _pods(number: int) -> str:

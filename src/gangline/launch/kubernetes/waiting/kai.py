@@ -1,0 +1,131 @@
+"""Waiting reasons of gangs of KAI: its queue, a Topology, servers, and pods that it moves out of the way.
+
+KAI writes the cause into the condition of every pod, so its PodGroup is not read. Words are those of KAI 0.13.
+"""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+from gangline.launch.kubernetes.objects.labels import SCHEDULERS
+from gangline.launch.kubernetes.state.pods import phase
+from gangline.launch.kubernetes.waiting import scheduler
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, event_time
+
+_NO_QUEUE = re.compile(r"Queue '(?P<queue>.+)' does not exist")
+_LIMIT = re.compile(
+    r"(?P<queue>\S+) quota has reached the allowable limit of (?P<what>CPU cores|GPUs|memory)\. Limit is"
+    r" (?P<most>\S+) \S+ currently (?P<used>\S+) \S+ allocated and workload requested (?P<asked>\S+) "
+)
+_QUOTA = re.compile(
+    r"Workload requested (?P<asked>\S+) (?P<what>CPU cores|GPUs|GB memory), but (?P<queue>\S+) quota is"
+    r" (?P<most>\S+) \S+ while (?P<used>\S+) \S+ are already allocated for non-preemptible pods"
+)
+_UNITS = {"CPU cores": "cpu", "memory": "GB memory"}
+_GROUP = re.compile(r"node-group (\S+) can allocate only (\d+) of (\d+) required pods")
+_TOPOLOGY = re.compile(r"topology (?P<name>\S+), requirement \S* *couldn't be satisfied")
+_NO_TOPOLOGY = re.compile(r"Requested topology (?P<name>\S+) does not exist")
+_FINAL_SECONDS = 30.0
+"""As long as a queue of Kueue is given."""
+_AGAIN = timedelta(seconds=10)
+"""KAI repeats, every second, that pods are to follow others onto a server."""
+_STALE = "if that lasts 60 s, its default, KAI stops the other pods, too"
+
+
+def impossible(seen: Snapshot) -> WaitingReason | None:
+    """A gang that has not started, whose queue does not exist or can never satisfy it."""
+    found = _queue(seen)
+    return found if found is not None and found.final_after_seconds is not None else None
+
+
+def waits(seen: Snapshot) -> WaitingReason | None:
+    """A gang of KAI some of whose pods have no server, for any reason."""
+    if not (waiting := _waiting(seen)):
+        return None
+    found = _preempting(seen) or _queue(seen) or _topology(seen) or scheduler.unschedulable(seen)
+    if found is None and waiting == len(seen.pods) == seen.num_nodes:
+        says = "KAI has not looked at it yet, which it does within seconds where its scheduler and pod grouper run"
+        return WaitingReason(kind="queue", sentence=says)
+    if found is None or not any(phase(pod) == "Running" for pod in seen.pods):
+        return found
+    return replace(found, sentence=f"{found.sentence}; {_STALE}")
+
+
+def _waiting(seen: Snapshot) -> int:
+    """Pods of KAI without a server."""
+    specs = [pod.get("spec") or {} for pod in seen.pods]
+    return sum(spec.get("schedulerName") == SCHEDULERS["kai"] and not spec.get("nodeName") for spec in specs)
+
+
+def _preempting(seen: Snapshot) -> WaitingReason | None:
+    said = seen.recent_events("Pipelined")
+    if not said or seen.now - event_time(said[-1], seen.now) > _AGAIN:
+        return None
+    text = str(said[-1].get("message") or "")
+    sentence = "KAI stops pods of other gangs for it, and starts it once they have left"
+    return WaitingReason(kind="preempting", sentence=sentence, raw=text)
+
+
+def _queue(seen: Snapshot) -> WaitingReason | None:
+    """Why its queue does not let it in; final where it never will."""
+    text = _text(seen)
+    if gone := _NO_QUEUE.search(text):
+        return _no_queue(seen, gone["queue"], text)
+    limit, quota = _LIMIT.search(text), _QUOTA.search(text)
+    found = limit or quota
+    if found is None:
+        return None
+    unit = _UNITS.get(found["what"], found["what"])
+    asks = f"{_pods(len(scheduler.refusals(seen)))} {found['asked']} {unit}"
+    if _exceeds(found["asked"], found["most"]):
+        most = f"its {'limit' if limit else 'quota for gangs that KAI may not preempt'} is {found['most']} {unit}"
+        sentence = f"queue {found['queue']} can never satisfy it: {asks}, {most}"
+        sentence += "" if limit else '; one of launch.priority "normal" needs no quota'
+        return WaitingReason(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
+    whose = "" if limit else " of the quota for gangs that KAI may not preempt"
+    used = f"{found['used']} of {found['most']} {unit}{whose} are used"
+    return WaitingReason(kind="queue", sentence=f"queue {found['queue']} has no room: {used}, {asks}", raw=text)
+
+
+def _no_queue(seen: Snapshot, queue: str, text: str) -> WaitingReason:
+    """Final for a gang no pod of which was ever bound."""
+    if any((pod.get("spec") or {}).get("nodeName") for pod in seen.pods):
+        sentence = f"KAI has no queue {queue} any more: nothing starts from it until there is one of that name"
+        return WaitingReason(kind="queue-stopped", sentence=sentence, raw=text)
+    sentence = f"KAI has no queue {queue}, or one above it is missing; see launch.queue in site.toml"
+    return WaitingReason(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
+
+
+def _topology(seen: Snapshot) -> WaitingReason | None:
+    """A gang that fits into no group, or not onto the servers of its Topology."""
+    text = _text(seen)
+    room = sorted(((int(number), name, wanted) for name, number, wanted in _GROUP.findall(text)), reverse=True)
+    if room:
+        most, name, wanted = room[0]
+        places = f"{counted(len(room), 'group has', 'groups have')} less room, {name} for {most}"
+        sentence = f"no group of servers takes {wanted} pods: {places}"
+    elif gone := _NO_TOPOLOGY.search(text):
+        sentence = f"KAI has no Topology {gone['name']} any more, by which the gang is to be placed"
+    elif short := _TOPOLOGY.search(text):
+        sentence = (
+            f"no room on the servers that have all labels of Topology {short['name']}; KAI takes no others for it"
+        )
+    else:
+        return None
+    return WaitingReason(kind="unschedulable", sentence=sentence, raw=text)
+
+
+def _text(seen: Snapshot) -> str:
+    """The words of all pods; the first that is refused may lack those about the gang."""
+    return "\n".join(dict.fromkeys(words for _, words in scheduler.refusals(seen)))
+
+
+def _exceeds(asked: str, most: str) -> bool:
+    try:
+        return float(asked) > float(most)
+    except ValueError:
+        return False  # `Unlimited`
+
+
+def _pods(number: int) -> str:
+    return f"{counted(number, 'pod requests', 'pods request')}"
