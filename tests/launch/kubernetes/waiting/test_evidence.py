@@ -1,6 +1,6 @@
 """What is asked for around a gang that waits, and by whom."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.cluster.fake.api import FakeApi
@@ -146,3 +146,30 @@ CONTAINER = {
     "name": "node", "image": "x", "resources": {"requests": {"cpu": "1"}},
     "env": [{"name": "OTHER", "value": "1"}, {"name": "GANGLINE_DEADLINE_SECONDS", "value": "3600.0"}],
 }  # fmt: skip
+
+
+JOBSET, TRAINJOB = (
+    "jobset.x-k8s.io/v1alpha2/namespaces/gangs/jobsets/g",
+    "trainer.kubeflow.org/v1alpha1/namespaces/gangs/trainjobs/g",
+)
+NO_PODS = ("FailedCreate", "g-node-0", 'Error creating: pods "g-node-0-0-x" is forbidden: no such account')
+NO_JOB = ("JobCreationFailed", "g", 'job "g-node-0" creation failed with error: jobs is forbidden: no such account')
+
+
+@pytest.mark.parametrize(("root", "said"), [(JOBSET, NO_PODS), (TRAINJOB, NO_PODS), (TRAINJOB, NO_JOB)])
+def test_controllers_below_the_root_are_asked_why_there_are_no_pods(root, said):
+    """A JobSet makes the Job that makes the pods, a TrainJob a JobSet; what an earlier gang met says nothing."""
+    made = datetime.now(UTC) - timedelta(minutes=5)
+    metadata = {"name": "g", "uid": "u", "creationTimestamp": made.isoformat()}
+    root = Root(f"/apis/{root}", {"metadata": metadata, "spec": {}})
+    for seconds, told in ((-60, "0 of 2 pods are created"), (60, "refused: no such account")):
+        reason, name, words = said
+        body = {"reason": reason, "message": words, "lastTimestamp": (made + timedelta(seconds=seconds)).isoformat()}
+        about = {"involvedObject": {"name": name, "uid": "another"}}
+        api = FakeApi()
+        api.create(
+            "/api/v1/namespaces/gangs/events",
+            {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}} | about | body,
+        )
+        seen = gather_evidence(api, root, [], num_nodes=2, facts=ClusterFacts())
+        assert explain(seen).sentence == told

@@ -75,7 +75,7 @@ def _why_not_created(seen: Snapshot) -> str | None:
     """Message of the last failure, while pods are missing and none was created after it."""
     if len(seen.pods) >= seen.num_nodes or ((seen.root or {}).get("spec") or {}).get("suspend"):
         return None
-    failures = seen.recent_events("FailedCreate")
+    failures = seen.recent_events("FailedCreate", "JobCreationFailed")
     if not failures:
         return None
     made = [read_time(pod["metadata"].get("creationTimestamp")) for pod in seen.pods]

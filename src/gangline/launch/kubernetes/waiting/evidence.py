@@ -18,6 +18,7 @@ from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, 
 from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import Snapshot, explain
+from gangline.launch.kubernetes.waiting.snapshot import event_time, read_time
 
 _MAX_PODS_QUERIED = 4
 """Number of pods whose events are read, as those of one gang have the same cause."""
@@ -44,11 +45,11 @@ def gather_evidence(
     workload = _workload(api, root, facts)
     idle = [pod for pod in pods if not is_ready(pod) and phase(pod) in ("Pending", "Running")][:_MAX_PODS_QUERIED]
     volcano = _volcano(api, idle, facts)
-    about = [root.uid, *(str(pod["metadata"]["uid"]) for pod in idle)]
-    about += [str(volcano.group["metadata"]["uid"])] if volcano.group else []
+    about = [_by_uid(root.object), *map(_by_uid, idle)]
+    about += [_by_uid(volcano.group)] if volcano.group else []
     seen = replace(
         seen,
-        events=_events(api, about),
+        events=_events(api, about) + (_events_below(api, root) if len(pods) < num_nodes else []),
         nodes=_nodes(api, idle),
         workload=workload,
         pending=_pending(api, workload, facts),
@@ -77,9 +78,23 @@ def _allowed(read: Callable[[], list[Object]]) -> list[Object]:
 def _events(api: KubernetesApi, about: list[str]) -> list[Object]:
     path = collection_path("v1", "events", api.namespace)
     found: list[Object] = []
-    for uid in about:
-        found += _allowed(partial(_listed, api, path, f"involvedObject.uid={uid}"))
+    for which in about:
+        found += _allowed(partial(_listed, api, path, which))
     return found
+
+
+def _by_uid(thing: Object) -> str:
+    return f"involvedObject.uid={thing['metadata']['uid']}"
+
+
+def _events_below(api: KubernetesApi, root: Root) -> list[Object]:
+    """Of the JobSet and the Job that controllers make for this root, which say why there are no pods.
+
+    They are read by name, so those of an earlier gang of this name are left out.
+    """
+    made = read_time(root.object["metadata"].get("creationTimestamp")) or datetime.now(UTC)
+    about = [f"involvedObject.name={name}" for name in {path.rpartition("/")[2] for path in root.lineage[1:]}]
+    return [event for event in _events(api, about) if event_time(event, made) >= made]
 
 
 def _listed(api: KubernetesApi, path: str, fields: str) -> list[Object]:

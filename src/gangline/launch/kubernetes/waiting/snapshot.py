@@ -41,7 +41,7 @@ class Snapshot:
     pods: list[Object] = field(default_factory=list)
     """Of the gang."""
     events: list[Object] = field(default_factory=list)
-    """About the root, its pods and its PodGroup."""
+    """About the root, what is made for it, its pods and its PodGroup of Volcano."""
     others: list[Object] = field(default_factory=list)
     """Pods of other gangs that hold resources."""
     nodes: list[Object] = field(default_factory=list)
