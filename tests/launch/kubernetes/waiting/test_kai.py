@@ -66,8 +66,8 @@ def test_gang_that_ran_is_not_ended_by_a_queue_that_is_gone():
 
 
 def test_other_pods_that_run_are_told_to_be_stopped_and_only_then():
-    assert recorded("lost-pod")["expect"]["sentence"].endswith(ANEW)
     kept = recorded("lost-pod")
+    assert explain(snapshot(kept)).sentence.endswith(ANEW)
     for pod in kept["pods"]:
         if pod["status"]["phase"] == "Running":
             pod["status"]["phase"] = "Failed"
