@@ -103,6 +103,13 @@ def test_scheduler_is_missed_only_when_all_pods_are_there(told):
     assert explain(snapshot(kept)).sentence.startswith(told)
 
 
+def test_scheduler_is_not_missed_within_seconds():
+    kept = recorded("no-scheduler")
+    for pod in kept["pods"]:
+        pod["metadata"]["creationTimestamp"] = kept["now"]
+    assert explain(snapshot(kept)).sentence == "0 of 2 pods have started"
+
+
 def test_gangs_of_others_are_not_told_of_kai():
     kept = recorded("no-scheduler")
     for pod in kept["pods"]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from gangline.launch.kubernetes.objects.labels import SCHEDULERS
 from gangline.launch.kubernetes.state.pods import phase
 from gangline.launch.kubernetes.waiting import scheduler
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, event_time
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, event_time, read_time
 
 _NO_QUEUE = re.compile(r"Queue '(?P<queue>.+)' does not exist")
 _LIMIT = re.compile(
@@ -29,6 +29,7 @@ _FINAL_SECONDS = 30.0
 """As long as a queue of Kueue is given."""
 _AGAIN = timedelta(seconds=10)
 """KAI repeats, every second, that pods are to follow others onto a server."""
+_LOOKED_AFTER = timedelta(seconds=10)
 _STALE = "if that lasts 60 s, its default, KAI stops the other pods, too"
 
 
@@ -43,7 +44,7 @@ def waits(seen: Snapshot) -> WaitingReason | None:
     if not (waiting := _waiting(seen)):
         return None
     found = _preempting(seen) or _queue(seen) or _topology(seen) or scheduler.unschedulable(seen)
-    if found is None and waiting == len(seen.pods) == seen.num_nodes:
+    if found is None and waiting == len(seen.pods) == seen.num_nodes and _are_old(seen):
         says = "KAI has not looked at it yet, which it does within seconds where its scheduler and pod grouper run"
         return WaitingReason(kind="queue", sentence=says)
     if found is None or not any(phase(pod) == "Running" for pod in seen.pods):
@@ -55,6 +56,12 @@ def _waiting(seen: Snapshot) -> int:
     """Pods of KAI without a server."""
     specs = [pod.get("spec") or {} for pod in seen.pods]
     return sum(spec.get("schedulerName") == SCHEDULERS["kai"] and not spec.get("nodeName") for spec in specs)
+
+
+def _are_old(seen: Snapshot) -> bool:
+    """Whether KAI, which looks every second, had time to look at all pods."""
+    made = [read_time(pod["metadata"].get("creationTimestamp")) or seen.now for pod in seen.pods]
+    return seen.now - max(made) >= _LOOKED_AFTER
 
 
 def _preempting(seen: Snapshot) -> WaitingReason | None:
