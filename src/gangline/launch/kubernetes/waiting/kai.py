@@ -8,8 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gangline.launch.kubernetes.objects.labels import SCHEDULERS
+from gangline.launch.kubernetes.placement.resources import pod_needs
 from gangline.launch.kubernetes.state.pods import phase
 from gangline.launch.kubernetes.waiting import scheduler
+from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, event_time, read_time
 
 _NO_QUEUE = re.compile(r"Queue '(?P<queue>.+)' does not exist")
@@ -119,7 +121,20 @@ def _topology(seen: Snapshot) -> WaitingReason | None:
         )
     else:
         return None
-    return WaitingReason(kind="unschedulable", sentence=sentence, raw=text)
+    held = next((each for name in _devices(seen) if (each := holders(seen, name, on_servers=True))), None)
+    return WaitingReason(
+        kind="unschedulable",
+        sentence=f"{sentence}; {held.sentence}" if held else sentence,
+        holder=held.first if held else "",
+        until=held.until if held else "",
+        raw=text,
+    )
+
+
+def _devices(seen: Snapshot) -> list[str]:
+    """What its pods request beside CPUs and memory, of which KAI does not say what is short."""
+    needs = pod_needs(seen.pods[0].get("spec") or {}) if seen.pods else {}
+    return sorted(name for name in needs if "/" in name)
 
 
 def _text(seen: Snapshot) -> str:
