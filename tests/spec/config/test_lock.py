@@ -47,6 +47,7 @@ BAD = [
     f"spam==1 {HASH}\nspam==2 {HASH}", f"spam==1 {HASH}\nSp.am==1 {HASH}\nsp-am==2 {HASH}",
     f"spam==1 {HASH}\nspam==2 ; os_name == 'nt' {HASH}", f"spam==2 ; os_name == 'nt' {HASH}\nspam==1 {HASH}",
     f"spam==1;os_name=='nt' {HASH}\nspam==2;os_name=='nt' {HASH}", f"[a]==1 {HASH}", f"spam[]==1 {HASH}", "==", "@",
+    f"spam[--e]==1 {HASH}", f"spam[a,b-]==1 {HASH}",
     f"spam[a]]==1 {HASH}", f"spam==1[a] {HASH}", f"spam==1 eggs==2 {HASH}", f"{HASH} spam==1",
 ]  # fmt: skip
 

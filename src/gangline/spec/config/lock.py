@@ -29,11 +29,8 @@ _EXPORTS = {
 
 _LONGEST_MARKER = 500
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-_PIN = re.compile(
-    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)"
-    r"(?:\[[A-Za-z0-9._-]+(?:,[A-Za-z0-9._-]+)*\])?"
-    r"==(?P<version>[0-9][a-z0-9.!+]*)"
-)
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_PIN = re.compile(rf"(?P<name>{_NAME})(?:\[{_NAME}(?:,{_NAME})*\])?==(?P<version>[0-9][a-z0-9.!+]*)")
 _ARCHIVE = re.compile(r"\+.*\.[a-z]+(\.|\Z)")
 """A local version that ends like a file name: pip takes `x==1+a.zip` for a file."""
 _CONTINUED = re.compile(r"[^#\\]* \\")
