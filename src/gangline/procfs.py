@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
+_MOST_COMMAND_BYTES = 4096
 
 
 def start_time(pid: int) -> int | None:
@@ -83,8 +84,18 @@ def environ(pid: int) -> dict[str, str]:
 
 
 def command(pid: int) -> list[str]:
-    """Words that `pid` was started with, or now says that it was; empty: it is gone, dead or of the kernel."""
-    return _read(_PROC / str(pid) / "cmdline").rstrip("\0").split("\0") if state(pid) not in (None, "Z") else []
+    """Words that `pid` was started with, or now says that it was, the first 4 KB of them.
+
+    Empty: it is gone, dead or of the kernel.
+    """
+    if state(pid) in (None, "Z"):
+        return []
+    try:
+        with (_PROC / str(pid) / "cmdline").open("rb") as file:
+            words = file.read(_MOST_COMMAND_BYTES).rstrip(b"\0").decode(errors="replace")
+    except OSError:
+        return []
+    return words.split("\0") if words else []
 
 
 def _environ(pid: int) -> list[bytes]:
@@ -107,7 +118,7 @@ def _stat(pid: int) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="surrogateescape")
+        return path.read_text(errors="replace")  # a process may call itself anything
     except OSError:
         return ""
 

@@ -190,6 +190,17 @@ def test_a_line_in_a_folder_names_submodules_beside_it(clone):
     }  # fmt: skip
 
 
+def test_a_link_in_place_of_a_submodule_leads_to_no_other_repository(clone, tmp_path):
+    """A commit may pin what it knows of another repository, and another one have put the link there."""
+    other = repositories.make_repository(tmp_path / "private" / "party", {"a.py": "secret"})
+    commit = repositories.git(other, "rev-parse", "HEAD")
+    repositories.git(clone.root, "update-index", "--add", "--cacheinfo", f"160000,{commit},out/party")
+    repositories.git(clone.root, "commit", "--quiet", "-m", "pins another")
+    (clone.root / "out").symlink_to(other.parent)
+    with pytest.raises(ConfigError, match="of submodule out/party, found no clone of it there"):
+        pack(clone, include=("out/party/**",))
+
+
 def test_changes_on_disk_of_a_submodule_are_named(clone):
     named = project(include=("**", "third/party/**"), exclude=("third/party/in/**",))
     (clone.root / "third/party/new.py").write_text("1")

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+from gangline.keeper.ranks.rank_processes import MOST_LEFTOVERS
 from gangline.spec.plan import SaveCosts
 
 HEAD = """
@@ -41,8 +42,23 @@ def test_processes_that_ranks_leave_are_named_and_ended_those_that_end_by_themse
     end = gang.end()
     assert end.exit_code == 0
     commands = [f"{sys.executable} -c import time; time.sleep(600)"[:120], "sleep 600"]
-    assert sorted(end.evidence["left"]) == sorted(commands)
+    assert sorted(end.evidence["leftovers"]) == sorted(commands)
     assert not gang.leftovers()
+
+
+ODD = """
+import subprocess
+for _ in range(24 if rank else 0):
+    subprocess.Popen([b"name\\xff", b"-c", b"sleep 600 # " + b"x" * 100_000], executable="/bin/sh")
+"""
+
+
+def test_commands_of_leftover_processes_are_bounded_in_number_and_length_whatever_they_are(keep):
+    end = keep(HEAD + ODD, ranks=2).end()
+    assert end.exit_code == 0
+    assert len(end.evidence["leftovers"]) == MOST_LEFTOVERS
+    assert {len(each) for each in end.evidence["leftovers"]} <= set(range(1, 121))
+    assert any("\ufffd" in each for each in end.evidence["leftovers"])
 
 
 def test_killed_rank_makes_a_new_generation_and_costs_one_event(keep):

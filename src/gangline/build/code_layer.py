@@ -71,8 +71,8 @@ class LayerSelection:
         wanted = not self.project.own or any_matches(own, self.project.own)
         return wanted and not any_matches(own, self.project.exclude) and not any_matches(own, _NEVER)
 
-    def names(self, submodule: str) -> bool:
-        """Does a glob of `project.include` lead into this path of the layer by its name?"""
+    def names_submodule(self, submodule: str) -> bool:
+        """Does a glob of `project.include` begin with this path of the layer?"""
         own = [posixpath.join(self.folder, each) for each in self.project.own]
         return any(f"{each}/".startswith(f"{submodule}/") for each in (*own, *self.beside))
 
@@ -93,7 +93,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     own = choice.placed(repository.entries_and_submodules(tree))
     top = repository.work_tree if choice.folder else repository.root
     whole = submodules.expand(
-        repository, (*own, *_outside_files(repository, commit, choice)), top, is_named=choice.names
+        repository, (*own, *_outside_files(repository, commit, choice)), top, is_named=choice.names_submodule
     )
     repository = whole.repository
     _refuse_submodules(top, [each.path for each in whole.entries if each.is_submodule], choice)

@@ -58,6 +58,11 @@ def expand(
 
 
 def _clone_at(place: Path) -> Repository | None:
-    """The repository whose top is this place in the working tree of another; None: it is a folder of that one."""
-    found = Repository.at(place) if place.is_dir() else None
-    return found if found is not None and not found.prefix else None
+    """The repository whose top is this place in the working tree of another.
+
+    None: it is a folder of that one, or reached by a link, which another commit may have put there to lead out.
+    """
+    if not place.is_dir() or place.resolve() != place:
+        return None
+    found = Repository.at(place)
+    return None if found.prefix else found

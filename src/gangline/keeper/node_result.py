@@ -86,8 +86,8 @@ def _evidence(decision: RestartDecision, outcome: GenerationResult | None, *, lo
         return {}
     if decision.exit_code == 0:
         found = ((each.rank, final_exception(logs / f"{each.rank}.log")) for each in outcome.exits)
-        told = next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
-        return told | ({"left": list(outcome.left)} if outcome.left else {})
+        traceback = next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
+        return traceback | ({"leftovers": list(outcome.leftovers)} if outcome.leftovers else {})
     exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
     evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
     if decision.culprit is not None:

@@ -229,7 +229,7 @@ def outputs_text(record: Record) -> str:
 
 
 def split_tiles(record: Record) -> str:
-    """Which tiles of the plan stand in several groups of servers; empty: none, as far as groups are known."""
+    """Which tiles of the plan are in several groups of servers; empty: none, as far as groups are known."""
     order = record.gang.order if record.gang else None
     said = [event.text for event in record.events if event.kind == SPLIT]
     return said[-1] if order and order.num_split and said else ""

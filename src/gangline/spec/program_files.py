@@ -126,7 +126,7 @@ class RuntimeReport:
     programs: tuple[str, ...] = ()
     """Names of programs that were started and that do not report what they read; at most 20."""
     gpus: tuple[str, ...] = ()
-    """Kinds that they computed on, as the driver calls them; at most 8. Empty: none, or not known."""
+    """Kinds that they used, as the driver calls them; at most 8. Empty: none, or not known."""
     ranks: tuple[int, ...] = ()
     """Who reported it."""
     is_whole: bool = False

@@ -39,15 +39,15 @@ def environ_of_interpreter(python: str, environ: Mapping[str, str]) -> dict[str,
     """`environ` of a process in another Python for one in the virtual environment of `python`, a `bin/python`."""
     folder = Path(python).parent
     own = {name: value for name, value in environ.items() if name not in OTHER_PYTHON}
-    return own | {"PATH": _after(folder, own), "VIRTUAL_ENV": str(folder.parent)}
+    return own | {"PATH": _path_with(folder, own), "VIRTUAL_ENV": str(folder.parent)}
 
 
 def environ_of_this_interpreter(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` with the programs of this process's virtual environment first, also where nobody activated it."""
+    """`environ` with the programs of this process's virtual environment first, even if it is not activated."""
     if sys.prefix == sys.base_prefix:
         return dict(environ)
-    return {**environ, "PATH": _after(Path(sys.executable).parent, environ)}
+    return {**environ, "PATH": _path_with(Path(sys.executable).parent, environ)}
 
 
-def _after(folder: Path, environ: Mapping[str, str]) -> str:
+def _path_with(folder: Path, environ: Mapping[str, str]) -> str:
     return os.pathsep.join([str(folder), environ.get("PATH", os.defpath)])

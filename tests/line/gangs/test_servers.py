@@ -48,8 +48,8 @@ def test_split_tiles_are_named_with_their_groups_and_what_keeps_them_in_record_a
     assert text == (
         "2 of 3 tiles of 2 nodes do not share a group of servers as the plan wants: nodes 0 to 1 on leaf-1 and leaf-2,"
         " nodes 2 to 3 on leaf-1 and leaf-2; Volcano keeps them only where its scheduler has the plugin"
-        " network-topology-aware (volcano-scheduler.conf) and HyperNodes of tier 1 are these groups: see to both, then"
-        " run it again"
+        " network-topology-aware (volcano-scheduler.conf) and HyperNodes of tier 1 are these groups; configure both,"
+        " then run it again"
     )
     assert text in desk.seen.notes
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, IntegrityError
 from gangline.git.repository import Repository
 from gangline.spec.config.site import StoreTable
 
@@ -30,11 +30,13 @@ def both(desk):
 def test_the_run_of_another_line_with_the_same_name_is_not_found_for_this_one(both):
     a, b = both
     assert a.run(until="plan").run.id
-    with pytest.raises(ConfigError, match="a line called 'cheap' in another folder than b/; give each line"):
+    with pytest.raises(
+        ConfigError, match="belongs to another line named 'cheap', in another folder than b/; give each line"
+    ):
         b.run(until="plan")
 
 
-def test_the_run_of_another_line_with_the_same_name_is_no_base(both):
+def test_the_run_of_another_line_with_the_same_name_is_not_the_base(both):
     a, b = both
     assert a.run().run.verdict == "passed"
     repositories.commit(a.repo.parent, {"x": "1"})
@@ -51,7 +53,15 @@ def test_a_line_whose_folder_was_moved_keeps_its_base(both):
     assert replace(a, repo=a.repo.parent / "c").run(until="plan").commit.base.run == first.run.id
 
 
-SHALLOW = "there may be a base that was not found: this clone is shallow"
+def test_a_record_whose_tree_was_changed_is_called_changed_not_another_line(desk):
+    record = desk.run(until="plan")
+    changed = replace(record, commit=replace(record.commit, tree="0" * 40))
+    desk.store.put(f"{record.prefix}/record.json", changed.to_json())
+    with pytest.raises(IntegrityError, match="seal"):
+        desk.run(until="plan")
+
+
+SHALLOW = "no base was found, but this clone is shallow and lacks earlier commits"
 
 
 def test_a_shallow_clone_says_that_it_may_lack_the_base(desk, tmp_path):
@@ -67,11 +77,11 @@ def test_a_shallow_clone_says_that_it_may_lack_the_base(desk, tmp_path):
 def test_a_file_that_git_replaces_is_that_of_the_commit(desk, tmp_path):
     repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "print('of the commit')\n"})
     other = tmp_path / "other.py"
-    other.write_text(repositories.PROGRAM + "print('of nobody')\n")
+    other.write_text(repositories.PROGRAM + "print('of another')\n")
     blob = repositories.git(desk.repo, "hash-object", "-w", str(other))
     repositories.git(desk.repo, "replace", repositories.git(desk.repo, "rev-parse", "HEAD:answer.py"), blob)
     shutil.rmtree(desk.repo / ".gangline", ignore_errors=True)
     record = desk.run()
     [log] = (desk.repo / ".gangline" / "gangs" / record.run.id).rglob("0.log")
     assert "of the commit" in log.read_text()
-    assert "of nobody" not in log.read_text()
+    assert "of another" not in log.read_text()

@@ -58,7 +58,7 @@ def test_a_program_that_reports_no_step_is_not_said_to_have_ended_early(desk):
 def test_a_command_that_starts_its_training_in_the_background_is_said_to_have_left_it(desk):
     line = repositories.LINE.replace('"python", "answer.py"', '"bash", "train.sh"').replace("ranks = 2", "ranks = 1")
     repositories.commit(desk.repo, {"train.sh": "sleep 600 &\nexit 0\n", "line.toml": line})
-    left = "1 process of the program still ran when it ended with exit 0, and was ended: sleep 600"
+    left = "1 process of the program was still running when it exited with 0, and was stopped: sleep 600"
     assert said(desk.run()) == [left]
     repositories.commit(desk.repo, {"README.md": "words"})
     assert said(desk.run()) == [left], "also where the training is taken"

@@ -128,14 +128,20 @@ def test_kinds_of_gpu_with_memory_of_this_process_are_told_once(desk, begun, cou
     assert len(desk.lines("read")) == len(desk.lines("ran")) == 1
 
 
-def test_without_torch_the_driver_says_the_kind_where_there_is_but_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "_OF_DRIVER", tmp_path)
-    for number, name in enumerate(("NVIDIA H100", "NVIDIA H100", "NVIDIA L4")):
-        (tmp_path / f"0000:{number}").mkdir()
-        (tmp_path / f"0000:{number}" / "information").write_text(f"Model: \t\t {name}\nIRQ: 5\n")
-        monkeypatch.setattr(sys, "modules", {"jax": None})
-        assert devices.gpu_names() == (set() if name == "NVIDIA L4" else {"NVIDIA H100"})
-    monkeypatch.setattr(sys, "modules", {"numpy": None})
+def test_without_torch_the_kind_of_an_open_device_is_reported_where_all_are_of_one_kind(tmp_path, monkeypatch):
+    driver, files = tmp_path / "driver", tmp_path / "files"
+    monkeypatch.setattr(devices, "_OF_DRIVER", str(driver))
+    monkeypatch.setattr(devices, "_OPEN_FILES", str(files))
+    monkeypatch.setattr(sys, "modules", {"jax": None})
+    files.mkdir()
+    (files / "3").symlink_to("/dev/nvidiactl")
+    (driver / "0000:0").mkdir(parents=True)
+    (driver / "0000:0" / "information").write_text("Model: \t\t NVIDIA H100\nIRQ: 5\n")
+    assert devices.gpu_names() == set(), "a framework that is only imported computes on no GPU"
+    (files / "4").symlink_to("/dev/nvidia0")
+    assert devices.gpu_names() == {"NVIDIA H100"}
+    (driver / "0000:1").mkdir()
+    (driver / "0000:1" / "information").write_text("Model: NVIDIA L4\n")
     assert devices.gpu_names() == set()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gangline.keeper.ranks.generation_result import GenerationResult, LostNode
 from gangline.keeper.ranks.rank_exit import RankExit, culprit
-from gangline.keeper.ranks.rank_processes import MOST_LEFT
+from gangline.keeper.ranks.rank_processes import MOST_LEFTOVERS
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang
 from gangline.spec.codec import from_plain, to_plain
@@ -36,8 +36,8 @@ class NodeReport:
     """Reason that the failed rank itself gave."""
     log: tuple[str, ...] = ()
     """Last log lines of the failed rank."""
-    left: tuple[str, ...] = ()
-    """Commands of processes that still ran after all ranks had ended well."""
+    leftovers: tuple[str, ...] = ()
+    """Commands of processes that were still running after all ranks had ended well."""
 
     def to_plain(self) -> dict[str, Any]:
         """As values of JSON, for a message between keepers."""
@@ -77,7 +77,7 @@ def report_of(
         oom_kills=oom_kills,
         rank_reason=rank_reason[:_LINE_CHARACTERS],
         log=tuple(line[:_LINE_CHARACTERS] for line in log[-LOG_LINES:]),
-        left=outcome.left,
+        leftovers=outcome.leftovers,
     )
 
 
@@ -109,7 +109,7 @@ def join_reports(
         progressed=any(each.progressed for each in reports),
         lost=None if stopped else lost,
         log=source.log,
-        left=tuple(command for each in reports for command in each.left)[:MOST_LEFT],
+        leftovers=tuple(command for each in reports for command in each.leftovers)[:MOST_LEFTOVERS],
     )
     return GangReport(outcome=outcome, oom_kills=source.oom_kills, rank_reason=source.rank_reason)
 

@@ -12,7 +12,14 @@ from gangline.keeper.ipc.heartbeat import Beat, HeartbeatReader
 from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult, Halt
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
 from gangline.keeper.ranks.rank_exit import RankExit, culprit
-from gangline.keeper.ranks.rank_processes import RankStart, Starter, kill_orphans, left_behind, reap, signal_groups
+from gangline.keeper.ranks.rank_processes import (
+    RankStart,
+    Starter,
+    kill_orphans,
+    leftover_commands,
+    reap,
+    signal_groups,
+)
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang, Watchdog
 from gangline.spec.gang.status import GangState
@@ -103,7 +110,7 @@ class Generation:
                 self.host.report_failure(ending.failed, ending.hang)
             stacks = self._stacks(ending) if ending.hangs and self._living else {}
             beats = self._beats(self._readers)
-            left = left_behind(self._own_pids()) if self._ended_well() else ()
+            leftovers = leftover_commands(self._own_pids()) if self._ended_well() else ()
         finally:
             self._end_all()
         return GenerationResult(
@@ -116,7 +123,7 @@ class Generation:
             step=_common_step(beats),
             progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
             behind=ending.behind,
-            left=left,
+            leftovers=leftovers,
         )
 
     def _ended_well(self) -> bool:

@@ -50,5 +50,5 @@ class GenerationResult:
     """The node that was lost."""
     log: tuple[str, ...] = ()
     """Last log lines of the failed rank."""
-    left: tuple[str, ...] = ()
-    """Commands of processes that still ran, and were ended, after all ranks had ended well."""
+    leftovers: tuple[str, ...] = ()
+    """Commands of processes that were still running, and were stopped, after all ranks had ended well."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -26,7 +27,7 @@ _ANSWER_SECONDS = 60.0
 
 _LEAVE_SECONDS = 0.5
 """Time for processes of a rank to see that it ended, as workers of `multiprocessing` do."""
-MOST_LEFT, _COMMAND_CHARACTERS = 20, 120
+MOST_LEFTOVERS, _COMMAND_CHARACTERS = 20, 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,12 +241,19 @@ def reap(own: Collection[int]) -> None:
             _reap_one(pid)
 
 
-def left_behind(own: Collection[int]) -> tuple[str, ...]:
-    """Commands of processes that ended ranks left behind, and that do not end by themselves; `own` as in `reap`."""
+def leftover_commands(own: Collection[int]) -> tuple[str, ...]:
+    """Commands of processes that ended ranks left, at most MOST_LEFTOVERS; `own` as in `reap`.
+
+    Those that end by themselves within a moment are not among them.
+    """
     deadline = _now() + _LEAVE_SECONDS
-    while (found := list(filter(None, map(command, _orphans(own))))) and _now() < deadline:
+    while (found := _commands(own)) and _now() < deadline:
         time.sleep(0.02)
-    return tuple(" ".join(words)[:_COMMAND_CHARACTERS] for words in found[:MOST_LEFT])
+    return tuple(" ".join(words)[:_COMMAND_CHARACTERS] for words in found)
+
+
+def _commands(own: Collection[int]) -> list[list[str]]:
+    return list(islice(filter(None, map(command, _orphans(own))), MOST_LEFTOVERS))
 
 
 def kill_orphans(own: Collection[int]) -> None:

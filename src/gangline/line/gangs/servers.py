@@ -1,4 +1,4 @@
-"""What a record says of the servers of a gang: whether its nodes stand as they were placed and as the plan wants."""
+"""Servers of a gang in its record: whether its nodes are where they were placed, and its tiles in one group each."""
 
 from gangline.errors import GanglineError
 from gangline.fabric.measured_links import LinkMeasurement, with_speeds
@@ -15,12 +15,12 @@ _SHOWN = 4
 """Tiles, and groups of each."""
 _KEPT_BY_VOLCANO = (
     "; Volcano keeps them only where its scheduler has the plugin network-topology-aware (volcano-scheduler.conf) and"
-    " HyperNodes of tier 1 are these groups: see to both, then run it again"
+    " HyperNodes of tier 1 are these groups; configure both, then run it again"
 )
 
 
 def rank_order(ctx: RunContext, stage: str, status: GangStatus) -> RankOrder | None:
-    """Where its nodes stand, and events of what is not as wanted; None: nobody placed them, or not all are seen."""
+    """Order of its nodes, with events of what is not as planned; None: their places or servers are not known."""
     if not status.placed or len(status.placed) != len(status.servers):
         return None
     order = with_speeds(verify(status.placed, status.servers, tile=status.tile), _measured_links(ctx))
@@ -51,7 +51,7 @@ def rank_tables(ctx: RunContext, status: GangStatus) -> tuple[Artifact, ...]:
 
 
 def _split_words(order: RankOrder, status: GangStatus) -> str:
-    """Which tiles stand in which groups."""
+    """Which tiles are in which groups."""
     tiles = -(-len(status.servers) // status.tile)
     shown = _first([_tile_words(each) for each in order.split], order.num_split or 0)
     verb = "does" if order.num_split == 1 else "do"

@@ -18,6 +18,10 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now
 
 MAX_CHANGED = 100
+_SHALLOW = (
+    "no base was found, but this clone is shallow and lacks earlier commits; git fetch --unshallow, or configure a"
+    " deeper clone on the build server"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ def find_or_create_run(
         ConfigError: That attempt is of another line of the commit, which has the same project name.
     """
     newest, attempt = _newest(store, request)
-    if newest is not None:
+    if newest is not None and sealer.holds(newest):
         _require_same_line(newest, request)
     if newest is not None and not (again and newest.run.state == "ended"):
         return FoundRun(sealer.check(newest), is_new=False, earlier_runs=None)
@@ -64,8 +68,8 @@ def _require_same_line(newest: Record, request: RunRequest) -> None:
     if newest.commit.tree != request.tree:
         project, folder = request.line.project.name, request.repository.prefix or "the top of the repository"
         raise ConfigError(
-            f"project.name: run {newest.run.id} of this commit is of a line called {project!r} in another folder than"
-            f" {folder}; give each line of a repository a name of its own"
+            f"project.name: run {newest.run.id} of this commit belongs to another line named {project!r}, in another"
+            f" folder than {folder}; give each line of a repository its own name"
         )
 
 
@@ -109,13 +113,7 @@ def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str]
         keys = ", ".join(request.overrides)
         yield "rules", f"an experiment: {keys} on the command line; never a base, never published"
     if base is None and request.repository.is_shallow:
-        yield (
-            "rules",
-            (
-                "there may be a base that was not found: this clone is shallow, and lacks the commits before it;"
-                " git fetch --unshallow, or a deeper clone of the build server"
-            ),
-        )
+        yield "rules", _SHALLOW
 
 
 def _unprotected(request: RunRequest) -> str:

@@ -34,7 +34,7 @@ def build(ctx: RunContext) -> StageResult:
     for link in layer.links[:5]:
         ctx.record_event("build", "copied", f"{link} is a link: the code layer holds a copy of what it points at")
     for path in layer.edited[:5]:
-        ctx.record_event("build", "rules", f"submodule {path} has changes on disk, which its commit and this run lack")
+        ctx.record_event("build", "rules", f"submodule {path} has uncommitted changes, which this run does not have")
     code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
     environment = environment_of(ctx)

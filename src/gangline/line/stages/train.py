@@ -23,7 +23,7 @@ from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_count, format_number, now, sparkline
 
-MOST_NAMED = 3
+_MOST_NAMED = 3
 DOUBTS = "doubts"
 """Output of the train stage: sentences of `_doubts`, for runs that take it."""
 
@@ -155,28 +155,28 @@ def _doubts(ctx: RunContext, finished: FinishedGang, measured: TrainingResult) -
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None:
         return []
-    left = [said] if (said := _left_text(finished)) else []
+    leftovers = [said] if (said := _leftovers_text(finished)) else []
     if finished.result is None:
-        return left
+        return leftovers
     plan, step = finished.plan, finished.result.final_step
     begun_anew = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
     early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
-    return left + [
+    return leftovers + [
         said
         for said in (early, differing_metrics_text(ctx.store, plan.output_prefix, world_size=plan.world_size))
         if said
     ]
 
 
-def _left_text(finished: FinishedGang) -> str:
-    """Whoever starts a training in the background and does not wait for it has not trained."""
-    left = finished.end.evidence.get("left")
-    found = [clean(str(each), limit=80) for each in left[:MOST_NAMED]] if isinstance(left, list) else []
-    if not found:
+def _leftovers_text(finished: FinishedGang) -> str:
+    """A training that a command started in the background, and did not wait for, did not end."""
+    found = finished.end.evidence.get("leftovers")
+    if not isinstance(found, list) or not found:
         return ""
     what, were = ("1 process", "was") if len(found) == 1 else (f"{len(found)} processes", "were")
-    return f"{what} of the program still ran when it ended with exit 0, and {were} ended: {', '.join(found)}"
+    named = [clean(str(each), limit=80) for each in found[:_MOST_NAMED]] + ["..."] * (len(found) > _MOST_NAMED)
+    return f"{what} of the program {were} still running when it exited with 0, and {were} stopped: {', '.join(named)}"
 
 
 def _record_doubts(ctx: RunContext, doubts: Iterable[str]) -> None:

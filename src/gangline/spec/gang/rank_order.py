@@ -25,7 +25,7 @@ class GroupEdges:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitTile:
-    """Consecutive nodes that the plan wants in one group of servers, and that stand in several."""
+    """Consecutive nodes that the plan wants in one group of servers, and that are in several."""
 
     first: int
     """Node rank."""
@@ -49,6 +49,6 @@ class RankOrder:
     moved: tuple[MovedNode, ...] = ()
     """The first of them."""
     num_split: int | None = None
-    """Tiles of the plan that stand in several groups."""
+    """Tiles of the plan that are in several groups."""
     split: tuple[SplitTile, ...] = ()
     """The first of them."""

@@ -8,7 +8,7 @@ keeps its earlier reports. Child processes append to the same file:
     {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
-    {"event": "gpu", "name"}                                               a kind that it computes on, once each
+    {"event": "gpu", "name"}                                               a kind that it uses, once each
     {"event": "ran", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, and at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not. An audit hook
@@ -115,7 +115,7 @@ class ProgramAudit:
         """Report the imported modules, if there are new ones since the last report."""
         self.due = time.monotonic() + self._wait
         self._wait = min(self._wait * _GROWTH, _MOST_SECONDS)
-        self._computes()
+        self._report_gpus()
         mark = len(sys.modules), self._reads
         if mark == self._reported and not last:
             return
@@ -143,7 +143,7 @@ class ProgramAudit:
         self._write({"event": "python", "version": version, "prefix": sys.prefix[:1000]})
         self._started(self._look.leader())
 
-    def _computes(self) -> None:
+    def _report_gpus(self) -> None:
         try:
             new = gpu_names() - self._gpus
         except Exception:  # a framework that is half imported, or whose device is lost

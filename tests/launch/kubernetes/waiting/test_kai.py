@@ -10,7 +10,7 @@ from tests.launch.kubernetes.waiting.seen import SNAPSHOTS, read, snapshot
 from gangline.launch.kubernetes.waiting import explain
 
 pytestmark = pytest.mark.row("V11")
-ANEW = "; if that lasts 60 s, its default, KAI stops the other pods, too"
+STALE = "; if that lasts 60 s, its default, KAI stops the other pods, too"
 
 
 def recorded(name):
@@ -18,7 +18,7 @@ def recorded(name):
 
 
 def saying(words, *, name="limit", **changed):
-    """What is told of the gang of this snapshot if KAI says these words of every pod of it."""
+    """The waiting reason of this snapshot if KAI writes these words into every pod."""
     kept = recorded(name)
     for pod in kept["pods"]:
         for each in pod["status"]["conditions"]:
@@ -27,15 +27,15 @@ def saying(words, *, name="limit", **changed):
 
 
 @pytest.mark.parametrize(
-    ("what", "asked", "told"),
+    ("what", "asked", "expected"),
     [
         ("GPUs. Limit is 8 GPUs, currently 8 GPUs", "4 GPUs", "8 of 8 GPUs are used, 3 pods request 4 GPUs"),
         ("memory. Limit is 2 GB, currently 1.5 GB", "1 GB", "1.5 of 2 GB memory are used, 3 pods request 1 GB memory"),
     ],
 )
-def test_limit_of_each_resource_is_told_in_its_unit(what, asked, told):
+def test_limit_of_each_resource_has_its_unit(what, asked, expected):
     words = f"OverLimit: all quota has reached the allowable limit of {what} allocated and workload requested {asked}."
-    assert saying(words).sentence == f"queue all has no room: {told}"
+    assert saying(words).sentence == f"queue all has no room: {expected}"
 
 
 def test_gang_that_may_not_be_preempted_waits_for_quota_that_suffices():
@@ -65,13 +65,13 @@ def test_gang_that_ran_is_not_ended_by_a_queue_that_is_gone():
     assert explain(snapshot(new)).final_after_seconds == 30.0
 
 
-def test_other_pods_that_run_are_told_to_be_stopped_and_only_then():
+def test_that_running_pods_will_be_stopped_is_said_only_if_there_are_some():
     kept = recorded("lost-pod")
-    assert explain(snapshot(kept)).sentence.endswith(ANEW)
+    assert explain(snapshot(kept)).sentence.endswith(STALE)
     for pod in kept["pods"]:
         if pod["status"]["phase"] == "Running":
             pod["status"]["phase"] = "Failed"
-    assert not explain(snapshot(kept)).sentence.endswith(ANEW)
+    assert not explain(snapshot(kept)).sentence.endswith(STALE)
 
 
 def test_room_that_was_made_long_ago_is_not_being_made():
@@ -95,12 +95,12 @@ def test_words_about_the_gang_are_found_whichever_pod_bears_them():
     assert "3 lack cpu" in explain(snapshot(kept)).sentence
 
 
-@pytest.mark.parametrize("told", ["KAI has not looked at it yet", "1 of 2 pods are created"])
-def test_scheduler_is_missed_only_when_all_pods_are_there(told):
+@pytest.mark.parametrize("expected", ["KAI has not looked at it yet", "1 of 2 pods are created"])
+def test_scheduler_is_missed_only_when_all_pods_are_there(expected):
     kept = recorded("no-scheduler")
-    if told.startswith("1 of 2"):
+    if expected.startswith("1 of 2"):
         del kept["pods"][0]
-    assert explain(snapshot(kept)).sentence.startswith(told)
+    assert explain(snapshot(kept)).sentence.startswith(expected)
 
 
 def test_scheduler_is_not_missed_within_seconds():

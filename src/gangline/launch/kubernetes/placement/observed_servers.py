@@ -15,7 +15,7 @@ class ObservedServers:
         self.servers: tuple[PlacedServer, ...] = ()
         """In node-rank order; empty: not all are bound yet, or a group of theirs is not known."""
         self.unknown = ""
-        """Why a group is not known; empty: all are, or nobody has looked."""
+        """Why a group is not known; empty: all are, or nothing was read yet."""
         self._api, self._num_nodes = api, num_nodes
         self._nodes: tuple[str, ...] = ()
 

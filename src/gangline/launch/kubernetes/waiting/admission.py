@@ -4,7 +4,7 @@ import re
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.placement.resources import as_text, read_amounts
-from gangline.launch.kubernetes.waiting.holders import holders
+from gangline.launch.kubernetes.waiting.holders import with_holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, event_time, one_line, read_time
 
 _QUOTA = re.compile(
@@ -104,15 +104,8 @@ def _used_up(seen: Snapshot, text: str, quota: "re.Match[str]") -> WaitingReason
         return WaitingReason(kind="quota", sentence=f"quota {quota['name']}: {one_line(text)}", raw=text)
     short = [name for name in asked if used.get(name, 0) + asked[name] > hard.get(name, 0)] or list(asked)
     parts = [f"{_text(name, used.get(name, 0), unit=False)} of {_text(name, hard.get(name, 0))}" for name in short]
-    held = holders(seen, short[0])
     sentence = f"quota {quota['name']}: {' and '.join(parts)} are used"
-    return WaitingReason(
-        kind="quota",
-        sentence=f"{sentence}; {held.sentence}" if held else sentence,
-        holder=held.first if held else "",
-        until=held.until if held else "",
-        raw=text,
-    )
+    return with_holders(WaitingReason(kind="quota", sentence=sentence, raw=text), seen, short[:1])
 
 
 def _amounts(text: str) -> dict[str, int]:

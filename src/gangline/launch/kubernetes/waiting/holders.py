@@ -1,6 +1,7 @@
 """Holders of the resources for which a gang waits: gangs by name with their latest end, other pods by owner."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gangline.launch.kubernetes.client.api import Object
@@ -8,7 +9,7 @@ from gangline.launch.kubernetes.objects.labels import CONTAINER, DEADLINE, END, 
 from gangline.launch.kubernetes.objects.render_context import STARTING_SECONDS
 from gangline.launch.kubernetes.placement.resources import add, as_text, pod_needs
 from gangline.launch.kubernetes.state.pods import is_over
-from gangline.launch.kubernetes.waiting.snapshot import Snapshot, read_time
+from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, read_time
 
 _SHOWN = 3
 
@@ -49,6 +50,16 @@ def holders(seen: Snapshot, resource: str, *, on_servers: bool = False) -> _Hold
     parts = [f"{owner} holds {as_text(resource, amount)}{_until(ends[owner])}" for amount, owner in held[:_SHOWN]]
     rest = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     return _Holders(sentence=", ".join(parts) + rest, first=held[0][1], until=ends[held[0][1]])
+
+
+def with_holders(
+    reason: WaitingReason, seen: Snapshot, resources: Iterable[str], *, on_servers: bool = False
+) -> WaitingReason:
+    """`reason` with the holders of the first of `resources` that has any; arguments are those of `holders`."""
+    found = next((each for name in resources if (each := holders(seen, name, on_servers=on_servers))), None)
+    if found is None:
+        return reason
+    return replace(reason, sentence=f"{reason.sentence}; {found.sentence}", holder=found.first, until=found.until)
 
 
 def _end(pod: Object, now: datetime) -> str:

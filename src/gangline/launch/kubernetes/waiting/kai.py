@@ -11,7 +11,7 @@ from gangline.launch.kubernetes.objects.labels import SCHEDULERS
 from gangline.launch.kubernetes.placement.resources import pod_needs
 from gangline.launch.kubernetes.state.pods import phase
 from gangline.launch.kubernetes.waiting import scheduler
-from gangline.launch.kubernetes.waiting.holders import holders
+from gangline.launch.kubernetes.waiting.holders import with_holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, event_time, read_time
 
 _NO_QUEUE = re.compile(r"Queue '(?P<queue>.+)' does not exist")
@@ -121,14 +121,8 @@ def _topology(seen: Snapshot) -> WaitingReason | None:
         )
     else:
         return None
-    held = next((each for name in _devices(seen) if (each := holders(seen, name, on_servers=True))), None)
-    return WaitingReason(
-        kind="unschedulable",
-        sentence=f"{sentence}; {held.sentence}" if held else sentence,
-        holder=held.first if held else "",
-        until=held.until if held else "",
-        raw=text,
-    )
+    reason = WaitingReason(kind="unschedulable", sentence=sentence, raw=text)
+    return with_holders(reason, seen, _devices(seen), on_servers=True)
 
 
 def _devices(seen: Snapshot) -> list[str]:

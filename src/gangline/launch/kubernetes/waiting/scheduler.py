@@ -10,7 +10,7 @@ from datetime import timedelta
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.placement.resources import as_text, pod_needs
 from gangline.launch.kubernetes.state.pods import true_condition
-from gangline.launch.kubernetes.waiting.holders import holders
+from gangline.launch.kubernetes.waiting.holders import with_holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line, read_time
 
 _AVAILABLE = re.compile(
@@ -67,17 +67,11 @@ def unschedulable(seen: Snapshot) -> WaitingReason | None:
         return WaitingReason(
             kind="unschedulable", sentence=f"no server for {_pods(len(refused))}: {one_line(text)}", raw=text
         )
-    held = next((each for name in verdict.lacking if (each := holders(seen, name, on_servers=True))), None)
     needs = _needs(refused[0][0], verdict.lacking)
     sentence = f"none of {verdict.servers} takes {_pods(len(refused))}{needs}: {', '.join(verdict.reasons)}"
     sentence += f"; there is room for {_pods(fitting)} of it" if (fitting := _num_fitting(seen)) else ""
-    return WaitingReason(
-        kind="unschedulable",
-        sentence=f"{sentence}; {held.sentence}" if held else sentence,
-        holder=held.first if held else "",
-        until=held.until if held else "",
-        raw=text,
-    )
+    reason = WaitingReason(kind="unschedulable", sentence=sentence, raw=text)
+    return with_holders(reason, seen, verdict.lacking, on_servers=True)
 
 
 def refusals(seen: Snapshot) -> list[tuple[Object, str]]:

@@ -9,7 +9,7 @@ import re
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.placement.resources import as_text, read_amounts
-from gangline.launch.kubernetes.waiting.holders import holders
+from gangline.launch.kubernetes.waiting.holders import with_holders
 from gangline.launch.kubernetes.waiting.scheduler import refusals, verdict_text
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
 
@@ -91,14 +91,9 @@ def _no_room(seen: Snapshot, text: str) -> WaitingReason:
     lacking, is_quota = _LACKING.findall(text), text.startswith(_NO_QUOTA)
     who = f"queue {_queue(seen)} has no room" if is_quota else "Volcano's plugin overcommit lets no more in"
     used = _used(seen, lacking) if is_quota else []
-    held = None if used else next((each for name in lacking if (each := holders(seen, name, on_servers=True))), None)
     sentence = f"{who}: {', '.join([*used, _requested(seen, lacking)])}"
-    return WaitingReason(
-        kind="queue",
-        sentence=f"{sentence}; {held.sentence}" if held else sentence,
-        holder=held.first if held else "",
-        until=held.until if held else "",
-        raw=text,
+    return with_holders(
+        WaitingReason(kind="queue", sentence=sentence, raw=text), seen, () if used else lacking, on_servers=True
     )
 
 
