@@ -132,7 +132,7 @@ def test_without_torch_the_kind_of_an_open_device_is_reported_where_all_are_of_o
     driver, files = tmp_path / "driver", tmp_path / "files"
     monkeypatch.setattr(devices, "_OF_DRIVER", str(driver))
     monkeypatch.setattr(devices, "_OPEN_FILES", str(files))
-    monkeypatch.setattr(sys, "modules", {"jax": None})
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     files.mkdir()
     (files / "3").symlink_to("/dev/nvidiactl")
     (driver / "0000:0").mkdir(parents=True)
