@@ -64,6 +64,34 @@ def test_a_command_that_starts_its_training_in_the_background_is_said_to_have_le
     assert said(desk.run()) == [left], "also where the training is taken"
 
 
+WRITES = """\
+import json, os, pathlib, time
+rank = int(os.environ["RANK"])
+time.sleep(0.2 * rank)
+if {condition}:
+    pathlib.Path("new.json").write_text(json.dumps({{"accuracy": 0.9 - rank / 10}}))
+    os.replace("new.json", "out/../metrics.json")
+"""
+
+
+WRITERS = "metrics.json was written by 2 ranks (0, 1): it has the numbers of the last one; write it on rank 0 alone"
+
+
+@pytest.mark.parametrize(
+    ("condition", "texts"),
+    [
+        ("True", [WRITERS]),
+        ("rank == 0", []),
+    ],
+)
+def test_a_metrics_file_that_several_ranks_write_is_said_to_have_the_numbers_of_the_last(desk, condition, texts):
+    files = {"answer.py": WRITES.format(condition=condition), "out/.keep": ""}
+    line = LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
+    assert "metrics" in line
+    repositories.commit(desk.repo, {"line.toml": line} | files)
+    assert said(desk.run()) == texts
+
+
 EARLY = "the program ended after 4 of 8 steps"
 RESTARTED = """\
 import os, pathlib, signal

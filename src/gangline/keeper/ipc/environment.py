@@ -105,6 +105,11 @@ class KeeperEnvironment(GangEnvironment):
     """Interpreter of the ranks, from the commit's environment; None: the keeper's."""
 
     @property
+    def metrics_writers(self) -> Path:
+        """Folder in which each rank of this node that wrote the metrics file leaves an empty file with its number."""
+        return self.home / "metrics-writers"
+
+    @property
     def rank_python(self) -> str:
         """Interpreter that runs the ranks."""
         return self.python or sys.executable

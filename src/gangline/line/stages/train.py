@@ -8,7 +8,13 @@ from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.results import ledger, unreported_metrics
-from gangline.line.results.metrics_file import NOT_FINITE, MetricsFile, read_program_metrics, with_program_metrics
+from gangline.line.results.metrics_file import (
+    NOT_FINITE,
+    MetricsFile,
+    metrics_writers_text,
+    read_program_metrics,
+    with_program_metrics,
+)
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
 from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text
@@ -48,7 +54,7 @@ def train(ctx: RunContext) -> StageResult:
         error = error or wrong
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     measured = read_training_result(ctx, finished, written=written.losses)
-    doubts = _doubts(ctx, finished, measured) if error is None else []
+    doubts = _doubts(ctx, finished, measured, collected) if error is None else []
     if error is None:
         _record_traceback(ctx, finished)
         _record_unreported(
@@ -151,18 +157,20 @@ def _record_traceback(ctx: RunContext, finished: FinishedGang) -> None:
         ctx.record_event("train", "program", text)
 
 
-def _doubts(ctx: RunContext, finished: FinishedGang, measured: TrainingResult) -> list[str]:
+def _doubts(
+    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
+) -> list[str]:
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None:
         return []
-    leftovers = [said] if (said := _leftovers_text(finished)) else []
+    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected)) if said]
     if finished.result is None:
-        return leftovers
+        return found
     plan, step = finished.plan, finished.result.final_step
     begun_anew = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
     early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
-    return leftovers + [
+    return found + [
         said
         for said in (early, differing_metrics_text(ctx.store, plan.output_prefix, world_size=plan.world_size))
         if said
