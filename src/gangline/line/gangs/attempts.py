@@ -5,7 +5,7 @@ chain: the end of a gang that has ended is read at once, one that runs is follow
 gang; the line starts another gang if the allocation was lost, or with half the micro-batch after memory ran out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -214,23 +214,24 @@ def _next_plan(ctx: RunContext, stage: str, plan: Plan, end: GangEnd, *, charged
 
 
 def missing_file_hint(ctx: RunContext, end: GangEnd) -> str:
-    """Sentence about what a failed program missed: its commit lacks it, its sandbox hid it, its environment has none."""
+    """Sentence about what a failed program missed, and its commit, sandbox or environment lacks or hides."""
     commit = ctx.record.commit
     if end.exit_code == 0 or commit.trust != "own":
         return ""
     lines = [str(line) for line in end.evidence.get("log") or ()]
-    if hint := path_outside_layer(lines, ctx.repository, commit.tree):
-        return hint
-    if hint := missing_variable(lines, ctx.environ, ctx.line.train.env):
-        return hint
-    if ctx.record.run.target != "local":
-        return ""
-    if hint := missing_module(lines, editable_packages_in(ctx.repository.work_tree)):
-        return hint
-    if hint := hidden_path_in(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ)):
-        return hint
-    files = (entry.path for entry in ctx.repository.entries(commit.tree))
-    return missing_package(lines, files, path=ctx.line.project.path, lock=ctx.line.env.lock)
+    return next(filter(None, _hints(ctx, lines)), "")
+
+
+def _hints(ctx: RunContext, lines: Sequence[str]) -> Iterator[str]:
+    """The likeliest first; most are empty."""
+    commit = ctx.record.commit
+    yield path_outside_layer(lines, ctx.repository, commit.tree)
+    yield missing_variable(lines, ctx.environ, ctx.line.train.env)
+    if ctx.record.run.target == "local":
+        yield missing_module(lines, editable_packages_in(ctx.repository.work_tree))
+        yield hidden_path_in(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
+        files = (entry.path for entry in ctx.repository.entries(commit.tree))
+        yield missing_package(lines, files, path=ctx.line.project.path, lock=ctx.line.env.lock)
 
 
 def _error(end: GangEnd, hint: str) -> GanglineError | None:
