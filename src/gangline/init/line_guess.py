@@ -244,7 +244,11 @@ def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterabl
     accumulation = script.accumulation
     if accumulation and not script.number("accumulates") and script.number("batch"):
         yield f"global_batch does not include {accumulation}: its value in {script.path} is not a number"
-    if script.seed_option is None and script.kind != "gangline":
+    if script.takes_words:
+        yield f"{script.path} reads sys.argv: its arguments are further words of project.command"
+    if "hydra" in script.imports:
+        yield 'Hydra takes its keys as further words of project.command: "seed={seed}", if its configuration has seed'
+    elif script.seed_option is None and script.kind != "gangline":
         yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
     if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):
         yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
