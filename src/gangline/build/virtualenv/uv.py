@@ -33,6 +33,7 @@ _MEANINGS: Sequence[tuple[type[GanglineError], str]] = (
     (ConfigError, r"is incompatible with|doesn't match|No interpreter found|building.*is disabled|no version of"),
 )
 """The first match in uv's output decides: uv reports a wrong hash inside the message of a failed download."""
+_NO_WHEEL = re.compile(r"([A-Za-z0-9._-]+==[^\s,;]+) has no usable wheels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,19 @@ class Uv:
         words = " ".join(
             part for line in output.splitlines() if (part := line.strip(" │├╰─▶×╴")) and not _is_progress(part)
         )
-        again = "; run again, fetched wheels are cached" if kind is StorageError else ""
+        again = "; run again, fetched wheels are cached" if kind is StorageError else _wheel_advice(words)
         return kind(f"{what}: {printable(words)[:1500] or f'uv ended with {code}'}{again}")
+
+
+def _wheel_advice(words: str) -> str:
+    """How to have a wheel of a package that its authors publish as source alone."""
+    found = _NO_WHEEL.search(words)
+    if found is None:
+        return ""
+    return (
+        f"; pip wheel --no-deps {found[1]} -w FOLDER makes one: name FOLDER in environments.find_links of site.toml,"
+        " and lock again into a new file with --find-links FOLDER"
+    )
 
 
 def _own_program() -> str | None:
