@@ -175,6 +175,32 @@ def test_a_script_whose_words_are_not_read_from_its_text_is_said_to_take_some(te
     assert any("it has no option --seed" in note for note in notes) == ("hydra" not in text)
 
 
+PACKAGE = {
+    "pyproject.toml": '[project.scripts]\nbad = 3\nshow = "p.show:app.run"\nmytrain = "p.cli:main"\n',
+    "src/p/__init__.py": "",
+    "src/p/cli.py": 'import argparse\ndef main():\n    argparse.ArgumentParser().add_argument("--seed")\n',
+    "src/p/show.py": "def app(): pass\n",
+}
+
+
+def test_a_console_script_is_called_by_its_function_without_an_installation():
+    guess = of(PACKAGE)
+    found = values(guess)
+    assert found["project.command"] == ["python", "-c", "from p.cli import main; main()", "--seed", "{seed}"]
+    assert found["project.path"] == ["src"]
+    assert not [note for note in guess.notes if "only defines" in note]
+    poetry = PACKAGE | {"pyproject.toml": '[tool.poetry.scripts]\nmytrain = "p.cli:main"\n'}
+    assert values(of(poetry))["project.command"] == found["project.command"]
+
+
+@pytest.mark.parametrize("pyproject", ["not toml", "project = 3\n", '[project.scripts]\nmytrain = "p.cli:"\n'])
+def test_a_module_that_only_defines_is_named_if_no_console_script_starts_it(pyproject):
+    files = PACKAGE | {"pyproject.toml": pyproject}
+    with pytest.raises(ConfigError, match=r"gangline init --script src/p/cli\.py"):
+        of(files)
+    assert any("cli.py only defines functions" in note for note in of(files, script="src/p/cli.py").notes)
+
+
 def test_a_module_that_only_defines_is_no_script():
     adder = "from mingpt.trainer import Trainer\n" + SCRIPTS["torch"] + MAIN
     guess = of({"mingpt/trainer.py": SCRIPTS["torch"], "projects/adder/adder.py": adder})

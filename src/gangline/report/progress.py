@@ -176,7 +176,7 @@ class StageProgress:
             said.append(f"{format_count(self.tokens_per_second)} tokens/s")
         if self.step == self.steps:
             said.append("finishing")
-        elif is_within and self.eta_seconds is not None:
+        elif is_within and self.eta_seconds is not None and self.situation[0] != "ended":
             said.append(f"ETA {format_seconds(self.eta_seconds)}")
         return " · ".join(said)
 

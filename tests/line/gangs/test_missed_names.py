@@ -44,6 +44,13 @@ def test_a_module_that_was_not_found_is_in_the_commit_or_in_no_package(files, lo
     assert missing_package(["ImportError: pkg"], files, path=[], lock=lock) == ""
 
 
+def test_the_version_of_the_commits_own_package_is_asked_in_vain():
+    said = missing_package(
+        ["PackageNotFoundError: No package metadata was found for my-pkg"], (), path=[], lock="uv.lock"
+    )
+    assert "my-pkg is not installed, as no package of the commit itself is" in said
+
+
 def test_the_reason_of_a_failed_run_has_both(desk):
     desk.environ |= {"MY_DATA": "/data"}
     for text, says in (("import os; os.environ['MY_DATA']", "MY_DATA is set here"), ("import pkg_x", "has no pkg_x")):

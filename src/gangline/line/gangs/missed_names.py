@@ -9,6 +9,7 @@ from gangline.launch.sandbox.environment import is_secret, passed_on
 
 _VARIABLE = re.compile(r"(?:KeyError:|[Ee]nvironment variable) ['\"]([A-Za-z_]\w*)['\"]")
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_METADATA = re.compile(r"PackageNotFoundError: No package metadata was found for ([\w.-]+)")
 
 
 def missing_variable(lines: Sequence[str], environ: Mapping[str, str], given: Collection[str]) -> str:
@@ -22,7 +23,7 @@ def missing_variable(lines: Sequence[str], environ: Mapping[str, str], given: Co
 
 
 def missing_package(lines: Sequence[str], files: Iterable[str], *, path: Sequence[str], lock: str | None) -> str:
-    """Sentence about a module that was not found.
+    """Sentence about a module, or the version of a package, that was not found.
 
     Args:
         lines: End of the log.
@@ -30,6 +31,8 @@ def missing_package(lines: Sequence[str], files: Iterable[str], *, path: Sequenc
         path: `project.path`.
         lock: `env.lock`; None: ranks run in the environment of gangline.
     """
+    if (name := next(_names(_METADATA, lines), None)) is not None:
+        return f"; {name} is not installed, as no package of the commit itself is: except PackageNotFoundError"
     found = next(_names(_MODULE, lines), None)
     if found is None:
         return ""
