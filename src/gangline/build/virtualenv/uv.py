@@ -98,18 +98,17 @@ class Uv:
         words = " ".join(
             part for line in output.splitlines() if (part := line.strip(" │├╰─▶×╴")) and not _is_progress(part)
         )
-        again = "; run again, fetched wheels are cached" if kind is StorageError else _wheel_advice(words)
+        if (found := _NO_WHEEL.search(words)) is not None:
+            return ConfigError(f"{what}: {_without_wheel(found[1])}")
+        again = "; run again, fetched wheels are cached" if kind is StorageError else ""
         return kind(f"{what}: {printable(words)[:1500] or f'uv ended with {code}'}{again}")
 
 
-def _wheel_advice(words: str) -> str:
-    """How to have a wheel of a package that its authors publish as source alone."""
-    found = _NO_WHEEL.search(words)
-    if found is None:
-        return ""
+def _without_wheel(package: str) -> str:
+    """Of `NAME==VERSION`, which its authors may publish as source alone."""
     return (
-        f"; pip wheel --no-deps {found[1]} -w FOLDER makes one: name FOLDER in environments.find_links of site.toml,"
-        " and lock again into a new file with --find-links FOLDER"
+        f"{package} has no wheel that this Python can use, and nothing is built; pip wheel --no-deps {package} -w FOLDER"
+        " makes one: name FOLDER in environments.find_links of site.toml, and lock into a new file with --find-links FOLDER"
     )
 
 
