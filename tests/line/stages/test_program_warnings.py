@@ -67,6 +67,34 @@ def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(desk):
     assert said(record) == ["the loss of the last step, 4, is not finite; the last finite one is that of step 2"]
 
 
+SPAWNS = """\
+import multiprocessing
+from gangline.train import Program
+def work(number):
+    with Program() as program:
+        for _ in range(4):
+            program.step(loss=1.0)
+        program.report(accuracy=0.9 - number / 10)
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    for number in range(2):
+        process = context.Process(target=work, args=(number,))
+        process.start()
+        process.join()
+"""
+
+
+def test_processes_that_report_as_one_rank_are_counted(desk):
+    line = repositories.LINE.replace("[train]", "distributed = false\n[train]")
+    repositories.commit(desk.repo, {"answer.py": SPAWNS, "line.toml": line})
+    record = desk.run()
+    (text,) = said(record)
+    assert text.startswith(
+        "2 processes reported as rank 0, by Program or Session: of a step or metric that several have"
+    )
+    assert record.metrics["accuracy"].value == 0.8, "the last one's"
+
+
 def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(desk):
     commit(desk, "program.report(accuracy=0.91 + rank * 1e-9, own=1.0) if rank else program.report(accuracy=0.91)")
     assert said(desk.run()) == []

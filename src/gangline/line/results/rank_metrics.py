@@ -63,6 +63,22 @@ def differing_metrics_text(store: ObjectStore, prefix: str, *, world_size: int) 
     return f"ranks reported different values of {'; of '.join(texts[:_SHOWN_METRICS])}{more}; {counts}"
 
 
+def reporting_processes_text(store: ObjectStore, prefix: str) -> str:
+    """Sentence about several processes that reported as rank 0 in one generation; empty if it was one."""
+    found = find_growing_file(store, f"{prefix}/ranks/0.jsonl")
+    processes: dict[Any, set[Any]] = {}
+    for event in each_line(found or ()):
+        if event.get("event") == "started":
+            processes.setdefault(str(event.get("generation")), set()).add(str(event.get("pid")))
+    most = max(map(len, processes.values()), default=0)
+    if most < 2:
+        return ""
+    return (
+        f"{most} processes reported as rank 0, by Program or Session: of a step or metric that several have, the last"
+        " report counts; let one of them report, or let gangline start the ranks"
+    )
+
+
 def _differences(own: Values, others: Mapping[int, Values]) -> Iterator[str]:
     """The values of each metric that differs."""
     for name, value in own.items():

@@ -17,7 +17,7 @@ from gangline.line.results.metrics_file import (
 )
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
 from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
-from gangline.line.results.rank_metrics import differing_metrics_text
+from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.sanitize import clean
@@ -172,6 +172,7 @@ def _doubts(
         _steps_text(finished, measured),
         _not_finite_text(measured),
         differing_metrics_text(ctx.store, plan.output_prefix, world_size=plan.world_size),
+        reporting_processes_text(ctx.store, plan.output_prefix),
     )
     return found + [each for each in said if each]
 
