@@ -67,6 +67,7 @@ def test_an_image_pins_its_environment_by_digest():
     ("told", "item"),
     [
         (None, "modules"),
+        (replace(TOLD, foreign=("Python 3.13.0 of /opt/x",)), "environment"),
         (replace(TOLD, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
         (replace(TOLD, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
         (replace(TOLD, packages={"h5py": "3"}), "data"),

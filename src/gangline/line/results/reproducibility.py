@@ -71,6 +71,10 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
     lock, ran = lock_of(record), record.ran
     if (image := record.inputs.image) is not None:
         yield ReproducibilityItem(name="image", pinned="yes", by=image.rpartition("@")[2][:19])
+    elif ran is not None and ran.foreign:
+        by = f"code of the commit ran in {', '.join(ran.foreign)}, which is not the environment that gangline gave it"
+        yield ReproducibilityItem(name="environment", pinned="unknown", by=f"{by}; {_imported(ran)}")
+        return
     elif lock is None:
         yield ReproducibilityItem(
             name="environment", pinned="unknown", by=f"not locked; {_imported(ran)}; env.lock locks it"
