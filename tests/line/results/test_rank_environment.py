@@ -116,6 +116,10 @@ def test_reads_are_said_with_what_declares_them():
     assert undeclared_reads_text(RuntimeReport()) == ""
     hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
     assert "this includes downloads of a hub" in undeclared_reads_text(hub)
+    left = RuntimeReport(
+        reads=(UndeclaredRead(path="/w/.gangline/home/model/.config/t.json", size_bytes=5),), num_reads=1
+    )
+    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home/model")
 
 
 def test_kinds_of_gpu_are_bounded_and_each_is_named_once(store):

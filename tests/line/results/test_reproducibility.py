@@ -79,6 +79,8 @@ def test_an_image_pins_its_environment_by_digest():
         (replace(TOLD, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
         (replace(TOLD, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
         (replace(TOLD, packages={"h5py": "3"}), "data"),
+        (replace(TOLD, packages={"lightgbm": "4"}), "data"),
+        (replace(TOLD, packages={"sentencepiece": "0.2"}), "data"),
         (replace(TOLD, programs=("cat",)), "data"),
         (replace(TOLD, hosts=("hub.example",)), "network"),
     ],

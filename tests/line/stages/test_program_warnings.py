@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.line import repositories
 
+from gangline.errors import GateError
 from gangline.line.results.rank_metrics import differing_metrics_text
 from gangline.spec.run_flags import stage
 from gangline.storage.folder.store import FolderStore
@@ -43,6 +44,27 @@ def test_a_program_that_ends_before_its_last_step_is_said_to_also_by_a_run_that_
     record = desk.run()
     assert stage(record, "train").state == "taken"
     assert said(record) == ["the program ended after 3 of 4 steps"]
+
+
+def test_steps_beyond_those_of_the_line_are_said_and_are_in_the_curve(desk):
+    text = HEAD.format(steps=200).replace("loss=1.0", "loss=9.0 - program.step_number / 100")
+    repositories.commit(desk.repo, {"answer.py": f"{text}    program.report(accuracy=0.91)\n", "line.toml": LINE})
+    record = desk.run()
+    assert said(record) == ["the program made 200 steps, and the plan has 4; train.steps sets them"]
+    assert (record.curve.points[-1].step, record.metrics["loss"].step) == (200, 200)
+    assert record.metrics["loss"].value == pytest.approx(7.02)
+    assert "200 steps" in stage(record, "train").message
+
+
+def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(desk):
+    gate = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 5.0\n'
+    text = HEAD.format(steps=4).replace("loss=1.0", 'loss=1.0 if program.step_number < 2 else float("nan")')
+    repositories.commit(desk.repo, {"answer.py": text, "line.toml": LINE + gate})
+    with pytest.raises(GateError, match="loss is nan or infinite, which is not finite"):
+        desk.run()
+    (record,) = desk.records()
+    assert "loss" not in record.metrics
+    assert said(record) == ["the loss of the last step, 4, is not finite; the last finite one is that of step 2"]
 
 
 def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(desk):

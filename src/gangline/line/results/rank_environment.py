@@ -72,10 +72,19 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
     files = "1 file" if ran.num_reads == 1 else f"{ran.num_reads} files"
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
+    left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
     return (
         f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
-        f" project.include declare them{hub}"
+        f" project.include declare them{hub}{left}"
     )
+
+
+_RANKS_HOME = ".gangline/home/model"
+"""Home of ranks of own commits on this machine; it stays, with the downloads in it."""
+
+
+def _is_left(read: UndeclaredRead) -> bool:
+    return f"/{_RANKS_HOME}/" in read.path and "/.cache/huggingface/" not in read.path
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ from gangline.spec.run_flags import stage
 from gangline.units import format_count
 
 NATIVE = frozenset({
-    "av", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lmdb", "netcdf4",
-    "nvidia-dali",
-    "opencv-python", "opencv-python-headless", "polars", "pyarrow", "rasterio", "safetensors", "tables", "tensorflow",
-    "tensorstore", "torchaudio", "torchcodec", "xgboost", "zarr",
+    "av", "catboost", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lightgbm",
+    "lmdb", "netcdf4", "nvidia-dali", "onnxruntime", "opencv-python", "opencv-python-headless", "polars", "pyarrow",
+    "rasterio", "safetensors", "sentencepiece", "soundfile", "tables", "tensorflow", "tensorstore", "tokenizers",
+    "torchaudio", "torchcodec", "xgboost", "zarr",
 })  # fmt: skip
 """Packages that open files in native code, where no audit hook of Python sees it."""
 _NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
