@@ -114,11 +114,13 @@ class RuntimeReport:
     """Told by the first rank of each node, and by the Python processes that it started."""
 
     python: str = ""
-    """Version of the interpreter."""
+    """Version of the interpreter; of several the one that ran code of the commit and loaded most."""
     prefix: str = ""
     """Its environment."""
+    foreign: tuple[str, ...] = ()
+    """`Python 3.12.1 of /opt/env`: other environments than the gang's that ran code of the commit; at most 5."""
     packages: dict[str, str] = field(default_factory=dict)
-    """Version by name, of those that were imported."""
+    """Version by name, of those that were imported by that interpreter."""
     modules: dict[str, int] = field(default_factory=dict)
     """How many, by `Origin`; of the process that loaded most."""
     elsewhere: tuple[LoadedModule, ...] = ()

@@ -114,6 +114,11 @@ class KeeperEnvironment(GangEnvironment):
         """Interpreter that runs the ranks."""
         return self.python or sys.executable
 
+    @property
+    def rank_prefix(self) -> Path:
+        """Environment of that interpreter: what `sys.prefix` is in it."""
+        return Path(self.python).parent.parent if self.python else Path(sys.prefix)
+
     def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The keeper's `environ` for processes that run in the Python of the ranks."""
         if self.python:

@@ -247,13 +247,10 @@ def leftover_commands(own: Collection[int]) -> tuple[str, ...]:
     Those that end by themselves within a moment are not among them.
     """
     deadline = _now() + _LEAVE_SECONDS
-    while (found := _commands(own)) and _now() < deadline:
-        time.sleep(0.02)
+    while (living := [pid for pid in _orphans(own) if state(pid) not in (None, "Z")]) and _now() < deadline:
+        time.sleep(0.02)  # one that starts another program has no command for a moment
+    found = islice(filter(None, map(command, living)), MOST_LEFTOVERS)
     return tuple(" ".join(words)[:_COMMAND_CHARACTERS] for words in found)
-
-
-def _commands(own: Collection[int]) -> list[list[str]]:
-    return list(islice(filter(None, map(command, _orphans(own))), MOST_LEFTOVERS))
 
 
 def kill_orphans(own: Collection[int]) -> None:
