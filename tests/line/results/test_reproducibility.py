@@ -30,6 +30,19 @@ def gate(of, built=BUILT, **table):
     return next(judge(GateTable(**table), of, base_data=None, built=built))
 
 
+def test_seeds_that_a_program_need_not_read_are_said_to_be_given_alone():
+    build, train = locked().stages["build"], StageInfo(state="done", outputs={"joined": False})
+    for words, says in (
+        (["python", "a.py"], "whether the program reads it is not seen"),
+        (["a.py", "--seed={seed}"], ""),
+    ):
+        made = replace(locked(**{"project.command": words}), stages={"build": build, "train": train})
+        pinned, by = found(made)["seeds"]
+        assert pinned == "yes"
+        assert says in by
+        assert ("GANGLINE_SEED" in by) == bool(says)
+
+
 def test_a_run_of_which_everything_is_pinned_is_reproducible():
     made = gate(locked())
     assert made.verdict == "yes"

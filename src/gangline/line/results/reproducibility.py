@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gangline.line.request.run_request import CLEAN_TREE
 from gangline.line.results.rank_environment import undeclared_reads_text
+from gangline.line.results.unreported_metrics import form_of
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Answer
 from gangline.spec.program_files import RuntimeReport
@@ -48,7 +49,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
         _data(record),
         *_network(record.ran),
         *_gpus(record),
-        ReproducibilityItem(name="seeds", pinned="yes", by=", ".join(map(str, record.inputs.seeds)) or "train.seed"),
+        ReproducibilityItem(name="seeds", pinned="yes", by=_seeds(record)),
     )
 
 
@@ -153,6 +154,14 @@ def _data(record: Record) -> ReproducibilityItem:
     return ReproducibilityItem(
         name="data", pinned="yes", by=f"{by}; no read of a file outside commit and environment was seen"
     )
+
+
+def _seeds(record: Record) -> str:
+    """The seeds that were given; a program may have others of its own."""
+    given = ", ".join(map(str, record.inputs.seeds)) or "train.seed"
+    words = record.inputs.values.get("project.command") or ()
+    is_taken = form_of(record) != "other" or any("{seed}" in str(word) for word in words)
+    return given if is_taken else f"{given} in GANGLINE_SEED; whether the program reads it is not seen"
 
 
 def _unseen(names: Sequence[str]) -> str:

@@ -58,14 +58,18 @@ def how_to_report(metrics: Iterable[str], form: ProgramForm, *, curve: bool = Fa
             return lines + (f"; or {_BY_FILE}" if arguments else "")
 
 
-def missing_metrics_text(metrics: Iterable[str], *, has_curve: bool, form: ProgramForm) -> str:
-    """Sentence about a program that succeeded without `metrics` or a curve; empty if it reported all."""
+def missing_metrics_text(metrics: Iterable[str], *, has_curve: bool, form: ProgramForm, is_all: bool = False) -> str:
+    """Sentence about a program that succeeded without `metrics` or a curve; empty if it reported all.
+
+    `is_all`: it reported nothing at all, and left no file that is kept.
+    """
     names = list(metrics)
     wanted = ([] if has_curve else ["no loss for the curve"]) + [f"no {name}, which a gate judges" for name in names]
     if not wanted:
         return ""
     advice = how_to_report(names, form, curve=not has_curve)
-    return f"the program ended with exit 0 and reported {' and '.join(wanted)}; {advice}"
+    known = ", which is all that is known of it," if is_all else ""
+    return f"the program ended with exit 0{known} and reported {' and '.join(wanted)}; {advice}"
 
 
 def _listed(names: Collection[str]) -> str:

@@ -59,8 +59,9 @@ def train(ctx: RunContext) -> StageResult:
     if error is None:
         _record_traceback(ctx, finished)
         _record_unreported(
-            ctx, {*own, *not_finite, *measured.metrics}, has_curve=bool(measured.curve.points), joined=_joined(finished)
-        )
+            ctx, {*own, *not_finite, *measured.metrics}, has_curve=bool(measured.curve.points),
+            joined=_joined(finished), keeps=collected is not None,
+        )  # fmt: skip
         _record_doubts(ctx, doubts)
     return StageResult(
         state="failed" if error else "done",
@@ -138,13 +139,15 @@ def _joined(finished: FinishedGang) -> bool:
     return finished.result is not None
 
 
-def _record_unreported(ctx: RunContext, reported: Collection[str], *, has_curve: bool, joined: bool) -> None:
+def _record_unreported(
+    ctx: RunContext, reported: Collection[str], *, has_curve: bool, joined: bool, keeps: bool
+) -> None:
     """Record which metrics a program did not report, and how to report them; that is no failure."""
     if ctx.line.project.task is not None:
         return
     names = [gate.metric for gate in ctx.line.gate.quality if gate.metric not in reported]
     if said := unreported_metrics.missing_metrics_text(
-        names, has_curve=has_curve, form="joined" if joined else "other"
+        names, has_curve=has_curve, form="joined" if joined else "other", is_all=not (reported or has_curve or keeps)
     ):
         ctx.record_event("train", UNREPORTED, said)
 
@@ -245,8 +248,8 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     """Results of an earlier run; without a ledger, because no time was spent."""
     outputs = stage(earlier, "train").outputs
     reported = {*(outputs.get("metrics") or {}), *(earlier.metrics.keys() & TrainingResult.METRICS)}
-    joined = outputs.get(unreported_metrics.JOINED, True)
-    _record_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined)
+    joined, keeps = outputs.get(unreported_metrics.JOINED, True), earlier.outputs is not None
+    _record_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined, keeps=keeps)
     _record_doubts(ctx, outputs.get(DOUBTS, ()))
     _record_other_gpus(ctx, earlier.ran)
 
