@@ -35,12 +35,13 @@ def code(tmp_path, store):
     return folder
 
 
-def gather(store, code, globs=("out/**",), **asked):
+def gather(store, code, globs=("out/**",), *, ranks_began=0.0, **asked):
     files = [code_layer.LayerFile("out/committed.txt", b"of the commit"), code_layer.LayerFile("metrics.json", b"{}")]
     key = put_blob(store, code_layer.pack(files))
     wanted = {"globs": globs, "code": key, "most_files": 10, "most_bytes": 1000} | asked
     return Collector(
-        store=store, request=OutputsRequest(**wanted), folder=code, prefix=PREFIX, gang="g", began=time.time() - 30
+        store=store, request=OutputsRequest(**wanted), folder=code, prefix=PREFIX, gang="g", began=time.time() - 30,
+        ranks_began=ranks_began,
     ).collect()  # fmt: skip
 
 
@@ -64,6 +65,34 @@ def test_a_metrics_file_of_the_commit_is_not_one_that_the_program_wrote(store, c
     assert gather(store, code, (), metrics="metrics.json").metrics is None
     (code / "metrics.json").write_text("{}")
     assert gather(store, code, (), metrics="metrics.json").metrics.size_bytes == 2
+
+
+def test_a_metrics_file_of_ranks_that_were_killed_is_not_one_of_those_that_ended(store, code):
+    (code / "metrics.json").write_text("{ }")
+    os.utime(code / "metrics.json", (1, 1))  # as a copy that keeps the time has it
+    assert gather(store, code, (), metrics="metrics.json", ranks_began=time.time() - 10).metrics.size_bytes == 3
+    found = gather(store, code, (), metrics="metrics.json", ranks_began=time.time() + 10)
+    assert found.metrics is None
+    assert [each.reason for each in found.left_out] == ["the program wrote it before its last restart, and not again"]
+
+
+def test_a_metrics_file_that_is_too_large_is_listed_with_that_reason(store, code, monkeypatch):
+    (code / "metrics.json").write_text("[0, 0]")
+    monkeypatch.setattr(collector, "MOST_METRICS_BYTES", 5)
+    found = gather(store, code, (), metrics="metrics.json")
+    assert found.metrics is None
+    assert [each.reason for each in found.left_out] == ["wanted at most 5 B of metrics, found 6 B"]
+
+
+def test_the_ranks_that_ran_last_began_when_the_journal_says(tmp_path):
+    journal = tmp_path / "keeper-0.jsonl"
+    assert collector.ranks_began(journal) == 0
+    rows = [("rank_started", 0, 10), ("rank_started", 1, 11), ("rank_exited", 1, 20), ("rank_started", 1, 30)]
+    lines = [f'{{"event":"{name}","rank":{rank},"time":"1970-01-01T00:00:{at}.500+00:00"}}' for name, rank, at in rows]
+    journal.write_text("\n".join([*lines, '{"event":']))
+    assert collector.ranks_began(journal) == 10.5, "rank 0 is still the one of then"
+    journal.write_text("\n".join([*lines, lines[-1].replace('"rank":1', '"rank":0')]))
+    assert collector.ranks_began(journal) == 30.5
 
 
 def test_more_than_the_site_allows_is_named_and_nothing_of_it_is_kept(store, code):

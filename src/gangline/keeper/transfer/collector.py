@@ -5,12 +5,15 @@ upload, and again if it changed meanwhile. The list is written last, so an inter
 """
 
 import hashlib
+import json
 import os
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
@@ -71,6 +74,8 @@ class Collector:
     """Path of that folder in the code layer, with a slash; empty: its root."""
     metrics_writers: tuple[int, ...] = ()
     """Ranks that wrote the metrics file, as they marked."""
+    ranks_began: float = 0.0
+    """Seconds since the epoch when the ranks that ran last were started: an older metrics file is of killed ones."""
     left_out: list[OmittedFile] = field(default_factory=list)
 
     def collect(self) -> Outputs:
@@ -79,9 +84,10 @@ class Collector:
         wanted = [path for path in found if any_matches(path, self.request.globs)]
         refused = self._limit_exceeded({path: found[path] for path in wanted})
         files = [] if refused else [file for path in wanted if (file := self._file(path)) is not None]
+        metrics = self._metrics(found)
         return Outputs(
             gang=self.gang, files=tuple(files), left_out=tuple(self.left_out[:MOST_OMITTED_LISTED]),
-            num_left_out=len(self.left_out), refused=refused, metrics=self._metrics(found),
+            num_left_out=len(self.left_out), refused=refused, metrics=metrics,
             metrics_writers=self.metrics_writers,
         )  # fmt: skip
 
@@ -152,6 +158,11 @@ class Collector:
             most, size = format_bytes(MOST_METRICS_BYTES), format_bytes(found[name])
             self._leave(name, f"wanted at most {most} of metrics, found {size}")
             return None
+        with suppress(OSError), self._opened(name) as file:
+            times = os.fstat(file.fileno())
+            if max(times.st_mtime, times.st_ctime) < self.ranks_began:
+                self._leave(name, "the program wrote it before its last restart, and not again")
+                return None
         return self._file(name)
 
     def _file(self, path: str) -> OutputFile | None:
@@ -242,10 +253,22 @@ def _collect(environment: KeeperEnvironment, began: float) -> None:
         store=store, request=environment.outputs, folder=environment.code / plan.program.folder, prefix=prefix,
         gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",
         metrics_writers=_metrics_writers(environment.metrics_writers),
+        ranks_began=ranks_began(environment.home / f"keeper-{environment.node_rank}.jsonl"),
     )  # fmt: skip
     outputs = collector.collect().to_json()
     _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", outputs))
     replace_file(environment.home / OUTPUTS, outputs, durable=False)
+
+
+def ranks_began(journal: Path) -> float:
+    """When the last process of each rank was started, the earliest of all; 0: the keeper's journal has none."""
+    began: dict[object, float] = {}
+    for line in journal.read_text().splitlines() if journal.is_file() else ():
+        with suppress(ValueError, TypeError, KeyError):
+            event = json.loads(line)
+            if event["event"] == "rank_started":
+                began[event["rank"]] = datetime.fromisoformat(event["time"]).timestamp()
+    return min(began.values(), default=0.0)
 
 
 def _metrics_writers(marks: Path) -> tuple[int, ...]:
