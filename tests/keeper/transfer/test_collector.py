@@ -87,7 +87,8 @@ def test_a_metrics_file_that_is_too_large_is_listed_with_that_reason(store, code
 def test_the_ranks_that_ran_last_began_when_the_journal_says(tmp_path):
     journal = tmp_path / "keeper-0.jsonl"
     assert collector.ranks_began(journal) == 0
-    rows = [("rank_started", 0, 10), ("rank_started", 1, 11), ("rank_exited", 1, 20), ("rank_started", 1, 30)]
+    rows = [("generation_started", 0, 10), ("rank_started", 0, 11), ("rank_started", 1, 12), ("rank_exited", 1, 20)]
+    rows += [("generation_started", 0, 30), ("rank_started", 1, 31)]
     lines = [f'{{"event":"{name}","rank":{rank},"time":"1970-01-01T00:00:{at}.500+00:00"}}' for name, rank, at in rows]
     journal.write_text("\n".join([*lines, '{"event":']))
     assert collector.ranks_began(journal) == 10.5, "rank 0 is still the one of then"

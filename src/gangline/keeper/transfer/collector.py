@@ -51,6 +51,8 @@ TRIES = 3
 RETRY_SECONDS = 60.0
 """Time to retry when the store fails, for each file."""
 _BLOCK_BYTES = 8 << 20
+_CLOCK_SECONDS = 0.02
+"""By which the time of a file may lag."""
 T = TypeVar("T")
 
 
@@ -160,7 +162,7 @@ class Collector:
             return None
         with suppress(OSError), self._opened(name) as file:
             times = os.fstat(file.fileno())
-            if max(times.st_mtime, times.st_ctime) < self.ranks_began:
+            if max(times.st_mtime, times.st_ctime) + _CLOCK_SECONDS < self.ranks_began:
                 self._leave(name, "the program wrote it before its last restart, and not again")
                 return None
         return self._file(name)
@@ -261,13 +263,16 @@ def _collect(environment: KeeperEnvironment, began: float) -> None:
 
 
 def ranks_began(journal: Path) -> float:
-    """When the last process of each rank was started, the earliest of all; 0: the keeper's journal has none."""
+    """When the generation of each rank's last process began, the earliest of all; 0: the keeper's journal has none."""
     began: dict[object, float] = {}
+    generation = 0.0
     for line in journal.read_text().splitlines() if journal.is_file() else ():
         with suppress(ValueError, TypeError, KeyError):
             event = json.loads(line)
-            if event["event"] == "rank_started":
-                began[event["rank"]] = datetime.fromisoformat(event["time"]).timestamp()
+            if event["event"] == "generation_started":
+                generation = datetime.fromisoformat(event["time"]).timestamp()
+            elif event["event"] == "rank_started":
+                began[event["rank"]] = generation
     return min(began.values(), default=0.0)
 
 
