@@ -68,6 +68,14 @@ def test_steps_after_the_last_one_are_in_no_share():
     assert loss_curve.thin({step: float(step) for step in range(1, 200)}, 4) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
+def test_values_of_a_seed_lie_at_the_points_of_the_curve_and_end_where_it_has_none():
+    steps = {step: float(step) for step in range(1, 129)}
+    curve = loss_curve.build_curve(steps, steps=128, base=None, floor_percent=0.1, origin="")
+    assert loss_curve.seed_values(list(steps.items()), curve, steps=128) == tuple(each.value for each in curve.points)
+    gap = [(step, float("nan") if step in (21, 22) else loss) for step, loss in steps.items()]
+    assert loss_curve.seed_values(gap, curve, steps=128) == tuple(each.value for each in curve.points[:10])
+
+
 def test_base_band_lies_beside_the_same_places():
     base = Curve(
         points=(CurvePoint(step=1, value=3.0), CurvePoint(step=2, value=2.0)),

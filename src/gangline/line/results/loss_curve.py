@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
@@ -93,6 +94,8 @@ def losses_of(rows: StepTable) -> dict[int, float]:
     return dict(rows.column("loss"))
 
 
-def seed_values(losses: Sequence[tuple[int, float]], steps: int) -> tuple[float, ...]:
-    """Losses of another seed at the points of the curve, from its losses by step and the number of steps."""
-    return tuple(value for _, value in thin(dict(losses), steps))
+def seed_values(losses: Sequence[tuple[int, float]], curve: Curve, *, steps: int) -> tuple[float, ...]:
+    """Losses of another seed at the points of `curve`, up to the first point that it has none of."""
+    found = dict(thin(dict(losses), steps))
+    places = takewhile(found.__contains__, (point.step for point in curve.points))
+    return tuple(found[place] for place in places)
