@@ -34,6 +34,7 @@ SCRIPTS = {
     "jax": "import jax\ndef main():\n    jax.value_and_grad(loss)(w)\n",
     "xgboost": "import xgboost as xgb\ndef main():\n    xgb.train({}, data, num_boost_round=30)\n",
     "sklearn": "from sklearn.linear_model import LogisticRegression\ndef main():\n    LogisticRegression().fit(x, y)\n",
+    "keras": "import keras\ndef main():\n    keras.Sequential().fit(x, y, epochs=2)\n",
     "torch": "import torch\nmax_steps = 70\ndef main():\n    loss.backward()\n",
     "gangline": "from gangline.train import Program\ndef main():\n    with Program() as p:\n        p.step(loss=1.0)\n",
 }

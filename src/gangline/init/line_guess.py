@@ -22,7 +22,7 @@ _MOST_READS = 50
 _LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
 _METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
 _OUTPUT = re.compile(
-    r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|pkl|json|csv|png)|([\w-]+/)+"
+    r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|keras|h5|joblib|onnx|pkl|json|csv|png)|([\w-]+/)+"
 )
 
 
@@ -125,7 +125,7 @@ def _is_left_out(path: str) -> bool:
 def _score(script: Script, entry: ConsoleScript | None) -> int:
     """How likely the script is the training; 0 or less if it is not."""
     stem = PurePosixPath(script.path).stem.lower() + (f" {entry.name.lower()}" if entry else "")
-    framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4}.get(script.kind, 8)
+    framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4, "keras": 4}.get(script.kind, 8)
     name = next((6 - place for place, word in enumerate(_LIKELY) if word in stem), 0)
     starts = 4 if script.has_main or entry else 0
     if script.only_defines and not entry:

@@ -8,7 +8,8 @@ from typing import Any
 
 from gangline.init.training_script import Script, ScriptOption
 
-_PLAIN = {"xgboost": "xgboost", "lightgbm": "sklearn", "sklearn": "sklearn", "jax": "jax", "flax": "jax"}
+_PLAIN = {"xgboost": "xgboost", "lightgbm": "sklearn", "keras": "keras", "tensorflow": "keras", "jax": "jax",
+          "flax": "jax", "sklearn": "sklearn"}  # fmt: skip
 _TRAINS = frozenset({"backward", "fit", "train", "step", "grad", "value_and_grad"})
 _DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _FIELD_PARSERS = frozenset({"cli", "HfArgumentParser"})
@@ -17,7 +18,8 @@ _RANKS = re.compile(
     r"world_?size|num_(processes|gpus|devices|replicas|ranks)|n_?(proc|gpu)|device_count", re.IGNORECASE
 )
 """Names that mean the number of ranks."""
-_WRITERS = frozenset({"save", "savez", "save_pretrained", "save_model", "save_checkpoint", "dump", "to_csv", "savefig"})
+_WRITERS = frozenset({"save", "savez", "save_pretrained", "save_model", "save_checkpoint", "dump", "to_csv", "savefig",
+                      "CSVLogger"})  # fmt: skip
 _READERS = frozenset({"open", "memmap", "load", "loadtxt", "genfromtxt", "fromfile", "read_csv", "read_parquet",
                       "read_json", "read_table", "read_text", "read_bytes", "load_from_disk", "ImageFolder",
                       "File"})  # fmt: skip

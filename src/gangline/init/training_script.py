@@ -13,6 +13,7 @@ SCRIPT_KINDS = {
     "jax": ("jax", False),
     "xgboost": ("xgboost", False),
     "sklearn": ("sklearn", False),
+    "keras": ("keras", False),
     "torch": ("torch, one process", False),
     "plain": ("no known framework", False),
 }
