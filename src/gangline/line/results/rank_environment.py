@@ -75,7 +75,7 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
     left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
     return (
         f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
-        f" project.include declare them{hub}{left}"
+        f" project.include declare files of the repository or the store{hub}{left}"
     )
 
 
