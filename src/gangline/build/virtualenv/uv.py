@@ -107,8 +107,9 @@ class Uv:
 def _without_wheel(package: str) -> str:
     """Of `NAME==VERSION`, which its authors may publish as source alone."""
     return (
-        f"{package} has no wheel for this Python, and nothing is built here; pip wheel --no-deps {package} -w FOLDER"
-        " makes one; name FOLDER in environments.find_links of site.toml, and lock with it into a new file"
+        f"{package} has no wheel that this Python can use, and nothing is built; pip wheel --no-deps {package}"
+        " -w FOLDER makes one: name FOLDER in environments.find_links of site.toml, and lock into a new file with"
+        " --find-links FOLDER"
     )
 
 
