@@ -18,8 +18,9 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from gangline.checkpoint.format.block_reads import ReadTarget, fill
+from gangline.checkpoint.format.derived_index import DerivedChunk
 from gangline.checkpoint.format.folder import CheckpointFolder
-from gangline.checkpoint.format.index import Index, StoredTensor
+from gangline.checkpoint.format.index import Chunk, Index, StoredTensor
 from gangline.checkpoint.format.safetensors import tensor_bytes
 from gangline.checkpoint.host_tensors import DTYPES, writable
 
@@ -33,6 +34,7 @@ class CheckpointReader(StorageReader):
     def __init__(self, folder: CheckpointFolder, index: Index) -> None:
         self._folder = folder
         self._index = index
+        self._chunks: dict[str, dict[tuple[int, ...], Chunk]] = {}
 
     def reset(self, checkpoint_id: object = None) -> None:
         """Nothing to do: a reader serves one load."""
@@ -74,13 +76,24 @@ class CheckpointReader(StorageReader):
         """Location of the rows that `item` needs; its other dims are cut out of them."""
         name, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
         tensor = self._index.tensors[name]
-        chunk = next(each for each in tensor.chunks if each.offsets == offsets)
-        entry = self._folder.locate(name, tensor, chunk)
+        chunk = self._chunks_of(name)[offsets]
+        start = self._start(name, tensor, chunk)
         rows = item.lengths[0] if chunk.sizes else 1
         row_bytes = tensor_bytes(tensor.dtype, chunk.sizes[1:])
         skipped = item.storage_offsets[0] if chunk.sizes else 0
         shape = (rows, *chunk.sizes[1:]) if chunk.sizes else ()
-        return _Read(chunk.file, entry.start + skipped * row_bytes, rows * row_bytes, shape, item, target)
+        return _Read(chunk.file, start + skipped * row_bytes, rows * row_bytes, shape, item, target)
+
+    def _chunks_of(self, name: str) -> dict[tuple[int, ...], Chunk]:
+        if name not in self._chunks:
+            self._chunks[name] = {each.offsets: each for each in self._index.tensors[name].chunks}
+        return self._chunks[name]
+
+    def _start(self, name: str, tensor: StoredTensor, chunk: Chunk) -> int:
+        """Position in its file of the first byte of `chunk`."""
+        if not isinstance(chunk, DerivedChunk):
+            return self._folder.locate(name, tensor, chunk).start
+        return self._folder.locate(chunk.name, tensor, chunk.of).start + tensor_bytes(tensor.dtype, (chunk.first,))
 
     def _read_batch(self, name: str, batch: list["_Read"]) -> None:
         rows = [each.target if each.is_direct else torch.empty(each.shape, dtype=each.target.dtype) for each in batch]
