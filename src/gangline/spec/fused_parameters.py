@@ -17,4 +17,6 @@ class FusedParameter:
     heads: int = 0
     """Of queries; of `qkv` and `qkv_by_group` alone, as the two below."""
     kv_heads: int = 0
+    """Of keys, and of values."""
     head_dim: int = 0
+    """Rows of one head."""

@@ -1,23 +1,32 @@
 """A run that starts from another one's checkpoint, whose model has fused what this one has split: on real parts."""
 
 import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load
 from tests.line import repositories
 
-from gangline.errors import ConfigError
+from gangline.checkpoint.saver import Saver
+from gangline.errors import ConfigError, IntegrityError
+from gangline.line.gangs import launchers
 from gangline.line.stages.run_line import run_line
+from gangline.line.stages.start_checkpoint import described_start
+from gangline.spec.config.line import Line, ProjectTable, TrainTable
+from gangline.spec.config.load import load_line_text
+from gangline.spec.fused_parameters import FusedParameter
+from gangline.spec.plan import Start
 
 BYTEGPT = Path(__file__).parents[3] / "examples" / "bytegpt"
 SPLIT = {
     "self.wqkv = nn.Linear(width, 3 * width)":
-        "self.wq, self.wk, self.wv = (nn.Linear(width, width) for _ in range(3))",
+        "self.wq, self.wk, self.wv = (nn.Linear(width, width) for _ in range(3))\n"
+        "        self.qkv = lambda: (self.wq, self.wk, self.wv)",
     "heads = self.wqkv(x).unflatten(-1, (-1, 3, self.head_width))":
-        "heads = torch.stack([each(x).unflatten(-1, (-1, self.head_width)) for each in (self.wq, self.wk, self.wv)], 3)",
+        "heads = torch.stack([each(x).unflatten(-1, (-1, self.head_width)) for each in self.qkv()], 3)",
     '"layers.*.wqkv": "colwise:heads"': '"layers.*.w[qkv]": "colwise:heads"',
 }  # fmt: skip
 LINE = """
@@ -56,6 +65,8 @@ checkpoint = "{checkpoint}"
 match = "layers.*.wqkv.*"
 parts = ["layers.*.wq.*", "layers.*.wk.*", "layers.*.wv.*"]
 """
+ROUNDING = {"muon": 1e-7, "soap": 2e-5}
+"""Mean difference of a weight: products of a fused layer are added up in another order; measured 7.9e-9 and 7.0e-6."""
 OPTIONS = {"muon": 'dtype = "float32"\nlr = 0.02', "soap": "refresh_every = 2\nlr = 3e-3"}
 
 
@@ -87,7 +98,7 @@ def losses(desk, record):
 
 @pytest.mark.timeout(300)
 @pytest.mark.long
-@pytest.mark.parametrize("rule", OPTIONS)
+@pytest.mark.parametrize("rule", ["muon", pytest.param("soap", marks=pytest.mark.slow)])
 def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, rule):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = OPTIONS[rule]
@@ -98,7 +109,9 @@ def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, 
     start = START.format(checkpoint=checkpoint)
     line = LINE.format(rule=rule, options=options, route="", strategy="fsdp") + start
     wrong = HEADS.replace("qkv_by_group", "qkv")
-    with pytest.raises(ConfigError, match=r"train\.start\.fused .* as \[\[optimizer\.route\]\] of the run of the checkp"):
+    with pytest.raises(
+        ConfigError, match=r"train\.start\.fused .* as \[\[optimizer\.route\]\] of the run of the checkp"
+    ):
         commit(desk, line + wrong, is_split=True)
     split = commit(desk, line + HEADS, is_split=True)
     assert split.run.verdict == "passed"
@@ -111,4 +124,71 @@ def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, 
     assert [found[step] for step in (4, 5, 6)] == pytest.approx([wanted[step] for step in (4, 5, 6)], rel=1e-4)
     before, after = weights(desk, fused), weights(desk, split)
     assert before.keys() == after.keys()
-    assert max((after[name] - each).abs().max().item() for name, each in before.items()) < 1e-3
+    gaps = torch.cat([(after[name] - each).flatten().abs() for name, each in before.items()])
+    assert gaps.mean() < ROUNDING[rule]
+
+
+@pytest.fixture
+def saved(desk):
+    """A run whose checkpoint of step 3 has seed 1, and what a stage of a later one has, by the changes of its line."""
+    record = desk.run(until="resolve")
+    torch.manual_seed(1)
+    model = torch.nn.ModuleDict({"qkv": torch.nn.Linear(4, 12)})
+    key = launchers.checkpoint_key(desk.site, desk.environ, "cheap")
+    prefix = f"{record.gang_prefix}/checkpoints"
+    saver = Saver(
+        store=desk.store, prefix=prefix, run=record.run.id, plan_digest="d", generation=1, key=key, group=None
+    )
+    saver.save(model, None, {"seed": 1}, step=3, wait=True)
+    saver.close()
+
+    def stage(trust="own", **changes):
+        start = Start(checkpoint=f"{prefix}/step-00000003")
+        train = replace(TrainTable(steps=6, global_batch=2, start=start), **changes)
+        line = Line(project=ProjectTable(name="cheap", task="model:X"), train=train)
+        of = replace(record, commit=replace(record.commit, trust=trust))
+        return SimpleNamespace(
+            line=line, record=of, store=desk.store, site=desk.site, environ=desk.environ, sealer=desk.sealer
+        )
+
+    return stage, prefix
+
+
+def test_what_a_run_starts_from_is_said_before_it_is_queued(saved):
+    stage, prefix = saved
+    assert described_start(stage()).startswith(f"goes on from step 3 of {prefix}/step-00000003, run cheap-")
+    assert not described_start(stage(start=Start()))
+    qkv = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
+    start = Start(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
+    assert described_start(stage(start=start)).endswith("; 2 fused parameters are split or joined")
+
+
+@pytest.mark.parametrize("override", ["evaluate.seeds=3", "prove.replay_steps=2"])
+def test_line_that_starts_from_a_checkpoint_has_no_first_steps_to_repeat(override):
+    start = START.format(checkpoint=f"runs/bytegpt/{'a' * 40}/x/gang/checkpoints/step-00000003")
+    text = LINE.format(rule="muon", options="", route="", strategy="ddp") + start + HEADS
+    assert load_line_text(text, file="line.toml", overrides=()).train.start.fused[0].split == "qkv_by_group"
+    with pytest.raises(ConfigError, match=r"with train\.start"):
+        load_line_text(text, file="line.toml", overrides=(override,))
+
+
+def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
+    stage, prefix = saved
+    other = f"runs/other/{'a' * 40}/x/gang/checkpoints/step-00000003"
+    unknown = FusedParameter(match="fc1.*", parts=("gate.*", "up.*"), split="gate_up")
+    for changes, message in (
+        ({"steps": 3}, r"train\.steps.*more than the 3 of the checkpoint"),
+        ({"stop_at": 2}, r"train\.steps.*more than the 3"),
+        ({"seed": 2}, r"train\.seed.*1, as the run of the checkpoint has"),
+        ({"trust": "fork"}, "nothing in a fork's line"),
+        ({"start": Start(checkpoint=f"{prefix}/step-00000004")}, "which is not in the store"),
+        ({"start": Start(checkpoint=other)}, "a checkpoint of a run of this project"),
+        ({"start": Start(checkpoint=other.replace("other", "cheap"))}, "no run"),
+        ({"start": Start(checkpoint=f"{prefix}/step-00000003", fused=(unknown,))}, "matches a parameter"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            described_start(stage(**changes))
+    key = next(each.key for each in desk.store.list(f"{prefix}/step-00000003") if "index" in each.key)
+    desk.store.put(key, desk.store.get(key).data.replace(b"qkv.bias", b"qkv.bios"))
+    with pytest.raises(IntegrityError, match=r"index\.json"):
+        described_start(stage())
