@@ -119,6 +119,7 @@ def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, 
     assert (begun.checkpoint, begun.step, begun.converted) == (checkpoint, 3, 4)
     assert (split.training.samples.trained, split.training.samples.lost, split.training.resumes) == (24, 0, {})
     assert any(fused.run.id in each.text for each in split.events if each.kind == "start")
+    assert split.ledger.seconds.get("redone", 0) == 0
     wanted, found = losses(desk, fused), losses(desk, split)
     assert sorted(found) == [4, 5, 6]
     assert [found[step] for step in (4, 5, 6)] == pytest.approx([wanted[step] for step in (4, 5, 6)], rel=1e-4)
@@ -140,12 +141,14 @@ def saved(desk):
         store=desk.store, prefix=prefix, run=record.run.id, plan_digest="d", generation=1, key=key, group=None
     )
     saver.save(model, None, {"seed": 1}, step=3, wait=True)
+    parts = torch.nn.ModuleDict({each: torch.nn.Linear(4, 4) for each in "qkv"})
+    saver.save(parts, None, {"seed": 1}, step=4, wait=True)
     saver.close()
 
-    def stage(trust="own", **changes):
+    def stage(trust="own", optimizer=None, **changes):
         start = Start(checkpoint=f"{prefix}/step-00000003")
         train = replace(TrainTable(steps=6, global_batch=2, start=start), **changes)
-        line = Line(project=ProjectTable(name="cheap", task="model:X"), train=train)
+        line = Line(project=ProjectTable(name="cheap", task="model:X"), train=train, optimizer=optimizer or {})
         of = replace(record, commit=replace(record.commit, trust=trust))
         return SimpleNamespace(
             line=line, record=of, store=desk.store, site=desk.site, environ=desk.environ, sealer=desk.sealer
@@ -161,6 +164,21 @@ def test_what_a_run_starts_from_is_said_before_it_is_queued(saved):
     qkv = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
     start = Start(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
     assert described_start(stage(start=start)).endswith("; 2 fused parameters are split or joined")
+
+
+def test_rows_that_a_route_denies_are_refused(saved):
+    """By this line, which joins what the checkpoint has in parts; the long test has a run that saved fused ones."""
+    stage, prefix = saved
+    route = {"match": "qkv.*", "split": "qkv_by_group", "heads": 2, "kv_heads": 2, "head_dim": 2}
+    rule = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
+    for fused, routes in ((rule, [route]), (replace(rule, split="qkv_by_group", heads=4, kv_heads=1), [route])):
+        start = Start(checkpoint=f"{prefix}/step-00000004", fused=(fused,))
+        with pytest.raises(ConfigError, match=r"train\.start\.fused 'qkv\.\*'.*route\]\] of this line has for qkv\."):
+            described_start(stage(start=start, optimizer={"route": routes}))
+    start = Start(checkpoint=f"{prefix}/step-00000004", fused=(replace(rule, split="qkv_by_group"),))
+    assert described_start(stage(start=start, optimizer={"route": [route]})).endswith(
+        "2 fused parameters are split or joined"
+    )
 
 
 @pytest.mark.parametrize("override", ["evaluate.seeds=3", "prove.replay_steps=2"])
@@ -181,9 +199,12 @@ def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
         ({"stop_at": 2}, r"train\.steps.*more than the 3"),
         ({"seed": 2}, r"train\.seed.*1, as the run of the checkpoint has"),
         ({"trust": "fork"}, "nothing in a fork's line"),
-        ({"start": Start(checkpoint=f"{prefix}/step-00000004")}, "which is not in the store"),
+        ({"start": Start(checkpoint=f"{prefix}/step-00000005")}, "which is not in the store"),
         ({"start": Start(checkpoint=other)}, "a checkpoint of a run of this project"),
-        ({"start": Start(checkpoint=other.replace("other", "cheap"))}, "no run"),
+        (
+            {"start": Start(checkpoint=other.replace("other", "cheap").replace("/x/", "/cheap-aaaaaaaa-bcdefg/"))},
+            "no run",
+        ),
         ({"start": Start(checkpoint=f"{prefix}/step-00000003", fused=(unknown,))}, "matches a parameter"),
     ):
         with pytest.raises(ConfigError, match=message):

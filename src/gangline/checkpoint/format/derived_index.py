@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from gangline.checkpoint.format.index import Chunk, StoredTensor
@@ -13,13 +14,15 @@ Run = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivedChunk(Chunk):
-    """A chunk whose elements are some that follow one another in a stored one."""
+    """A chunk whose rows are some of a stored one, each as far from the next."""
 
     of: Chunk
     name: str
     """Of the stored tensor."""
     first: int
     """Of its elements in `of`."""
+    every: int = 1
+    """Rows of `of` from one of its rows to the next."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +44,8 @@ def whole(name: str, stored: StoredTensor) -> DerivedTensor:
 def cut(name: str, stored: StoredTensor, runs: Sequence[Run], *, drops_dim: bool) -> DerivedTensor:
     """Rows of a stored tensor; `drops_dim`: it is one row, the number of a matrix."""
     rows = sum(count for _, _, count in runs)
-    chunks = tuple(_boxes(name, stored.chunks, runs))
+    every = _distance(runs)
+    chunks = tuple(_comb(name, stored.chunks, runs, every) if every else _boxes(name, stored.chunks, runs))
     if not drops_dim:
         return DerivedTensor(dtype=stored.dtype, shape=(rows, *stored.shape[1:]), chunks=chunks)
     chunks = tuple(replace(each, offsets=each.offsets[1:], sizes=each.sizes[1:]) for each in chunks)
@@ -58,6 +62,25 @@ def join(parts: Iterable[tuple[str, StoredTensor, Sequence[Run]]], *, adds_dim: 
         inner, dtype = stored.shape if adds_dim else stored.shape[1:], stored.dtype
     ordered = sorted(chunks, key=lambda each: each.offsets)
     return DerivedTensor(dtype=dtype, shape=(rows, *inner), chunks=tuple(ordered))
+
+
+def _distance(runs: Sequence[Run]) -> int:
+    """Of single rows to each other, where it is one for all; else 0."""
+    found = {after[0] - before[0] for before, after in pairwise(runs)}
+    return found.pop() if len(found) == 1 and all(count == 1 for _, _, count in runs) else 0
+
+
+def _comb(name: str, chunks: Iterable[Chunk], runs: Sequence[Run], every: int) -> Iterator[DerivedChunk]:
+    """One box for each chunk, of single rows at one distance."""
+    first = runs[0][0]
+    for chunk in chunks:
+        begin, row = chunk.offsets[0], prod(chunk.sizes[1:])
+        start, stop = (max(0, -((first - each) // every)) for each in (begin, begin + chunk.sizes[0]))
+        if start < (stop := min(stop, len(runs))):
+            yield DerivedChunk(
+                file=chunk.file, offsets=(start, *chunk.offsets[1:]), sizes=(stop - start, *chunk.sizes[1:]),
+                of=chunk, name=name, first=(first + start * every - begin) * row, every=every,
+            )  # fmt: skip
 
 
 def _boxes(

@@ -13,6 +13,7 @@ from gangline.line.record.context import RunContext
 from gangline.line.record.store import read_record
 from gangline.spec.config.grammar import CHECKPOINT
 from gangline.spec.config.problems import ConfigProblem, FileError, show
+from gangline.spec.identity import is_run_prefix
 from gangline.spec.plan import Plan
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import get_blob
@@ -57,7 +58,7 @@ def _own_run(ctx: RunContext, checkpoint: str) -> Record:
     if ctx.record.commit.trust != "own":
         works = "a commit of the repository itself may start from it"
         _refuse(_KEY, "nothing in a fork's line", show(checkpoint), works)
-    if of is None or of["project"] != ctx.record.run.project:
+    if of is None or not is_run_prefix(of["run"]) or of["project"] != ctx.record.run.project:
         _refuse(_KEY, wanted, show(checkpoint), f"runs/{ctx.record.run.project}/... works")
     record = read_record(ctx.store, of["run"])
     if record is None or record.commit.trust != "own":
