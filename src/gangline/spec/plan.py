@@ -86,7 +86,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class StartCheckpoint:
     """What a training goes on from that has no checkpoint of its own yet."""
 
     checkpoint: str | None = None
@@ -243,7 +243,7 @@ class Plan(Document):
     memory: Memory = Memory()
     compression: Compression = Compression()
     checkpoint: CheckpointPolicy
-    start: Start = Start()
+    start: StartCheckpoint = StartCheckpoint()
     recovery: Recovery = Recovery()
     evaluate_every: int | None = None
     evaluate_metrics: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from gangline.line.stages.start_checkpoint import described_start
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.config.load import load_line_text
 from gangline.spec.fused_parameters import FusedParameter
-from gangline.spec.plan import Start
+from gangline.spec.plan import StartCheckpoint
 
 BYTEGPT = Path(__file__).parents[3] / "examples" / "bytegpt"
 SPLIT = {
@@ -146,7 +146,7 @@ def saved(desk):
     saver.close()
 
     def stage(trust="own", optimizer=None, **changes):
-        start = Start(checkpoint=f"{prefix}/step-00000003")
+        start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003")
         train = replace(TrainTable(steps=6, global_batch=2, start=start), **changes)
         line = Line(project=ProjectTable(name="cheap", task="model:X"), train=train, optimizer=optimizer or {})
         of = replace(record, commit=replace(record.commit, trust=trust))
@@ -160,9 +160,9 @@ def saved(desk):
 def test_what_a_run_starts_from_is_said_before_it_is_queued(saved):
     stage, prefix = saved
     assert described_start(stage()).startswith(f"goes on from step 3 of {prefix}/step-00000003, run cheap-")
-    assert not described_start(stage(start=Start()))
+    assert not described_start(stage(start=StartCheckpoint()))
     qkv = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
-    start = Start(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
+    start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
     assert described_start(stage(start=start)).endswith("; 2 fused parameters are split or joined")
 
 
@@ -172,10 +172,10 @@ def test_rows_that_a_route_denies_are_refused(saved):
     route = {"match": "qkv.*", "split": "qkv_by_group", "heads": 2, "kv_heads": 2, "head_dim": 2}
     rule = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
     for fused, routes in ((rule, [route]), (replace(rule, split="qkv_by_group", heads=4, kv_heads=1), [route])):
-        start = Start(checkpoint=f"{prefix}/step-00000004", fused=(fused,))
+        start = StartCheckpoint(checkpoint=f"{prefix}/step-00000004", fused=(fused,))
         with pytest.raises(ConfigError, match=r"train\.start\.fused 'qkv\.\*'.*route\]\] of this line has for qkv\."):
             described_start(stage(start=start, optimizer={"route": routes}))
-    start = Start(checkpoint=f"{prefix}/step-00000004", fused=(replace(rule, split="qkv_by_group"),))
+    start = StartCheckpoint(checkpoint=f"{prefix}/step-00000004", fused=(replace(rule, split="qkv_by_group"),))
     assert described_start(stage(start=start, optimizer={"route": [route]})).endswith(
         "2 fused parameters are split or joined"
     )
@@ -199,13 +199,17 @@ def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
         ({"stop_at": 2}, r"train\.steps.*more than the 3"),
         ({"seed": 2}, r"train\.seed.*1, as the run of the checkpoint has"),
         ({"trust": "fork"}, "nothing in a fork's line"),
-        ({"start": Start(checkpoint=f"{prefix}/step-00000005")}, "which is not in the store"),
-        ({"start": Start(checkpoint=other)}, "a checkpoint of a run of this project"),
+        ({"start": StartCheckpoint(checkpoint=f"{prefix}/step-00000005")}, "which is not in the store"),
+        ({"start": StartCheckpoint(checkpoint=other)}, "a checkpoint of a run of this project"),
         (
-            {"start": Start(checkpoint=other.replace("other", "cheap").replace("/x/", "/cheap-aaaaaaaa-bcdefg/"))},
+            {
+                "start": StartCheckpoint(
+                    checkpoint=other.replace("other", "cheap").replace("/x/", "/cheap-aaaaaaaa-bcdefg/")
+                )
+            },
             "no run",
         ),
-        ({"start": Start(checkpoint=f"{prefix}/step-00000003", fused=(unknown,))}, "matches a parameter"),
+        ({"start": StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(unknown,))}, "matches a parameter"),
     ):
         with pytest.raises(ConfigError, match=message):
             described_start(stage(**changes))
