@@ -23,6 +23,11 @@ def test_seconds_read_in_two_units(value, text):
     assert units.format_seconds(value) == text
 
 
+def test_a_short_step_keeps_two_digits():
+    found = [units.format_step(each) for each in (2.4e-5, 0.0034, 0.00996, 0.0125, 0.9994, 1.0, 75.0, 0.0)]
+    assert found == ["0.024 ms", "3.4 ms", "10 ms", "12 ms", "999 ms", "1.0 s", "1 min 15 s", "0 ms"]
+
+
 def test_counts_and_numbers_stay_short():
     assert [units.format_count(v) for v in (7, 875_264, 9_100, 1.2e6)] == ["7", "875 k", "9.1 k", "1.2 M"]
     assert [units.format_number(v) for v in (2.4712345, 0.0, 1e-5)] == ["2.471", "0", "1.0e-05"]

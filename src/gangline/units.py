@@ -89,8 +89,11 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_step(seconds: float) -> str:
-    """`125 ms` below a second: steps differ where whole seconds would not show it."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_seconds(seconds)
+    """`125 ms`, `3.4 ms` or `0.024 ms` below a second: steps differ where whole seconds would not show it."""
+    if not seconds < 1:
+        return format_seconds(seconds)
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.0f} ms" if milliseconds >= 9.95 or milliseconds <= 0 else f"{milliseconds:.2g} ms"
 
 
 def format_count(value: float) -> str:

@@ -1,4 +1,4 @@
-"""F1, a file that the commit holds as Git LFS pointer alone: a gang never trains on 130 bytes in place of a file."""
+"""F1, a file whose content is not in the commit (Git LFS and its like): a gang never trains on what stands for it."""
 
 import pytest
 from tests.line import repositories
@@ -6,7 +6,7 @@ from tests.line import repositories
 from gangline.build import code_layer
 from gangline.data.resolve import ReadableFile, resolve_text
 from gangline.errors import ConfigError
-from gangline.git.objects import pointed_size
+from gangline.git.objects import substitute
 from gangline.git.repository import Repository
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import ProjectTable
@@ -25,6 +25,7 @@ FILES = {
     "its first line": "version https://git-lfs.github.com/spec/v1\n",
     "a long one": POINTER + "\n" * 2000,
     "nothing": "",
+    "a path like that of git-annex": "see /annex/objects/SHA256E-s5--4d.bin",
 }
 
 
@@ -43,7 +44,7 @@ def pack(repo, **fields):
 def test_a_pointer_enters_no_code_layer_and_no_data(repo, pointer):
     repositories.commit(repo, {"weights.bin": pointer})
     with pytest.raises(
-        ConfigError, match=r"weights\.bin: .* Git LFS pointer to 3\.2 MB .*exclude = \[\"weights\.bin\"\]"
+        ConfigError, match=r"weights\.bin: .* Git LFS pointer to 3\.2 MB: .*exclude = \[\"weights\.bin\"\]"
     ):
         pack(repo)
     assert pack(repo, exclude=("weights.bin",)).files == 1
@@ -53,8 +54,21 @@ def test_a_pointer_enters_no_code_layer_and_no_data(repo, pointer):
 
 
 @pytest.mark.row("F1")
+@pytest.mark.parametrize(("data", "what"), [
+    ("/annex/objects/SHA256E-s3200000--4d.bin\n", "a pointer of git-annex"),
+    ("\0GITCRYPT\0\x17\x03", "a file that git-crypt encrypted"),
+])  # fmt: skip
+def test_so_does_nothing_of_git_annex_and_git_crypt(repo, data, what):
+    repositories.commit(repo, {"weights.bin": data})
+    with pytest.raises(ConfigError, match=rf"weights\.bin: .* {what}: its content is not in the commit"):
+        pack(repo)
+    with pytest.raises(ConfigError, match=rf"data\.text: .*weights\.bin, found {what}"):
+        resolve_text(["repo:*.bin"], tracked={"weights.bin": ReadableFile(9, data.encode)}, access=DataAccess())
+
+
+@pytest.mark.row("F1")
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES.keys())
 def test_files_that_only_mention_one_pass(repo, text):
     repositories.commit(repo, {"notes.txt": text})
     assert pack(repo).files == 2
-    assert pointed_size(text.encode()) is None
+    assert substitute(text.encode()) is None

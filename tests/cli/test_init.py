@@ -56,6 +56,14 @@ def test_what_is_not_committed_is_told(gangline, repo):
     assert "note      not committed: train.py: commit or stash them" in gangline("init").stdout
 
 
+def test_the_line_that_is_written_is_not_said_to_be_uncommitted_in_a_subfolder_either(gangline, repo):
+    (repo / "sub").mkdir()
+    (repo / "sub" / "train.py").write_text(SCRIPT)
+    subprocess.run(["git", "-C", str(repo), "add", "--all"], check=True)
+    subprocess.run(["git", "-C", str(repo), "commit", "-qm", "sub"], check=True)
+    assert "not committed" not in gangline("init", str(repo / "sub")).stdout
+
+
 def test_before_the_first_commit_all_files_count(gangline, tmp_path, monkeypatch):
     subprocess.run(["git", "init", "-q", str(tmp_path / "new")], check=True)
     (tmp_path / "new" / "train.py").write_text(SCRIPT)

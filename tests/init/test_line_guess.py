@@ -124,6 +124,83 @@ def test_steps_are_read_from_arguments_and_names():
     assert values(of({"train.py": SCRIPTS["torch"] + MAIN}))["train.steps"] == 70
 
 
+FIELDS = """\
+import torch, tyro
+from dataclasses import dataclass
+@dataclass
+class Args:
+    seed: int = 1
+    total_timesteps: int = 500000
+    num_steps: int = 128
+    batch_size: int = 16
+def main():
+    args = tyro.cli(Args)
+    loss.backward()
+"""
+
+
+def test_fields_of_a_dataclass_are_options_and_steps_of_a_rollout_are_not_those_of_the_training():
+    guess = of({"ppo.py": FIELDS + MAIN})
+    found = values(guess)
+    assert found["project.command"] == ["python", "ppo.py", "--seed", "{seed}"]
+    assert found["train.global_batch"] == 16
+    assert "train.steps" in {f"{key.table}.{key.name}" for key in guess.keys if not key.is_known}
+    assert not [note for note in guess.notes if "--seed" in note]
+
+
+def test_options_in_camel_case_are_read():
+    parser = "".join(
+        f"    parser.add_argument({each})\n"
+        for each in ("'--manualSeed', type=int", "'--batchSize', type=int, default=8")
+    )
+    found = values(of({"main.py": f"import torch\ndef main():\n{parser}    loss.backward()\n{MAIN}"}))
+    assert found["project.command"] == ["python", "main.py", "--manualSeed", "{seed}"]
+    assert found["train.global_batch"] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import sys\ndef main():\n    data = sys.argv[1]\n    x.fit(data)\n", "train.py reads sys.argv"),
+        ("import sys\ndef main():\n    assert len(sys.argv) == 3\n    x.fit()\n", "train.py reads sys.argv"),
+        (
+            "import hydra\n@hydra.main(version_base=None)\ndef main(cfg):\n    x.fit()\n",
+            "further words of project.command",
+        ),
+    ],
+)
+def test_a_script_whose_words_are_not_read_from_its_text_is_said_to_take_some(text, says):
+    notes = of({"train.py": f"import sklearn\n{text}{MAIN}"}).notes
+    assert any(says in note for note in notes)
+    assert any("it has no option --seed" in note for note in notes) == ("hydra" not in text)
+
+
+PACKAGE = {
+    "pyproject.toml": '[project.scripts]\nbad = 3\nshow = "p.show:app.run"\nmytrain = "p.cli:main"\n',
+    "src/p/__init__.py": "",
+    "src/p/cli.py": 'import argparse\ndef main():\n    argparse.ArgumentParser().add_argument("--seed")\n',
+    "src/p/show.py": "def app(): pass\n",
+}
+
+
+def test_a_console_script_is_called_by_its_function_without_an_installation():
+    guess = of(PACKAGE)
+    found = values(guess)
+    assert found["project.command"] == ["python", "-c", "from p.cli import main; main()", "--seed", "{seed}"]
+    assert found["project.path"] == ["src"]
+    assert not [note for note in guess.notes if "only defines" in note]
+    poetry = PACKAGE | {"pyproject.toml": '[tool.poetry.scripts]\nmytrain = "p.cli:main"\n'}
+    assert values(of(poetry))["project.command"] == found["project.command"]
+
+
+@pytest.mark.parametrize("pyproject", ["not toml", "project = 3\n", '[project.scripts]\nmytrain = "p.cli:"\n'])
+def test_a_module_that_only_defines_is_named_if_no_console_script_starts_it(pyproject):
+    files = PACKAGE | {"pyproject.toml": pyproject}
+    with pytest.raises(ConfigError, match=r"gangline init --script src/p/cli\.py"):
+        of(files)
+    assert any("cli.py only defines functions" in note for note in of(files, script="src/p/cli.py").notes)
+
+
 def test_a_module_that_only_defines_is_no_script():
     adder = "from mingpt.trainer import Trainer\n" + SCRIPTS["torch"] + MAIN
     guess = of({"mingpt/trainer.py": SCRIPTS["torch"], "projects/adder/adder.py": adder})

@@ -31,6 +31,15 @@ def test_the_sentence_holds_step_loss_speed_and_time_left():
     assert progress.sentence() == "ddp-2 30/60 loss 2.5 · 10.0 k tokens/s · ETA 3.0 s"
 
 
+def test_a_program_that_makes_more_steps_than_planned_is_not_said_to_finish():
+    assert seen(*(step(i) for i in range(1, 9)), steps=5).sentence() == "step 8 loss 2.5 · 10.0 k tokens/s"
+
+
+def test_a_gang_that_has_ended_has_no_time_left():
+    ended = GangEvent(kind="state", text="ended", status=GangStatus(state="ended"))
+    assert "ETA" not in seen(*(step(i) for i in range(1, 9)), ended, steps=500).sentence()
+
+
 def test_when_a_gang_ends_is_known_while_it_steps_alone():
     progress = seen(steps=60)
     assert progress.ends_in_seconds is None

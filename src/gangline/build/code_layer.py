@@ -8,7 +8,7 @@ from pathlib import Path
 from gangline.build import submodules
 from gangline.build.symlinks import SymlinkResolver
 from gangline.errors import ConfigError, IntegrityError
-from gangline.git.objects import TreeEntry, pointed_size
+from gangline.git.objects import TreeEntry, substitute
 from gangline.git.repository import Repository
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.config.problems import refusal
@@ -87,7 +87,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     Raises:
         ConfigError: No file is left, a glob that leaves the repository, a missing folder of `project.path`, more
             than 64 MiB, a link that leaves the tree, a submodule with content that no glob names or whose commit is not
-            here, a file that the commit holds as Git LFS pointer alone.
+            here, a file whose content is not in the commit (Git LFS, git-annex, git-crypt).
     """
     choice = LayerSelection.of(project, repository)
     own = choice.placed(repository.entries_and_submodules(tree))
@@ -177,9 +177,9 @@ def _check_path(chosen: Iterable[str], choice: LayerSelection) -> None:
 
 def _refuse_pointers(files: Iterable[LayerFile]) -> None:
     for file in files:
-        if size := pointed_size(file.data):
+        if found := substitute(file.data):
             raise refusal(
-                f"{file.path}: wanted the file, found a Git LFS pointer to {size} that is not in the commit; commit"
+                f"{file.path}: wanted the file, found {found}: its content is not in the commit; commit"
                 " the file itself, name data by a key of the store (data.text, data.shards), or leave it out:"
                 f' project.exclude = ["{file.path}"]'
             )

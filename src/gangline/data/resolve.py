@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from gangline.git.objects import pointed_size
+from gangline.git.objects import substitute
 from gangline.spec.codec import digest
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.grammar import is_inside
@@ -193,10 +193,10 @@ def _demand_bounded(pattern: str, found: Mapping[str, ReadableFile]) -> None:
 
 
 def _refuse_pointer(text: TextFile) -> None:
-    if size := pointed_size(text.data):
+    if found := substitute(text.data):
         raise refusal(
-            f"data.text: wanted the text of {text.path}, found a Git LFS pointer to {size} outside the commit;"
-            " upload the file and name it by its key of the store, or commit it without LFS"
+            f"data.text: wanted the text of {text.path}, found {found}: its content is not in the commit;"
+            " upload the file and name it by its key of the store, or commit the text itself"
         )
 
 

@@ -132,7 +132,7 @@ class StragglerDetector:
         seconds = self._windows[-1].seconds
         soon = min(ceil(LASTS_SECONDS / seconds), LOOKBACKS[0]) if seconds else LOOKBACKS[0]
         known = len(self._windows)
-        return sorted({soon, known, *(count for count in LOOKBACKS if count <= known)})
+        return sorted({soon, min(soon + 1, LOOKBACKS[0]), known, *(count for count in LOOKBACKS if count <= known)})
 
     def _stands_out(self, cell: PeerGroup, cells: PeerGroups, count: int) -> bool:
         """Whether its ratios over the last `count` windows exceed the noise."""

@@ -1,4 +1,4 @@
-"""Trees, blobs and pointers of Git LFS from git's output: counted and measured before they are held."""
+"""Trees and blobs from git's output: counted and measured before they are held; what stands for files elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +23,8 @@ _POINTER = re.compile(
 )
 _LONGEST_POINTER = 1024
 """Git LFS reads no longer ones."""
+_ANNEXED, _ENCRYPTED = b"/annex/objects/", b"\0GITCRYPT\0"
+"""First bytes of what git-annex and git-crypt commit for a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,15 @@ def parts(pieces: Iterable[bytes], end: bytes = b"\0") -> Iterator[bytes]:
         yield rest
 
 
-def pointed_size(data: bytes | memoryview) -> str | None:
-    """Formatted size of the file on another server that `data`, a pointer of Git LFS, stands for; None: no pointer."""
+def substitute(data: bytes | memoryview) -> str | None:
+    """What was committed instead of a file's content, as `a Git LFS pointer to 3.1 GB`; None: the content itself."""
     match = _POINTER.fullmatch(data) if len(data) < _LONGEST_POINTER else None
-    return None if match is None else format_bytes(int(match["size"]))
+    if match is not None:
+        return f"a Git LFS pointer to {format_bytes(int(match['size']))}"
+    start = bytes(data[: len(_ANNEXED)])
+    if start == _ANNEXED:
+        return "a pointer of git-annex"
+    return "a file that git-crypt encrypted" if start.startswith(_ENCRYPTED) else None
 
 
 class _Source:

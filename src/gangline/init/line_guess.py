@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import PurePosixPath
 
 from gangline.errors import ConfigError, UsageError
+from gangline.init.console_scripts import ConsoleScript, console_scripts
 from gangline.init.script_analysis import read_script
 from gangline.init.training_script import SCRIPT_KINDS, Script, ScriptOption
 from gangline.spec.config.line import PublishTable
@@ -75,32 +76,40 @@ def guess_line(
         ConfigError: No file looks like a training, or `script` is not Python.
         UsageError: `script` is not among the files.
     """
-    chosen, others = _choose(files, script)
+    entries = console_scripts(files.get("pyproject.toml", b""), files)
+    chosen, others = _choose(files, script, entries)
+    entry = entries.get(chosen.path) if chosen.only_defines else None
     keys = [
         GuessedKey(table="project", name="name", value=_slug(folder), why="the folder's name"),
-        *_command(chosen),
-        *_path(files, chosen),
+        *_command(chosen, entry),
+        *_path(files, chosen, entry),
         *_written(chosen),
         *_single_process(chosen),
         *_lock(files),
         *_numbers(chosen),
         *_branches(branch),
     ]
-    notes = (*_notes(files, chosen, has_gpu), *_missing(chosen, leaves_out))
+    notes = (*_only_defines(chosen, entry), *_notes(files, chosen, has_gpu), *_missing(chosen, leaves_out))
     return LineGuess(script=chosen, others=others, keys=tuple(keys), notes=notes)
 
 
-def _choose(files: Mapping[str, bytes], wanted: str | None) -> tuple[Script, tuple[Script, ...]]:
+def _choose(
+    files: Mapping[str, bytes], wanted: str | None, entries: Mapping[str, ConsoleScript]
+) -> tuple[Script, tuple[Script, ...]]:
     if wanted is not None and wanted not in files:
         raise UsageError(f"--script: wanted a tracked file, found no {wanted!r}; git add it, or name another")
     paths = [wanted] if wanted else [path for path in files if path.endswith(".py") and not _is_left_out(path)]
     found = [script for path in paths if (script := read_script(path, files[path])) is not None]
     if wanted and not found:
         raise ConfigError(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
-    likely = sorted((each for each in found if wanted or _score(each) > 0), key=lambda each: (-_score(each), each.path))
+    scores = {each.path: _score(each, entries.get(each.path)) for each in found}
+    likely = sorted(
+        (each for each in found if wanted or scores[each.path] > 0), key=lambda each: (-scores[each.path], each.path)
+    )
     if not likely:
         notebooks = sorted(path for path in files if path.endswith(".ipynb"))
-        advice = f"gangline init --script {paths[0] if paths else 'train.py'} chooses any tracked file"
+        first = next((path for path in paths if not path.endswith("__init__.py")), "train.py")
+        advice = f"gangline init --script {first} chooses any tracked file"
         if notebooks:
             advice = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
         among = "1 Python file" if len(paths) == 1 else f"{len(paths)} Python files"
@@ -113,13 +122,13 @@ def _is_left_out(path: str) -> bool:
     return any(part in _LEFT_OUT or part.startswith((".", "test_")) for part in parts)
 
 
-def _score(script: Script) -> int:
+def _score(script: Script, entry: ConsoleScript | None) -> int:
     """How likely the script is the training; 0 or less if it is not."""
-    stem = PurePosixPath(script.path).stem.lower()
+    stem = PurePosixPath(script.path).stem.lower() + (f" {entry.name.lower()}" if entry else "")
     framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4}.get(script.kind, 8)
     name = next((6 - place for place, word in enumerate(_LIKELY) if word in stem), 0)
-    starts = 4 if script.has_main else 0
-    if script.only_defines:
+    starts = 4 if script.has_main or entry else 0
+    if script.only_defines and not entry:
         return 0
     if not script.trains and framework < 8:
         return 0 if not (name and starts) else 1
@@ -130,14 +139,15 @@ def _slug(folder: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", folder.lower()).lstrip("-0123456789")[:20].strip("-") or "model"
 
 
-def _command(script: Script) -> Iterable[GuessedKey]:
+def _command(script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
     path = PurePosixPath(script.path)
     module = script.relative and len(path.parts) > 1
     start = ["-m", ".".join(path.with_suffix("").parts)] if module else [script.path]
+    start = entry.words if entry else start
     required = [word for each in script.required for word in _known_options(each)]
     seed = [script.seed_option, "{seed}"] if script.seed_option else []
     line = f", line {script.line}" if script.line else ""
-    why = f"{SCRIPT_KINDS[script.kind][0]}{line}"
+    why = f"{SCRIPT_KINDS[script.kind][0]}{line}" if entry is None else f"{entry.name} of pyproject.toml"
     if unknown := [each.name for each in script.required if _placeholder(each) == "?"]:
         why = f"? a value for {', '.join(unknown)}: {script.path} needs one"
     elif required:
@@ -147,12 +157,12 @@ def _command(script: Script) -> Iterable[GuessedKey]:
     yield GuessedKey(table="project", name="command", value=["python", *start, *required, *saves, *seed], why=why)
 
 
-def _path(files: Mapping[str, bytes], script: Script) -> Iterable[GuessedKey]:
+def _path(files: Mapping[str, bytes], script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
     """`project.path` for a `src` layout whose package the script imports."""
     found = {
         path.split("/")[1].removesuffix(".py") for path in files if path.startswith("src/") and path.endswith(".py")
     }
-    if used := sorted(found & script.imports):
+    if used := sorted(found & {*script.imports, *([entry.module.partition(".")[0]] if entry else [])}):
         yield GuessedKey(table="project", name="path", value=["src"], why=f"{used[0]} is imported from src")
 
 
@@ -238,13 +248,22 @@ def _branches(default: str | None) -> Iterable[GuessedKey]:
         yield GuessedKey(table="publish", name="branches", value=[default], why="the repository's default branch")
 
 
+def _only_defines(script: Script, entry: ConsoleScript | None) -> Iterable[str]:
+    if script.only_defines and entry is None:
+        yield f'{script.path} only defines functions: started, it does nothing; "python", "-c" and a call start one'
+
+
 def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterable[str]:
     if script.needs_nccl and not has_gpu:
         yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
     accumulation = script.accumulation
     if accumulation and not script.number("accumulates") and script.number("batch"):
         yield f"global_batch does not include {accumulation}: its value in {script.path} is not a number"
-    if script.seed_option is None and script.kind != "gangline":
+    if script.takes_words:
+        yield f"{script.path} reads sys.argv: its arguments are further words of project.command"
+    if "hydra" in script.imports:
+        yield 'Hydra takes its keys as further words of project.command: "seed={seed}", if its configuration has seed'
+    elif script.seed_option is None and script.kind != "gangline":
         yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
     if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):
         yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"

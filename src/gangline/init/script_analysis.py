@@ -11,6 +11,8 @@ from gangline.init.training_script import Script, ScriptOption
 _PLAIN = {"xgboost": "xgboost", "lightgbm": "sklearn", "sklearn": "sklearn", "jax": "jax", "flax": "jax"}
 _TRAINS = frozenset({"backward", "fit", "train", "step", "grad", "value_and_grad"})
 _DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_FIELD_PARSERS = frozenset({"cli", "HfArgumentParser"})
+"""Calls that make options of the fields of dataclasses."""
 _RANKS = re.compile(
     r"world_?size|num_(processes|gpus|devices|replicas|ranks)|n_?(proc|gpu)|device_count", re.IGNORECASE
 )
@@ -48,7 +50,7 @@ def read_script(path: str, data: bytes) -> Script | None:
         relative=any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in nodes),
         options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=written,
         reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
-        needs_nccl=_needs_nccl(nodes, known),
+        needs_nccl=_needs_nccl(nodes, known), takes_words=not options and _takes_words(nodes),
     )  # fmt: skip
 
 
@@ -94,6 +96,9 @@ def _is_main(test: ast.expr) -> bool:
 
 def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
     """Arguments of argparse, click and similar libraries."""
+    called = {_called(each) for each in nodes if isinstance(each, ast.Call)}
+    if called & _FIELD_PARSERS:
+        yield from _fields(nodes)
     for each in nodes:
         if not isinstance(each, ast.Call) or _called(each) not in ("add_argument", "option", "argument"):
             continue
@@ -106,6 +111,30 @@ def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
         is_flag = settings.get("action") == "store_true" or settings.get("is_flag") is True
         required = settings.get("required") is True or not optional
         yield ScriptOption(name=name, default=settings.get("default"), required=required, is_flag=is_flag)
+
+
+def _fields(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
+    """Fields of dataclasses, as tyro and HfArgumentParser make options of them."""
+    for each in nodes:
+        if not isinstance(each, ast.ClassDef) or "dataclass" not in map(_decorator, each.decorator_list):
+            continue
+        for field in each.body:
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                default = None if field.value is None else _constant(field.value)
+                yield ScriptOption(
+                    name=f"--{field.target.id}", default=default, required=field.value is None, is_flag=default is False
+                )
+
+
+def _decorator(node: ast.expr) -> str:
+    return _last_name(node.func if isinstance(node, ast.Call) else node)
+
+
+def _takes_words(nodes: list[ast.AST]) -> bool:
+    """Whether it indexes `sys.argv` or asks for its length."""
+    held = (each.value for each in nodes if isinstance(each, ast.Subscript))
+    asked = (arg for each in nodes if isinstance(each, ast.Call) and _called(each) == "len" for arg in each.args)
+    return any(_last_name(each) == "argv" for each in (*held, *asked))
 
 
 def _constant(node: ast.expr) -> Any:

@@ -19,9 +19,10 @@ SCRIPT_KINDS = {
 """Kind -> the sign of it in the source, and whether several ranks share the work."""
 
 _STEPS = ("max_steps", "steps", "num_steps", "total_steps", "train_steps", "max_iters", "iterations", "num_iterations")
-_EPOCHS = ("epochs", "num_epochs", "total_epochs", "max_epochs", "num_train_epochs", "n_epochs", "n_estimators")
-_BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "global_batch", "bs")
-_SEED = ("seed", "random_seed", "random_state")
+_EPOCHS = ("epochs", "num_epochs", "total_epochs", "max_epochs", "num_train_epochs", "n_epochs", "n_estimators",
+           "niter")  # fmt: skip
+_BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "global_batch", "bs", "batchsize")
+_SEED = ("seed", "random_seed", "random_state", "manual_seed", "manualseed")
 _ACCUMULATES = ("gradient_accumulation_steps", "grad_accumulation_steps", "accumulation_steps", "grad_accum_steps",
                 "accum_steps", "accumulate_steps", "gradient_accumulation", "grad_accum", "accum_iter",
                 "accumulate_grad_batches")  # fmt: skip
@@ -71,9 +72,16 @@ class Script:
     reads: tuple[str, ...]
     """Relative paths that it opens, or that are named as data, and that it does not write."""
     needs_nccl: bool
+    takes_words: bool
+    """It reads `sys.argv` itself."""
 
     def number(self, what: str) -> tuple[int, str] | None:
-        """Value of `steps`, `epochs`, `batch` or `accumulates`, with the name that sets it; None if not found."""
+        """Value of `steps`, `epochs`, `batch` or `accumulates`, with the name that sets it; None if not found.
+
+        Beside `total_timesteps`, `num_steps` and the like are those of a rollout.
+        """
+        if what == "steps" and "total_timesteps" in {*self.numbers, *(each.key for each in self.options)}:
+            return None
         names = {"steps": _STEPS, "epochs": _EPOCHS, "batch": _BATCH, "accumulates": _ACCUMULATES}[what]
         for option in self.options:
             if option.key in names and type(option.default) is int and option.default > 0:

@@ -131,6 +131,10 @@ def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: GangShape, ra
     }
     if local_rank == 0:  # the other ranks run the same code
         own["GANGLINE_RAN"] = str(environment.out / "ranks" / f"ran-{rank}.jsonl")
+        own["GANGLINE_PREFIX"] = str(environment.rank_prefix)
+    if environment.outputs is not None and environment.outputs.metrics is not None:
+        own["GANGLINE_METRICS_FILE"] = str(environment.code / plan.program.folder / environment.outputs.metrics)
+        own["GANGLINE_METRICS_WRITERS"] = str(environment.metrics_writers)
     if plan.program.command and plan.program.distributed:
         own |= framework_environ(
             rank=rank, nodes=shape.nodes, per_node=shape.per_node, master_addr=environment.master_addr,

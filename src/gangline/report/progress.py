@@ -165,7 +165,8 @@ class StageProgress:
         now = self._now()
         if not self.losses:
             return " ".join([*parts, now]).strip() if self.job or now else ""
-        head = [*parts, f"{self.step:,}/{self.steps:,}" if self.steps else f"step {self.step:,}"]
+        is_within = self.steps and self.step <= self.steps
+        head = [*parts, f"{self.step:,}/{self.steps:,}" if is_within else f"step {self.step:,}"]
         if spark:
             head.append(sparkline([loss for loss in self.losses if abs(loss) < LARGEST_DRAWN], spark))
         said = [" ".join([*head, f"loss {format_number(self.losses[-1])}"])]
@@ -173,9 +174,9 @@ class StageProgress:
             return " · ".join([*said, now])
         if self.tokens_per_second:
             said.append(f"{format_count(self.tokens_per_second)} tokens/s")
-        if self.steps and self.step >= self.steps:
+        if self.step == self.steps:
             said.append("finishing")
-        elif self.eta_seconds is not None:
+        elif is_within and self.eta_seconds is not None and self.situation[0] != "ended":
             said.append(f"ETA {format_seconds(self.eta_seconds)}")
         return " · ".join(said)
 

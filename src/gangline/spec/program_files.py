@@ -33,6 +33,10 @@ MOST_METRICS_BYTES = 16 << 20
 """Of the file with the program's numbers: 100,000 lines of 150 bytes."""
 
 
+MOST_WRITERS = 64
+"""Ranks that are named as writers of that file."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputsRequest(Document):
     """What is to be collected from the folder that rank 0 started in."""
@@ -81,6 +85,8 @@ class Outputs(Document):
     """Why nothing was collected: more than the site allows."""
     metrics: OutputFile | None = None
     """The metrics file; None: none was asked for, or the program wrote none."""
+    metrics_writers: tuple[int, ...] = ()
+    """Ranks that wrote it, as far as they are Python programs; at most `MOST_WRITERS`."""
 
 
 Origin = Literal["code", "environment", "standard", "gangline", "compiled", "elsewhere"]
@@ -108,11 +114,13 @@ class RuntimeReport:
     """Told by the first rank of each node, and by the Python processes that it started."""
 
     python: str = ""
-    """Version of the interpreter."""
+    """Version of the interpreter; of several the one that ran code of the commit and loaded most."""
     prefix: str = ""
     """Its environment."""
+    foreign: tuple[str, ...] = ()
+    """`Python 3.12.1 of /opt/env`: other environments than the gang's that ran code of the commit; at most 5."""
     packages: dict[str, str] = field(default_factory=dict)
-    """Version by name, of those that were imported."""
+    """Version by name, of those that were imported by that interpreter."""
     modules: dict[str, int] = field(default_factory=dict)
     """How many, by `Origin`; of the process that loaded most."""
     elsewhere: tuple[LoadedModule, ...] = ()

@@ -51,7 +51,7 @@ def test_gang_that_dies_at_every_start_comes_to_an_end(stand, end_of):
     stand.launcher.submit(stand.podset(HEAD + "os.kill(os.getpid(), 9)", restarts=1))
     end, _ = end_of()
     assert (end.exit_code, end.retry) == (30, "never"), end
-    assert "all 1 restarts" in end.reason
+    assert "max_events = 1 is used up" in end.reason
     assert charges(stand).count(True) == 1
     poll(lambda: not stand.processes())
 

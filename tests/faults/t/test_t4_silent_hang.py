@@ -36,6 +36,21 @@ def test_hang_is_found_and_the_one_who_is_behind_named(stand, end_of):
     assert all("wait_for_ever" in told.data["stacks"][rank] for rank in ("0", "1"))
 
 
+def test_a_stopped_process_is_named_though_it_waited_and_others_did_not(stand, end_of):
+    """With DDP a rank waits for others inside its backward pass: by the heartbeats alone it would be to blame."""
+    program = HANGING.replace(
+        '"backward" if rank == 1 else "wait")\n', '"wait" if rank == 1 else "backward")\n'
+        "        rank == 1 and os.kill(os.getpid(), signal.SIGSTOP)\n",
+    )  # fmt: skip
+    assert "SIGSTOP" in program
+    stand.launcher.submit(stand.podset(program, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "1"}))
+    end, events = end_of()
+    assert (end.exit_code, end.restarts) == (0, 1), end
+    note = next(event for event in events if event.kind == "note").text
+    assert "rank 1 made no progress" in note
+    assert "its process is stopped by a signal" in note
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(99))
 def test_the_one_who_hangs_is_always_the_one_who_is_named(stand, end_of, seed, number):

@@ -74,14 +74,18 @@ def test_lost_node_costs_one_event_and_a_spent_budget_ends_it():
 
 
 def test_hang_is_blamed_on_who_is_furthest_behind_of_all_nodes():
-    def hang(rank, step, waits, silent):
-        return Hang(rank=rank, reason=f"rank {rank}", silent_seconds=silent, step=step, waits=waits)
+    def hang(rank, step, waits, silent, *, stopped=False):
+        return Hang(
+            rank=rank, reason=f"rank {rank}", silent_seconds=silent, step=step, waits=waits, stopped=stopped,
+        )  # fmt: skip
 
     found = hang(0, 7, True, 20.0)
     reports = [report(hang=found, behind=found), report(behind=hang(1, 7, False, 19.0)), report()]
     assert join_reports(reports, began=0.0, stop=None).outcome.hang.rank == 1
     reports.append(report(behind=hang(3, 6, True, 1.0)))
     assert join_reports(reports, began=0.0, stop=None).outcome.hang.rank == 3
+    reports.append(report(behind=hang(2, 7, True, 1.0, stopped=True)))
+    assert join_reports(reports, began=0.0, stop=None).outcome.hang.rank == 2
     assert join_reports([report(behind=found)], began=0.0, stop=None).outcome.hang is None, "nobody hung"
 
 

@@ -82,7 +82,7 @@ def test_spent_budget_is_a_training_error_that_says_so():
     assert decide_restart(outcome(died(137, number=9)), budget, oom_kills=0, now=0.0).restart
     verdict = decide_restart(outcome(died(137, number=9)), budget, oom_kills=0, now=10.0)
     assert (verdict.restart, verdict.exit_code, verdict.retry) == (False, 30, "never")
-    assert "all 1 restarts" in verdict.reason
+    assert "max_events = 1 is used up" in verdict.reason
 
 
 @pytest.mark.parametrize("number", [None, 15])

@@ -1,5 +1,6 @@
 """Curves: every step counts once, 64 places at most."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,26 @@ def test_each_place_is_the_mean_of_its_own_steps(losses):
     for place, (_, value) in enumerate(points):
         own = [loss for step, loss in enumerate(losses) if step * places // steps == place]
         assert abs(value - sum(own) / len(own)) < 1e-6
+
+
+@given(losses=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=400))
+def test_the_final_loss_of_all_steps_is_the_last_point_of_their_curve(losses):
+    by_step = dict(enumerate(losses, start=1))
+    (*_, last) = loss_curve.thin(by_step, len(losses))
+    assert loss_curve.final_loss(by_step) == last
+
+
+@pytest.mark.parametrize("steps", [21, 100, 100_000])
+def test_a_training_that_ends_early_names_no_step_that_it_did_not_make(steps):
+    by_step = {step: 9.0 - step / 10 for step in range(1, 22)}
+    points = loss_curve.thin(by_step, steps)
+    assert points[-1][0] in (20, 21)
+    assert loss_curve.final_loss(by_step) == (21, by_step[21])
+    assert loss_curve.final_loss({}) is None
+
+
+def test_steps_after_the_last_one_are_in_no_share():
+    assert loss_curve.thin({step: float(step) for step in range(1, 200)}, 4) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 def test_base_band_lies_beside_the_same_places():

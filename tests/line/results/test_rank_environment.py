@@ -49,6 +49,21 @@ def test_lines_of_several_processes_and_ranks_become_one_testimony(store):
     assert told.reads == (UndeclaredRead(path="/data/labels.txt", size_bytes=5),)
 
 
+def test_of_several_environments_the_one_that_ran_code_of_the_commit_is_the_runs(store):
+    """As with `conda run python train.py`: the first one only starts the other."""
+    own, other = {**PYTHON, "own": True}, {**PYTHON, "version": "3.13.0", "prefix": "/opt/conda/envs/x", "own": False}
+    started = {"event": "ran", "prefix": "/env", "modules": {"environment": 900}, "packages": {"numpy": "1.0"}}
+    trained = {"event": "ran", "prefix": other["prefix"], "modules": {"code": 1, "environment": 5}}
+    put(store, own, started, other, {**trained, "packages": {"numpy": "2.4.6"}})
+    found = read_rank_environment(store, "runs/x")
+    assert (found.python, found.prefix, found.packages) == ("3.13.0", "/opt/conda/envs/x", {"numpy": "2.4.6"})
+    assert found.foreign == ("Python 3.13.0 of /opt/conda/envs/x",)
+    tool = {"event": "ran", "prefix": other["prefix"], "modules": {"environment": 5}}
+    put(store, own, other, tool, {**started, "modules": {"code": 1}})
+    found = read_rank_environment(store, "runs/x")
+    assert (found.python, found.foreign) == ("3.12.1", ()), "a tool that runs no code of the commit"
+
+
 def test_nobody_told_is_not_an_empty_testimony(store):
     assert read_rank_environment(store, "runs/x") is None
 
@@ -101,6 +116,10 @@ def test_reads_are_said_with_what_declares_them():
     assert undeclared_reads_text(RuntimeReport()) == ""
     hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
     assert "this includes downloads of a hub" in undeclared_reads_text(hub)
+    left = RuntimeReport(
+        reads=(UndeclaredRead(path="/w/.gangline/home/model/.config/t.json", size_bytes=5),), num_reads=1
+    )
+    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home/model")
 
 
 def test_kinds_of_gpu_are_bounded_and_each_is_named_once(store):

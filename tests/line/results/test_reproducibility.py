@@ -48,6 +48,14 @@ def test_a_lock_that_nobody_installed_pins_nothing():
     assert found(locked(), built=None)["environment"][0] == "unknown"
 
 
+def test_a_package_that_the_lock_did_not_install_is_named_and_not_called_pinned():
+    """As after `pip install` in a run: the folder is read-only, which does not stop an administrator."""
+    made = locked(replace(TOLD, packages={"numpy": "2.4.6", "sneaked-in": "1.0"}))
+    by = "packages were imported that uv.lock did not install: sneaked-in 1.0"
+    assert found(made)["environment"] == ("unknown", by)
+    assert found(made, {**BUILT, "sneaked_in": "1.0"})["environment"][0] == "yes"
+
+
 def test_another_version_than_the_built_one_contradicts():
     other = locked(replace(TOLD, packages={"numpy": "2.4.6"}))
     assert found(other, {"numpy": "1.26.4"})["environment"] == (
@@ -67,9 +75,12 @@ def test_an_image_pins_its_environment_by_digest():
     ("told", "item"),
     [
         (None, "modules"),
+        (replace(TOLD, foreign=("Python 3.13.0 of /opt/x",)), "environment"),
         (replace(TOLD, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
         (replace(TOLD, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
         (replace(TOLD, packages={"h5py": "3"}), "data"),
+        (replace(TOLD, packages={"lightgbm": "4"}), "data"),
+        (replace(TOLD, packages={"sentencepiece": "0.2"}), "data"),
         (replace(TOLD, programs=("cat",)), "data"),
         (replace(TOLD, hosts=("hub.example",)), "network"),
     ],

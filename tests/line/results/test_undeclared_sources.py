@@ -2,6 +2,9 @@
 
 import io
 import json
+import platform
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +56,23 @@ def test_data_that_a_started_program_read_is_not_called_pinned(desk, tmp_path):
     record = open_site(desk).run()
     assert record.ran.programs == ("cat",)
     assert data_item(record) == ("unknown", "none declared; reads of cat are not visible")
+
+
+def test_an_environment_that_the_program_went_to_by_itself_is_named_and_not_called_pinned(desk, tmp_path):
+    """As `conda run -n other python train.py` does."""
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(other)], check=True)
+    python = str(other / "bin" / "python")
+    text = f"import os\nos.execv({python!r}, [{python!r}, 'inner.py'])\n"
+    inner = "import pathlib\npathlib.Path('metrics.json').write_text('{\"answer\": 42}')\n"
+    line = repositories.LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
+    repositories.commit(desk.repo, {"answer.py": text, "inner.py": inner, "line.toml": line})
+    record = open_site(desk).run()
+    assert record.ran.foreign == (f"Python {platform.python_version()} of {other}",)
+    (gate,) = [each for each in record.gates if each.name == "reproducible"]
+    environment = next(each for each in gate.evidence["items"] if each["name"] == "environment")
+    assert environment["pinned"] == "unknown"
+    assert f"of {other}, which is not the environment that gangline gave it" in environment["by"]
 
 
 def test_what_torch_and_the_runtime_start_by_themselves_leaves_the_data_pinned(desk):
@@ -150,7 +170,7 @@ class TestBeside:
         record = open_site(desk).run()
         assert record.run.verdict == "passed"
         assert record.ran.modules["code"] == 2
-        assert record.ran.elsewhere == record.ran.reads == ()
+        assert record.ran.elsewhere == record.ran.reads == record.ran.foreign == ()
 
     def test_only_what_is_included_comes_along(self, desk):
         self.commit(desk)

@@ -165,6 +165,16 @@ def test_a_training_loss_is_judged_over_its_whole_course(values, verdict):
     assert verdict == "yes" or "from step 20" in found[1]
 
 
+@pytest.mark.parametrize(("end", "verdict"), [(100, "unknown"), (30, "yes")])
+def test_a_curve_that_ends_before_the_one_of_the_base_is_not_judged_as_a_whole_one(end, verdict):
+    points = tuple(CurvePoint(step=10 * n, value=1.0, low=0.9, high=1.1) for n in (1, 2, 3))
+    of = replace(record(), curve=Curve(points=points), metrics={"loss": Metric(value=1.0)})
+    table = GateTable(quality=(QualityGate(metric="loss", better="lower"),))
+    (found,) = (each for each in judge(table, of, base_data=None, base_end=end) if each.name == "quality:loss")
+    assert found.verdict == verdict
+    assert verdict == "yes" or "ends at step 30, that of the base at 100" in found.reason
+
+
 def test_a_name_that_is_no_keyword_is_reported_all_the_same():
     gate = replace(LOWER, metric="val/loss")
     reason = verdicts(GateTable(quality=(gate,)), record())["quality:val/loss"][1]

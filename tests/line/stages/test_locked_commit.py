@@ -83,6 +83,9 @@ def test_ranks_run_in_what_the_lock_says_and_the_record_says_so(locked, monkeypa
     assert outputs["runtime"].keys() == packages.keys() - {"spam"}
     assert record.inputs.environment in outputs["python"]
     assert "lock.txt: 1 package" in stage(record, "build").message
+    (gate,) = [each for each in record.gates if each.name == "reproducible"]
+    environment = next(each for each in gate.evidence["items"] if each["name"] == "environment")
+    assert (environment["pinned"], record.ran.foreign, record.ran.packages["spam"]) == ("yes", (), "1.0"), environment
 
 
 @needs_engine

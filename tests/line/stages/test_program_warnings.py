@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.line import repositories
 
+from gangline.errors import GateError
 from gangline.line.results.rank_metrics import differing_metrics_text
 from gangline.spec.run_flags import stage
 from gangline.storage.folder.store import FolderStore
@@ -45,6 +46,27 @@ def test_a_program_that_ends_before_its_last_step_is_said_to_also_by_a_run_that_
     assert said(record) == ["the program ended after 3 of 4 steps"]
 
 
+def test_steps_beyond_those_of_the_line_are_said_and_are_in_the_curve(desk):
+    text = HEAD.format(steps=200).replace("loss=1.0", "loss=9.0 - program.step_number / 100")
+    repositories.commit(desk.repo, {"answer.py": f"{text}    program.report(accuracy=0.91)\n", "line.toml": LINE})
+    record = desk.run()
+    assert said(record) == ["the program made 200 steps, and the plan has 4; train.steps sets them"]
+    assert (record.curve.points[-1].step, record.metrics["loss"].step) == (200, 200)
+    assert record.metrics["loss"].value == pytest.approx(7.02)
+    assert "200 steps" in stage(record, "train").message
+
+
+def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(desk):
+    gate = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 5.0\n'
+    text = HEAD.format(steps=4).replace("loss=1.0", 'loss=1.0 if program.step_number < 2 else float("nan")')
+    repositories.commit(desk.repo, {"answer.py": text, "line.toml": LINE + gate})
+    with pytest.raises(GateError, match="loss is nan or infinite, which is not finite"):
+        desk.run()
+    (record,) = desk.records()
+    assert "loss" not in record.metrics
+    assert said(record) == ["the loss of the last step, 4, is not finite; the last finite one is that of step 2"]
+
+
 def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(desk):
     commit(desk, "program.report(accuracy=0.91 + rank * 1e-9, own=1.0) if rank else program.report(accuracy=0.91)")
     assert said(desk.run()) == []
@@ -62,6 +84,34 @@ def test_a_command_that_starts_its_training_in_the_background_is_said_to_have_le
     assert said(desk.run()) == [left]
     repositories.commit(desk.repo, {"README.md": "words"})
     assert said(desk.run()) == [left], "also where the training is taken"
+
+
+WRITES = """\
+import json, os, pathlib, time
+rank = int(os.environ["RANK"])
+time.sleep(0.2 * rank)
+if {condition}:
+    pathlib.Path("new.json").write_text(json.dumps({{"accuracy": 0.9 - rank / 10}}))
+    os.replace("new.json", "out/../metrics.json")
+"""
+
+
+WRITERS = "metrics.json was written by 2 ranks (0, 1): it has the numbers of the last one; write it on rank 0 alone"
+
+
+@pytest.mark.parametrize(
+    ("condition", "texts"),
+    [
+        ("True", [WRITERS]),
+        ("rank == 0", []),
+    ],
+)
+def test_a_metrics_file_that_several_ranks_write_is_said_to_have_the_numbers_of_the_last(desk, condition, texts):
+    files = {"answer.py": WRITES.format(condition=condition), "out/.keep": ""}
+    line = LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
+    assert "metrics" in line
+    repositories.commit(desk.repo, {"line.toml": line} | files)
+    assert said(desk.run()) == texts
 
 
 EARLY = "the program ended after 4 of 8 steps"

@@ -9,6 +9,7 @@ from tests.planner.cases import RATES, SITE, TRACED, cpu, earlier, gpus, line
 
 from gangline.planner.forecast.device_speeds import interpolate, speeds_of
 from gangline.planner.forecast.shape_forecast import calibrated_site
+from gangline.planner.forecast.step_time import UPDATE_MOVES
 from gangline.planner.forecast.traffic import PassLoad, collectives, sent_share, unknown_traffic, wire_bytes
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.request import PlanRequest
@@ -255,3 +256,29 @@ def test_a_site_learns_its_band_from_forecasts_and_keeps_its_own_until_then():
 def test_rates_of_another_precision_are_not_taken():
     pool = question().pool
     assert speeds_of(pool, "bf16", TRACED.traces[0], RATES, ranks=2) is None
+
+
+@pytest.mark.parametrize(("name", "gathers", "sync", "reductions"), [
+    ("fsdp", 8, "last", 1), ("fsdp", 8, "each", 4), ("zero2", 1, "last", 1),
+])  # fmt: skip
+def test_shards_on_the_host_cross_the_link_and_are_updated_in_its_memory(name, gathers, sync, reductions):
+    """4 micro-batches; the shard of 2 GPUs over a link of 10e9, moments of AdamW in half of 100e9 bytes a second."""
+    h100 = GpuTable(memory_bytes=80e9, host_link_bytes_per_second=10e9, host_memory_bytes_per_second=100e9)
+
+    def parts(offload, table=h100):
+        memory, site = MemoryTable(offload=offload, gradient_sync=sync), Site(gpu={"h100": table})
+        return forecast(name, micro=2, site=site, memory=memory, **ON_GPU | {"inventory": gpus(2)})
+
+    found = parts("cpu")
+    here, there = terms(parts("none")), terms(found)
+    shard = TRACED.parameters / 2
+    assert found.missing == ""
+    assert there["communication"] - here["communication"] == pytest.approx(4 * shard * (gathers + reductions) / 10e9)
+    streamed = 30 * shard * (1 / 50e9 - 1 / RATES.memory_bytes_per_second)
+    moves = (UPDATE_MOVES["cpu"] - UPDATE_MOVES["cuda"]) * TRACED.tensors * 1e-6
+    assert there["optimizer"] - here["optimizer"] == pytest.approx(streamed + moves)
+    assert there["compute"] == here["compute"]
+    assumed = parts("cpu", replace(h100, host_link_bytes_per_second=None))
+    assert [term.part for term in assumed.terms if term.origin.endswith(", host assumed")] == [
+        "communication", "optimizer", "checkpoint",
+    ]  # fmt: skip

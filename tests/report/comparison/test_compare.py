@@ -294,6 +294,17 @@ def test_versions_of_ranks_are_compared_not_those_of_who_created_the_runs():
     assert changes == [("python", "3.11.7", "3.12.3"), ("torch", "2.11.0", "2.12.0")]
 
 
+def test_a_package_that_one_run_alone_imported_is_not_said_to_have_gone():
+    """A run that failed early imports less."""
+    before, after = (
+        replace(BASE, ran=RuntimeReport(packages=each))
+        for each in ({"skops": "0.16.0", "own": "1", "np": "1"}, {"np": "1"})
+    )
+    more = ComparisonContext(base_packages={"skops": "0.16.0"}, this_packages={"skops": "0.16.0"})
+    changes = [(c.name, c.base, c.this) for c in compare(before, after, more).changes if c.kind == "package"]
+    assert changes == [("own", "1", "not imported")]
+
+
 def test_packages_code_and_plan_are_told_apart():
     this = with_loss(2.37)
     this = replace(

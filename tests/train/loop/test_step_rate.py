@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.train.gang import ROOT, tiny_plan
 
+from gangline.fabric.step_times import WORK
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec
+from gangline.train.loop.step_rate import _trimmed_mean
 
 CODE = ROOT / "tests" / "train" / "paced"
 
@@ -14,6 +16,19 @@ CODE = ROOT / "tests" / "train" / "paced"
 def paced(strategy, **changes):
     given = {"steps": 75, "checkpoint": CheckpointPolicy(every=1000), "global_batch": 8}
     return replace(tiny_plan(strategy, **given | changes), program=ProgramSpec(task="model:Paced"))
+
+
+def test_a_delay_that_moves_from_phase_to_phase_is_not_cut_away_and_a_single_one_is():
+    def step(delayed=None, seconds=0.002):
+        work = [0.001 + (seconds if phase == delayed else 0.0) for phase in WORK]
+        return [*work, 0.0, 8.0, 0.0]
+
+    in_turn = [step(WORK[number % len(WORK)]) for number in range(10)]
+    assert sum(_trimmed_mean(in_turn).tolist()[: len(WORK)]) == pytest.approx(0.007)
+    single = [step(), step("data", 1.0), *(step() for _ in range(8))]
+    assert sum(_trimmed_mean(single).tolist()[: len(WORK)]) == pytest.approx(0.005)
+    disturbed = [*in_turn[:9], [*step("data", 1.0)[:-1], 1.0]]
+    assert _trimmed_mean(disturbed).tolist()[-1] == 1.0, "of all steps, also of one that is left out"
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])

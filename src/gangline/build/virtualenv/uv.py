@@ -33,6 +33,7 @@ _MEANINGS: Sequence[tuple[type[GanglineError], str]] = (
     (ConfigError, r"is incompatible with|doesn't match|No interpreter found|building.*is disabled|no version of"),
 )
 """The first match in uv's output decides: uv reports a wrong hash inside the message of a failed download."""
+_NO_WHEEL = re.compile(r"([A-Za-z0-9._-]+==[^\s,;]+) has no usable wheels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,19 @@ class Uv:
         words = " ".join(
             part for line in output.splitlines() if (part := line.strip(" │├╰─▶×╴")) and not _is_progress(part)
         )
+        if (found := _NO_WHEEL.search(words)) is not None:
+            return ConfigError(f"{what}: {_without_wheel(found[1])}")
         again = "; run again, fetched wheels are cached" if kind is StorageError else ""
         return kind(f"{what}: {printable(words)[:1500] or f'uv ended with {code}'}{again}")
+
+
+def _without_wheel(package: str) -> str:
+    """Of `NAME==VERSION`, which its authors may publish as source alone."""
+    return (
+        f"{package} has no wheel that this Python can use, and nothing is built; pip wheel --no-deps {package}"
+        " -w FOLDER makes one: name FOLDER in environments.find_links of site.toml, and lock into a new file with"
+        " --find-links FOLDER"
+    )
 
 
 def _own_program() -> str | None:

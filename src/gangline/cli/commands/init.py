@@ -95,7 +95,7 @@ def _next(repository: Repository, path: Path) -> str:
 def _dirty(repository: Repository) -> tuple[str, ...]:
     if not repository.has("HEAD"):
         return ()
-    changed = sorted({each for names in repository.uncommitted() for each in names} - {LINE})
+    changed = sorted({each for names in repository.uncommitted() for each in names} - {f"{repository.prefix}{LINE}"})
     if not changed:
         return ()
     return (f"not committed: {', '.join(changed[:4])}: commit or stash them: a run has what its commit has",)

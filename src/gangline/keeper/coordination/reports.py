@@ -126,7 +126,7 @@ def _furthest_behind(reports: Sequence[NodeReport]) -> Hang | None:
     return min((each.behind or each.hang for each in reports if each.behind or each.hang), key=_progress)
 
 
-def _progress(hang: Hang | None) -> tuple[int, bool, float]:
+def _progress(hang: Hang | None) -> tuple[bool, int, bool, float]:
     assert hang is not None, "the caller left it out"
     return hang.progress
 

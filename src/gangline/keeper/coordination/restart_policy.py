@@ -144,5 +144,5 @@ def _restart_or_fail(
     if budget.max_events == 0:
         code = TrainingError.exit_code if code == SIGTERM_CODE else code  # 143 would ask the launcher for another start
         return RestartDecision(restart=False, exit_code=code, retry=retry, reason=f"{reason}; {where}", culprit=rank)
-    spent = f"{reason}; all {budget.max_events} restarts of train.recovery.max_events are used, {where}"
+    spent = f"{reason}; train.recovery.max_events = {budget.max_events} is used up, {where}"
     return RestartDecision(restart=False, exit_code=TrainingError.exit_code, retry="never", reason=spent, culprit=rank)

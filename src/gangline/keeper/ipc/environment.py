@@ -105,9 +105,19 @@ class KeeperEnvironment(GangEnvironment):
     """Interpreter of the ranks, from the commit's environment; None: the keeper's."""
 
     @property
+    def metrics_writers(self) -> Path:
+        """Folder in which each rank of this node that wrote the metrics file leaves an empty file with its number."""
+        return self.home / "metrics-writers"
+
+    @property
     def rank_python(self) -> str:
         """Interpreter that runs the ranks."""
         return self.python or sys.executable
+
+    @property
+    def rank_prefix(self) -> Path:
+        """Environment of that interpreter: what `sys.prefix` is in it."""
+        return Path(self.python).parent.parent if self.python else Path(sys.prefix)
 
     def of_ranks(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The keeper's `environ` for processes that run in the Python of the ranks."""

@@ -22,6 +22,7 @@ from gangline.keeper.ranks.rank_processes import (
 )
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang, Watchdog
+from gangline.procfs import state
 from gangline.spec.gang.status import GangState
 
 WATCH_SECONDS = 0.5
@@ -153,7 +154,8 @@ class Generation:
                 return _WatchEnd(hangs=halt.hangs, behind=self._behind(watchdog) if halt.hangs else None)
             if self.now() >= next_check:
                 next_check = self.now() + WATCH_SECONDS
-                if hang := self._check(watchdog):
+                if self._check(watchdog):
+                    hang = self._behind(watchdog)
                     return _WatchEnd(hang=hang, hangs=True, behind=hang)
         return _WatchEnd()
 
@@ -178,7 +180,14 @@ class Generation:
         return True
 
     def _behind(self, watchdog: Watchdog) -> Hang:
+        """The rank of this node that is furthest behind: one whose process is stopped, else by the heartbeats.
+
+        A rank can be stopped while it waits for the others, and they wait in the middle of a backward pass.
+        """
         watchdog.check(self._beats(self._living), self.now())
+        if stopped := [rank for rank, pid in self._living.items() if state(pid) == "T"]:
+            found = watchdog.behind(self.now(), stopped)
+            return replace(found, stopped=True, reason=f"{found.reason}; its process is stopped by a signal")
         return watchdog.behind(self.now(), self._living)
 
     def _check(self, watchdog: Watchdog) -> Hang | None:

@@ -27,11 +27,13 @@ class Hang:
     """Last finished step; -1: none yet, -2: the rank never sent a heartbeat."""
     waits: bool = False
     """It waited for other ranks."""
+    stopped: bool = False
+    """Its process is stopped by a signal, so it is behind whatever the heartbeats say."""
 
     @property
-    def progress(self) -> tuple[int, bool, float]:
-        """Sort key, least progress first: fewest steps, not waiting for others, silent longest."""
-        return (self.step, self.waits, -self.silent_seconds)
+    def progress(self) -> tuple[bool, int, bool, float]:
+        """Sort key, least progress first: stopped, fewest steps, not waiting for others, silent longest."""
+        return (not self.stopped, self.step, self.waits, -self.silent_seconds)
 
 
 @dataclass(slots=True)

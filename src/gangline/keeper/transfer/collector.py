@@ -27,6 +27,7 @@ from gangline.spec.program_files import (
     IGNORED_FOLDER,
     MOST_METRICS_BYTES,
     MOST_OMITTED_LISTED,
+    MOST_WRITERS,
     OUTPUTS,
     OmittedFile,
     OutputFile,
@@ -68,6 +69,8 @@ class Collector:
     """Seconds since the epoch; files of the code layer are older."""
     start: str = ""
     """Path of that folder in the code layer, with a slash; empty: its root."""
+    metrics_writers: tuple[int, ...] = ()
+    """Ranks that wrote the metrics file, as they marked."""
     left_out: list[OmittedFile] = field(default_factory=list)
 
     def collect(self) -> Outputs:
@@ -79,6 +82,7 @@ class Collector:
         return Outputs(
             gang=self.gang, files=tuple(files), left_out=tuple(self.left_out[:MOST_OMITTED_LISTED]),
             num_left_out=len(self.left_out), refused=refused, metrics=self._metrics(found),
+            metrics_writers=self.metrics_writers,
         )  # fmt: skip
 
     def _requested_files(self) -> Iterator[tuple[str, int]]:
@@ -237,10 +241,16 @@ def _collect(environment: KeeperEnvironment, began: float) -> None:
     collector = Collector(
         store=store, request=environment.outputs, folder=environment.code / plan.program.folder, prefix=prefix,
         gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",
+        metrics_writers=_metrics_writers(environment.metrics_writers),
     )  # fmt: skip
     outputs = collector.collect().to_json()
     _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", outputs))
     replace_file(environment.home / OUTPUTS, outputs, durable=False)
+
+
+def _metrics_writers(marks: Path) -> tuple[int, ...]:
+    found = (each.name for each in marks.glob("*"))
+    return tuple(sorted(int(name) for name in found if name.isascii() and name.isdigit())[:MOST_WRITERS])
 
 
 if __name__ == "__main__":

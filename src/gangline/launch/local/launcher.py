@@ -239,7 +239,7 @@ def _status(folder: GangFolder) -> GangStatus:
 def _state(folder: GangFolder, podset: PodSet, statuses: Sequence[KeeperStatus], joined: int) -> GangState:
     if all(folder.end(node) is not None for node in range(podset.num_nodes)):
         return "ended"
-    if folder.cancelled() is not None or any(status.state == "stopping" for status in statuses):
+    if folder.cancelled() is not None or any(status.state in ("stopping", "ended") for status in statuses):
         return "stopping"
     return "running" if joined == _world_size(podset, statuses) else "starting"
 

@@ -5,7 +5,7 @@ chain: the end of a gang that has ended is read at once, one that runs is follow
 gang; the line starts another gang if the allocation was lost, or with half the micro-batch after memory ran out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -13,6 +13,7 @@ from gangline.build.environment import editable_packages_in, missing_module
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.follow import earlier_end, follow
+from gangline.line.gangs.missed_names import missing_package, missing_variable
 from gangline.line.gangs.podsets import podset_for
 from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
 from gangline.line.record.context import RunContext
@@ -213,18 +214,24 @@ def _next_plan(ctx: RunContext, stage: str, plan: Plan, end: GangEnd, *, charged
 
 
 def missing_file_hint(ctx: RunContext, end: GangEnd) -> str:
-    """Sentence about a file or module that a failed program missed: its commit lacks it, or its sandbox hid it."""
+    """Sentence about what a failed program missed, and its commit, sandbox or environment lacks or hides."""
     commit = ctx.record.commit
     if end.exit_code == 0 or commit.trust != "own":
         return ""
     lines = [str(line) for line in end.evidence.get("log") or ()]
-    if hint := path_outside_layer(lines, ctx.repository, commit.tree):
-        return hint
-    if ctx.record.run.target != "local":
-        return ""
-    if hint := missing_module(lines, editable_packages_in(ctx.repository.work_tree)):
-        return hint
-    return hidden_path_in(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
+    return next(filter(None, _hints(ctx, lines)), "")
+
+
+def _hints(ctx: RunContext, lines: Sequence[str]) -> Iterator[str]:
+    """The likeliest first; most are empty."""
+    commit = ctx.record.commit
+    yield path_outside_layer(lines, ctx.repository, commit.tree)
+    yield missing_variable(lines, ctx.environ, ctx.line.train.env)
+    if ctx.record.run.target == "local":
+        yield missing_module(lines, editable_packages_in(ctx.repository.work_tree))
+        yield hidden_path_in(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
+        files = (entry.path for entry in ctx.repository.entries(commit.tree))
+        yield missing_package(lines, files, path=ctx.line.project.path, lock=ctx.line.env.lock)
 
 
 def _error(end: GangEnd, hint: str) -> GanglineError | None:

@@ -47,14 +47,30 @@ def by_step(
 
 
 def thin(losses: Mapping[int, float], steps: int) -> list[tuple[int, float]]:
-    """(last step, mean) of each of at most 64 equal shares of `steps` steps, without shares that have no value."""
+    """(last step, mean) of each of at most 64 equal shares of `steps` steps, without shares that have no value.
+
+    The last share ends at the last step that has a value; steps after `steps` are left out.
+    """
     num_points = min(POINTS, max(steps, 1))
     shares: dict[int, list[float]] = {}
+    last = 0
     for step, loss in losses.items():
-        if math.isfinite(loss):
-            index = min(num_points - 1, max(0, step - 1) * num_points // max(steps, 1))
-            shares.setdefault(index, []).append(loss)
-    return [((index + 1) * steps // num_points, fmean(values)) for index, values in sorted(shares.items())]
+        if math.isfinite(loss) and step <= steps:
+            shares.setdefault(max(0, step - 1) * num_points // max(steps, 1), []).append(loss)
+            last = max(last, step)
+    return [(min((index + 1) * steps // num_points, last), fmean(values)) for index, values in sorted(shares.items())]
+
+
+def final_loss(losses: Mapping[int, float]) -> tuple[int, float] | None:
+    """(last step, mean of the last 64th of the steps up to it); None without a finite loss.
+
+    Of a training that made all its steps it is the last point of the curve.
+    """
+    finite = {step: loss for step, loss in losses.items() if math.isfinite(loss)}
+    if not finite:
+        return None
+    last = max(finite)
+    return last, fmean(loss for step, loss in finite.items() if step > last - max(1, last // POINTS))
 
 
 def build_curve(

@@ -221,6 +221,18 @@ def read_program_metrics(ctx: RunContext, finished: FinishedGang, collected: Col
     return found
 
 
+def metrics_writers_text(ctx: RunContext, collected: CollectedOutputs | None) -> str:
+    """That several ranks wrote the metrics file: the numbers are those of the last one; empty if one alone did."""
+    ranks = collected.outputs.metrics_writers if collected is not None else ()
+    if len(ranks) < 2:
+        return ""
+    named = ", ".join(map(str, ranks[:_SHOWN])) + ", ..." * (len(ranks) > _SHOWN)
+    return (
+        f"{ctx.line.project.metrics} was written by {len(ranks)} ranks ({named}): it has the numbers of the last one;"
+        " write it on rank 0 alone"
+    )
+
+
 def _committed(ctx: RunContext, name: str) -> bytes | None:
     """The metrics file in the code layer; None if the commit has none."""
     path = posixpath.normpath(posixpath.join(ctx.plan.program.folder, name))

@@ -18,6 +18,7 @@ from gangline.spec.program_files import (
     FOLDER,
     MOST_METRICS_BYTES,
     MOST_OMITTED_LISTED,
+    MOST_WRITERS,
     OUTPUTS,
     OUTPUTS_KIND,
     OutputFile,
@@ -88,6 +89,8 @@ def check_outputs(outputs: Outputs, *, key: str, globs: tuple[str, ...], most_fi
         raise IntegrityError(f"{key}: wanted each path once, in order")
     for file in (*outputs.files, *([outputs.metrics] if outputs.metrics else ())):
         _check_file(file, key)
+    if len(outputs.metrics_writers) > MOST_WRITERS:
+        raise IntegrityError(f"{key}: wanted at most {MOST_WRITERS} ranks that wrote the metrics file")
     if unmatched := next((path for path in paths if not any_matches(path, globs)), None):
         raise IntegrityError(f"{key}: wanted files that project.outputs names, found {unmatched!r}")
     if outputs.metrics is not None and outputs.metrics.size_bytes > MOST_METRICS_BYTES:

@@ -6,6 +6,7 @@ what the driver knows of commit, code layer, data and image does not depend on i
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +21,7 @@ MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each file."""
 MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
+MOST_INTERPRETERS, MOST_FOREIGN = 20, 5
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
@@ -70,10 +72,34 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
     files = "1 file" if ran.num_reads == 1 else f"{ran.num_reads} files"
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
+    left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
     return (
         f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
-        f" project.include declare them{hub}"
+        f" project.include declare them{hub}{left}"
     )
+
+
+_RANKS_HOME = ".gangline/home/model"
+"""Home of ranks of own commits on this machine; it stays, with the downloads in it."""
+
+
+def _is_left(read: UndeclaredRead) -> bool:
+    return f"/{_RANKS_HOME}/" in read.path and "/.cache/huggingface/" not in read.path
+
+
+@dataclass(slots=True)
+class _Interpreter:
+    version: str = ""
+    is_own: bool = True
+    """Of the gang's environment."""
+    packages: dict[str, str] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
+    """Of the process that loaded most."""
+
+    @property
+    def importance(self) -> tuple[bool, int]:
+        """Sort key: what starts the program, such as `conda run`, loads much, but nothing of the commit."""
+        return "code" in self.modules, sum(self.modules.values())
 
 
 class _ReportMerger:
@@ -81,9 +107,8 @@ class _ReportMerger:
 
     def __init__(self) -> None:
         self.ranks: dict[int, None] = {}
-        self._python, self._prefix = "", ""
-        self._packages: dict[str, str] = {}
-        self._modules: dict[str, int] = {}
+        self._interpreters: dict[str, _Interpreter] = {}
+        """By prefix."""
         self._elsewhere: dict[str, str] = {}
         self._reads: dict[str, int] = {}
         self._num_reads = 0
@@ -96,8 +121,9 @@ class _ReportMerger:
         match event.get("event"):
             case "python":
                 self.ranks[rank] = None
-                self._python = self._python or _text(event.get("version"), 40)
-                self._prefix = self._prefix or _text(event.get("prefix"), _LONGEST_PATH)
+                if (found := self._interpreter(event)) is not None:
+                    found.version = found.version or _text(event.get("version"), 40)
+                    found.is_own = found.is_own and event.get("own") is not False
             case "read" if len(self._reads) < MOST_READS and (path := _text(event.get("path"), _LONGEST_PATH)):
                 self._reads.setdefault(path, _count(event.get("size_bytes")))
             case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
@@ -111,11 +137,16 @@ class _ReportMerger:
                 self._add_summary(event)
 
     def report(self) -> RuntimeReport:
+        others = [each for each in self._interpreters.items() if not each[1].is_own and "code" in each[1].modules]
+        prefix, main = max(
+            self._interpreters.items(), key=lambda each: each[1].importance, default=("", _Interpreter())
+        )
         return RuntimeReport(
-            python=self._python,
-            prefix=self._prefix,
-            packages=dict(sorted(self._packages.items())),
-            modules=self._modules,
+            python=main.version,
+            prefix=prefix,
+            foreign=tuple(f"Python {each.version} of {place}" for place, each in others[:MOST_FOREIGN]),
+            packages=dict(sorted(main.packages.items())),
+            modules=main.modules,
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
             reads=tuple(UndeclaredRead(path=path, size_bytes=size) for path, size in self._reads.items()),
             num_reads=max(self._num_reads, len(self._reads)),
@@ -127,18 +158,26 @@ class _ReportMerger:
         )
 
     def _add_summary(self, event: Mapping[str, Any]) -> None:
+        found = self._interpreter(event) or _Interpreter()
         for name, version in _pairs(event.get("packages")):
-            if len(self._packages) < MOST_PACKAGES:
-                self._packages.setdefault(name, version)
+            if len(found.packages) < MOST_PACKAGES:
+                found.packages.setdefault(name, version)
         for name, file in _pairs(event.get("elsewhere")):
             if len(self._elsewhere) < MOST_ELSEWHERE:
                 self._elsewhere.setdefault(name, file)
         counts = event.get("modules")
         modules = {each: _count(counts.get(each)) for each in _ORIGINS} if isinstance(counts, dict) else {}
-        if sum(modules.values()) > sum(self._modules.values()):
-            self._modules = {name: number for name, number in modules.items() if number}
+        if sum(modules.values()) > sum(found.modules.values()):
+            found.modules = {name: number for name, number in modules.items() if number}
         self._num_reads = max(self._num_reads, _count(event.get("reads")))
         self._is_whole = self._is_whole or event.get("last") is True
+
+    def _interpreter(self, event: Mapping[str, Any]) -> _Interpreter | None:
+        """That of the event, the first if it names none; None: there are too many."""
+        prefix = _text(event.get("prefix"), _LONGEST_PATH) or next(iter(self._interpreters), "")
+        if len(self._interpreters) < MOST_INTERPRETERS:
+            return self._interpreters.setdefault(prefix, _Interpreter())
+        return self._interpreters.get(prefix)
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:

@@ -17,10 +17,10 @@ from gangline.spec.run_flags import stage
 from gangline.units import format_count
 
 NATIVE = frozenset({
-    "av", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lmdb", "netcdf4",
-    "nvidia-dali",
-    "opencv-python", "opencv-python-headless", "polars", "pyarrow", "rasterio", "safetensors", "tables", "tensorflow",
-    "tensorstore", "torchaudio", "torchcodec", "xgboost", "zarr",
+    "av", "catboost", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lightgbm",
+    "lmdb", "netcdf4", "nvidia-dali", "onnxruntime", "opencv-python", "opencv-python-headless", "polars", "pyarrow",
+    "rasterio", "safetensors", "sentencepiece", "soundfile", "tables", "tensorflow", "tensorstore", "tokenizers",
+    "torchaudio", "torchcodec", "xgboost", "zarr",
 })  # fmt: skip
 """Packages that open files in native code, where no audit hook of Python sees it."""
 _NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
@@ -71,6 +71,10 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
     lock, ran = lock_of(record), record.ran
     if (image := record.inputs.image) is not None:
         yield ReproducibilityItem(name="image", pinned="yes", by=image.rpartition("@")[2][:19])
+    elif ran is not None and ran.foreign:
+        by = f"code of the commit ran in {', '.join(ran.foreign)}, which is not the environment that gangline gave it"
+        yield ReproducibilityItem(name="environment", pinned="unknown", by=f"{by}; {_imported(ran)}")
+        return
     elif lock is None:
         yield ReproducibilityItem(
             name="environment", pinned="unknown", by=f"not locked; {_imported(ran)}; env.lock locks it"
@@ -79,9 +83,11 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
     if ran is None:
         yield ReproducibilityItem(name="environment", pinned="unknown", by=_NO_REPORT)
     elif built is not None and (other := _others(ran, built)):
-        shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
-        by = f"other versions than those of {lock or 'its build'} were imported: {shown}"
+        by = f"other versions than those of {lock or 'its build'} were imported: {_shown(other)}"
         yield ReproducibilityItem(name="environment", pinned="no", by=by)
+    elif built is not None and (added := _added(ran, built)):
+        by = f"packages were imported that {lock or 'its build'} did not install: {_shown(added)}"
+        yield ReproducibilityItem(name="environment", pinned="unknown", by=by)
     elif built is not None or image is not None:
         yield ReproducibilityItem(name="environment", pinned="yes", by=f"{lock or 'image'}; {_imported(ran)}")
     else:
@@ -95,6 +101,16 @@ def _others(ran: RuntimeReport, built: Mapping[str, str]) -> list[str]:
     wanted = {_plain(name): version for name, version in built.items()}
     found = ((name, version, wanted.get(_plain(name))) for name, version in ran.packages.items())
     return [f"{name} {version} for {want}" for name, version, want in found if want not in (None, version)]
+
+
+def _added(ran: RuntimeReport, built: Mapping[str, str]) -> list[str]:
+    """`foo 1.0`: packages that came into the environment after it was built, as by `pip install` in a run."""
+    installed = {_plain(name) for name in built}
+    return [f"{name} {version}" for name, version in ran.packages.items() if _plain(name) not in installed]
+
+
+def _shown(packages: Sequence[str]) -> str:
+    return ", ".join(packages[:5]) + (f" and {len(packages) - 5} more" if len(packages) > 5 else "")
 
 
 def _imported(ran: RuntimeReport | None) -> str:

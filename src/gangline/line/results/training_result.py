@@ -17,11 +17,11 @@ from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.results.diagnoses import read_diagnoses
-from gangline.line.results.loss_curve import build_curve, by_step, each_line, losses_of
+from gangline.line.results.loss_curve import build_curve, by_step, each_line, final_loss, losses_of
 from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
 from gangline.line.results.training_summary import read_training
-from gangline.metrics.step_table import StepTable, drop_from, step_of
+from gangline.metrics.step_table import StepTable, drop_from, finite, step_of
 from gangline.spec.forecast import Forecast, Term
 from gangline.spec.gang.status import read_event
 from gangline.spec.measurements import Curve, Diagnosis, Metric, RankRow, Training
@@ -47,6 +47,8 @@ class TrainingResult:
     )
 
     final_step: int
+    not_finite: Mapping[str, str]
+    """`loss`, if that of the last step was not finite."""
     losses: Mapping[int, float]
     curve: Curve
     ranks: tuple[RankRow, ...]
@@ -76,7 +78,7 @@ def read_training_result(
     base = ctx.base
     curve = build_curve(
         losses,
-        steps=max(plan.steps, *written) if written else plan.steps,
+        steps=max(plan.steps, max(losses, default=0)),
         base=base.curve if base else None,
         floor_percent=_floor(ctx),
         origin=base.run.id if base else "",
@@ -89,11 +91,12 @@ def read_training_result(
     )
     return TrainingResult(
         final_step=final_step,
+        not_finite=_not_finite(rows),
         losses=losses,
         curve=Curve(points=curve.points, key=file.key if file else None),
         ranks=ranks,
         diagnoses=read_diagnoses(ctx, finished, ranks),
-        metrics=_metrics(rows, curve, measured),
+        metrics=_metrics(rows, losses, measured),
         training=training,
         measured=measured,
         save_seconds=read_save_seconds(ctx.store, plan.output_prefix),
@@ -174,11 +177,17 @@ def _floor(ctx: RunContext) -> float:
     return min((gate.floor_percent for gate in ctx.line.gate.quality), default=0.1)
 
 
-def _metrics(rows: StepTable, curve: Curve, measured: Forecast) -> dict[str, Metric]:
+def _not_finite(rows: StepTable) -> dict[str, str]:
+    """Ranks write null for a loss that is not finite."""
+    if not rows or "loss" not in rows.names or finite(rows.value("loss", max(rows))) is not None:
+        return {}
+    return {"loss": "nan or infinite"}
+
+
+def _metrics(rows: StepTable, losses: Mapping[int, float], measured: Forecast) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
-    if curve.points:
-        last = curve.points[-1]
-        found["loss"] = Metric(value=last.value, step=last.step, better="lower")
+    if (final := final_loss(losses)) is not None:
+        found["loss"] = Metric(value=final[1], step=final[0], better="lower")
     if speed := _median(rows, "tokens_per_second"):
         found["tokens_per_second"] = Metric(value=speed, unit="1/s", better="higher")
     if share := _median(rows, "mfu"):

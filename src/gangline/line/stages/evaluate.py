@@ -208,7 +208,8 @@ def _record_metrics(record: Record, finished: FinishedGang, metrics: Mapping[str
 def _with_seeds(ctx: RunContext, result: GangResult) -> Curve:
     """The run's curve with those of the seeds trained here."""
     curve, table = ctx.record.curve, ctx.line.train
-    trained = {str(job.seed): seed_values(job.losses, table.steps) for job in result.jobs if job.losses}
+    steps = max(table.steps, ctx.output("train", "final_step") or 0)
+    trained = {str(job.seed): seed_values(job.losses, steps) for job in result.jobs if job.losses}
     if not trained:
         return curve
     own = {str(table.seed): tuple(point.value for point in curve.points)}

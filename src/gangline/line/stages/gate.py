@@ -41,7 +41,10 @@ def gate(ctx: RunContext) -> StageResult:
     curves = list(base.curve.seed_points.values()) if base else []
     equal = len(curves) > 1 and len(set(curves)) == 1
     base_data = base.inputs.data if base else None
-    judged = judge(ctx.line.gate, record, base_data=base_data, equal_curves=equal, built=_built(ctx))
+    end = base.curve.points[-1].step if base and base.curve.points else 0
+    judged = judge(
+        ctx.line.gate, record, base_data=base_data, equal_curves=equal, base_end=end, built=_built(ctx)
+    )  # fmt: skip
     gates = (*budget_gates, *judged)
     refused = [each for each in gates if each.verdict == "no"]
     text = " · ".join(_gate_text(each) for each in gates)
@@ -68,7 +71,7 @@ def _built(ctx: RunContext) -> dict[str, str] | None:
 
 
 def judge(
-    table: GateTable, record: Record, *, base_data: str | None, equal_curves: bool = False,
+    table: GateTable, record: Record, *, base_data: str | None, equal_curves: bool = False, base_end: int = 0,
     built: Mapping[str, str] | None = None,
 ) -> Iterator[Gate]:  # fmt: skip
     """Verdicts on a record, in the order of the report.
@@ -78,6 +81,7 @@ def judge(
         record: Of a run that has trained.
         base_data: Data digest of the base; None without a base.
         equal_curves: Whether all seeds of the base have the same curve.
+        base_end: Last step of the base's curve.
         built: Versions that the build stage installed; None if it made no environment.
     """
     yield _reproducible(table, record, built)
@@ -96,7 +100,7 @@ def judge(
             continue
         by_band = wanted.limit is None and wanted.tolerance_percent is None
         if by_band and wanted.metric == record.curve.metric and _base_bands(record.curve):
-            yield _by_curve(wanted, record.curve, equal=equal_curves)
+            yield _by_curve(wanted, record.curve, equal=equal_curves, base_end=base_end)
         else:
             form = form_of(record)
             yield _quality(wanted, record.metrics[wanted.metric], form=form, require_base=table.require_base)
@@ -193,13 +197,19 @@ def _equal(learned: Band | None) -> str:
     return f"; {EQUAL_SEEDS}" if learned is not None and learned.equal else ""
 
 
-def _by_curve(wanted: QualityGate, curve: Curve, *, equal: bool) -> Gate:
-    """Judges the whole curve: it is outside the band from three consecutive points outside."""
+def _by_curve(wanted: QualityGate, curve: Curve, *, equal: bool, base_end: int) -> Gate:
+    """Judges the whole curve: it is outside the band from three consecutive points outside.
+
+    Unknown where the curve ends before that of the base: what it lacks may be outside.
+    """
     note = f"; {EQUAL_SEEDS}" if equal else ""
     bands = _base_bands(curve)
     left = band.first_point_outside([point.value for point in curve.points], bands, better=wanted.better)
     if left is None:
         reason = f"within the base band at all of {sum(each is not None for each in bands)} points{note}"
+        if (end := curve.points[-1].step) < base_end:
+            reason = f"its curve ends at step {end}, that of the base at {base_end}; {reason}"
+            return Gate(name=f"quality:{wanted.metric}", verdict="unknown", reason=reason)
         return Gate(name=f"quality:{wanted.metric}", verdict="yes", reason=reason)
     step = curve.points[left].step
     reason = f"{wanted.metric} is outside the base band from step {step}{note}"

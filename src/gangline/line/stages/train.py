@@ -8,7 +8,13 @@ from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.results import ledger, unreported_metrics
-from gangline.line.results.metrics_file import NOT_FINITE, MetricsFile, read_program_metrics, with_program_metrics
+from gangline.line.results.metrics_file import (
+    NOT_FINITE,
+    MetricsFile,
+    metrics_writers_text,
+    read_program_metrics,
+    with_program_metrics,
+)
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
 from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text
@@ -48,7 +54,8 @@ def train(ctx: RunContext) -> StageResult:
         error = error or wrong
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     measured = read_training_result(ctx, finished, written=written.losses)
-    doubts = _doubts(ctx, finished, measured) if error is None else []
+    not_finite |= measured.not_finite
+    doubts = _doubts(ctx, finished, measured, collected) if error is None else []
     if error is None:
         _record_traceback(ctx, finished)
         _record_unreported(
@@ -72,7 +79,7 @@ def train(ctx: RunContext) -> StageResult:
             "attempts": finished.attempts,
             "save_seconds": measured.save_seconds,
         },
-        change=lambda record: _with_results(replace(record, ran=ran), finished, measured, collected),
+        change=lambda record: _with_results(replace(record, ran=ran), finished, measured, collected, not_finite),
     )
 
 
@@ -151,22 +158,41 @@ def _record_traceback(ctx: RunContext, finished: FinishedGang) -> None:
         ctx.record_event("train", "program", text)
 
 
-def _doubts(ctx: RunContext, finished: FinishedGang, measured: TrainingResult) -> list[str]:
+def _doubts(
+    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
+) -> list[str]:
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None:
         return []
-    leftovers = [said] if (said := _leftovers_text(finished)) else []
+    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected)) if said]
     if finished.result is None:
-        return leftovers
-    plan, step = finished.plan, finished.result.final_step
+        return found
+    plan = finished.plan
+    said = (
+        _steps_text(finished, measured),
+        _not_finite_text(measured),
+        differing_metrics_text(ctx.store, plan.output_prefix, world_size=plan.world_size),
+    )
+    return found + [each for each in said if each]
+
+
+def _steps_text(finished: FinishedGang, measured: TrainingResult) -> str:
+    """Fewer or more steps than the plan has."""
+    step, wanted = measured.final_step, finished.plan.last_step
     begun_anew = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
-    early = f"the program ended after {step} of {plan.last_step} steps{since}" if 0 < step < plan.last_step else ""
-    return leftovers + [
-        said
-        for said in (early, differing_metrics_text(ctx.store, plan.output_prefix, world_size=plan.world_size))
-        if said
-    ]
+    if step > wanted:
+        return f"the program made {step} steps, and the plan has {wanted}; train.steps sets them"
+    return f"the program ended after {step} of {wanted} steps{since}" if 0 < step < wanted else ""
+
+
+def _not_finite_text(measured: TrainingResult) -> str:
+    if not measured.not_finite:
+        return ""
+    last = max(measured.losses, default=0)
+    return (
+        f"the loss of the last step, {measured.final_step}, is not finite; the last finite one is that of step {last}"
+    )
 
 
 def _leftovers_text(finished: FinishedGang) -> str:
@@ -185,11 +211,12 @@ def _record_doubts(ctx: RunContext, doubts: Iterable[str]) -> None:
 
 
 def _with_results(
-    record: Record, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
-) -> Record:
+    record: Record, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None,
+    not_finite: Collection[str],
+) -> Record:  # fmt: skip
     assert record.plan is not None, record.run.id
     assert record.gang is not None, record.run.id
-    metrics = dict(measured.metrics)
+    metrics = {name: each for name, each in measured.metrics.items() if name not in not_finite}
     if _other_gpus(record, record.ran):
         metrics.pop("mfu", None)  # a share of what other devices can do
     return replace(
@@ -250,11 +277,12 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
 
 def _message(finished: FinishedGang, measured: TrainingResult) -> str:
     plan = finished.plan
-    done = f"{measured.final_step}/{plan.last_step}" if measured.final_step else "ended well"
+    step, wanted = measured.final_step, plan.last_step
+    done = f"{step} steps" if step > wanted else f"{step}/{wanted}" if step else "ended well"
     parts = [f"{plan.name} {done}"]
-    if measured.curve.points:
-        values = [point.value for point in measured.curve.points]
-        parts[0] += f" {sparkline(values)} loss {format_number(values[-1])}"
+    if (loss := measured.metrics.get("loss")) is not None:
+        shown = measured.not_finite.get("loss") or format_number(loss.value)
+        parts[0] += f" {sparkline([point.value for point in measured.curve.points])} loss {shown}"
     if speed := measured.metrics.get("tokens_per_second"):
         parts.append(f"{format_count(speed.value)} tokens/s")
     if restarts := finished.end.restarts + finished.attempts - 1:

@@ -1,6 +1,7 @@
 """Shards that wait on the host: what crosses the link to the device, and the update in the host's memory. Pure."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gangline.planner.shapes.device_pool import Pool
 
@@ -10,6 +11,7 @@ ASSUMED_MEMORY_BYTES_PER_SECOND = 200e9
 """Of a server, where the site gives none."""
 SHARD_BYTES = 4
 """Of one parameter or gradient on the host: FSDP2 copies float32 and casts on the device."""
+NO_MATRIX_RULE = "the time of a matrix rule over shards on the host is not known"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,13 +35,14 @@ def host_rates(pool: Pool, ranks_per_node: int) -> HostRates:
     )
 
 
-def transfer_seconds(parameters: float, host: HostRates, *, gathers: float, reductions: float) -> float:
+def transfer_seconds(
+    parameters: float, host: HostRates, *, reshards: bool, sync: Literal["last", "each"], micro_batches: int
+) -> float:
     """Of the shard of one rank in a step, none of it hidden.
 
-    Args:
-        parameters: Of the shard.
-        host: Rates of the rank.
-        gathers: Times that the shard goes to the device, before it is gathered.
-        reductions: Times that its gradients come back.
+    The shard goes to the device before each gather: once, or twice a micro-batch if it `reshards` what was gathered.
+    Its gradients come back after each reduction.
     """
+    gathers = 2 * micro_batches if reshards else 1
+    reductions = micro_batches if sync == "each" else 1
     return SHARD_BYTES * parameters * (gathers + reductions) / host.link_bytes_per_second

@@ -8,6 +8,7 @@ from gangline.planner.axes.pipeline import idle_share
 from gangline.planner.forecast.buckets import gradient_buckets
 from gangline.planner.forecast.calibration import Calibration, Key, calibrate
 from gangline.planner.forecast.device_speeds import speeds_of
+from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
 from gangline.planner.forecast.save_interval import save_every
 from gangline.planner.forecast.step_time import StepInputs, step_terms
@@ -23,8 +24,6 @@ from gangline.spec.forecast import Forecast, Term
 from gangline.spec.plan import Memory, PipelineSchedule, Precision
 from gangline.spec.profile import MeasuredRun, ModelProfile
 from gangline.spec.strategies import outer_interval
-
-ON_THE_HOST = "the time to move shards to the host and back is not known"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +181,8 @@ def formula_of(
     known = evidence.calibration(options.precision)
     terms, missing = step_terms(inputs, speeds, known)
     computed = next((term.seconds for term in terms if term.part == "compute"), None)
-    missing = ON_THE_HOST if options.memory.offload == "cpu" else missing
+    if inputs.host is not None and evidence.optimizer.matrix_work is not None:
+        missing = NO_MATRIX_RULE
     count = max((factor.count for factor in (known.step, *known.factors.values())), default=0)
     return Forecast(
         wire_bytes=sent,
@@ -198,7 +198,7 @@ def formula_of(
 def _step_inputs(
     evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
-    line, train = evidence.line, evidence.line.train
+    line, train, pool = evidence.line, evidence.line.train, evidence.pool
     samples = train.global_batch / shape.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
@@ -225,6 +225,7 @@ def _step_inputs(
         save_every=save_every(line),
         optimizer=evidence.optimizer,
         samples=samples,
+        host=host_rates(pool, ranks_per_node(pool, shape.mesh.world_size)) if options.memory.offload == "cpu" else None,
     )
 
 

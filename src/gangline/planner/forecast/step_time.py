@@ -6,6 +6,7 @@ from math import inf
 from gangline.planner.forecast.calibration import Calibration, kind_of
 from gangline.planner.forecast.compression_cost import compression_work
 from gangline.planner.forecast.device_speeds import Speeds
+from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.memory import WEIGHT_BYTES, num_owners
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import (
@@ -44,6 +45,8 @@ class StepInputs:
     optimizer: OptimizerModel = ADAMW
     samples: float = 1.0
     """Of one step on one data-parallel rank."""
+    host: HostRates | None = None
+    """Shards wait on the host of this rank; None: on its device."""
 
     @property
     def updated_parameters(self) -> float:
@@ -61,7 +64,7 @@ def step_terms(inputs: StepInputs, speeds: Speeds, known: Calibration) -> tuple[
         for part in ("compute", "communication", "optimizer", "checkpoint")
     }
     terms = {
-        part: _corrected(part, kind_of(inputs.shape.mesh), seconds, speeds.origin, known)
+        part: _corrected(part, kind_of(inputs.shape.mesh), seconds, _origin(part, inputs, speeds), known)
         for part, seconds in raw.items()
         if seconds is not None
     }
@@ -85,7 +88,7 @@ def _seconds(part: str, inputs: StepInputs, speeds: Speeds, messages: list[Colle
         computed = _passes(inputs, speeds)
         if exchanged is None or computed is None or unknown_traffic(inputs.profile, inputs.shape, inputs.load):
             return None
-        return max(0.0, exchanged - inputs.overlap * computed)
+        return max(0.0, exchanged - inputs.overlap * computed) + _shard_transfers(inputs)
     own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](inputs, speeds)
     return None if own is None or exchanged is None else own + exchanged
 
@@ -173,10 +176,10 @@ def _recomputed_head(inputs: StepInputs) -> float:
 def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
     """The optimizer over what a rank holds, and what every tensor costs however small its part is here."""
     size, stages = inputs.optimizer.streamed_bytes(inputs.updated_parameters), inputs.shape.mesh.pp
-    streamed, each = speeds.stream_seconds(size), speeds.move_seconds(0.0)
+    streamed, each = _stream(size, inputs, speeds), speeds.move_seconds(0.0)
     if streamed is None or each is None:
         return None
-    device = speeds.rates.device if speeds.rates else "cuda"
+    device = "cpu" if inputs.host else speeds.rates.device if speeds.rates else "cuda"
     moves = UPDATE_MOVES[device] * inputs.profile.tensors / stages
     matrices = inputs.optimizer.matrix_seconds(stages * num_owners(inputs.shape), speeds.flops_per_second)
     return streamed + each * moves + matrices
@@ -184,8 +187,29 @@ def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
 
 def _save(inputs: StepInputs, speeds: Speeds) -> float | None:
     """A save's copy into buffers, shared out over the steps between two."""
-    seconds = speeds.stream_seconds(2 * (WEIGHT_BYTES + inputs.optimizer.moment_bytes) * inputs.updated_parameters)
+    size = 2 * (WEIGHT_BYTES + inputs.optimizer.moment_bytes) * inputs.updated_parameters
+    seconds = _stream(size, inputs, speeds)
     return None if seconds is None else seconds / inputs.save_every
+
+
+def _stream(size: float, inputs: StepInputs, speeds: Speeds) -> float | None:
+    """Bytes that stream through the memory in which the shards are."""
+    return size / inputs.host.memory_bytes_per_second if inputs.host else speeds.stream_seconds(size)
+
+
+def _shard_transfers(inputs: StepInputs) -> float:
+    if inputs.host is None:
+        return 0.0
+    load = inputs.load
+    return transfer_seconds(
+        inputs.updated_parameters, inputs.host, reshards=inputs.shape.wrapping.reshards, sync=load.gradient_sync,
+        micro_batches=load.micro_batches,
+    )  # fmt: skip
+
+
+def _origin(part: str, inputs: StepInputs, speeds: Speeds) -> str:
+    assumed = inputs.host is not None and not inputs.host.is_given and part != "compute"
+    return f"{speeds.origin}, host assumed" if assumed else speeds.origin
 
 
 def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration) -> Term:

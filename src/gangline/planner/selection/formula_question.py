@@ -7,7 +7,7 @@ from math import gcd, inf
 
 from gangline.planner.axes.schedules import SPLIT
 from gangline.planner.forecast.device_speeds import LinkRates
-from gangline.planner.forecast.host_link import host_rates
+from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import explicit_shape
 from gangline.planner.shapes.world_size import MOST_AUTO, check_world, ranks_per_node
@@ -61,7 +61,7 @@ def formula_question(
     hardware, missing = _hardware(request, world)
     optimizer = request.evidence.optimizer
     if on_host and optimizer.matrix_work is not None:
-        missing = missing or "the time of a matrix rule over shards on the host is not known"
+        missing = missing or NO_MATRIX_RULE
     local = ranks_per_node(request.pool, world)
     usable, room = request.pool.usable_bytes(local), request.pool.usable_host_bytes(local)
     return Question(

@@ -274,6 +274,7 @@ def host_seconds(
     layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int
 ) -> float:
     """What shards on the host send to the device before they are gathered, and their gradients back."""
-    gathers = 2 * micro_batches if layout.wrapping.reshards else 1
-    reductions = micro_batches if sync == "each" else 1
-    return transfer_seconds(parameters / layout.shards, hardware.host, gathers=gathers, reductions=reductions)
+    return transfer_seconds(
+        parameters / layout.shards, hardware.host, reshards=layout.wrapping.reshards, sync=sync,
+        micro_batches=micro_batches,
+    )  # fmt: skip

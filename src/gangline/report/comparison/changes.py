@@ -1,7 +1,7 @@
 """Differences between two runs before training: line keys, code, files, packages, data, plan."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gangline.report.comparison.types import Change, ComparisonContext, FileChange, Kind
@@ -43,11 +43,19 @@ def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tupl
 
 def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[dict[str, str], dict[str, str]]:
     """Packages by version: those that were imported where both runs reported them, else those of their bills of
-    materials or locks, and for the rest those of who created the runs."""
+    materials or locks, and for the rest those of who created the runs.
+
+    A package that one run alone imported is one that the other has, too, where its lock says so.
+    """
     before, after = (imported_versions(each) for each in (base, this))
     if before and after:
-        return before, after
+        names = before.keys() | after.keys()
+        return _with_others(before, names, beyond.base_packages), _with_others(after, names, beyond.this_packages)
     return {**base.inputs.versions, **beyond.base_packages}, {**this.inputs.versions, **beyond.this_packages}
+
+
+def _with_others(imported: Mapping[str, str], names: Collection[str], locked: Mapping[str, str]) -> dict[str, str]:
+    return {name: imported.get(name) or locked.get(name) or "not imported" for name in names}
 
 
 def _devices(base: Record, this: Record) -> tuple[str, str]:

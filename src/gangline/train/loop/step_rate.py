@@ -11,7 +11,7 @@ from gangline.fabric.stragglers import MOST_STEPS, StragglerDetector, window_ste
 from gangline.train.runtime.context import RankContext
 
 _CUT = 0.2
-"""Share of the values that is cut at either end of each column of a window, so that one outlier makes no rank slow."""
+"""Share of a window's steps that is left out at either end, by their work, so that one outlier makes no rank slow."""
 _COLUMNS = len(WORK) + 3
 """Columns of a rank's row: work by phase, wait, samples, 1 if the window must not be used."""
 
@@ -102,10 +102,15 @@ class StepRate:
 
 
 def _trimmed_mean(steps: list[list[float]]) -> torch.Tensor:
-    """Trimmed mean of each column, of the last column the maximum."""
+    """Mean of each column over the steps without those of least and most work; of the last column the maximum of all.
+
+    Whole steps are left out, not values of each column: a delay that falls now into one phase, now into another, is
+    an outlier in every column, and would be gone.
+    """
     rows = torch.tensor(steps, dtype=torch.float64)
     cut = int(_CUT * len(steps))
-    found = rows.sort(dim=0).values[cut : len(steps) - cut].mean(dim=0)
+    by_work = rows[:, : len(WORK)].sum(dim=1).argsort()
+    found = rows[by_work[cut : len(steps) - cut]].mean(dim=0)
     found[-1] = rows[:, -1].max()
     return found
 

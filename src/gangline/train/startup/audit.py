@@ -4,12 +4,12 @@ Standard library only and nothing of gangline: any program of a rank loads this 
 JSON to the file that GANGLINE_RAN names. Each line is complete, so that a process that is killed or ends by `os._exit`
 keeps its earlier reports. Child processes append to the same file:
 
-    {"event": "python", "version", "prefix", "pid"}                        at the start
+    {"event": "python", "version", "prefix", "own", "pid"}                 at the start; own: that of the gang
     {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
     {"event": "gpu", "name"}                                               a kind that it uses, once each
-    {"event": "ran", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, and at the end
+    {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not. An audit hook
 cannot be removed and must not raise: everything in it is guarded, and most events cost a few comparisons.
@@ -38,6 +38,7 @@ MOST_ELSEWHERE = 50
 MOST_PACKAGES = 1000
 MOST_FILE_BYTES = 1 << 20
 """Size of the report of all processes of a rank."""
+_PREFIX = sys.prefix[:1000]
 _FIRST_SECONDS, _GROWTH, _MOST_SECONDS = 2.0, 6, 600.0
 
 
@@ -134,13 +135,14 @@ class ProgramAudit:
             elif origin == "environment":
                 self._note(path, imported)
         packages = self._packages(imported)
-        self._write({"event": "ran", "modules": counts, "packages": packages, "elsewhere": elsewhere,
-                     "reads": self._reads, "last": last})  # fmt: skip
+        self._write({"event": "ran", "prefix": _PREFIX, "modules": counts, "packages": packages,
+                     "elsewhere": elsewhere, "reads": self._reads, "last": last})  # fmt: skip
 
     def begin(self) -> None:
         """Report the interpreter, and the program that started it if that is not Python."""
         version = ".".join(map(str, sys.version_info[:3]))
-        self._write({"event": "python", "version": version, "prefix": sys.prefix[:1000]})
+        own = os.path.realpath(self._environ.get("GANGLINE_PREFIX") or sys.prefix) == os.path.realpath(sys.prefix)
+        self._write({"event": "python", "version": version, "prefix": _PREFIX, "own": own})
         self._started(self._look.leader())
 
     def _report_gpus(self) -> None:

@@ -27,8 +27,13 @@ def _origin_of(finder: object) -> str:
     return f"{kind.__module__}.{kind.__name__}".lower()
 
 
+_WATCHES = {"GANGLINE_RAN": "audit", "GANGLINE_METRICS_FILE": "metrics_writers"}
+"""Module that watches this process, by the variable that asks for it."""
+
+
 def _watch() -> None:
-    if os.environ.get("GANGLINE_RAN"):
+    wanted = [module for variable, module in _WATCHES.items() if os.environ.get(variable)]
+    if wanted:
         from importlib import import_module
         from importlib.util import module_from_spec, spec_from_file_location
 
@@ -36,7 +41,8 @@ def _watch() -> None:
         spec = spec_from_file_location("_gangline_startup", init, submodule_search_locations=[_HERE])
         if spec is not None:
             sys.modules[spec.name] = module_from_spec(spec)
-            import_module("_gangline_startup.audit").begin(os.environ)
+            for each in wanted:
+                import_module(f"_gangline_startup.{each}").begin(os.environ)
 
 
 def _next() -> None:
