@@ -84,8 +84,8 @@ class Form(nn.Module):
 
 
 def placed(tensor, layout):
-    """By `rows` or `columns` over all ranks, or whole."""
-    if layout == "whole":
+    """By `rows` or `columns` over all ranks, or whole; of `stages` each rank has a layer of its own."""
+    if layout in ("whole", "stages"):
         return tensor.clone()
     dim = tensor.dim() - 1 if layout == "columns" else 0
     return distribute_tensor(tensor, init_device_mesh("cpu", (dist.get_world_size(),)), [Shard(dim)])
@@ -108,6 +108,8 @@ class Training:
         )
 
     def _in_form(self, fused):
+        if self.layout == "stages":
+            fused = {name: each for name, each in fused.items() if name.startswith(f"layers.{dist.get_rank()}.")}
         return fused if self.form == "fused" else in_parts(fused)
 
     def train(self, *steps):
