@@ -9,7 +9,7 @@ from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
 from gangline.report.training_facts import training_rows
-from gangline.spec.measurements import Metric, Samples, Training
+from gangline.spec.measurements import Metric, Samples, StartedFrom, Training
 from gangline.spec.program_files import RuntimeReport
 
 HARD = Training(
@@ -38,6 +38,18 @@ def test_everything_it_went_through_is_said():
         "samples": "12,800 trained, 16 lost, 4 repeated; 32 skipped as not finite; 41 steps done again",
         "optimizer": "2.2 % of the time in steps",
     }
+
+
+def test_a_start_is_said_with_its_checkpoint_and_what_was_converted():
+    key = "runs/p/c/r/gang/checkpoints/step-00000120"
+    for converted, said in (
+        (0, ""),
+        (1, ", 1 fused parameter split or joined"),
+        (8, ", 8 fused parameters split or joined"),
+    ):
+        start = StartedFrom(checkpoint=key, step=120, converted=converted)
+        starts = dict(training_rows(replace(hard(), training=replace(HARD, started_from=start))))["starts"]
+        assert starts.startswith(f"7 generations, 6 restarts, from step 120 of {key}{said}; went on")
 
 
 @pytest.mark.parametrize(

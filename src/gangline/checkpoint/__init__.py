@@ -22,10 +22,12 @@ report of the first. `numbers` is plain JSON data, equal on all ranks (rank 0's 
 rank and is returned as `loaded.rank_numbers` if the world size is the same, else None. `extra` and `rank_extra` of
 `save` are more tensors by name, for strategies that have some: `load(..., extra=...)` fills those that it gets,
 `loaded.rank_extra` holds those of this rank (none at another world size), `loaded.notes` says what was not loaded
-because the plan changed. `group` is a gloo group that only checkpoints use; None means one process. `load` returns None
-if there is no checkpoint, and raises `IntegrityError` if all were refused; `on_refused(file, reason)` is called for
-each refusal, on every rank. The model is the bare module (`ddp.module`; FSDP2 in place) or a rank's part of it, as the
-stages of a pipeline: together the ranks hold all names. `optimizer=None` saves or opens the model alone.
+because the plan changed. `group` is a gloo group that only checkpoints use; None means one process. `load(...,
+fused=rules)` opens the checkpoint of a model whose layers are fused where those of this one are split, or the other way
+round; `loaded.converted` says which. It returns None if there is no checkpoint, and raises `IntegrityError` if all were
+refused; `on_refused(file, reason)` is called for each refusal, on every rank. The model is the bare module
+(`ddp.module`; FSDP2 in place) or a rank's part of it, as the stages of a pipeline: together the ranks hold all names.
+`optimizer=None` saves or opens the model alone.
 
     state.tensor_digests(model, optimizer=None, group=None) -> dict[name, sha256]   # full tensors; collective
 

@@ -5,7 +5,7 @@ torch plans who writes a replica and which chunks overlap. `CheckpointException`
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -118,16 +118,18 @@ class StagedSavePlanner(DefaultSavePlanner):
 class StrictLoadPlanner(DefaultLoadPlanner):
     """Fills the tensors of the state in place; refuses a tensor that is missing or would have to be converted."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, misfit: Callable[[str, str], GanglineError] = RefusedCheckpoint) -> None:
+        """`misfit`: the error of a tensor that is another one than that of `file`."""
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        self._file = file
+        self._file, self._misfit = file, misfit
 
     def create_local_plan(self) -> LoadPlan:
         """Check every tensor against the checkpoint, then plan the reads of this rank."""
         assert self.metadata is not None
         saved = self.metadata.state_dict_metadata
         for name, tensor in self.state_dict.items():
-            _check(self._file, name, tensor, saved.get(name))
+            if text := _difference(name, tensor, saved.get(name)):
+                raise self._misfit(self._file, text)
         return super().create_local_plan()
 
     def load_bytes(self, read_item: ReadItem, value: object) -> None:  # noqa: ARG002 - the interface's
@@ -167,12 +169,11 @@ def _write_item(name: str, staged: StagedTensor) -> WriteItem | None:
     )
 
 
-def _check(file: str, name: str, tensor: Tensor, saved: Any) -> None:
+def _difference(name: str, tensor: Tensor, saved: Any) -> str:
     if not isinstance(saved, TensorStorageMetadata):
-        raise RefusedCheckpoint(file, f"{name} is missing in the checkpoint")
+        return f"{name} is missing in the checkpoint"
     if saved.properties.dtype != tensor.dtype:
-        raise RefusedCheckpoint(file, f"{name} is {tensor.dtype} here and {saved.properties.dtype} in the checkpoint")
+        return f"{name} is {tensor.dtype} here and {saved.properties.dtype} in the checkpoint"
     if saved.size != tensor.size():
-        raise RefusedCheckpoint(
-            file, f"{name} has shape {tuple(tensor.size())} here and {tuple(saved.size)} in the checkpoint"
-        )
+        return f"{name} has shape {tuple(tensor.size())} here and {tuple(saved.size)} in the checkpoint"
+    return ""

@@ -3,7 +3,7 @@
 Extra tensors of a strategy are filled if the checkpoint has them; others keep their values, and notes say so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,15 +15,18 @@ from torch import Tensor, nn
 from gangline.checkpoint import dcp
 from gangline.checkpoint.dcp import StrictLoadPlanner
 from gangline.checkpoint.format.folder import CheckpointFolder, CheckpointState
+from gangline.checkpoint.format.fused_state import ConvertedState
 from gangline.checkpoint.format.index import EXTRA, MODEL, OPTIMIZER, RANKS, Index, StoredTensor, own_head
 from gangline.checkpoint.format.manifest import MANIFEST, Manifest, RefusedCheckpoint, list_checkpoints
+from gangline.checkpoint.fused_loads import as_model, equal_values, require_equal
 from gangline.checkpoint.host_tensors import DTYPES, local_chunk
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.checkpoint.peers import Peers
 from gangline.checkpoint.reader import CheckpointReader
 from gangline.checkpoint.sources import CheckpointSource, CopiedCheckpoint, StoredCheckpoint, find_copies
 from gangline.checkpoint.state import LiveState, initialise_optimizer, live_state, restore_numbers
-from gangline.errors import IntegrityError, StorageError
+from gangline.errors import ConfigError, GanglineError, IntegrityError, StorageError
+from gangline.spec.fused_parameters import FusedParameter
 from gangline.storage.objects.protocol import ObjectStore
 
 
@@ -81,13 +84,15 @@ class Loaded:
     """The store has this step, too."""
     notes: tuple[str, ...] = ()
     """Tensors that were not loaded or are initialized, because the plan changed."""
+    converted: tuple[str, ...] = ()
+    """Parameters that were split or joined, by their names in the model: `layers.0.q, layers.0.k <- layers.0.qk`."""
 
 
 def load(
     store: ObjectStore, prefix: str, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
     group: dist.ProcessGroup | None, at: str | None = None, on_refused: Callable[[str, str], None] | None = None,
     extra: Mapping[str, Tensor] | None = None,
-    copies: NodeCopies | None = None,
+    copies: NodeCopies | None = None, fused: Sequence[FusedParameter] = (),
 ) -> Loaded | None:  # fmt: skip
     """Fill model and optimizer from the newest checkpoint below `prefix` that verifies; collective.
 
@@ -98,12 +103,14 @@ def load(
         on_refused: Called with the store key of each refused file and the reason, on every rank.
         extra: More tensors to fill, as far as the checkpoint has them.
         copies: Of this node; tried before the store, unless `at` is given or a rank has none.
+        fused: Parameters that the model has split where the checkpoint has them fused, or the other way round.
 
     Returns:
         None if there is no checkpoint.
 
     Raises:
         IntegrityError: All checkpoints were refused; model and optimizer must not be used.
+        ConfigError: With `fused`: it, the checkpoint and the model do not fit each other.
         StorageError: The store failed.
     """
     peers = Peers(group)
@@ -111,7 +118,7 @@ def load(
     stored = {source.step for source in sources if isinstance(source, StoredCheckpoint)}
     for source in sources:
         try:
-            loaded = _attempt(source, _Target(model, optimizer, extra or {}), key, peers)
+            loaded = _attempt(source, _Target(model, optimizer, extra or {}, tuple(fused)), key, peers)
             return replace(loaded, is_stored=source.step in stored)
         except RefusedCheckpoint as error:
             place = "" if isinstance(source, StoredCheckpoint) else "copy of "
@@ -157,6 +164,13 @@ class _Target:
     model: nn.Module
     optimizer: torch.optim.Optimizer | None
     extra: Mapping[str, Tensor]
+    fused: Sequence[FusedParameter]
+
+    def misfit(self, file: str, text: str) -> GanglineError:
+        """The checkpoint is of another model: refused, as another may fit, or with rules of names a wrong rule."""
+        return (
+            ConfigError(f"with the rules of fused parameters {text}") if self.fused else RefusedCheckpoint(file, text)
+        )
 
 
 def _attempt(source: CheckpointSource, target: _Target, key: bytes, peers: Peers) -> Loaded:
@@ -176,24 +190,29 @@ def _open(source: CheckpointSource, key: bytes) -> _Opened:
 
 
 def _fill(opened: _Opened, target: _Target, source: CheckpointSource, peers: Peers) -> Loaded:
-    manifest, state, index = opened.folder.manifest, opened.state, opened.index
+    manifest, state = opened.folder.manifest, opened.state
     _require_same_generation(manifest, peers)
+    found = as_model(opened.index, state.optimizer, target.model, target.optimizer, target.fused, peers)
+    index = found.index
     live = peers.run_on_all(lambda: _template(manifest, index, target))
-    _check_all_are_wanted(manifest, index, live, target, peers)
+    _check_all_are_wanted(manifest, found, live, target, peers)
     head = own_head(peers.rank, peers.size)
     extra, notes = wanted_extras(index, target.extra)
     own, more_notes = own_extras(index, head)
-    tensors = {**live.tensors, **extra, **own}
+    equal = equal_values(found, live)
+    tensors = {**live.tensors, **extra, **own, **equal}
     peer_bytes = source.fetch(index.files_of({name: _box(tensor) for name, tensor in tensors.items()}))
-    reader, planner = CheckpointReader(opened.folder, index), StrictLoadPlanner(manifest.index_name)
+    reader, planner = CheckpointReader(opened.folder, index), StrictLoadPlanner(manifest.index_name, target.misfit)
     dcp.load(tensors, reader=reader, planner=planner, peers=peers)
-    if target.optimizer is not None and state.optimizer:
-        restore_numbers(target.model, target.optimizer, state.optimizer, file=manifest.state_name)
+    peers.run_on_all(lambda: require_equal(found, equal))
+    if target.optimizer is not None and found.numbers:
+        restore_numbers(target.model, target.optimizer, found.numbers, file=manifest.state_name)
     return Loaded(
         step=manifest.step, generation=manifest.generation, prefix=opened.folder.prefix, numbers=state.numbers,
         rank_numbers=state.ranks[peers.rank] if len(state.ranks) == peers.size else None,
         rank_extra={name.removeprefix(head): tensor for name, tensor in own.items()},
         from_copy=isinstance(source, CopiedCheckpoint), peer_bytes=peer_bytes, notes=(*notes, *more_notes),
+        converted=found.changes,
     )  # fmt: skip
 
 
@@ -218,17 +237,20 @@ def _template(manifest: Manifest, index: Index, target: _Target) -> LiveState:
         initialise_optimizer(target.model, target.optimizer, saved)
     live = live_state(target.model, target.optimizer)
     if missing := sorted(live.tensors.keys() - index.tensors.keys()):
-        raise RefusedCheckpoint(manifest.index_name, f"{_names(missing)} only in the model or optimizer")
+        raise target.misfit(manifest.index_name, f"{_names(missing)} only in the model or optimizer")
     return live
 
 
-def _check_all_are_wanted(manifest: Manifest, index: Index, live: LiveState, target: _Target, peers: Peers) -> None:
+def _check_all_are_wanted(
+    manifest: Manifest, found: ConvertedState, live: LiveState, target: _Target, peers: Peers
+) -> None:
     """Require that each stored tensor of model and optimizer belongs to some rank; raises on all ranks alike."""
     heads = (MODEL, OPTIMIZER) if target.optimizer is not None else (MODEL,)
-    stored = sorted(name for name in index.tensors if name.startswith(heads))
-    wanted = peers.maximum(*(int(name in live.tensors) for name in stored))
-    if left := [name for name, is_wanted in zip(stored, wanted, strict=True) if not is_wanted]:
-        raise RefusedCheckpoint(manifest.index_name, f"{_names(left)} only in the checkpoint")
+    stored = sorted(name for name in found.tensors if name.startswith(heads))
+    wanted = dict(zip(stored, map(bool, peers.maximum(*(int(name in live.tensors) for name in stored))), strict=True))
+    unneeded = found.unneeded(wanted)
+    if left := [name for name in stored if not wanted[name] and name not in unneeded]:
+        raise target.misfit(manifest.index_name, f"{_names(left)} only in the checkpoint")
 
 
 def _names(names: list[str]) -> str:

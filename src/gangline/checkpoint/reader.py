@@ -18,8 +18,9 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from gangline.checkpoint.format.block_reads import ReadTarget, fill
+from gangline.checkpoint.format.derived_index import DerivedChunk
 from gangline.checkpoint.format.folder import CheckpointFolder
-from gangline.checkpoint.format.index import Index, StoredTensor
+from gangline.checkpoint.format.index import Chunk, Index, StoredTensor
 from gangline.checkpoint.format.safetensors import tensor_bytes
 from gangline.checkpoint.host_tensors import DTYPES, writable
 
@@ -33,6 +34,7 @@ class CheckpointReader(StorageReader):
     def __init__(self, folder: CheckpointFolder, index: Index) -> None:
         self._folder = folder
         self._index = index
+        self._chunks: dict[str, dict[tuple[int, ...], Chunk]] = {}
 
     def reset(self, checkpoint_id: object = None) -> None:
         """Nothing to do: a reader serves one load."""
@@ -74,13 +76,25 @@ class CheckpointReader(StorageReader):
         """Location of the rows that `item` needs; its other dims are cut out of them."""
         name, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
         tensor = self._index.tensors[name]
-        chunk = next(each for each in tensor.chunks if each.offsets == offsets)
-        entry = self._folder.locate(name, tensor, chunk)
-        rows = item.lengths[0] if chunk.sizes else 1
+        chunk = self._chunks_of(name)[offsets]
+        start = self._start(name, tensor, chunk)
+        every = chunk.every if isinstance(chunk, DerivedChunk) else 1
+        rows = (item.lengths[0] - 1) * every + 1 if chunk.sizes else 1
         row_bytes = tensor_bytes(tensor.dtype, chunk.sizes[1:])
         skipped = item.storage_offsets[0] if chunk.sizes else 0
         shape = (rows, *chunk.sizes[1:]) if chunk.sizes else ()
-        return _Read(chunk.file, entry.start + skipped * row_bytes, rows * row_bytes, shape, item, target)
+        return _Read(chunk.file, start + skipped * every * row_bytes, rows * row_bytes, shape, item, target, every)
+
+    def _chunks_of(self, name: str) -> dict[tuple[int, ...], Chunk]:
+        if name not in self._chunks:
+            self._chunks[name] = {each.offsets: each for each in self._index.tensors[name].chunks}
+        return self._chunks[name]
+
+    def _start(self, name: str, tensor: StoredTensor, chunk: Chunk) -> int:
+        """Position in its file of the first byte of `chunk`."""
+        if not isinstance(chunk, DerivedChunk):
+            return self._folder.locate(name, tensor, chunk).start
+        return self._folder.locate(chunk.name, tensor, chunk.of).start + tensor_bytes(tensor.dtype, (chunk.first,))
 
     def _read_batch(self, name: str, batch: list["_Read"]) -> None:
         rows = [each.target if each.is_direct else torch.empty(each.shape, dtype=each.target.dtype) for each in batch]
@@ -95,7 +109,7 @@ class CheckpointReader(StorageReader):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Consecutive rows of one chunk, the item whose box is in them, and the target of that box."""
+    """Consecutive rows of one chunk, the item whose box is in every so many of them, and the target of that box."""
 
     file: str
     start: int
@@ -103,6 +117,7 @@ class _Read:
     shape: tuple[int, ...]
     item: ReadItem
     target: Tensor
+    every: int
 
     @property
     def is_direct(self) -> bool:
@@ -112,6 +127,7 @@ class _Read:
         )
 
     def cut(self, rows: Tensor) -> Tensor:
+        rows = rows[:: self.every] if self.every > 1 else rows
         for dim in range(1, len(self.shape)):
             rows = rows.narrow(dim, self.item.storage_offsets[dim], self.item.lengths[dim])
         return rows

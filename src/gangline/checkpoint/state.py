@@ -12,16 +12,13 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.tensor import DTensor
 
-from gangline.checkpoint.format.index import MODEL, OPTIMIZER
+from gangline.checkpoint.format.index import FRAGMENT, MODEL, OPTIMIZER
 from gangline.checkpoint.format.manifest import RefusedCheckpoint
 from gangline.checkpoint.host_tensors import as_bytes
 from gangline.checkpoint.peers import Peers
 from gangline.errors import ConfigError
 
 Numbers = dict[str, Any]
-FRAGMENT = "::"
-"""Between a parameter and the fragment of it that a state tensor belongs to, in names of tensors, and between a
-fragment and a state in keys of the optimizer's state."""
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
 """Parts of parameter names that activation checkpointing and compilation add; torch's model state omits them."""

@@ -51,6 +51,7 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         memory=choice.memory,
         compression=train.compression,
         checkpoint=checkpoint_policy(line, choice.save_costs),
+        start=train.start,
         recovery=train.recovery,
         evaluate_every=line.evaluate.every_steps,
         evaluate_metrics=line.evaluate.metrics,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gangline.report.matrix_updates import updates_words
 from gangline.report.text import clean, percent, step_time
 from gangline.spec.forecast import PARTS
-from gangline.spec.measurements import Samples, Training
+from gangline.spec.measurements import Samples, StartedFrom, Training
 from gangline.spec.record import PlanInfo, Record
 from gangline.units import format_bytes, format_count
 
@@ -65,8 +65,15 @@ def _starts(record: Record, training: Training) -> str:
     went_on = [
         f"{_times(training.resumes[word])} {said}" for word, said in _SOURCES.items() if word in training.resumes
     ]
+    if training.started_from is not None:
+        begun.append(_origin(training.started_from))
     said = ", ".join(begun) + (f"; went on {', '.join(went_on)}" if went_on else "")
     return said + (f"; {_number(training.rollbacks, 'rollback')}" if training.rollbacks else "")
+
+
+def _origin(start: StartedFrom) -> str:
+    converted = f", {_number(start.converted, 'fused parameter')} split or joined" if start.converted else ""
+    return f"from step {start.step} of {clean(start.checkpoint, 400)}{converted}"
 
 
 def _samples(training: Training) -> str:

@@ -148,6 +148,17 @@ class MatrixUpdates:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartedFrom:
+    """The checkpoint of another run that a training began with."""
+
+    checkpoint: str
+    step: int
+    """Of that run: this one has the steps after it."""
+    converted: int = 0
+    """Fused parameters that were split or joined, state of the optimizer included; the plan names them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
 
@@ -164,6 +175,8 @@ class Training:
     """Done once more, for they were not in what training went on from."""
     samples: Samples | None = None
     """None: a program that takes its samples itself."""
+    started_from: StartedFrom | None = None
+    """None: step 0."""
     matrix_updates: MatrixUpdates | None = None
     """None: its optimizer has no matrix rule, or its last gang did not end by itself."""
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
 from gangline.spec.forecast import Forecast
+from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.mesh import Mesh
 from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_of, wrapping_of
 
@@ -82,6 +83,17 @@ class Schedule:
     def function(self) -> str | None:
         """`module:function` of the repository; None: a shape of ours."""
         return self.kind if ":" in self.kind else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartCheckpoint:
+    """What a training goes on from that has no checkpoint of its own yet."""
+
+    checkpoint: str | None = None
+    """Folder of a checkpoint of another run of the project, `runs/.../gang/checkpoints/step-00000120`: the run goes on
+    after its step; none: the run begins with step 0."""
+    fused: tuple[FusedParameter, ...] = ()
+    """Parameters that one of both models has fused and the other one split."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,6 +243,7 @@ class Plan(Document):
     memory: Memory = Memory()
     compression: Compression = Compression()
     checkpoint: CheckpointPolicy
+    start: StartCheckpoint = StartCheckpoint()
     recovery: Recovery = Recovery()
     evaluate_every: int | None = None
     evaluate_metrics: tuple[str, ...] = ()

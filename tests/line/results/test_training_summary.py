@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line.results.training_summary import count_samples, read_training
-from gangline.spec.measurements import Samples
+from gangline.spec.measurements import Samples, StartedFrom
 
 BATCH = 4
 
@@ -85,6 +85,25 @@ def test_what_was_cut_off_is_done_again_and_every_sample_counts_once(course):
     assert seen.steps_redone == trainer.redone
     assert (seen.samples.lost, seen.samples.repeated) == (0, 0)
     assert seen.samples.trained == trainer.step * BATCH
+
+
+@given(course=st.lists(moves, max_size=12), step=st.integers(1, 9))
+def test_what_the_run_of_a_start_trained_is_not_counted(course, step):
+    trainer = Trainer()
+    trainer.step, trainer.cursor = step, step * BATCH
+    trainer.saved = [(step, trainer.cursor)]
+    start = {"source": "start", "checkpoint": "runs/p/c/r/gang/checkpoints/step-00000009", "converted": ["a <- b"]}
+    trainer.tell("resumed", step=step, cursor=trainer.cursor, **start)
+    for name, *arguments in course:
+        if name == "die":
+            trainer.die(start if trainer.saved[-1][0] == step else SOURCES[arguments[0]])
+        else:
+            getattr(trainer, name)(*arguments)
+    trainer.train(1)
+    seen = read_training([trainer.text])
+    assert (seen.samples.trained, seen.samples.lost) == ((trainer.step - step) * BATCH, 0)
+    assert seen.steps_redone == trainer.redone
+    assert seen.started_from == StartedFrom(checkpoint=start["checkpoint"], step=step, converted=1)
 
 
 @given(first=st.integers(1, 8), more=st.integers(1, 8), off=st.integers(-4, 4))

@@ -54,7 +54,7 @@ def test_a_rule_that_says_more_than_it_has_is_named():
         MatrixRule.compute_shared(Whiten(), torch.zeros(2, 2), {}, lambda tensor: tensor)
 
 
-def test_shards_and_other_rules_have_no_teams():
+def test_other_rules_and_geometries_have_no_teams():
     for options in ({"rule": "shampoo"}, {"rule": "muon", "geometry": "permuted"}):
-        with pytest.raises(ConfigError, match="needs Muon, whole matrices and geometry 'owner'"):
+        with pytest.raises(ConfigError, match="needs Muon and geometry 'owner'"):
             stepped("local", 1, {"team": "auto", **options})

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gangline.errors import ConfigError
+from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import DeviceCurve, MuonSpec, ShampooSpec, SoapSpec, cost
+from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.owners import WorkItem, loads_of, owner_map
 from gangline.optim.plan.refresh import at_once, stagger
 from gangline.optim.plan.shapes import QWEN3
@@ -38,6 +41,13 @@ def test_no_team_where_owners_are_balanced_enough():
     slightly_uneven = teams([WorkItem(key=(f"{at}", ""), cost=Flops(each)) for at, each in enumerate([106, 100])], 2)
     assert {len(each) for each in slightly_uneven.members} == {1}
     assert [team_size(each, 10, 8) for each in (10, 11, 17, 18, 10_000)] == [1, 2, 2, 4, 8]
+
+
+def test_matrices_that_are_cut_over_hosts_have_no_teams_and_the_reason_says_what_helps():
+    matrices, options = QWEN3["1.7B"].matrices("fused"), PlanOptions(team="auto")
+    with pytest.raises(ConfigError, match=r"cut over 8 hosts, .*; use team = 'off', and for fused layers a route with"):
+        build_plan(matrices, MuonSpec(), ranks=32, hosts=8, options=options)
+    assert any(each.team for each in build_plan(matrices, MuonSpec(), ranks=256, options=options).matrices)
 
 
 @given(costs=st.lists(st.integers(1, 500), min_size=1, max_size=20), ranks=st.integers(1, 16))

@@ -239,6 +239,8 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("prove.plan", ["prove.plan=magic"]),
         ("prove.replay_steps", ["prove.replay_steps=101"]),
         ("prove.replay_steps", ["prove.replay_steps=-1"]),
+        ("train.start.checkpoint", ["train.start.checkpoint=runs/p/c/r"]),
+        ("train.start.fused", ["train.start.fused=[{match='a', parts=['b', 'c'], split='gate_up'}]"]),
         ("publish.model", ["publish.model='A B'"]),
         ("trigger.schedule", ["trigger.schedule='0 3 * *'"]),
         ("trigger.schedule", ["trigger.schedule='60 3 * * *'"]),

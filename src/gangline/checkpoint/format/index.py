@@ -13,6 +13,9 @@ from gangline.errors import IntegrityError
 
 MODEL = "model/"
 OPTIMIZER = "optim/"
+FRAGMENT = "::"
+"""Between a parameter and the fragment of it that a state tensor belongs to, in names of tensors, and between a
+fragment and a state in keys of the optimizer's state."""
 EXTRA = "extra/"
 """Tensors of a strategy, equal on all ranks or sharded over them."""
 RANKS = "rank/"

@@ -112,9 +112,9 @@ def _read_plan(plan: bytes) -> Mapping[str, Any]:
 
 
 def _opened(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Folders of the checkpoints that its jobs open outside its own prefix."""
-    for job in plan.get("jobs") or ():
-        checkpoint = job.get("checkpoint")
+    """Folders of the checkpoints that it starts from or that its jobs open, outside its own prefix."""
+    for opens in (plan.get("start") or {}, *(plan.get("jobs") or ())):
+        checkpoint = opens.get("checkpoint")
         if checkpoint and not checkpoint.startswith(f"{plan['run_prefix']}/"):
             yield checkpoint.rpartition("/")[0]
 

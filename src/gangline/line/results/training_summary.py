@@ -14,12 +14,13 @@ from typing import Any
 from gangline.errors import IntegrityError
 from gangline.line.results.loss_curve import each_line
 from gangline.spec.codec import from_plain
-from gangline.spec.measurements import MatrixUpdates, Samples, Training
+from gangline.spec.measurements import MatrixUpdates, Samples, StartedFrom, Training
 
 Span = tuple[int, int]
 """Positions in the order of samples: start, stop (exclusive)."""
 MOST_SEGMENTS = 100_000
 """Segments of consecutive steps; a resume or another world size starts one."""
+MOST_KEY_LETTERS = 400
 MOST_KINDS, MOST_LETTERS = 16, 80
 """Kinds of matrices of one rank, and letters of their names."""
 MOST_PEER_STEPS = 1_000_000
@@ -68,20 +69,23 @@ def _summarize(gangs: Iterable[Iterable[Event]], peer_spans: StepSpans) -> Train
         resumes=dict(sorted(history.resumes.items())),
         rollbacks=history.rollbacks,
         steps_redone=path.steps_redone,
+        started_from=history.started_from,
         matrix_updates=history.matrix_updates,
         samples=replace(path.samples(history.skipped), again=path.samples_redone) if history.has_spans else None,
     )
 
 
-def count_samples(taken: Sequence[Span], skipped: Sequence[Span], unreported: Sequence[Span] = ()) -> Samples:
-    """Samples by fate, of all positions up to the last one that was taken or passed without a report."""
-    end = max((stop for _, stop in [*taken, *unreported]), default=0)
+def count_samples(
+    taken: Sequence[Span], skipped: Sequence[Span], unreported: Sequence[Span] = (), *, first: int = 0
+) -> Samples:
+    """Samples by fate, of all positions from `first` to the last one that was taken or passed without a report."""
+    end = max((stop for _, stop in [*taken, *unreported]), default=first)
     left_out = [(start, min(stop, end)) for start, stop in skipped if start < end]
     known = _size(_union([*taken, *left_out]))
     seen = _size(_union([*taken, *left_out, *unreported]))
     return Samples(
         trained=known - _size(_union(left_out)),
-        lost=end - seen,
+        lost=end - first - seen,
         repeated=_size(taken) - _size(_union(taken)),
         skipped=_size(_union(left_out)),
         unknown=seen - known,
@@ -109,6 +113,8 @@ class _StepPath:
     """Steps that led to the final state and their samples, in memory that does not grow with the number of steps."""
 
     segments: list[_Segment] = field(default_factory=list)
+    begin: tuple[int, int] = (0, 0)
+    """Step that it goes on from, and the position after it."""
     steps_redone: int = 0
     samples_redone: int = 0
 
@@ -117,7 +123,7 @@ class _StepPath:
             [(each.start, each.stop) for each in self.segments if each.is_reported is reported]
             for reported in (True, False)
         )
-        return count_samples(taken, skipped, unreported)
+        return count_samples(taken, skipped, unreported, first=self.begin[1])
 
     def add_step(self, step: int, span: Span) -> None:
         last = self.segments[-1] if self.segments else None
@@ -156,7 +162,7 @@ class _StepPath:
     @property
     def _end(self) -> tuple[int, int]:
         """Last step and the position after it."""
-        return (self.segments[-1].last, self.segments[-1].stop) if self.segments else (0, 0)
+        return (self.segments[-1].last, self.segments[-1].stop) if self.segments else self.begin
 
 
 @dataclass(slots=True)
@@ -191,6 +197,7 @@ class _EventHistory:
     skipped: list[Span] = field(default_factory=list)
     resumes: dict[str, int] = field(default_factory=dict)
     rollbacks: int = 0
+    started_from: StartedFrom | None = None
     matrix_updates: MatrixUpdates | None = None
     has_spans: bool = False
     _generation: int = -1
@@ -218,7 +225,15 @@ class _EventHistory:
                 self.matrix_updates = _matrix_updates(event)
 
     def _resumed(self, event: Mapping[str, Any]) -> None:
-        if self._is_new:
+        if self._is_new and event.get("source") == "start":
+            self._is_new = False
+            self.path.begin = (event["step"], event.get("cursor", 0))
+            self.path.go_back_to(event["step"])
+            converted = len(event.get("converted", ()))
+            self.started_from = StartedFrom(
+                checkpoint=str(event.get("checkpoint"))[:MOST_KEY_LETTERS], step=event["step"], converted=converted
+            )
+        elif self._is_new:
             place = "peer" if event.get("peer_bytes") else "node"
             self._resume_at(event, place if event.get("source") == "copy" else "store")
         else:

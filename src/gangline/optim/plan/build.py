@@ -170,10 +170,16 @@ class _Builder:
         return plan_groups([self._hosted[at] for at in places], self._hosts, c_max=c_max, rate=self._options.exchange)
 
     def _with_teams(self) -> OptimPlan:
-        if self._hosts > 1 or self._options.geometry not in ("auto", "owner") or not self._rule.is_shareable:
+        if self._hosts > 1:
             raise ConfigError(
-                f"team = 'auto' needs Muon, whole matrices and geometry 'owner', found {self._rule.name},"
-                f" {self._hosts} hosts and geometry {self._options.geometry!r}; use team = 'off', or geometry = 'auto'"
+                f"team = 'auto' is for whole matrices, as ddp and zero1 have them; found some cut over {self._hosts} "
+                "hosts, which deal updates to each other already; use team = 'off', and for fused layers a route with "
+                "split, which makes the largest updates smaller"
+            )
+        if self._options.geometry not in ("auto", "owner") or not self._rule.is_shareable:
+            raise ConfigError(
+                f"team = 'auto' needs Muon and geometry 'owner', found {self._rule.name} and geometry "
+                f"{self._options.geometry!r}; use team = 'off', or geometry = 'auto'"
             )
         shared = teams(self._items, self._ranks)
         geometry = owner_by_owner(self._problem(), [members[0] for members in shared.members])

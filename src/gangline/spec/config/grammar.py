@@ -13,6 +13,10 @@ IDENTITY = re.compile(r"[A-Za-z0-9:+/=_-]{4,128}")
 NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}")
 PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CHECKPOINT = re.compile(
+    r"(?P<run>runs/(?P<project>[^/]+)/(?:[0-9a-f]{40}|[0-9a-f]{64})/[^/]+)(?:/gang)?/checkpoints/step-\d{8}"
+)
+"""Folder of one."""
 STORE_KEY = re.compile(r"(?!.*(^|/)\.{1,2}(/|$))[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[^\s@]*)?")
 STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]*)?")

@@ -4,7 +4,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.spec.measurements import Better
-from gangline.spec.plan import Collectives, Compression, ContextExchange, PipelineSchedule, Recovery, Schedule
+from gangline.spec.plan import (
+    Collectives,
+    Compression,
+    ContextExchange,
+    PipelineSchedule,
+    Recovery,
+    Schedule,
+    StartCheckpoint,
+)
 from gangline.spec.transformer import Transformer
 
 Auto = Literal["auto"]
@@ -163,6 +171,7 @@ class TrainTable:
     memory: MemoryTable = MemoryTable()
     compression: Compression = Compression()
     checkpoint: CheckpointTable = CheckpointTable()
+    start: StartCheckpoint = StartCheckpoint()
     schedule: Schedule = Schedule()
     recovery: Recovery = Recovery()
 

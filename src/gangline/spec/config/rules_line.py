@@ -42,6 +42,7 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "prove.replay_steps", f"at most train.steps = {line.train.steps}", found, "replay fewer steps"
         )
+    yield from _start_rules(line)
     yield from _judged_rules(line.evaluate.metrics, line.gate)
     if not line.project.distributed:
         yield from _alone_rules(line)
@@ -55,6 +56,29 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "evaluate.seeds", f"at most {MOST_SEEDS} for a command", show(line.evaluate.seeds), "3 learn a band"
         )
+
+
+def _start_rules(line: Line) -> Iterator[ConfigProblem]:
+    """A run that starts from another one's checkpoint has no steps before it, and no other seeds."""
+    start = line.train.start
+    if start.checkpoint is None:
+        if start.fused:
+            works = "write train.start.checkpoint with it"
+            yield ConfigProblem("train.start.fused", "a checkpoint to open", "none", works)
+        return
+    if not grammar.CHECKPOINT.fullmatch(start.checkpoint):
+        wanted = "the folder of a checkpoint, runs/.../gang/checkpoints/step-00000120"
+        works = "gangline artifacts RUN lists those of a run"
+        yield ConfigProblem("train.start.checkpoint", wanted, show(start.checkpoint), works)
+    if line.project.task is None:
+        works = "a program loads what it wants to start from"
+        yield ConfigProblem("train.start.checkpoint", "nothing for a command", show(start.checkpoint), works)
+    if line.evaluate.seeds > 1:
+        works = "evaluate.seeds = 1: other seeds would train from step 0, which is another training"
+        yield ConfigProblem("evaluate.seeds", "1 with train.start", show(line.evaluate.seeds), works)
+    if line.prove.replay_steps:
+        works = "replay_steps = 0: the first steps are those of the other run"
+        yield ConfigProblem("prove.replay_steps", "0 with train.start", show(line.prove.replay_steps), works)
 
 
 def _alone_rules(line: Line) -> Iterator[ConfigProblem]:

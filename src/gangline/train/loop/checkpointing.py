@@ -1,6 +1,6 @@
 """Saves and resumes of one training: what is saved besides tensors, and the events about it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ from gangline.checkpoint.loader import Loaded, load
 from gangline.checkpoint.pending_save import SaveReport
 from gangline.checkpoint.saver import Saver
 from gangline.checkpoint.state import tensor_digests
+from gangline.spec.fused_parameters import FusedParameter
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.train.loop.random_state import generator_state, restore_generators, seed_everything
 from gangline.train.loop.sample_order import SampleSpan, Shares
 from gangline.train.runtime.context import RankContext, RankState
@@ -96,24 +98,29 @@ class CheckpointSaves:
         self._extras.append(extra)
 
     def resume(self, *, at: str | None = None) -> TrainingProgress | None:
-        """Load the newest checkpoint that verifies, or the one at `at`; None if there is none."""
-        context = self._context
-        if context.store is None:
+        """Load the newest checkpoint that verifies, or the one at `at`, else what the run starts from; None: none."""
+        if self._context.store is None:
             return None
-        with context.during("resume", at_most_seconds=SAVE_SECONDS):
-            prefix = at.rpartition("/")[0] if at else context.checkpoints
-            loaded = load(
-                context.store, prefix, self._model, self._optimizer,
-                key=context.key, group=context.groups.checkpoint, at=at, on_refused=self._emit_refused,
-                extra=_merged(each.tensors() for each in self._extras), copies=context.copies,
-            )  # fmt: skip
+        plan, is_start = self._context.plan, False
+        loaded = self._load(self._context.store, at)
+        if loaded is None and at is None and plan.start.checkpoint is not None:
+            loaded, is_start = self._load(self._context.store, plan.start.checkpoint, plan.start.fused), True
         if loaded is None:
             return None
-        progress = self._restore(loaded)
+        progress = self._restore(loaded, is_start=is_start)
         if not loaded.is_stored:
             # a step that only copies have is saved to the store; the last step before the training is reported done
-            self.save(progress, wait=progress.step >= context.plan.last_step)
+            self.save(progress, wait=progress.step >= plan.last_step)
         return progress
+
+    def _load(self, store: ObjectStore, at: str | None, fused: Sequence[FusedParameter] = ()) -> Loaded | None:
+        context = self._context
+        with context.during("resume", at_most_seconds=SAVE_SECONDS):
+            return load(
+                store, at.rpartition("/")[0] if at else context.checkpoints, self._model, self._optimizer,
+                key=context.key, group=context.groups.checkpoint, at=at, on_refused=self._emit_refused,
+                extra=_merged(each.tensors() for each in self._extras), copies=context.copies, fused=fused,
+            )  # fmt: skip
 
     def save(self, progress: TrainingProgress, *, wait: bool) -> None:
         """Save; without `wait` in the background, skipped while another save is in flight."""
@@ -195,12 +202,12 @@ class CheckpointSaves:
     def _emit_refused(self, file: str, reason: str) -> None:
         self._context.events.emit("checkpoint_refused", file=file, reason=reason)
 
-    def _restore(self, loaded: Loaded) -> TrainingProgress:
+    def _restore(self, loaded: Loaded, *, is_start: bool) -> TrainingProgress:
         progress = TrainingProgress.of(loaded.numbers)
         for extra in self._extras:
             extra.restore(loaded.rank_extra)
         self.last_key = loaded.prefix
-        source = "copy" if loaded.from_copy else "store"
+        source = "start" if is_start else "copy" if loaded.from_copy else "store"
         self._context.events.emit(
             "resumed",
             step=loaded.step,
@@ -208,6 +215,7 @@ class CheckpointSaves:
             checkpoint=loaded.prefix,
             source=source,
             peer_bytes=loaded.peer_bytes,
+            **({"converted": list(loaded.converted)} if is_start else {}),
         )
         for note in loaded.notes:
             self._context.events.emit("checkpoint_note", step=loaded.step, reason=note)
