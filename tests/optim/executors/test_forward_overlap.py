@@ -5,6 +5,7 @@ import torch
 from tests.optim.executors.overlapped import (
     BETWEEN,
     BLOCKS,
+    BUCKET,
     blocks_that_found_updates_outstanding,
     interrupted_while_updates_arrive,
     refusals,
@@ -42,8 +43,9 @@ def test_nothing_that_happens_between_two_steps_sees_older_weights():
     require_equal(on_ranks(2, trained_both_ways, cases), cases)
 
 
-def test_a_block_waits_for_its_own_updates_alone():
-    for found in on_ranks(2, blocks_that_found_updates_outstanding):
+@pytest.mark.parametrize("bucket", [BUCKET, None], ids=["given", "chosen"])
+def test_a_block_waits_for_its_own_updates_alone(bucket):
+    for found in on_ranks(2, blocks_that_found_updates_outstanding, bucket):
         assert found == [True] * (BLOCKS - 1) + [False]
 
 
