@@ -15,5 +15,5 @@ def test_a_rank_holds_between_steps_what_the_formula_says(size, wrapped):
     for rank in on_ranks(size, held_by, cases):
         for found, (_, geometry, overlap) in zip(rank, cases, strict=True):
             assert found["kind"] == geometry
-            assert found["plan"] == (found["found"] if overlap else 0)
-            assert found["found"] == pytest.approx(found["planner"], abs=1e-6)
+            assert found["plan"] == (found["planner"] if overlap else 0)
+            assert found["found"] == [pytest.approx(found["planner"], abs=1e-6)] * 2
