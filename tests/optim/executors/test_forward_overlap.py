@@ -29,7 +29,7 @@ def require_equal(ranks, cases):
 
 @pytest.mark.parametrize("wrapped", ["ddp", "zero1"])
 def test_updates_that_arrive_later_are_those_of_a_step_that_waits(wrapped):
-    cases = [{"rule": rule, "wrapped": wrapped} for rule in RULES]
+    cases = [{"rule": rule, "wrapped": wrapped} for rule in RULES] + [{"wrapped": wrapped, "bucket": None}]
     require_equal(on_ranks(2, trained_both_ways, cases), cases)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.planner.cases import RATES, TRACED, cpu, gpus, line
-from tests.planner.transformer.reference import A100, EIGHT, R1, SPACE
+from tests.planner.transformer.reference import A100, R1, SPACE
 
 from gangline.planner.forecast.memory import MemoryLoad, rank_parts
 from gangline.planner.forecast.optimizer_model import OptimizerModel
@@ -142,4 +142,12 @@ def test_memory_by_formula_has_updates_where_activations_leave_no_room():
     assert memory.updates == max(0.0, held - memory.activations - memory.buffers)
     assert sum(memory.by_cause.values()) == memory.total
     assert update_memory(replace(layout, mesh=Mesh(dp_shard=16), wrapping=FSDP), BY_FORMULA) == 0
-    assert EIGHT.layers == 32
+
+
+def test_a_plan_fits_where_its_updates_do():
+    space = replace(SPACE, tp=(1,), pp=(1,), wrappings=(DDP,), micro_batches=(1,), recompute=("full",))
+    question = replace(R1, space=space, optimizer=BY_FORMULA, usable_bytes=1e12)
+    memory = evaluate(question).plans[0].memory
+    assert memory.updates > 0
+    fits = [evaluate(replace(question, usable_bytes=memory.total - less)).plans[0].fits for less in (0, 1)]
+    assert fits == [True, False]

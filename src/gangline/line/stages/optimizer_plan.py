@@ -86,8 +86,8 @@ def optimizer_plans(
 
 
 def predicted(plans: Sequence[OptimPlan], updates: UpdateTraffic | None) -> StepPrediction | None:
-    """Times of one plan whose updates travel during the forward pass, at the rate and beside the computing of a
-    forecast; None: there is no such plan or forecast."""
+    """Times of one plan whose updates travel during the forward pass, by the rate and the computing of a forecast;
+    None: there is no such plan or forecast."""
     if updates is None or len(plans) != 1 or not updates.seconds:
         return None
     [plan] = plans
