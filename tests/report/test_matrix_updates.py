@@ -6,7 +6,7 @@ from tests.report.records import passed
 
 from gangline.report.matrix_updates import MOST_ROWS, owner_picture, updates_words
 from gangline.report.run.html import render_html
-from gangline.spec.measurements import MatrixUpdates, RankUpdateCount, Training
+from gangline.spec.measurements import LateUpdates, MatrixUpdates, RankUpdateCount, Training
 
 UPDATES = MatrixUpdates(
     rule="muon/standard", matrices=3, steps=10, wanted=30, computed=30, bound_seconds=0.003,
@@ -30,6 +30,16 @@ def test_words_say_that_each_update_was_computed_once_and_how_loads_lie_to_the_b
 
 def test_words_say_where_an_update_was_computed_twice():
     assert "31 updates computed where 30 were wanted" in updates_words(replace(UPDATES, computed=31))
+
+
+def test_words_say_that_updates_arrived_later_and_in_which_buckets():
+    late = LateUpdates(buckets=4, largest_elements=196_608, are_blocks=True, outstanding_bytes=3.7e6)
+    assert updates_words(replace(UPDATES, late=late)).endswith(
+        "; they reached copies during the next forward pass in 4 buckets (one a block, as the plan chose), up to "
+        "3.7 MB in memory until then"
+    )
+    given = updates_words(replace(UPDATES, late=replace(late, are_blocks=False)))
+    assert "in 4 buckets (as the line gives them)" in given
 
 
 def test_a_bar_has_a_part_for_each_kind_and_the_bound():

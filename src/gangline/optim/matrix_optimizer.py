@@ -31,7 +31,7 @@ from gangline.optim.executors.outstanding_updates import OutstandingUpdates
 from gangline.optim.executors.owner_reduction import OwnerReduction
 from gangline.optim.executors.parameter_groups import Group, matrix_parameters, options_by_parameter, require_groups
 from gangline.optim.executors.parameter_parts import gather_parts, matrices_of
-from gangline.optim.executors.rank_updates import MatrixParameter, UpdateStep, local_part
+from gangline.optim.executors.rank_updates import MatrixParameter, StateFiles, UpdateStep, local_part
 from gangline.optim.executors.team_updates import teams_of
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
@@ -57,6 +57,7 @@ class MatrixOptimizer(Optimizer):
         replicas: ProcessGroup | DeviceMesh | None = None,
         options: PlanOptions | None = None,
         shares_state: bool = False,
+        files: StateFiles | None = None,
         non_finite: Literal["raise", "skip"] = "raise",
     ) -> None:
         """Collective.
@@ -68,6 +69,7 @@ class MatrixOptimizer(Optimizer):
             replicas: Ranks with copies of plain parameters and of DTensors whose mesh has no dimension of copies.
             options: Of the plans.
             shares_state: Each rank keeps the state of plain parameters that it owns, as ZeRO-1 does; without it all do.
+            files: Keep the state of matrices; None: it is in memory.
             non_finite: What a gradient does that is not finite: end the step before it changes anything, or leave its
                 parameter as it is.
 
@@ -80,14 +82,13 @@ class MatrixOptimizer(Optimizer):
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
         self.rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
-        self._non_finite = non_finite
+        self._non_finite, self._files = non_finite, files
         for each in matrix:
             each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
         self._elementwise = elementwise(others) if others else None
         super().__init__([*matrix, *(self._elementwise.param_groups if self._elementwise else [])], {})
         self._executors = self._build(parameters, ranks_of(replicas))
-        for executor in self._executors:
-            executor.create_state(self.state.__getitem__)
+        self._create_matrix_state()
         self.reduction = self._reduction() if shares_state else None
         """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
         self._is_counted = False
@@ -158,7 +159,7 @@ class MatrixOptimizer(Optimizer):
         sends = []
         for executor, places in zip(self._executors, active, strict=True):
             number = options[executor.parameters[0].parameter]["step"]
-            step = UpdateStep(number, places, self.state.__getitem__, options.__getitem__)
+            step = UpdateStep(number, places, self.state.__getitem__, options.__getitem__, self._files)
             sends.extend(executor.begin_step(step))
         if not self._is_counted:
             self._require_each_once()
@@ -256,8 +257,7 @@ class MatrixOptimizer(Optimizer):
 
         torch creates the latter in a step: this one has zero gradients and a rate of zero.
         """
-        for executor in self._executors:
-            executor.create_state(self.state.__getitem__)
+        self._create_matrix_state()
         if self._elementwise is None:
             return
         self._share_state(self._elementwise)
@@ -265,6 +265,13 @@ class MatrixOptimizer(Optimizer):
         without = [each for group in local.param_groups for each in group["params"] if not self.state.get(each)]
         if without:
             step_without_change(local, without)
+
+    def _create_matrix_state(self) -> None:
+        for executor in self._executors:
+            for place, each in enumerate(executor.parameters):
+                executor.create_state(place, self.state.__getitem__)
+                if self._files is not None:
+                    self._files.created(each.parameter, self.state)
 
     def _build(self, parameters: Sequence[MatrixParameter], replicas: Ranks) -> list[MatrixExecutor]:
         found: dict[Holders, list[MatrixParameter]] = {}
@@ -279,10 +286,8 @@ class MatrixOptimizer(Optimizer):
     ) -> MatrixExecutor:
         parameters = sorted(parameters, key=lambda each: each.name)
         device = local_part(parameters[0].parameter).device
-        hosts, copies = (
-            UpdateExchange(process_groups.of(holders.hosts)),
-            UpdateExchange(process_groups.of(holders.copies)),
-        )
+        hosts = UpdateExchange(process_groups.of(holders.hosts))
+        copies = UpdateExchange(process_groups.of(holders.copies))
         plan = build_plan(
             [matrix for each in parameters for matrix in matrices_of(each)], self.rule.spec, ranks=copies.ranks,
             hosts=hosts.ranks, options=self._options,

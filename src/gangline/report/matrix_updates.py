@@ -7,8 +7,9 @@ from markupsafe import Markup
 from gangline.report import svg
 from gangline.report.palette import paint, stroke
 from gangline.report.text import clean, percent, step_time
-from gangline.spec.measurements import MatrixUpdates
+from gangline.spec.measurements import LateUpdates, MatrixUpdates
 from gangline.spec.record import Record
+from gangline.units import format_bytes
 
 MOST_ROWS = 32
 COLORS = ("blue", "orange", "green", "pink", "sky", "yellow", "red")
@@ -72,7 +73,18 @@ def updates_words(updates: MatrixUpdates) -> str:
     mean = sum(loads) / len(loads) if loads else 0.0
     most = f"most loaded rank {max(loads) / mean:.2f} of the mean" if mean else ""
     balance = f"; {most}, bound {updates.bound_seconds / mean:.2f}" if mean else ""
-    return f"{clean(updates.rule)}: {updates.matrices:,} matrices in {updates.steps:,} steps, {count}{balance}"
+    said = f"{clean(updates.rule)}: {updates.matrices:,} matrices in {updates.steps:,} steps, {count}{balance}"
+    return f"{said}{_late_words(updates.late)}"
+
+
+def _late_words(late: LateUpdates | None) -> str:
+    if late is None:
+        return ""
+    whose = "one a block, as the plan chose" if late.are_blocks else "as the line gives them"
+    return (
+        f"; they reached copies during the next forward pass in {late.buckets:,} buckets ({whose}), up to "
+        f"{format_bytes(late.outstanding_bytes)} in memory until then"
+    )
 
 
 def _kinds(updates: MatrixUpdates) -> dict[str, str]:

@@ -26,7 +26,7 @@ class MemoryCause:
     """What a part of a rank's memory holds at its peak."""
 
     cause: str
-    """`weights`, `gradients`, `optimizer`, `gathered` of shards, `activations`, `buffers`."""
+    """`weights`, `gradients`, `optimizer`, `gathered` of shards, `activations`, `buffers`, `updates` on their way."""
     size_bytes: float
 
 
@@ -47,6 +47,29 @@ class GradientBuckets:
     best_count: int | None = None
     """That would leave least exposed by the same model; nothing is chosen by it."""
     best_exposed_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateTraffic:
+    """Updates of matrices from their owners to all copies, where they travel during the next forward pass."""
+
+    buckets: int
+    """Of equal size, one after the other."""
+    size_bytes: float
+    """Of one, on each rank."""
+    seconds: float
+    """Of all on their way."""
+    hiding_seconds: float
+    """Computing of that pass that hides them: the share that the site grants, less what other exchanges take of it."""
+    exposed_seconds: float
+    """That the pass waits for them, as the forecast counts."""
+    least_exposed_seconds: float
+    """That it would wait if all its computing hid them."""
+
+    @property
+    def hidden_seconds(self) -> float:
+        """Of `seconds`, as the forecast counts."""
+        return self.seconds - self.exposed_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +107,8 @@ class Forecast:
     """Parts of the step, each at most once."""
     buckets: GradientBuckets | None = None
     """None: gradients are not averaged in buckets, or the model was not traced."""
+    updates: UpdateTraffic | None = None
+    """None: none travel during the forward pass, or how long messages take is not known."""
     way: str = ""
     """How the shape is run: samples of a pass, what is computed again, how gradients are squeezed; equal for equal
     runs."""

@@ -129,6 +129,20 @@ class RankUpdateCount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LateUpdates:
+    """Updates that reach ranks with copies during the next forward pass, on rank 0."""
+
+    buckets: int
+    """In which owners send them; a block waits for those with its parameters."""
+    largest_elements: int
+    """Of a bucket, on that rank."""
+    are_blocks: bool
+    """A bucket is a block, as the plan chose; else the line gives `bucket_elements`."""
+    outstanding_bytes: float
+    """In memory until they are applied, by the plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixUpdates:
     """Updates of whole matrices by the last generation of a training."""
 
@@ -143,6 +157,8 @@ class MatrixUpdates:
     """The first MOST_RANKS."""
     computed: int = 0
     """By all ranks; equal to `wanted`, or an update was computed twice or never."""
+    late: LateUpdates | None = None
+    """None: steps waited for all updates."""
 
     MOST_RANKS: ClassVar[int] = 256
 

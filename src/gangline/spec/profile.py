@@ -146,6 +146,12 @@ class MatrixWork:
     """Of state that is kept for each matrix on one rank."""
     element_bytes: int = 4
     """Of what travels."""
+    blocks: int = 0
+    """That hold them, by their names; 0: no numbered list does."""
+    bucket_elements: int | None = None
+    """Of updates that owners send at a time, on each rank; None: those of a block."""
+    overlaps: bool = False
+    """Owners send their updates during the next forward pass."""
     seconds: float | None = None
     """By a measured table; None: `flops` at the rate of the device."""
     largest_seconds: float | None = None

@@ -10,6 +10,7 @@ from tests.planner.transformer.reference import EIGHT, R1
 from tests.planner.transformer.test_reference_case import SITE
 
 from gangline.cli.view.formula_page import hypothetical_page
+from gangline.cli.view.formula_table import formula_table
 from gangline.cli.view.memory_bar import memory_bar
 from gangline.errors import GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
@@ -40,15 +41,18 @@ def test_a_bar_is_that_of_the_page(name):
 
 
 @cache
-def asked(*, fabric=None, count=2, rule=None, **bounds):
+def asked(*, fabric=None, count=2, rule=None, late=False, granted=0.0, **bounds):
     mesh = MeshTable(pp_schedule="1f1b")
-    optimizer = {"rule": rule} if rule else {}
+    optimizer = ({"rule": rule} if rule else {}) | ({"overlap": "forward"} if late else {})
+    how = {"strategy": "ddp"} if late else {}
+    model = replace(EIGHT, layers=8) if late else EIGHT
     wanted = replace(
-        line(batch=256, steps=2000, mesh=mesh), plan=PlanTable(transformer=EIGHT, **bounds), optimizer=optimizer
+        line(batch=256, steps=2000, mesh=mesh, **how), plan=PlanTable(transformer=model, **bounds), optimizer=optimizer
     )
     request = SimpleNamespace(line=wanted)
     network = None if fabric is None else PlannedNetwork(fabric=fabric, links="assumed, as fabric.toml states them")
-    return plan_hypothetically(request, site=SITE, inventory=gpus(8, count, name="a100"), network=network)
+    site = replace(SITE, plan=replace(SITE.plan, overlap=granted))
+    return plan_hypothetically(request, site=site, inventory=gpus(8, count, name="a100"), network=network)
 
 
 def test_a_page_says_what_was_weighed_what_it_costs_and_how_likely_it_stops():
@@ -112,6 +116,33 @@ def test_a_matrix_rule_has_its_time_state_and_messages_and_owners_where_asked():
     assert owners in told[2]
     assert owners not in hypothetical_page(asked(rule="muon"), why=False)
     assert "\noptimizer" not in hypothetical_page(asked(), why=False)
+
+
+def test_updates_that_travel_during_the_forward_pass_are_told_with_what_hides_them():
+    waits, granted = (asked(rule="muon", late=True, granted=each) for each in (0.0, 0.5))
+    page, other = (hypothetical_page(each, why=True) for each in (waits, granted))
+    updates = granted.choice.forecast.updates
+    assert 0 < updates.hidden_seconds < updates.seconds
+    told = f"which hides {1000 * updates.hidden_seconds:.2f} ms and waits for {1000 * updates.exposed_seconds:.2f} ms"
+    assert told in other
+    assert "which hides 0.00 ms" in page
+    assert "no computing counts as hiding them ([plan] overlap of site.toml)" in page
+    assert "8 buckets by block, up to 218,103,808 elements a rank (chosen)" in page
+
+
+def test_a_table_has_updates_where_they_take_memory():
+    found = asked(rule="muon", late=True)
+    [chosen] = [each for each in found.choice.candidates if each.verdict == "chosen"]
+    more = MemoryCause(cause="updates", size_bytes=7e9)
+    causes = (*chosen.forecast.memory_causes, more)
+    grown = replace(chosen, forecast=replace(chosen.forecast, memory_causes=causes))
+    plain, with_updates = (
+        formula_table([each], {}, capacity_bytes=80e9, width=None, every=True) for each in (chosen, grown)
+    )
+    assert "upd" not in plain
+    assert " upd " in with_updates
+    assert "U" in with_updates.splitlines()[1]
+    assert "   7.0" in with_updates.splitlines()[1]
 
 
 def test_a_rule_of_a_repository_counts_as_the_elementwise_one_and_that_is_said():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line.results.training_summary import count_samples, read_training
-from gangline.spec.measurements import Samples, StartedFrom
+from gangline.spec.measurements import LateUpdates, Samples, StartedFrom
 
 BATCH = 4
 
@@ -233,6 +233,9 @@ def updates_of(**changes):
 def test_updates_of_matrices_are_those_of_the_event():
     found = updates_of()
     assert (found.rule, found.wanted, found.computed, found.ranks[0].loads) == ("muon/standard", 6, 6, {"w": 0.5})
+    assert found.late is None
+    late = {"buckets": 2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": 72.0}
+    assert updates_of(late=late).late == LateUpdates(**late)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,9 @@ def test_updates_of_matrices_are_those_of_the_event():
         {"ranks": None}, {"matrices": "many"}, {"bound_seconds": float("nan")}, {"wanted": {"a": 1}},
         {"ranks": [{"rank": 0, "computed": 1, "loads": {"w": "much"}}]},
         {"ranks": [{"rank": 0, "computed": 1, "loads": {"w": float("inf")}}]},
-        {"ranks": [{"rank": 0, "computed": 1, "seconds": -1.0}]}, {"ranks": [7]},
+        {"ranks": [{"rank": 0, "computed": 1, "seconds": -1.0}]}, {"ranks": [7]}, {"late": 7},
+        {"late": {"buckets": 2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": float("nan")}},
+        {"late": {"buckets": -2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": 72.0}},
     ],
 )  # fmt: skip
 def test_what_is_no_account_of_updates_is_not_known(changes):

@@ -44,7 +44,7 @@ class Stack(torch.nn.Module):
         return checkpoint(block, x, use_reentrant=False) if self.recomputes else block(x)
 
 
-def built(*, overlap, wrapped="ddp", rule="muon", between="plain"):
+def built(*, overlap, wrapped="ddp", rule="muon", between="plain", bucket=BUCKET, geometry="auto"):
     """Model, what wraps it, optimizer."""
     torch.manual_seed(3)
     model = Stack()
@@ -62,7 +62,9 @@ def built(*, overlap, wrapped="ddp", rule="muon", between="plain"):
     optimizer = MatrixOptimizer(
         partition_params(model), rule=RULES[rule](), replicas=None if wrapped == "hsdp" else dist.group.WORLD,
         shares_state=wrapped == "zero1",
-        options=PlanOptions(overlap="forward" if overlap else "off", bucket_elements=BUCKET),
+        options=PlanOptions(
+            overlap="forward" if overlap else "off", bucket_elements=bucket, geometry=geometry
+        ),
     )  # fmt: skip
     if optimizer.reduction is not None:
         outer.register_comm_hook(None, optimizer.reduction.average)
@@ -187,9 +189,9 @@ def step_of(model, outer, optimizer, step):
     optimizer.zero_grad()
 
 
-def blocks_that_found_updates_outstanding():
+def blocks_that_found_updates_outstanding(bucket):
     """By block, as it is called in the pass after a step."""
-    model, outer, optimizer = built(overlap=True)
+    model, outer, optimizer = built(overlap=True, bucket=bucket)
     step_of(model, outer, optimizer, 0)
     found = []
     for each in model.blocks:

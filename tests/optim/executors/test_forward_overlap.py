@@ -5,6 +5,7 @@ import torch
 from tests.optim.executors.overlapped import (
     BETWEEN,
     BLOCKS,
+    BUCKET,
     blocks_that_found_updates_outstanding,
     interrupted_while_updates_arrive,
     refusals,
@@ -28,7 +29,7 @@ def require_equal(ranks, cases):
 
 @pytest.mark.parametrize("wrapped", ["ddp", "zero1"])
 def test_updates_that_arrive_later_are_those_of_a_step_that_waits(wrapped):
-    cases = [{"rule": rule, "wrapped": wrapped} for rule in RULES]
+    cases = [{"rule": rule, "wrapped": wrapped} for rule in RULES] + [{"wrapped": wrapped, "bucket": None}]
     require_equal(on_ranks(2, trained_both_ways, cases), cases)
 
 
@@ -42,8 +43,9 @@ def test_nothing_that_happens_between_two_steps_sees_older_weights():
     require_equal(on_ranks(2, trained_both_ways, cases), cases)
 
 
-def test_a_block_waits_for_its_own_updates_alone():
-    for found in on_ranks(2, blocks_that_found_updates_outstanding):
+@pytest.mark.parametrize("bucket", [BUCKET, None], ids=["given", "chosen"])
+def test_a_block_waits_for_its_own_updates_alone(bucket):
+    for found in on_ranks(2, blocks_that_found_updates_outstanding, bucket):
         assert found == [True] * (BLOCKS - 1) + [False]
 
 

@@ -7,16 +7,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.train.gang import KEY
 from tests.train.parallel.memory_plans import plan_of
+from tests.train.parallel.test_matrix_rule import RULES, gang_in
+from tests.train.parallel.test_matrix_rule import plan_of as matrix_plan
 from tests.train.trained import trained, weight_gap
 from torch import nn
 
+from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.errors import ConfigError, StorageError
-from gangline.spec.plan import CheckpointPolicy
-from gangline.train.parallel.state_on_disk import StateOnDisk
+from gangline.optim.matrix_optimizer import MatrixOptimizer
+from gangline.optim.routing import partition_params
+from gangline.optim.rules.muon import Muon
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import CheckpointPolicy, Memory
+from gangline.train.parallel.state_on_disk import MatrixStateOnDisk, StateOnDisk
 
 ON_DISK = {"offload": "optimizer_nvme"}
 SMALL = 1 << 16
+EVERY_THIRD = CheckpointPolicy(every=3, keep=9, asynchronous=False)
 
 
 @pytest.mark.proves("offload optimizer_nvme", oracle="state in memory", gate="same bits")
@@ -41,6 +50,57 @@ def test_state_in_files_goes_on_in_memory_under_another_strategy(make_gang):
     found, _ = trained(gang, plan_of("ddp"))
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "strategy", "mesh"),
+    [
+        ("muon", "zero1", Mesh(dp_replicate=2)),
+        ("soap", "ddp", Mesh(dp_replicate=2)),
+        pytest.param("muon", "ddp", Mesh(dp_replicate=2), marks=pytest.mark.long),
+        pytest.param("shampoo", "hsdp", Mesh(dp_replicate=2, dp_shard=2), marks=pytest.mark.long),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_where_state_of_a_matrix_rule_lies_changes_no_bit(warm, tmp_path, rule, strategy, mesh):
+    """Resumed in the middle as well."""
+    found = []
+    for name, memory, stops in (("memory", Memory(), (None,)), ("files", Memory(**ON_DISK), (3, None))):
+        gang, data = gang_in(tmp_path / name, warm)
+        plan = matrix_plan(strategy, mesh, data, optimizer=RULES[rule], memory=memory, checkpoint=EVERY_THIRD)
+        for stop in stops:
+            weights, losses = trained(gang, replace(plan, stop_at=stop))
+        saved = [stored_digests(gang.store, each["key"], KEY, optimizer=True) for each in gang.events(event="saved")]
+        found.append((losses, saved[-1]))
+        found[-1] = (*found[-1], {each: tensor.tolist() for each, tensor in weights.items()})
+        assert [each for each in gang.home.iterdir() if each.name.startswith("tmp")] == []
+    assert found[0] == found[1]
+
+
+def test_state_of_a_matrix_is_in_memory_while_a_step_uses_it(tmp_path, monkeypatch):
+    """Resident bytes of the mapped files once each momentum advanced, and after the step."""
+    model = nn.ModuleList(nn.Linear(512, 512, bias=False) for _ in range(16))
+    rule, seen = Muon(lr=0.02, ns_steps=1, dtype="float32"), []
+    files = MatrixStateOnDisk(list(model.parameters()), tmp_path, window_bytes=2 << 20)
+    optimizer = MatrixOptimizer(partition_params(model), rule=rule, files=files)
+    assert resident(tmp_path) == 0
+    prepare = Muon.prepare
+    monkeypatch.setattr(Muon, "prepare", lambda *args: (prepare(*args), seen.append(resident(tmp_path)))[0])
+    for _ in range(2):
+        for each in model.parameters():
+            each.grad = torch.ones_like(each)
+        optimizer.step()
+    assert len(seen) == 2 * 16
+    assert set(seen) == {512 * 512 * 4}  # one momentum of 16
+    assert resident(tmp_path) == 0
+
+
+def test_a_shard_without_rows_has_state_without_a_file(tmp_path):
+    empty = nn.Parameter(torch.empty(0, 4))
+    files = MatrixStateOnDisk([empty], tmp_path)
+    files.created(empty, {empty: {"momentum": torch.empty(0, 4)}})
+    files.used(empty)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("rule", "options"), [("AdamW", {"fused": True}), ("SGD", {"momentum": 0.9}), ("SGD", {}),
@@ -127,6 +187,8 @@ def test_parameters_on_a_device_are_refused(tmp_path):
     optimizer = torch.optim.AdamW(nn.Linear(2, 2, device="meta").parameters())
     with pytest.raises(ConfigError, match=r"wanted parameters on the CPU, found them on meta"):
         StateOnDisk(optimizer, tmp_path)
+    with pytest.raises(ConfigError, match=r"wanted parameters on the CPU, found them on meta"):
+        MatrixStateOnDisk(list(nn.Linear(2, 2, device="meta").parameters()), tmp_path)
 
 
 def layers():

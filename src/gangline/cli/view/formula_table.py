@@ -11,7 +11,14 @@ from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
 from gangline.units import format_seconds
 
-CAUSES = {"weights": "wgt", "gradients": "grad", "optimizer": "optm", "activations": "activ", "buffers": "buf"}
+CAUSES = {
+    "weights": "wgt",
+    "gradients": "grad",
+    "optimizer": "optm",
+    "activations": "activ",
+    "buffers": "buf",
+    "updates": "upd",
+}
 _WIDE = 100
 """Columns that the bytes of each cause have room in."""
 
@@ -36,15 +43,18 @@ def formula_table(
     shown = candidates if every else shown_rows(candidates)
     name_width = max(len(settings.get(each.name, each.name)) for each in shown)
     mark = f"{capacity_bytes / 20 / 1e9:.0f} GB a mark"
+    causes = [each for each in CAUSES if each != "updates" or _has_updates(shown)]
     header = f"  {'plan':{name_width}} {'memory, ' + mark:21}"
-    header += "".join(f"{word:>6}" for word in (*CAUSES.values(), "total")) + f"{'step':>8}{'money':>8}"
+    header += (
+        "".join(f"{word:>6}" for word in (*(CAUSES[each] for each in causes), "total")) + f"{'step':>8}{'money':>8}"
+    )
     rows = [
         header
         if width is None or width >= _WIDE
         else header[: name_width + 25] + f"{'total':>6}{'step':>8}{'money':>8}"
     ]
     for each in shown:
-        rows += _row(each, settings.get(each.name, each.name), name_width, capacity_bytes, width)
+        rows += _row(each, settings.get(each.name, each.name), name_width, capacity_bytes, width, shown=causes)
     if left := len(candidates) - len(shown):
         rows.append(f"  {left} more: gangline plan --why")
     return "\n".join(rows)
@@ -59,7 +69,13 @@ def shown_rows(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [*runs[: MOST_ROWS - 4], *others[:2], *misses[:2]]
 
 
-def _row(candidate: Candidate, name: str, name_width: int, capacity_bytes: float, width: int | None) -> list[str]:
+def _has_updates(shown: Sequence[Candidate]) -> bool:
+    return any(cause.cause == "updates" for each in shown for cause in each.forecast.memory_causes)
+
+
+def _row(
+    candidate: Candidate, name: str, name_width: int, capacity_bytes: float, width: int | None, *, shown: Sequence[str]
+) -> list[str]:  # fmt: skip
     forecast = candidate.forecast
     star = "*" if candidate.verdict == "chosen" else " "
     by_cause = {each.cause: each.size_bytes for each in forecast.memory_causes}
@@ -73,7 +89,7 @@ def _row(candidate: Candidate, name: str, name_width: int, capacity_bytes: float
     word = candidate.verdict.replace("_", " ")
     reason = f"{word}: {reason}" if candidate.verdict in ("no_fit", "unsupported") else reason
     start = f"{star} {name:{name_width}} {bar}"
-    causes = "".join(f"{by_cause.get(each, 0.0) / 1e9:6.1f}" if known else f"{'-':>6}" for each in CAUSES)
+    causes = "".join(f"{by_cause.get(each, 0.0) / 1e9:6.1f}" if known else f"{'-':>6}" for each in shown)
     numbers = f"{start}{causes if width is None or width >= _WIDE else ''}{total}{seconds}{money}"
     if width is None:
         return [f"{numbers}  {reason}"]

@@ -8,6 +8,7 @@ MARKS = 20
 """Of a whole device."""
 LETTERS = {
     "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "gathered": "B", "buffers": "B",
+    "updates": "U",
 }  # fmt: skip
 _EMPTY, _MORE = "·", ">"
 

@@ -4,6 +4,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from gangline.cli.view.plan_table import candidate_table
+from gangline.cli.view.update_line import update_line
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
@@ -55,7 +56,7 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
     line, choice = found.request.line, found.choice
     if line.optimizer.get("rule") is None:
         return []
-    from gangline.line.stages.optimizer_plan import optimizer_plans, routing
+    from gangline.line.stages.optimizer_plan import optimizer_plans, predicted, routing
     from gangline.optim.plan.explain import explain_stages
     from gangline.optim.plan.routing import explain_routing
 
@@ -65,8 +66,9 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
     plans = optimizer_plans(
         line, found.profile, Shape(choice.strategy, choice.mesh), choice.device, pp_schedule=choice.pp_schedule
     )
-    text = explain_stages(plans) if plans else "ranks plan the owners of their matrices, and tell their number"
-    lines = text.splitlines() + (["", *explain_routing(routed).splitlines()] if why else [])
+    updates = choice.forecast.updates
+    text = explain_stages(plans, predicted(plans, updates)) if plans else _RANKS_PLAN
+    lines = text.splitlines() + update_line(updates) + (["", *explain_routing(routed).splitlines()] if why else [])
     return [f"{'' if number else 'optimizer':10}{line}".rstrip() for number, line in enumerate(lines)]
 
 
@@ -84,6 +86,7 @@ def _programs(found: "Preview", width: int | None) -> str:
     return "\n".join([f"{found.run} · {_have(found)}", "", *(part for line in lines for part in _wrapped(line, width))])
 
 
+_RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
 _TO_A_SESSION = "a Session in it takes copies of the model; train.strategy asks for another way"
 
 

@@ -265,6 +265,8 @@ def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates | None:
         return None
     numbers = [found.bound_seconds, *(load for each in found.ranks for load in each.loads.values())]
     numbers += [each.seconds for each in found.ranks if each.seconds is not None]
+    if found.late is not None:
+        numbers += [found.late.buckets, found.late.largest_elements, found.late.outstanding_bytes]
     if not all(0 <= each < inf for each in numbers):
         return None
     ranks = tuple(replace(each, loads=_few_kinds(each.loads)) for each in found.ranks[: MatrixUpdates.MOST_RANKS])

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.optim.plan.build import build_plan
+from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.matrix import LogicalMatrix, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
 from gangline.optim.plan.routing import Route, RoutedParameter, route_parameters
+from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
 from gangline.planner.axes.schedules import num_stages, owner_of
 from gangline.planner.axes.stage_cut import stages_of_parameters
@@ -14,6 +16,7 @@ from gangline.planner.forecast.memory import num_owners
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.line import Line
 from gangline.spec.config.matrix_rule import MatrixRuleTable, read_matrix_rule
+from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import Device, PipelineSchedule
 from gangline.spec.profile import ModelProfile, PipelinePieces
 from gangline.spec.transformer import Transformer
@@ -36,8 +39,10 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     spec, matrices = rule_spec(table.rule, table.options), line_matrices(line, profile)
     if spec is None or not matrices:
         return profile
+    options = PlanOptions(**table.plan)
     work = matrix_work(
-        matrices, spec, element_bytes=PlanOptions(**table.plan).element_bytes,
+        matrices, spec, element_bytes=options.element_bytes, bucket_elements=options.most_elements,
+        overlaps=table.overlaps,
         measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
     )  # fmt: skip
     return replace(profile, matrix_work=work)
@@ -78,6 +83,17 @@ def optimizer_plans(
     owners = num_owners(shape) // hosts
     held = _by_pipeline_rank(matrices, profile, mesh.pp, pp_schedule) if mesh.pp > 1 else [matrices]
     return tuple(build_plan(each, spec, ranks=owners, hosts=hosts, options=options) for each in held if each)
+
+
+def predicted(plans: Sequence[OptimPlan], updates: UpdateTraffic | None) -> StepPrediction | None:
+    """Times of one plan whose updates travel during the forward pass, by the rate and the computing of a forecast;
+    None: there is no such plan or forecast."""
+    if updates is None or len(plans) != 1 or not updates.seconds:
+        return None
+    [plan] = plans
+    sent = updates.buckets * updates.size_bytes * (plan.ranks - 1) / plan.ranks
+    rate = SyncRate(bytes_per_second=sent / updates.seconds, latency_seconds=0.0)
+    return simulate(plan, sync=rate, forward_seconds=updates.hiding_seconds)
 
 
 def _by_pipeline_rank(

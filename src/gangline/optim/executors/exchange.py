@@ -95,14 +95,15 @@ class UpdateExchange:
 
     def all_gather(self, tensor: Tensor, size: int) -> Pending:
         """`tensor`, padded to `size` elements, of all ranks, one after the other."""
-        padded = torch.cat([tensor, tensor.new_zeros(size - len(tensor))]) if len(tensor) < size else tensor
+        output = tensor.new_empty(size * self.ranks)
+        own = output[self.place * size : (self.place + 1) * size]
+        own[: len(tensor)] = tensor
+        own[len(tensor) :] = 0
         if self.group is None:
-            return Pending(padded, self.traffic)
+            return Pending(output, self.traffic)
         beside = self.ranks - 1
         self._count(beside * size * tensor.element_size(), (size - len(tensor)) * beside * tensor.element_size())
-        output = padded.new_empty(size * self.ranks)
-        work = all_gather_single(output, padded, group=self.group, async_op=True)
-        return Pending(output, self.traffic, work, padded)
+        return Pending(output, self.traffic, all_gather_single(output, own, group=self.group, async_op=True))
 
     def reduce(self, tensor: Tensor, root: int) -> Pending:
         """Sum over all ranks, at rank `root` of the group; the others must not read `tensor` any more."""

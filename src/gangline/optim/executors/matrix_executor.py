@@ -122,9 +122,9 @@ class MatrixExecutor:
             count = exchange.total(count)
         return int(count)
 
-    def create_state(self, state_of: StateOf) -> None:
-        """Create the state tensors that this rank keeps and that do not exist, all zero; local."""
-        self._updates.create_state(state_of)
+    def create_state(self, parameter: int, state_of: StateOf) -> None:
+        """Create the state tensors of one of `parameters` that this rank keeps and that do not exist, all zero."""
+        self._updates.create_state(parameter, state_of)
 
     @torch.no_grad()
     def begin_step(self, inputs: UpdateStep) -> list[Send]:

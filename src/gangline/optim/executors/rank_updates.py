@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +37,16 @@ class MatrixParameter:
     split: FragmentSplit = FragmentSplit()
 
 
+class StateFiles(Protocol):
+    """Keeps state of parameters elsewhere than in memory."""
+
+    def created(self, parameter: Tensor, state: Mapping[Tensor, MatrixState]) -> None:
+        """All of its state that this rank keeps exists in `state`, where other tensors may take its place."""
+
+    def used(self, parameter: Tensor) -> None:
+        """A step needs some of its state no more, which may leave memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
     """What one step is made with."""
@@ -47,6 +58,8 @@ class UpdateStep:
     state_of: StateOf
     options_of: Callable[[Tensor], Options]
     """Group of a parameter."""
+    files: StateFiles | None = None
+    """None: state stays in memory."""
 
 
 class RankUpdates:
@@ -69,6 +82,9 @@ class RankUpdates:
         self._computes_in = torch.promote_types(travels, torch.float32)
         at = {each.name: place for place, each in enumerate(parameters)}
         self._parameter_of = [at[each.matrix.fqn] for each in plan.matrices]
+        self._matrices_of: list[list[PlannedMatrix]] = [[] for _ in parameters]
+        for place, matrix in zip(self._parameter_of, plan.matrices, strict=True):
+            self._matrices_of[place].append(matrix)
         owned = zip(self._parameter_of, plan.matrices, strict=True)
         self._owned_matrices = Counter(parameter for parameter, each in owned if each.owner == owner)
         self._keeps = set(range(len(parameters))) if prepares_all else set(self._owned_matrices)
@@ -85,11 +101,11 @@ class RankUpdates:
         self._to_send = Counter(self._owned_matrices)
         self._prepared = {}
 
-    def create_state(self, state_of: StateOf) -> None:
-        """Create the state tensors that this rank keeps and that do not exist, all zero."""
-        for parameter, planned in zip(self._parameter_of, self._plan.matrices, strict=True):
-            stored = self._parameters[parameter].parameter
-            state = state_of(stored)
+    def create_state(self, parameter: int, state_of: StateOf) -> None:
+        """Create the state tensors of one parameter that this rank keeps and that do not exist, all zero."""
+        stored = self._parameters[parameter].parameter
+        state = state_of(stored)
+        for planned in self._matrices_of[parameter]:
             for name, (shape, dtype, where) in self._rule.spec.state(planned.matrix.shape).items():
                 kind = getattr(torch, dtype)
                 if where == "sharded" and parameter in self._keeps and name not in state:
@@ -133,6 +149,8 @@ class RankUpdates:
             )
             self.compute_seconds += perf_counter() - start
             self.computed += len(batch)
+            for place in batch:
+                self._used(self._of(place).parameter)
             found |= zip(batch, updates.to(self._travels), strict=True)
         return found
 
@@ -177,7 +195,13 @@ class RankUpdates:
         gradient = torch.zeros_like(stored) if grad is None else local_part(grad)
         held = self._step.state_of(each.parameter)
         state = {name: local_part(held[name]) for name in self._names(self._plan.matrices[0], "sharded")}
-        return _by_rows(self._rule.prepare(gradient, state, self._step.options_of(each.parameter)))
+        rows = _by_rows(self._rule.prepare(gradient, state, self._step.options_of(each.parameter)))
+        self._used(each.parameter)
+        return rows
+
+    def _used(self, parameter: Tensor) -> None:
+        if self._step.files is not None:
+            self._step.files.used(parameter)
 
     def _owner_state(self, place: int) -> MatrixState:
         planned = self._plan.matrices[place]

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from math import inf
 
 from gangline.errors import ConfigError
+from gangline.optim.plan.blocks import blocks_of
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.units import Elements
 
@@ -58,11 +59,19 @@ def buckets(matrices: Sequence[LogicalMatrix], limit: Elements | None) -> tuple[
             size = 0.0
         found[-1].append(at)
         size += matrices[at].elements.value
-    return tuple(
-        GradientBuffer(places=tuple(each), sizes=tuple(int(matrices[at].elements.value) for at in each))
-        for each in found
-        if each
-    )
+    return tuple(_buffer(matrices, each) for each in found if each)
+
+
+def block_buckets(matrices: Sequence[LogicalMatrix]) -> tuple[GradientBuffer, ...]:
+    """A bucket for each block, and one for what is outside, in reversed model order."""
+    found: dict[int, list[int]] = {}
+    for at, block in reversed(list(enumerate(blocks_of(matrices)))):
+        found.setdefault(block, []).append(at)
+    return tuple(_buffer(matrices, places) for places in found.values())
+
+
+def _buffer(matrices: Sequence[LogicalMatrix], places: Sequence[int]) -> GradientBuffer:
+    return GradientBuffer(places=tuple(places), sizes=tuple(int(matrices[at].elements.value) for at in places))
 
 
 def equal_cut(bucket: GradientBuffer, ranks: int) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.baselines import buckets
+from gangline.optim.plan.baselines import GradientBuffer, block_buckets, buckets
 from gangline.optim.plan.costs import RuleSpec
 from gangline.optim.plan.geometry import GeometryPlan, GeometryProblem, choose_geometry, owner_by_owner
 from gangline.optim.plan.groups import GroupPlan, HostItem, MicroGroup, plan_groups
@@ -124,12 +124,15 @@ class _Builder:
             )
 
     def _problem(self) -> GeometryProblem:
-        limit = Elements(self._options.bucket_elements * self._hosts)
         return GeometryProblem(
-            items=self._items, buckets=buckets(self._matrices, limit), ranks=self._ranks, alpha=self._options.alpha,
+            items=self._items, buckets=self._buckets(), ranks=self._ranks, alpha=self._options.alpha,
             memory=self._options.memory, rate=self._options.sync,
             element_bytes=self._options.element_bytes / self._hosts,
         )  # fmt: skip
+
+    def _buckets(self) -> tuple[GradientBuffer, ...]:
+        most = self._options.most_elements
+        return block_buckets(self._matrices) if most is None else buckets(self._matrices, Elements(most * self._hosts))
 
     def _geometries(self) -> list[GeometryPlan]:
         """The best geometry, then G3 of a map over owners and hosts together where that is allowed."""

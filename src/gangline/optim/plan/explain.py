@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
-from gangline.optim.plan.simulate import StepPrediction, simulate
+from gangline.optim.plan.simulate import StepPrediction, largest_bucket, outstanding_bytes, simulate
 from gangline.units import format_bytes
 
 MOST_STAGES = 16
@@ -30,15 +30,16 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
         _sync(plan),
         _groups(plan),
         _times(times),
+        _overlap(plan, times),
         *_unusual(plan, times),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def explain_stages(plans: Sequence[OptimPlan]) -> str:
+def explain_stages(plans: Sequence[OptimPlan], prediction: StepPrediction | None = None) -> str:
     """The step of each pipeline rank, and the plan of the slowest; of one plan `explain`; of none nothing."""
     if len(plans) < 2:
-        return "\n".join(map(explain, plans))
+        return "\n".join(explain(plan, prediction) for plan in plans)
     steps = [simulate(plan).step_seconds for plan in plans]
     slowest = max(range(len(plans)), key=lambda rank: steps[rank])
     told = [
@@ -83,6 +84,8 @@ def _sync(plan: OptimPlan) -> str:
     if plan.ranks == 1:
         return ""
     buckets = _count(len(plan.buckets), "bucket")
+    if plan.options.most_elements is None:
+        buckets += f" by block, up to {largest_bucket(plan):,} elements a rank (chosen)"
     operations = _count(sum(bucket.operations for bucket in plan.buckets), "operation")
     return f"updates  {_GEOMETRY[plan.geometry]}: {buckets}, {operations}, {plan.price:.2f} of an ideal ring's time"
 
@@ -106,6 +109,18 @@ def _times(times: StepPrediction) -> str:
     exchange = f", exchange among hosts {_ms(times.exchange_seconds)} in parallel" if times.exchange_seconds else ""
     publish = f", updates to all copies {_ms(times.publish_seconds)}" if times.publish_seconds else ""
     return f"step     {_ms(times.step_seconds)}: compute {_ms(times.compute_seconds)}{exchange}{publish} (modelled)"
+
+
+def _overlap(plan: OptimPlan, times: StepPrediction) -> str:
+    """What updates that travel during the forward pass cost and save."""
+    if plan.options.overlap == "off" or plan.ranks == 1:
+        return ""
+    hidden = times.publish_seconds - times.exposed_seconds
+    return (
+        f"overlap  updates travel {_ms(times.publish_seconds)} during the next forward pass, which hides {_ms(hidden)} "
+        f"and waits for {_ms(times.exposed_seconds)}; until then a rank holds "
+        f"{format_bytes(outstanding_bytes(plan))} of them"
+    )
 
 
 def _count(number: int, noun: str, nouns: str = "") -> str:

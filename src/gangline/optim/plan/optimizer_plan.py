@@ -12,6 +12,9 @@ from gangline.optim.plan.owners import balance_ratio
 from gangline.spec.codec import Document, digest
 from gangline.units import Bytes, format_bytes
 
+BUCKET_ELEMENTS = 400_000_000
+"""Of a bucket, where neither the options nor blocks decide."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
@@ -23,8 +26,9 @@ class PlanOptions:
 
     alpha: float = 1.0
     """Weight of balanced compute (1) against cheap synchronization (0)."""
-    bucket_elements: int = 400_000_000
-    """A bucket of gradients closes once it has as many, on each rank."""
+    bucket_elements: int | None = None
+    """A bucket closes once it has as many, on each rank; None: `BUCKET_ELEMENTS`, or a bucket for each block of the
+    model where updates travel during the forward pass."""
     owner_memory_bytes: int = 0
     """Of state that a rank keeps as owner, at most; 0: no limit."""
     c_max_bytes: int = 1 << 30
@@ -53,11 +57,19 @@ class PlanOptions:
             raise ConfigError(
                 f"optimizer.batch is 1 or more, element_bytes 2, 4 or 8; found {self.batch}, {self.element_bytes}"
             )
-        if self.bucket_elements < 1 or self.c_max_bytes < 1 or self.owner_memory_bytes < 0:
+        bucket = 1 if self.bucket_elements is None else self.bucket_elements
+        if bucket < 1 or self.c_max_bytes < 1 or self.owner_memory_bytes < 0:
             raise ConfigError(
                 f"optimizer.bucket_elements and c_max_bytes are 1 or more, owner_memory_bytes 0 or more, found "
                 f"{self.bucket_elements}, {format_bytes(self.c_max_bytes)} and {self.owner_memory_bytes}"
             )
+
+    @property
+    def most_elements(self) -> int | None:
+        """At which a bucket closes; None: it is a block of the model."""
+        if self.bucket_elements is None and self.overlap == "forward":
+            return None
+        return self.bucket_elements or BUCKET_ELEMENTS
 
     @property
     def memory(self) -> Bytes | None:

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from math import prod
 
 from gangline.optim.plan.baselines import layerwise_2026_01
+from gangline.optim.plan.blocks import before_use
 from gangline.optim.plan.costs import DeviceCurve, RuleSpec, Shape
 from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.groups import HostExchangeRate, HostItem, MicroGroup, group_times
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.owners import loads_of
 from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline, unshared
+from gangline.spec.update_arrival import exposed_seconds
 from gangline.units import Elements, Seconds
 
 PARAMETER_BYTES = 2
-"""Of a published parameter: bf16."""
+"""Of a parameter that the scheme of January 2026 gathers: bf16."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,15 +32,19 @@ class StepPrediction:
     step_seconds: float
     """Of that owner's pipeline: gather, compute, scatter."""
     publish_seconds: float
-    """Updated parameters from owners to all; hidden by the next forward as far as it goes."""
+    """Updates from owners to all."""
+    exposed_seconds: float
+    """Of these, what ranks wait for: all, but for what the next forward pass hides where they travel during it."""
     first_refresh_seconds: float
     """That step 0 takes beyond a step without refreshes: all roots and bases at once."""
 
 
 def simulate(
-    plan: OptimPlan, *, exchange: HostExchangeRate | None = None, sync: SyncRate | None = None
-) -> StepPrediction:
-    """Times of `plan` with these rates; None: those of its options."""
+    plan: OptimPlan, *, exchange: HostExchangeRate | None = None, sync: SyncRate | None = None,
+    forward_seconds: float = 0.0,
+) -> StepPrediction:  # fmt: skip
+    """Times of `plan` with these rates; None: those of its options. `forward_seconds` is the computing of the next
+    forward pass that may hide updates, which they do where the plan has them travel during it."""
     items = [
         HostItem(
             key=each.matrix.key, seconds=Seconds(each.seconds), hosted=each.matrix.size(plan.options.element_bytes)
@@ -47,12 +53,16 @@ def simulate(
     ]
     pipelines = [_pipeline(plan, items, groups, exchange or plan.options.exchange) for groups in plan.groups]
     slowest = max(pipelines, key=lambda each: each.total_seconds)
-    gradients, parameters = _sync_seconds(plan, sync or plan.options.sync)
+    gradients, updates = _sync_seconds(plan, sync or plan.options.sync)
+    hides = forward_seconds if plan.options.overlap == "forward" else 0.0
+    order = before_use([each.matrix for each in plan.matrices], [bucket.places for bucket in plan.buckets])
     places = [each.owner * plan.hosts + each.host for each in plan.matrices]
     refreshes = loads_of(places, [each.refresh_seconds for each in plan.matrices], plan.ranks * plan.hosts)
     return StepPrediction(
         sync_seconds=gradients, compute_seconds=slowest.compute_seconds, exchange_seconds=slowest.exchange_seconds,
-        step_seconds=slowest.total_seconds, publish_seconds=parameters, first_refresh_seconds=max(refreshes),
+        step_seconds=slowest.total_seconds, publish_seconds=sum(updates),
+        exposed_seconds=exposed_seconds([updates[at] for at in order], list(order.values()), hides),
+        first_refresh_seconds=max(refreshes),
     )  # fmt: skip
 
 
@@ -64,18 +74,36 @@ def _pipeline(
     return run_pipeline(group_times(items, groups, rate))
 
 
-def _sync_seconds(plan: OptimPlan, rate: SyncRate) -> tuple[float, float]:
-    """Of all buckets: gradients, then parameters; nothing travels to the only rank."""
+def _sync_seconds(plan: OptimPlan, rate: SyncRate) -> tuple[float, list[float]]:
+    """Gradients of all buckets, and updates of each; nothing travels to the only rank."""
     if plan.ranks == 1:
-        return 0.0, 0.0
-    gradients = parameters = 0.0
-    for bucket in plan.buckets:
-        elements = sum(plan.matrices[at].matrix.elements.value for at in bucket.places) * bucket.padded / plan.hosts
-        ring = elements * (plan.ranks - 1) / plan.ranks / rate.bytes_per_second
-        latency = bucket.operations * rate.latency_seconds
-        gradients += ring * plan.options.element_bytes + latency
-        parameters += ring * PARAMETER_BYTES + latency
-    return gradients, parameters
+        return 0.0, [0.0 for _ in plan.buckets]
+    buckets = [
+        size * (plan.ranks - 1) / plan.ranks / rate.bytes_per_second + bucket.operations * rate.latency_seconds
+        for size, bucket in zip(_bucket_bytes(plan), plan.buckets, strict=True)
+    ]
+    return sum(buckets), buckets
+
+
+def _bucket_bytes(plan: OptimPlan) -> list[float]:
+    """That each rank has of the updates of each bucket once they arrived, padding included."""
+    return [
+        sum(plan.matrices[at].matrix.elements.value for at in bucket.places) * bucket.padded / plan.hosts
+        * plan.options.element_bytes
+        for bucket in plan.buckets
+    ]  # fmt: skip
+
+
+def outstanding_bytes(plan: OptimPlan) -> float:
+    """In memory of a rank from the end of a step until the next forward pass applied them: all updates, where they
+    travel during that pass."""
+    return sum(_bucket_bytes(plan)) if plan.options.overlap == "forward" and plan.ranks > 1 else 0.0
+
+
+def largest_bucket(plan: OptimPlan) -> int:
+    """Elements of a rank in the largest bucket, without padding."""
+    elements = (sum(plan.matrices[at].matrix.elements.value for at in each.places) for each in plan.buckets)
+    return round(max(elements) / plan.hosts)
 
 
 def synchronous_seconds(

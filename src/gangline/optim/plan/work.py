@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gangline.optim.plan.blocks import OUTSIDE, blocks_of
 from gangline.optim.plan.costs import (
     CPU,
     DeviceCurve,
@@ -49,9 +50,10 @@ def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
 
 
 def matrix_work(
-    matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None
-) -> MatrixWork:
-    """Over all `matrices`, of which there is one or more; `element_bytes` of what travels.
+    matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None,
+    bucket_elements: int | None = None, overlaps: bool = False,
+) -> MatrixWork:  # fmt: skip
+    """Over all `matrices`, of which there is one or more; the other arguments as of `MatrixWork`.
 
     The seconds are those of `measured`, which has a table with a shape of these matrices, or are not told.
     """
@@ -68,6 +70,9 @@ def matrix_work(
         sharded_bytes=sum(kept[each.shape][0] for each in matrices),
         owner_bytes=sum(kept[each.shape][1] for each in matrices),
         element_bytes=element_bytes,
+        blocks=len({*blocks_of(matrices)} - {OUTSIDE}),
+        bucket_elements=bucket_elements,
+        overlaps=overlaps,
         seconds=sum(seconds[each.shape] for each in matrices) if seconds else None,
         largest_seconds=max(seconds.values(), default=None),
     )

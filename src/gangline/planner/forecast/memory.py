@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from gangline.planner.forecast.optimizer_model import OptimizerModel
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
@@ -82,6 +83,8 @@ class MemoryParts:
     gathered: float
     """Whole weights in addition to their shards, and what blocks exchange."""
     activations: float
+    updates: float = 0.0
+    """Of matrices, at the end of a step: beyond what activations take, which are not there then."""
 
     @property
     def total(self) -> float:
@@ -90,9 +93,10 @@ class MemoryParts:
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """Bytes by the name of their cause."""
+        """Bytes by the name of their cause; updates where there are any."""
         names = ("weights", "gradients", "optimizer", "gathered", "activations")
-        return {name: getattr(self, name) for name in names}
+        updates = {"updates": self.updates} if self.updates else {}
+        return {name: getattr(self, name) for name in names} | updates
 
 
 def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoad()) -> MemoryParts:
@@ -105,13 +109,23 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
     gathered, exchanged = _gathered(profile, shape, load.precision)
     kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
     on_host = load.offload == "cpu"
+    activations = kept_bytes + max(loss_bytes, block_bytes)
+    gradients = _gradients(profile, shape, load, activations=activations)
     return MemoryParts(
         weights=0.0 if on_host else WEIGHT_BYTES * shard_parameters,
-        gradients=_gradients(profile, shape, load, activations=kept_bytes + max(loss_bytes, block_bytes)),
+        gradients=gradients,
         optimizer=0.0 if on_host else moments,
         gathered=gathered + max(0.0, exchanged - max(0.0, loss_bytes - block_bytes)),
-        activations=kept_bytes + max(loss_bytes, block_bytes),
+        activations=activations,
+        updates=max(0.0, _after_step(profile, shape, load) - gradients - activations),
     )
+
+
+def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+    """Gradients and updates of matrices at the end of a step, when no activations are there; 0: no updates travel."""
+    updates = OptimizerModel(matrix_work=profile.matrix_work).update_bytes(shape.mesh, owners=num_owners(shape))
+    own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
+    return own + updates if updates else 0.0
 
 
 def _owner_state(profile: ModelProfile, shape: Shape) -> float:

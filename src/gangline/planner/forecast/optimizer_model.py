@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES, moment_bytes
+from gangline.spec.mesh import Mesh
 from gangline.spec.profile import MatrixWork, ModelProfile
 
 UPDATED_BYTES = 14
 """Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
+_IN_FLIGHT = 2
+"""Buckets of updates that a step which waits for them has on their way at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +37,20 @@ class OptimizerModel:
         """Read and written by one update of so many parameters: of AdamW 30 for each."""
         return (UPDATED_BYTES + 2 * self.moment_bytes) * parameters
 
+    def update_bytes(self, mesh: Mesh, *, owners: int) -> float:
+        """Of updates of matrices that a rank holds at most at the end of a step, without padding; `owners` of a stage.
+
+        All where they travel during the next forward pass; else its own, which wait for their turn, and those of others
+        in two buckets.
+        """
+        work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
+        if work is None or owners == hosts:
+            return 0.0
+        elements, copies = work.parameters / (mesh.pp * hosts), owners // hosts
+        travels = min(1.0, _IN_FLIGHT / update_buckets(work, elements))
+        held = 1.0 if work.overlaps else (1 + travels * (copies - 1)) / copies
+        return work.element_bytes * elements * held
+
     def matrix_seconds(self, owners: int, flops_per_second: float) -> float:
         """Of the rank that computes most of all `owners`: an equal share, or the largest matrix; measured, if it is."""
         work = self.matrix_work
@@ -44,6 +62,11 @@ class OptimizerModel:
 
 
 ADAMW = OptimizerModel()
+
+
+def update_buckets(work: MatrixWork, elements: float) -> int:
+    """In which owners send the updates of so many elements of a rank, of equal size here."""
+    return max(1, work.blocks if work.bucket_elements is None else ceil(elements / work.bucket_elements))
 
 
 def optimizer_model(table: Mapping[str, Any], profile: ModelProfile | None) -> OptimizerModel:

@@ -11,7 +11,7 @@ from gangline.planner.forecast.device_speeds import speeds_of
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
 from gangline.planner.forecast.save_interval import save_every
-from gangline.planner.forecast.step_time import StepInputs, step_terms
+from gangline.planner.forecast.step_time import StepInputs, late_updates, step_terms
 from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic, wire_bytes
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
@@ -189,6 +189,7 @@ def formula_of(
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
         terms=terms,
         buckets=gradient_buckets(profile, shape, inputs.load, speeds, compute_seconds=computed),
+        updates=late_updates(inputs, speeds, collectives(profile, shape, inputs.load)),
         device_name=evidence.key(options.precision)[0],
         missing=missing,
         origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",

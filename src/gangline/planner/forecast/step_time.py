@@ -15,17 +15,17 @@ from gangline.planner.forecast.traffic import (
     collectives,
     num_averaged,
     num_buckets,
+    published_updates,
     unknown_traffic,
 )
+from gangline.planner.forecast.update_traffic import FORWARD, first_forward, may_hide, update_traffic, what_hides
 from gangline.planner.shapes.shape import Shape
-from gangline.spec.forecast import Term
+from gangline.spec.forecast import Term, UpdateTraffic
 from gangline.spec.profile import ModelProfile, Trace
 
 UPDATE_MOVES = {"cpu": 20, "cuda": 1}
 """Smallest operations that one tensor costs: its norm, clipping, the update, Python between them; as seen on gloo. On a
 GPU one kernel takes many tensors, as seen on an H100."""
-FORWARD = 1 / 3
-"""Of the work of both passes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,32 @@ def _seconds(part: str, inputs: StepInputs, speeds: Speeds, messages: list[Colle
             return None
         return max(0.0, exchanged - inputs.overlap * computed) + _shard_transfers(inputs)
     own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](inputs, speeds)
-    return None if own is None or exchanged is None else own + exchanged
+    if own is None or exchanged is None:
+        return None
+    updates = late_updates(inputs, speeds, messages) if part == "optimizer" else None
+    return own + exchanged - (updates.hidden_seconds if updates else 0.0)
+
+
+def late_updates(inputs: StepInputs, speeds: Speeds, messages: list[Collective]) -> UpdateTraffic | None:
+    """Of a step whose updates travel during the next forward pass; None: they do not, or some rate is not known."""
+    work, shape = inputs.optimizer.matrix_work, inputs.shape
+    exchanged, computed = _exchanged("communication", speeds, messages), _passes(inputs, speeds)
+    owners, hosts = num_owners(shape), shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp
+    if work is None or not work.overlaps or owners == hosts or exchanged is None or computed is None:
+        return None
+    device = speeds.rates.device if speeds.rates else "cuda"
+    first = first_forward(computed, inputs.load.micro_batches, _recompute_factors(inputs.load.checkpointing)[0])
+    forward = first * _block_share(inputs.trace) if may_hide(work, shape.wrapping, device) else 0.0
+    return update_traffic(
+        published_updates(work, shape.mesh, owners=owners), work, speeds.exchange_seconds, forward_seconds=forward,
+        hides=what_hides(forward, computed=computed, exchanged=exchanged, overlap=inputs.overlap),
+    )  # fmt: skip
+
+
+def _block_share(trace: Trace) -> float:
+    """Of products, those of blocks; 1 where they were not told apart."""
+    flops = sum(unit.count * unit.flops for unit in trace.units)
+    return sum(unit.count * unit.flops for unit in trace.units if unit.name) / flops if flops else 1.0
 
 
 def _exchanged(part: str, speeds: Speeds, messages: list[Collective]) -> float | None:

@@ -12,6 +12,7 @@ from typing import Literal
 from gangline.fabric.collectives import bus_factor
 from gangline.planner.forecast.compression_cost import messages, needs_shapes
 from gangline.planner.forecast.memory import num_owners
+from gangline.planner.forecast.optimizer_model import update_buckets
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.devices import Exchange
 from gangline.spec.mesh import Mesh
@@ -234,16 +235,24 @@ def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Co
 def matrix_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Iterator[Collective]:
     """Parts of matrices to their hosts and back, then updates to all copies; `owners` of a stage."""
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
-    copies = owners // hosts
-    size = work.element_bytes * work.parameters / mesh.pp
     if hosts > 1:
         yield Collective(
-            part="optimizer", kind="all_to_all", size_bytes=size / (copies * hosts), ranks=hosts, count=2
+            part="optimizer", kind="all_to_all", size_bytes=work.element_bytes * work.parameters / (mesh.pp * owners),
+            ranks=hosts, count=2,
         )  # fmt: skip
-    if copies > 1:
-        yield Collective(
-            part="optimizer", kind="all_gather", size_bytes=size / hosts, ranks=copies, count=1, rank_stride=hosts
-        )  # fmt: skip
+    if owners > hosts:
+        yield published_updates(work, mesh, owners=owners)
+
+
+def published_updates(work: MatrixWork, mesh: Mesh, *, owners: int) -> Collective:
+    """From owners to all copies, in equal buckets; to one rank no copy."""
+    hosts = mesh.dp_shard * mesh.cp * mesh.tp
+    elements = work.parameters / (mesh.pp * hosts)
+    buckets = update_buckets(work, elements)
+    return Collective(
+        part="optimizer", kind="all_gather", size_bytes=work.element_bytes * elements / buckets, ranks=owners // hosts,
+        count=buckets, rank_stride=hosts,
+    )  # fmt: skip
 
 
 def _units(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[tuple[Unit, float]]:

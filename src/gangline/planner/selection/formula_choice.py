@@ -11,8 +11,9 @@ from gangline.planner.selection.formula_question import formula_question, may_of
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan
 from gangline.planner.transformer.bounds import memory_bound_bytes
-from gangline.planner.transformer.evaluate import Evaluation, LayoutPlan, evaluate, layout_memory
+from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_memory
 from gangline.planner.transformer.layout import ModelLayout
+from gangline.planner.transformer.layout_plan import LayoutPlan
 from gangline.planner.transformer.step_time import PART_WORDS
 from gangline.spec.forecast import Forecast, MemoryCause, Term
 from gangline.spec.mesh import Mesh
@@ -125,6 +126,7 @@ def _forecast(request: PlanRequest, model: Transformer, plan: LayoutPlan, missin
         if plan.layout.mesh.pp > 1
         else None,
         terms=terms,
+        updates=None if missing else plan.updates,
         way=options_of(request, plan).words(request.line),
         device_name=request.evidence.key(request.precision)[0],
         missing=missing,

@@ -9,6 +9,7 @@ from operator import add
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.transformer.bounds import step_bound_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
+from gangline.planner.transformer.layout_plan import LayoutPlan, Setting
 from gangline.planner.transformer.memory import (
     RankMemory,
     StageLoad,
@@ -16,6 +17,7 @@ from gangline.planner.transformer.memory import (
     host_memory,
     rank_memory,
     state_memory,
+    update_memory,
 )
 from gangline.planner.transformer.step_time import (
     Hardware,
@@ -23,11 +25,13 @@ from gangline.planner.transformer.step_time import (
     StepParts,
     exchange_seconds,
     host_seconds,
+    late_updates,
     passes,
     stages_of,
     update_seconds,
 )
-from gangline.spec.plan import PipelineSchedule, Precision
+from gangline.spec.forecast import UpdateTraffic
+from gangline.spec.plan import Precision
 from gangline.spec.transformer import Transformer
 
 MOST_WEIGHED = 5_000
@@ -50,43 +54,6 @@ class Question:
     usable_host_bytes: float = inf
     """Of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a layout is run."""
-
-    micro_batch: int
-    recompute: str
-    loss_chunks: int
-    sync: Sync
-    schedule: PipelineSchedule
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayoutPlan:
-    """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
-
-    layout: ModelLayout
-    setting: Setting
-    memory: RankMemory
-    parts: StepParts
-    fits: bool
-    unsupported: str = ""
-    """The rule, where ranks here run none of its candidates."""
-    on_host: bool = False
-    """Its shards wait there."""
-
-    @property
-    def step_seconds(self) -> float:
-        """Of one step."""
-        return self.parts.total
-
-    @property
-    def name(self) -> str:
-        """With how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
-        again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
-        return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,7 +188,9 @@ class LayoutCandidates:
         """Of passes without recomputation, whose traffic is that of `fewest` of them."""
         parts = self._passes(stages, micro_batch, count, "none")
         exchange, update, _ = min(self._added_seconds(stages, sync, fewest) for sync in self._syncs)
-        return parts.total + max(0.0, exchange - self._question.hardware.overlap * parts.compute) + update
+        hidden = self._question.hardware.overlap * parts.compute
+        late = self._late_updates(0.0, 0.0, 1, "none")
+        return parts.total + max(0.0, exchange - hidden) + update - (min(late.seconds, hidden) if late else 0.0)
 
     def best(self, *, prunes: bool = False) -> LayoutPlan | None:
         """None: no size of a micro-batch divides a rank's share, or no schedule takes it."""
@@ -274,6 +243,8 @@ class LayoutCandidates:
                     fits = need <= usable and room
                     self.num_fit += fits
                     exchange, update, host = added[sync]
+                    late = self._late_updates(parts.compute, exchange, count, recompute)
+                    update -= late.hidden_seconds if late else 0.0
                     seconds = parts.total + max(0.0, exchange - hidden) + update + host
                     unsupported = self._support[sync, chunks]
                     order = (bool(unsupported), not fits, seconds if fits else need)
@@ -302,12 +273,11 @@ class LayoutCandidates:
 
     def _work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
         question = self._question
-        return sum(
-            activation_memory(
-                question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
-                precision=question.precision,
-            )
+        work = activation_memory(
+            question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
+            precision=question.precision,
         )  # fmt: skip
+        return max(sum(work), update_memory(self.layout, question.optimizer))
 
     def _passes(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
         question, mesh = self._question, self.layout.mesh
@@ -332,6 +302,14 @@ class LayoutCandidates:
         host = host_seconds(layout, most, question.hardware, sync=sync, micro_batches=count) if on_host else 0.0
         return exchange, update, host
 
+    def _late_updates(self, compute: float, exchange: float, count: int, recompute: str) -> UpdateTraffic | None:
+        """Of a step of `count` micro-batches; None: none travel during the next forward pass."""
+        question = self._question
+        return late_updates(
+            question.model, self.layout, question.hardware, question.optimizer, compute=compute, exchange=exchange,
+            micro_batches=count, recompute=recompute,
+        )  # fmt: skip
+
     def _plan(self, best: _Best) -> LayoutPlan:
         """With its terms."""
         setting, question, stages = best.setting, self._question, best.stages
@@ -339,9 +317,11 @@ class LayoutCandidates:
         parts = self._passes(stages, setting.micro_batch, count, setting.recompute)
         exchange, update, host = self._added_seconds(stages, setting.sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
+        late = self._late_updates(parts.compute, exchange, count, setting.recompute)
+        update -= late.hidden_seconds if late else 0.0
         memory = layout_memory(question, self.layout, setting)
         return LayoutPlan(
             layout=self.layout, setting=setting, memory=memory, fits=best.fits,
             parts=replace(parts, exchange=exposed, optimizer=update, host=host), unsupported=best.unsupported,
-            on_host=question.space.on_host,
+            on_host=question.space.on_host, updates=late,
         )  # fmt: skip

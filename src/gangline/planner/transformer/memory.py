@@ -24,16 +24,19 @@ class RankMemory:
     """Kept from forward to backward."""
     buffers: float
     """Logits and their gradient, or a block that is computed again or gathered, whichever is more."""
+    updates: float = 0.0
+    """Of matrices, at the end of a step: beyond activations and buffers, which are not there then."""
 
     @property
     def total(self) -> float:
         """Of all causes."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers + self.updates
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """In the order of the table."""
-        return {name: getattr(self, name) for name in ("weights", "gradients", "optimizer", "activations", "buffers")}
+        """In the order of the table; updates where there are any."""
+        names = ("weights", "gradients", "optimizer", "activations", "buffers")
+        return {name: getattr(self, name) for name in names} | ({"updates": self.updates} if self.updates else {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,4 +130,12 @@ def rank_memory(
     activations, buffers = activation_memory(
         model, layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=loss_chunks, precision=precision
     )
-    return RankMemory(weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers)
+    return RankMemory(
+        weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers,
+        updates=max(0.0, update_memory(layout, optimizer) - activations - buffers),
+    )  # fmt: skip
+
+
+def update_memory(layout: ModelLayout, optimizer: OptimizerModel) -> float:
+    """Updates of matrices that a rank holds at the end of a step."""
+    return optimizer.update_bytes(layout.mesh, owners=layout.mesh.world_size // layout.mesh.pp)

@@ -12,10 +12,12 @@ from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.traffic import matrix_updates
+from gangline.planner.forecast.traffic import matrix_updates, published_updates
+from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
+from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
 from gangline.spec.profile import MatrixWork
 from gangline.spec.transformer import Transformer
@@ -268,6 +270,26 @@ def _matrix_seconds(layout: ModelLayout, hardware: Hardware, work: MatrixWork) -
         hardware.seconds(each.wire_bytes, each.ranks, stride=each.rank_stride)
         for each in matrix_updates(work, layout.mesh, owners=owners)
     )
+
+
+def late_updates(
+    model: Transformer, layout: ModelLayout, hardware: Hardware, optimizer: OptimizerModel, *, compute: float,
+    exchange: float, micro_batches: int, recompute: str,
+) -> UpdateTraffic | None:  # fmt: skip
+    """Of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
+    work, costs = optimizer.matrix_work, token_costs(model)
+    owners = layout.mesh.world_size // layout.mesh.pp
+    if work is None or not work.overlaps or layout.replicas == 1:
+        return None
+    blocks = model.layers * costs.block_flops
+    first = first_forward(compute, micro_batches, 1 + recomputed_share(recompute) / 3)
+    forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
+    return update_traffic(
+        published_updates(work, layout.mesh, owners=owners), work,
+        lambda each: hardware.seconds(each.wire_bytes / each.count, each.ranks, stride=each.rank_stride),
+        forward_seconds=forward,
+        hides=what_hides(forward, computed=compute, exchanged=exchange, overlap=hardware.overlap),
+    )  # fmt: skip
 
 
 def host_seconds(

@@ -133,7 +133,7 @@ class SitePlanTable:
     band: float = 0.05
     """Share within which two forecasts count as equal."""
     overlap: float = 0.0
-    """Share of communication that computation hides."""
+    """Share of computing that hides communication; of a forward pass, also updates that travel during it."""
     storage: dict[str, float] = field(default_factory=lambda: {"file system": 25e9, "object store": 1.25e9})
     """Bytes per second that one server writes to each class of storage; unless given, 25e9 to `file system` and 1.25e9
     to `object store`."""

@@ -6,7 +6,9 @@ from torch.optim import Optimizer
 
 from gangline.checkpoint.peers import Peers
 from gangline.optim.executors.matrix_executor import MatrixExecutor
+from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.optimum_bound import least_makespan
+from gangline.optim.plan.simulate import largest_bucket, outstanding_bytes
 from gangline.spec.measurements import MatrixUpdates
 from gangline.train.runtime.context import RankContext
 
@@ -30,8 +32,30 @@ def _told(executor: MatrixExecutor) -> dict[str, Any]:
     return {
         "plan": plan.plan_hash, "rule": plan.rule, "matrices": len(plan.matrices), "holders": holders,
         "computed": executor.computed, "wanted": executor.wanted, "seconds": executor.compute_seconds,
-        "loads": executor.own_loads, "bound": least_makespan([each.seconds for each in plan.matrices], holders),
+        "loads": executor.own_loads, "late": _late(plan),
+        "bound": least_makespan([each.seconds for each in plan.matrices], holders),
     }  # fmt: skip
+
+
+def _late(plan: OptimPlan) -> dict[str, Any] | None:
+    if plan.options.overlap == "off" or plan.ranks == 1:
+        return None
+    return {
+        "buckets": len(plan.buckets), "largest_elements": largest_bucket(plan),
+        "are_blocks": plan.options.most_elements is None, "outstanding_bytes": outstanding_bytes(plan),
+    }  # fmt: skip
+
+
+def _all_late(found: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Of all plans of one rank."""
+    if not found:
+        return None
+    return {
+        "buckets": sum(each["buckets"] for each in found),
+        "largest_elements": max(each["largest_elements"] for each in found),
+        "are_blocks": found[0]["are_blocks"],
+        "outstanding_bytes": sum(each["outstanding_bytes"] for each in found),
+    }
 
 
 def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
@@ -53,5 +77,6 @@ def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "wanted": round(sum(each["wanted"] / each["holders"] for each in told)),
         "computed": sum(each["computed"] for each in told),
         "bound_seconds": max(each["bound"] for each in plans),
+        "late": _all_late([each["late"] for each in by_rank[0] if each["late"]]),
         "ranks": ranks[: MatrixUpdates.MOST_RANKS],
     }

@@ -17,7 +17,7 @@ from gangline.optim.rules.matrix_rule import MatrixRule
 from gangline.spec.config.matrix_rule import OVERLAP_WHILE_LIVE, MatrixRuleTable, read_matrix_rule
 from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.optimizer_state import place_state
-from gangline.train.parallel.state_on_disk import StateWindow
+from gangline.train.parallel.state_on_disk import MatrixStateOnDisk, StateWindow
 from gangline.train.runtime.context import RankContext
 from gangline.train.runtime.device_mesh import REPLICATE
 from gangline.train.runtime.optimizer import elementwise_optimizer, require_gradients
@@ -49,7 +49,7 @@ def line_optimizer(
     matrix = read_matrix_rule(table)
     if matrix is None:
         return elementwise([{"params": [each for each in model.parameters() if each.requires_grad]}])
-    optimizer = _matrix_optimizer(model, context, matrix, elementwise)
+    optimizer = _matrix_optimizer(model, context, matrix, elementwise, window)
     if matrix.overlaps:
         optimizer.overlap_forward(model, units=[block for _, block in find_blocks(model, hints)])
     return optimizer
@@ -57,14 +57,9 @@ def line_optimizer(
 
 def _matrix_optimizer(
     model: nn.Module, context: RankContext, table: MatrixRuleTable,
-    elementwise: Callable[[list[dict[str, Any]]], Optimizer],
+    elementwise: Callable[[list[dict[str, Any]]], Optimizer], window: type[StateWindow],
 ) -> MatrixOptimizer:  # fmt: skip
     plan = context.plan
-    if plan.memory.offload == "optimizer_nvme":
-        raise ConfigError(
-            f'train.memory.offload: "optimizer_nvme" is for elementwise rules, and optimizer.rule is {table.rule!r}; '
-            "zero1 or fsdp share its state among ranks"
-        )
     if table.overlaps and plan.recovery.mode == "live":
         raise ConfigError(OVERLAP_WHILE_LIVE)
     rule = make_rule(table)
@@ -80,8 +75,15 @@ def _matrix_optimizer(
     return MatrixOptimizer(
         groups, rule=rule, elementwise=elementwise,
         replicas=None if plan.averages_rarely else context.meshes.group(REPLICATE),
-        options=options, shares_state=plan.wrapping.shares_optimizer,
+        options=options, shares_state=plan.wrapping.shares_optimizer, files=_files(groups, context, window),
     )  # fmt: skip
+
+
+def _files(groups: list[dict[str, Any]], context: RankContext, window: type[StateWindow]) -> MatrixStateOnDisk | None:
+    if context.plan.memory.offload != "optimizer_nvme":
+        return None
+    matrices = [each for group in groups if group["kind"] == "matrix" for each in group["params"]]
+    return MatrixStateOnDisk(matrices, context.scratch, window=window)
 
 
 def _has_owner_state(rule: MatrixRule) -> bool:

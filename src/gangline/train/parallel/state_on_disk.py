@@ -49,14 +49,28 @@ class StateOnDisk(Optimizer):
             ConfigError: A parameter is not on the CPU.
         """
         parameters = [each for group in inner.param_groups for each in group["params"]]
-        if away := sorted({str(each.device) for each in parameters if each.device.type != "cpu"}):
-            raise ConfigError(
-                f"train.memory.offload optimizer_nvme: wanted parameters on the CPU, found them on {', '.join(away)}; "
-                'fsdp, with train.memory.offload = "cpu" where that is not enough, works there'
-            )
+        _require_on_cpu(parameters)
+        self._inner = inner
         super().__init__(inner.param_groups, inner.defaults)
-        self._inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
         self._windows = [(window or StateWindow)(each, folder) for each in _split(parameters, window_bytes)]
+
+    @property
+    def state(self) -> Any:
+        """Of `inner`."""
+        return self._inner.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._inner.state = state
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Of `inner`."""
+        return self._inner.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self._inner.param_groups = groups
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters, a window at a time.
@@ -78,6 +92,35 @@ class StateOnDisk(Optimizer):
         return loss
 
 
+class MatrixStateOnDisk:
+    """State that a matrix rule keeps, in files: created window by window, and dropped from memory once a step used it.
+
+    `files` of a `MatrixOptimizer`.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], folder: Path, *, window_bytes: int = WINDOW_BYTES,
+        window: "type[StateWindow] | None" = None,
+    ) -> None:  # fmt: skip
+        """Arguments as of `StateOnDisk`."""
+        _require_on_cpu(parameters)
+        windows = [(window or StateWindow)(each, folder) for each in _split(parameters, window_bytes)]
+        self._window_of = {parameter: each for each in windows for parameter in each.parameters}
+        self._missing = {each: set(each.parameters) for each in windows}
+
+    def created(self, parameter: Tensor, state: Any) -> None:
+        """Its state exists; the last one of a window moves all of it into the file."""
+        window = self._window_of[parameter]  # type: ignore[index]  # the parameters of an optimizer
+        self._missing[window].discard(parameter)
+        if not self._missing[window]:
+            window.take(state)
+            window.leave_memory()
+
+    def used(self, parameter: Tensor) -> None:
+        """A step needs some of its state no more."""
+        self._window_of[parameter].leave_memory()  # type: ignore[index]  # likewise
+
+
 class StateWindow:
     """Some parameters, and the file of their state once they have one."""
 
@@ -94,7 +137,7 @@ class StateWindow:
             (state[parameter], key, value)
             for parameter in self._order
             for key, value in state.get(parameter, {}).items()
-            if isinstance(value, Tensor) and value.ndim
+            if isinstance(value, Tensor) and value.ndim and _local(value).numel()
         ]
         if {id(value) for _, _, value in found} == self._in_file:
             return
@@ -113,6 +156,18 @@ class StateWindow:
         """Drop its pages from the process; the kernel keeps those that are not written yet."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _require_on_cpu(parameters: list[nn.Parameter]) -> None:
+    """
+    Raises:
+        ConfigError: A parameter is elsewhere.
+    """
+    if away := sorted({str(each.device) for each in parameters if each.device.type != "cpu"}):
+        raise ConfigError(
+            f"train.memory.offload optimizer_nvme: wanted parameters on the CPU, found them on {', '.join(away)}; "
+            'fsdp, with train.memory.offload = "cpu" where that is not enough, works there'
+        )
 
 
 def _split(parameters: list[nn.Parameter], window_bytes: int) -> Iterator[list[nn.Parameter]]:

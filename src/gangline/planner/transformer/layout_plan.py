@@ -1,0 +1,48 @@
+"""How a layout of a transformer is run, and what that takes: one plan of the search, as data."""
+
+from dataclasses import dataclass
+
+from gangline.planner.transformer.layout import ModelLayout, Sync
+from gangline.planner.transformer.memory import RankMemory
+from gangline.planner.transformer.step_time import StepParts
+from gangline.spec.forecast import UpdateTraffic
+from gangline.spec.plan import PipelineSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a layout is run."""
+
+    micro_batch: int
+    recompute: str
+    loss_chunks: int
+    sync: Sync
+    schedule: PipelineSchedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutPlan:
+    """The best candidate of one layout: the fastest that fits and that ranks here run, else the nearest miss."""
+
+    layout: ModelLayout
+    setting: Setting
+    memory: RankMemory
+    parts: StepParts
+    fits: bool
+    unsupported: str = ""
+    """The rule, where ranks here run none of its candidates."""
+    on_host: bool = False
+    """Its shards wait there."""
+    updates: UpdateTraffic | None = None
+    """Of matrices, where they travel during the next forward pass."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step."""
+        return self.parts.total
+
+    @property
+    def name(self) -> str:
+        """With how it is run: `fsdp-16 b4s`; f and s recompute all or what is cheap."""
+        again = {"none": "", "selective": "s", "full": "f"}.get(self.setting.recompute, self.setting.recompute)
+        return f"{self.layout.name} b{self.setting.micro_batch}{again}{' host' if self.on_host else ''}"

@@ -1,0 +1,73 @@
+"""Bytes of updates that ranks hold at the end of a step; runs on ranks."""
+
+import gc
+import time
+import weakref
+
+import torch
+from tests.optim.executors.overlapped import BUCKET, batch, built
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gangline.optim.matrix_optimizer import _IN_FLIGHT
+from gangline.optim.plan.simulate import outstanding_bytes
+from gangline.optim.plan.work import matrix_work
+from gangline.planner.forecast.optimizer_model import OptimizerModel
+from gangline.spec.mesh import Mesh
+
+
+class Storages(TorchDispatchMode):
+    """Those that operations inside wrote; the profiler of torch dies now and then beside threads of gloo."""
+
+    def __init__(self):
+        super().__init__()
+        self._found = WeakIdKeyDictionary(ref_type=weakref.ref)
+
+    def settled(self):
+        """Bytes of those that are there, once threads of gloo have let go of theirs."""
+        found = []
+        while len(found) < 5 or len(set(found[-5:])) > 1:
+            time.sleep(0.002)
+            gc.collect()
+            found.append(sum(each.nbytes() for each in self._found))
+        return found[-1]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(is_traceable_wrapper_subclass_type(each) for each in types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, torch.Tensor):
+                self._found[each.untyped_storage()] = None
+        return result
+
+
+def held(wrapped, geometry, *, overlap):
+    """In storages that are gone once all is applied; by the plan; as the planner counts."""
+    bucket = None if overlap and geometry != "permuted" else (1 + (geometry == "permuted")) * BUCKET
+    _, outer, optimizer = built(overlap=overlap, wrapped=wrapped, bucket=bucket, geometry=geometry)
+    found = []
+    for step in range(2):
+        outer(batch(step)).square().sum().backward()
+        if optimizer.reduction is not None:
+            optimizer.reduction.drop_foreign()
+        with torch.no_grad(), Storages() as storages:
+            begun = optimizer._begin_step(in_flight=None if overlap else _IN_FLIGHT)
+        found.append(storages.settled())
+        begun.wait()
+        found[-1] -= storages.settled()
+        optimizer.zero_grad()
+    [plan] = optimizer.plans
+    work = matrix_work(
+        [each.matrix for each in plan.matrices], optimizer.rule.spec, element_bytes=plan.options.element_bytes,
+        bucket_elements=plan.options.most_elements, overlaps=overlap,
+    )  # fmt: skip
+    mesh = Mesh(dp_replicate=plan.ranks, dp_shard=plan.hosts)
+    planner = OptimizerModel(matrix_work=work).update_bytes(mesh, owners=mesh.world_size)
+    return {"found": found, "plan": outstanding_bytes(plan), "planner": planner, "kind": plan.geometry}
+
+
+def held_by(cases):
+    gc.freeze()  # what is collected later is little
+    return [held(wrapped, geometry, overlap=overlap) for wrapped, geometry, overlap in cases]
