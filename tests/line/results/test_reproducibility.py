@@ -8,6 +8,7 @@ from tests.line.records import record
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.stages.gate import judge
 from gangline.spec.config.line import GateTable
+from gangline.spec.measurements import StartedFrom, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
 from gangline.spec.record import PlanInfo, StageInfo
@@ -76,6 +77,14 @@ def test_another_version_than_the_built_one_contradicts():
     )  # fmt: skip
     assert gate(other, {"numpy": "1.26.4"}).verdict == "no"
     assert gate(other, {"numpy": "1.26.4"}, reproducible=False).verdict == "unknown"
+
+
+def test_a_checkpoint_that_the_run_started_from_is_an_item_of_its_own():
+    made = locked()
+    assert "start" not in found(made)
+    start = StartedFrom(checkpoint="runs/x/c/r/gang/checkpoints/step-00000120", step=120)
+    made = replace(made, training=replace(made.training or Training(), started_from=start))
+    assert found(made)["start"] == ("yes", "step 120 of runs/x/c/r/gang/checkpoints/step-00000120")
 
 
 def test_an_image_pins_its_environment_by_digest():

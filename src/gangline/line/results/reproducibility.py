@@ -47,6 +47,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
         *_environment(record, built),
         _modules(record.ran),
         _data(record),
+        *_start(record),
         *_network(record.ran),
         *_gpus(record),
         ReproducibilityItem(name="seeds", pinned="yes", by=_seeds(record)),
@@ -167,6 +168,13 @@ def _seeds(record: Record) -> str:
 def _unseen(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"reads of {', '.join(names[:3])}{more} are not visible" if names else ""
+
+
+def _start(record: Record) -> Iterator[ReproducibilityItem]:
+    """A checkpoint is its run's, signed by the project; retention deletes it, whatever other runs start from it."""
+    start = record.training.started_from if record.training is not None else None
+    if start is not None:
+        yield ReproducibilityItem(name="start", pinned="yes", by=f"step {start.step} of {start.checkpoint}")
 
 
 def _network(ran: RuntimeReport | None) -> Iterator[ReproducibilityItem]:
