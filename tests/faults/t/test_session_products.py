@@ -14,7 +14,7 @@ from tests.train.trained import gaps, left_by
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 STEPS, BATCH, EVERY = 6, 8, 2
 MESHES = {"ddp": Mesh(dp_replicate=2), "fsdp": Mesh(dp_shard=2), "tp x ddp": Mesh(dp_replicate=2, tp=2)}
 

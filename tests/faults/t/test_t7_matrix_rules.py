@@ -19,7 +19,7 @@ from gangline.keeper.ipc.requests import RESIZE_FILE
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Size
 
-pytestmark = pytest.mark.row("T7")
+pytestmark = [pytest.mark.row("T7"), pytest.mark.long]
 EXACT = ROOT / "tests" / "train" / "exact"
 RULES = {
     "muon": {"dtype": "float32"}, "shampoo": {"refresh_every": 3}, "soap": {"refresh_every": 3},

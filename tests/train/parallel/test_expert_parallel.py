@@ -7,6 +7,8 @@ from tests.train.trained import left_by, weight_gap
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory
 
+pytestmark = pytest.mark.long
+
 GATE = 1e-5
 
 

@@ -11,6 +11,8 @@ from gangline.errors import ConfigError
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Memory, ProgramSpec, Recovery
 
+pytestmark = pytest.mark.long
+
 FORWARD = {"overlap": "forward", "bucket_elements": 4096}
 POLICY = CheckpointPolicy(every=2, keep=9, asynchronous=False)
 """Other steps leave updates to the pass after them."""

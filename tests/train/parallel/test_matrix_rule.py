@@ -11,6 +11,8 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Memory, Recovery
 
+pytestmark = pytest.mark.long
+
 BYTEGPT = ROOT / "examples" / "bytegpt"
 MUON = {
     "rule": "muon", "lr": 0.02, "dtype": "float32", "exclude": ["token", "position", "head", "norm"],

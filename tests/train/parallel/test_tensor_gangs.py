@@ -11,6 +11,8 @@ from gangline.errors import NonFiniteError
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Job, ProgramSpec, Recovery
 
+pytestmark = pytest.mark.long
+
 MODEL = {"width": 8, "dropout": 0.2}
 EVERY = CheckpointPolicy(every=3, asynchronous=False)
 

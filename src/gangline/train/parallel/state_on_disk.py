@@ -70,6 +70,7 @@ class StateOnDisk(Optimizer):
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        """Of `inner`, too."""
         self._inner.param_groups = groups
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
