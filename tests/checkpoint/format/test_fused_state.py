@@ -76,6 +76,7 @@ def test_parts_of_other_dtypes_or_numbers_are_not_joined():
 
 
 SENSELESS = {
+    "many stars": ({"match": "*" * 5}, r"at most 4 \* in a name work, found 5"),
     "too few parts": ({"parts": ("*.q.w", "*.k.w")}, "names of 3 parts"),
     "one name twice": ({"parts": ("*.q.w", "*.k.w", "*.q.w")}, "each another"),
     "a star less": ({"parts": ("*.q.w", "*.k.w", "v.w")}, r"as many \* as match and no {}, found 'v\.w'"),

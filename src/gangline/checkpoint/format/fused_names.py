@@ -9,6 +9,8 @@ from gangline.errors import ConfigError
 from gangline.optim.plan.matrix import FragmentSplit, RowRanges, fragments
 from gangline.spec.fused_parameters import FusedParameter
 
+MOST_STARS = 4
+"""In a name: each more multiplies the ways to match it."""
 _NUMBER = "{}"
 """In the name of a part: of a matrix of a stack."""
 
@@ -118,6 +120,8 @@ def require_sense(rule: FusedParameter) -> None:
         raise ConfigError(
             f"{place(rule)}: split {rule.split!r} has names of {wanted} parts, each another, found {list(rule.parts)}"
         )
+    if rule.match.count("*") > MOST_STARS:
+        raise ConfigError(f"{place(rule)}: at most {MOST_STARS} * in a name work, found {rule.match.count('*')}")
     for part in rule.parts:
         if part.count("*") != rule.match.count("*") or part.count(_NUMBER) != int(rule.split == "stack"):
             number = (

@@ -36,7 +36,7 @@ class ConvertedState:
         return Index(tensors=self.tensors)
 
     def unneeded(self, is_wanted: Mapping[str, bool]) -> set[str]:
-        """Names that nobody has to want, as the optimizer keeps the same in the other form."""
+        """Names that need not be wanted, as the optimizer keeps the same in the other form."""
         other = {
             name
             for fused, parts in self.either.items()

@@ -51,6 +51,7 @@ TRIES = 3
 RETRY_SECONDS = 60.0
 """Time to retry when the store fails, for each file."""
 _BLOCK_BYTES = 8 << 20
+_LONGEST_LINE = 1 << 16
 _CLOCK_SECONDS = 0.02
 """By which the time of a file may lag."""
 T = TypeVar("T")
@@ -266,7 +267,7 @@ def ranks_began(journal: Path) -> float:
     """When the generation of each rank's last process began, the earliest of all; 0: the keeper's journal has none."""
     began: dict[object, float] = {}
     generation = 0.0
-    for line in journal.read_text().splitlines() if journal.is_file() else ():
+    for line in _lines(journal):
         with suppress(ValueError, TypeError, KeyError):
             event = json.loads(line)
             if event["event"] == "generation_started":
@@ -274,6 +275,13 @@ def ranks_began(journal: Path) -> float:
             elif event["event"] == "rank_started":
                 began[event["rank"]] = generation
     return min(began.values(), default=0.0)
+
+
+def _lines(journal: Path) -> Iterator[bytes]:
+    """Long ones in pieces: ranks can write to the folder that it is in."""
+    with suppress(FileNotFoundError), journal.open("rb") as file:
+        while line := file.readline(_LONGEST_LINE):
+            yield line
 
 
 def _metrics_writers(marks: Path) -> tuple[int, ...]:
