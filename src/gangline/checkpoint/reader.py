@@ -78,12 +78,12 @@ class CheckpointReader(StorageReader):
         tensor = self._index.tensors[name]
         chunk = self._chunks_of(name)[offsets]
         start = self._start(name, tensor, chunk)
-        every = chunk.every if isinstance(chunk, DerivedChunk) else 1
-        rows = (item.lengths[0] - 1) * every + 1 if chunk.sizes else 1
+        stride = chunk.stride if isinstance(chunk, DerivedChunk) else 1
+        rows = (item.lengths[0] - 1) * stride + 1 if chunk.sizes else 1
         row_bytes = tensor_bytes(tensor.dtype, chunk.sizes[1:])
         skipped = item.storage_offsets[0] if chunk.sizes else 0
         shape = (rows, *chunk.sizes[1:]) if chunk.sizes else ()
-        return _Read(chunk.file, start + skipped * every * row_bytes, rows * row_bytes, shape, item, target, every)
+        return _Read(chunk.file, start + skipped * stride * row_bytes, rows * row_bytes, shape, item, target, stride)
 
     def _chunks_of(self, name: str) -> dict[tuple[int, ...], Chunk]:
         if name not in self._chunks:
@@ -117,7 +117,7 @@ class _Read:
     shape: tuple[int, ...]
     item: ReadItem
     target: Tensor
-    every: int
+    stride: int
 
     @property
     def is_direct(self) -> bool:
@@ -127,7 +127,7 @@ class _Read:
         )
 
     def cut(self, rows: Tensor) -> Tensor:
-        rows = rows[:: self.every] if self.every > 1 else rows
+        rows = rows[:: self.stride] if self.stride > 1 else rows
         for dim in range(1, len(self.shape)):
             rows = rows.narrow(dim, self.item.storage_offsets[dim], self.item.lengths[dim])
         return rows

@@ -37,7 +37,7 @@ def read(tensor, values):
         flat = values[chunk.name][row : row + chunk.of.sizes[0], column : column + chunk.of.sizes[1]].reshape(-1)
         width = chunk.sizes[1]
         assert width == chunk.of.sizes[1]
-        starts = [chunk.first + at * chunk.every * width for at in range(chunk.sizes[0])]
+        starts = [chunk.first + at * chunk.stride * width for at in range(chunk.sizes[0])]
         place = tuple(slice(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True))
         assert (found[place] == -1).all()
         found[place] = [flat[start : start + width] for start in starts]
@@ -58,7 +58,7 @@ def test_rows_that_are_cut_out_are_those_of_the_whole(data, rows):
 
 
 @given(data=st.data(), rows=st.integers(2, 12), every=st.integers(1, 4), first=st.integers(0, 3))
-def test_so_are_single_rows_at_one_distance(data, rows, every, first):
+def test_so_are_single_rows_at_one_stride(data, rows, every, first):
     values, tensor = data.draw(stored(rows + first))
     wanted = values[first::every]
     found = cut("a", tensor, [(first + at * every, at, 1) for at in range(len(wanted))], drops_dim=False)

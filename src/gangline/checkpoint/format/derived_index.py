@@ -21,7 +21,7 @@ class DerivedChunk(Chunk):
     """Of the stored tensor."""
     first: int
     """Of its elements in `of`."""
-    every: int = 1
+    stride: int = 1
     """Rows of `of` from one of its rows to the next."""
 
 
@@ -44,8 +44,8 @@ def whole(name: str, stored: StoredTensor) -> DerivedTensor:
 def cut(name: str, stored: StoredTensor, runs: Sequence[Run], *, drops_dim: bool) -> DerivedTensor:
     """Rows of a stored tensor; `drops_dim`: it is one row, the number of a matrix."""
     rows = sum(count for _, _, count in runs)
-    every = _distance(runs)
-    chunks = tuple(_comb(name, stored.chunks, runs, every) if every else _boxes(name, stored.chunks, runs))
+    stride = _stride(runs)
+    chunks = tuple(_strided_boxes(name, stored.chunks, runs, stride) if stride else _boxes(name, stored.chunks, runs))
     if not drops_dim:
         return DerivedTensor(dtype=stored.dtype, shape=(rows, *stored.shape[1:]), chunks=chunks)
     chunks = tuple(replace(each, offsets=each.offsets[1:], sizes=each.sizes[1:]) for each in chunks)
@@ -64,22 +64,22 @@ def join(parts: Iterable[tuple[str, StoredTensor, Sequence[Run]]], *, adds_dim: 
     return DerivedTensor(dtype=dtype, shape=(rows, *inner), chunks=tuple(ordered))
 
 
-def _distance(runs: Sequence[Run]) -> int:
+def _stride(runs: Sequence[Run]) -> int:
     """Of single rows to each other, where it is one for all; else 0."""
     found = {after[0] - before[0] for before, after in pairwise(runs)}
     return found.pop() if len(found) == 1 and all(count == 1 for _, _, count in runs) else 0
 
 
-def _comb(name: str, chunks: Iterable[Chunk], runs: Sequence[Run], every: int) -> Iterator[DerivedChunk]:
+def _strided_boxes(name: str, chunks: Iterable[Chunk], runs: Sequence[Run], stride: int) -> Iterator[DerivedChunk]:
     """One box for each chunk, of single rows at one distance."""
     first = runs[0][0]
     for chunk in chunks:
         begin, row = chunk.offsets[0], prod(chunk.sizes[1:])
-        start, stop = (max(0, -((first - each) // every)) for each in (begin, begin + chunk.sizes[0]))
+        start, stop = (max(0, -((first - each) // stride)) for each in (begin, begin + chunk.sizes[0]))
         if start < (stop := min(stop, len(runs))):
             yield DerivedChunk(
                 file=chunk.file, offsets=(start, *chunk.offsets[1:]), sizes=(stop - start, *chunk.sizes[1:]),
-                of=chunk, name=name, first=(first + start * every - begin) * row, every=every,
+                of=chunk, name=name, first=(first + start * stride - begin) * row, stride=stride,
             )  # fmt: skip
 
 
