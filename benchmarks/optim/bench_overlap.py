@@ -1,10 +1,10 @@
-"""Updates that arrive in the next forward pass, beside steps that wait: `python benchmarks/optim/bench_overlap.py`.
+"""Updates that arrive in the next forward pass and steps that wait, compared: `python benchmarks/optim/bench_overlap.py`.
 
 Two gloo ranks on one thread each, over loopback and over links of some rates between two network namespaces (as root).
 Muon of one iteration, as the exchange is what is compared, under DDP on blocks of two matrices. A block computes on the
 cores that send as well, or sleeps, as a host does whose device computes. Copies of one model take turns in the same
 processes, and all end with the same bits, which is checked. Timed is a step and the forward pass after it, on the
-slower rank. Ratios are of one turn to the first way's of the same turn: median and quartiles. Beside the time that this
+slower rank. Ratios are of one turn to the first way's of the same turn: median and quartiles. Next to the time that this
 rank waited for updates is what the simulator of the plan says, by the time that blocks sleep and the rate of the link,
 and by that at which updates travelled where steps waited for the same buckets.
 """
@@ -158,13 +158,13 @@ def main() -> None:
         for name, seconds in found.items():
             *turns, (by_link, by_travel) = seconds
             ratios = [each / other for (each, _), (other, _) in zip(turns, base, strict=False)]
-            told = f"{1000 * by_link:9.0f}{1000 * by_travel:11.0f}" if megabits else ""
+            waits = f"{1000 * by_link:9.0f}{1000 * by_travel:11.0f}" if megabits else ""
             low, _, high = quantiles(ratios, n=4)
             link, blocks = f"{megabits} Mbit/s" if megabits else "loopback", "sleep" if sleeps else "compute"
             print(
                 f"{link:12}{blocks:10}{name:28}{1000 * median(each for each, _ in turns):7.0f}{median(ratios):7.2f}  "
                 f"{low:.2f} to {high:.2f}  {1000 * median(each for _, each in turns):7.0f}"
-                f"{told}"
+                f"{waits}"
             )
     print(f"load at the end {os.getloadavg()[0]:.1f}")
 
