@@ -6,9 +6,9 @@ Two gloo ranks on one thread each, over loopback and over links of some rates be
 Muon of one iteration, as the exchange is what is compared, under DDP on blocks of two matrices. A block computes on the
 cores that send as well, or sleeps, as a host does whose device computes. Copies of one model take turns in the same
 processes, and all end with the same bits, which is checked. Timed is a step and the forward pass after it, on the
-slower rank. Ratios are of one turn to the first way's of the same turn: median and quartiles. With the time that
-this rank waited for updates is what the simulator of the plan says, by the time that blocks sleep and the rate of the link,
-and by that at which updates travelled where steps waited for the same buckets.
+slower rank. Ratios are of one turn to the first way's of the same turn: median and quartiles. After the time that
+this rank waited for updates comes what the simulator of the plan says, by the time that blocks sleep and the rate of
+the link, and by that at which updates travelled where steps waited for the same buckets.
 """
 
 import json
