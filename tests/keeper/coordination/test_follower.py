@@ -7,10 +7,17 @@ from dataclasses import asdict
 import pytest
 from tests.keeper.coordination.nodes import KEY, free_port
 
+from gangline.keeper.coordination.control_port import PORT_FILE, find_port
 from gangline.keeper.coordination.follower import Follower
 from gangline.keeper.coordination.listener import ControlListener
 from gangline.keeper.coordination.protocol import GenerationStart
 from gangline.keeper.ipc.environment import KeeperEnvironment
+
+ENVIRON = {
+    "NODE_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "gang-0.gang",
+    "MASTER_PORT": "29500", "GANGLINE_RUN": "r", "GANGLINE_GANG": "g", "GANGLINE_HOME": "/h", "GANGLINE_PLAN": "/p",
+    "GANGLINE_CODE": "/c", "GANGLINE_STORE": "file:/s", "GANGLINE_KEY_FILE": "/k",
+}  # fmt: skip
 
 
 class Host:
@@ -57,13 +64,18 @@ def leader():
         each.close()
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [(None, None), ("", None), ("29501", 29501), ("0", None), ("70000", None), ("x", None)]
+)
+def test_port_that_the_leader_has_taken_is_read_from_the_folder_of_the_gang(tmp_path, text, found):
+    if text is not None:
+        (tmp_path / PORT_FILE).write_text(text)
+    environ = ENVIRON | {"GANGLINE_HOME": str(tmp_path), "GANGLINE_CONTROL_PORT": "0"}
+    assert find_port(KeeperEnvironment.read(environ)) == found
+
+
 def test_name_that_appears_late_is_looked_up_until_it_is_there(leader, monkeypatch):
-    environ = {
-        "NODE_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "gang-0.gang",
-        "MASTER_PORT": "29500", "GANGLINE_RUN": "r", "GANGLINE_GANG": "g", "GANGLINE_HOME": "/h", "GANGLINE_PLAN": "/p",
-        "GANGLINE_CODE": "/c", "GANGLINE_STORE": "file:/s", "GANGLINE_KEY_FILE": "/k",
-        "GANGLINE_CONTROL_PORT": str(leader),
-    }  # fmt: skip
+    environ = ENVIRON | {"GANGLINE_CONTROL_PORT": str(leader)}
     asked = []
     real = socket.getaddrinfo
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tests.train.gang import make_plan
 
 from gangline import procfs
 from gangline.errors import CapacityError
+from gangline.keeper.coordination.control_port import PORT_FILE
 from gangline.spec.gang.podset import Resources
 
 
@@ -29,12 +31,16 @@ def test_cancel_reaches_all_nodes(machine):
     assert machine.launcher.collect("run-1").exit_code == 70
 
 
-def test_control_port_is_written_down_for_who_adopts(machine):
-    machine.launcher.submit(machine.sleepers())
-    launched = machine.folder().launched()
-    assert launched.control_port > 0
-    assert machine.launcher.submit(machine.sleepers()).adopted
-    assert machine.folder().launched() == launched
+def test_nodes_meet_at_a_port_that_the_first_one_has_taken_whatever_held_the_one_before(machine):
+    with socket.create_server(("127.0.0.1", 0)) as another_program:
+        former = another_program.getsockname()[1]
+        port = machine.folder().home / PORT_FILE
+        port.parent.mkdir(parents=True)
+        port.write_text(str(former))
+        machine.launcher.submit(machine.sleepers())
+        machine.wait_for("running")
+        assert int(port.read_text()) != former
+    assert machine.launcher.status("run-1").joined == 2
 
 
 def test_node_that_dies_speaks_for_the_gang_which_does_not_wait_for_ever(machine, monkeypatch):

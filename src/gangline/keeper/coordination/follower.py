@@ -7,6 +7,7 @@ from typing import Any
 
 from gangline.errors import CapacityError
 from gangline.keeper.coordination.channel import Channel, ChannelClosed
+from gangline.keeper.coordination.control_port import find_port
 from gangline.keeper.coordination.listener import connect_to_leader
 from gangline.keeper.coordination.protocol import CoordinationHost, GenerationStart
 from gangline.keeper.coordination.reports import NodeReport, join_reports
@@ -133,10 +134,17 @@ class Follower:
 
     def _connect(self) -> None:
         """One try to reach the leader."""
-        address = (self._env.master_addr, self._env.control_port)
+        port = find_port(self._env)
+        if port is None:
+            self._problem = "does not listen yet"
+            return
         try:
             self._channel = connect_to_leader(
-                address, gang=self._env.gang, node=self._env.node_rank, key=self._key(), seconds=CONNECT_SECONDS
+                (self._env.master_addr, port),
+                gang=self._env.gang,
+                node=self._env.node_rank,
+                key=self._key(),
+                seconds=CONNECT_SECONDS,
             )
         except ChannelClosed as error:
             self._problem = str(error)
@@ -196,4 +204,5 @@ class Follower:
         return f"idle: {start.shape.world_size} ranks run on other nodes"
 
     def _problem_text(self) -> str:
-        return f"the keeper of node 0 at {self._env.master_addr}:{self._env.control_port} {self._problem}"
+        port = find_port(self._env)
+        return f"the keeper of node 0 at {self._env.master_addr}{f':{port}' if port else ''} {self._problem}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from gangline.errors import SIGTERM_CODE, CapacityError, IntegrityError
 from gangline.keeper.coordination.channel import Channel, ChannelClosed
+from gangline.keeper.coordination.control_port import publish_port
 from gangline.keeper.coordination.generations import GenerationController, GenerationEnd
 from gangline.keeper.coordination.listener import ControlListener
 from gangline.keeper.coordination.members import Members, Peer
@@ -42,6 +43,7 @@ class Leader:
         self._listener = ControlListener(
             host, environment.control_port, gang=environment.gang, num_nodes=environment.num_nodes, key=key
         )
+        publish_port(environment, self._listener.port)
         self._members = Members(on_lost=self._on_node_lost)
         self._is_running = False
         self._has_started = False

@@ -30,7 +30,7 @@ class ControlListener:
     """Accepts connections of followers and checks their proofs, many handshakes at a time."""
 
     def __init__(self, host: str, port: int, *, gang: str, num_nodes: int, key: Callable[[], bytes]) -> None:
-        """`key` is called for each handshake: the key may be renewed.
+        """`port`: 0 takes any free one. `key` is called for each handshake: the key may be renewed.
 
         Raises:
             CapacityError: The port is in use.
@@ -39,14 +39,16 @@ class ControlListener:
         self._pending: list[_Pending] = []
         self.num_rejected = 0
         """Connections that did not prove the key."""
+        wanted = f"port {port}" if port else "any port"
         try:
             self._listener = socket.create_server((host, port), backlog=4096)
         except OSError as error:
             raise CapacityError(
-                f"the keeper of node 0 cannot listen on {host or '*'}:{port} for the other nodes: {error.strerror}; "
-                "free the port or set another GANGLINE_CONTROL_PORT"
+                f"the keeper of node 0 cannot listen on {wanted} of {host or '*'} for the other nodes: "
+                f"{error.strerror}; free the port or set another GANGLINE_CONTROL_PORT"
             ) from error
         self._listener.setblocking(False)
+        self.port = int(self._listener.getsockname()[1])
 
     def handles(self) -> list[int]:
         pending = [each.connection.fileno() for each in self._pending]

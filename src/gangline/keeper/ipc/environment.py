@@ -88,7 +88,8 @@ class KeeperEnvironment(GangEnvironment):
     """Time after which the gang is stopped; None: never."""
     num_nodes: int
     control_port: int
-    """Port of the keeper of node 0, for the keepers of the other nodes; unused by a gang of one node."""
+    """Port of the keeper of node 0, for the keepers of the other nodes; unused by a gang of one node. 0: the keeper of
+    node 0 takes a free one, which the others find in the folder `home` that they share."""
     ready_port: int | None
     """Open while all ranks of this node have joined; None: there is no readiness port."""
     rejoin_seconds: float

@@ -53,7 +53,7 @@ class LaunchedGang:
     commands: tuple[tuple[str, ...], ...] = ()
     """Command line of each keeper in a sandbox; empty: no sandbox."""
     control_port: int | None = None
-    """Port at which the keepers of several virtual nodes meet."""
+    """Of gangs that an earlier version started; now the keeper of node 0 takes a free port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import os
 import secrets as random
 import select
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -104,17 +103,16 @@ def start_keepers(
     folder: GangFolder, podset: PodSet, *, metrics_port: int | None = None, entrance: GangSandbox | None = None
 ) -> LaunchedGang:
     """Start one keeper per virtual node and record them; `metrics_port` is that of rank 0."""
-    port = _free_port() if podset.num_nodes > 1 else None
     environ = entrance.environ if entrance else passed_on()
     commands = []
     for node in range(podset.num_nodes):
-        own = keeper_environ(folder, podset, node, environ=environ, control_port=port, metrics_port=metrics_port)
+        own = keeper_environ(folder, podset, node, environ=environ, metrics_port=metrics_port)
         commands.append(_command(folder, podset, own, entrance))
     keepers = tuple(_start_keeper(folder, node, command) for node, command in enumerate(commands))
     kept = tuple(each.argv for each in commands) if entrance else ()
     if entrance and entrance.relay:
         _start_relay(folder, podset.store, entrance.relay, keepers[0])
-    launched = LaunchedGang(uid=random.token_hex(8), keepers=keepers, commands=kept, control_port=port)
+    launched = LaunchedGang(uid=random.token_hex(8), keepers=keepers, commands=kept)
     folder.write("launch.json", launched)
     return launched
 
@@ -133,12 +131,6 @@ def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) ->
     another = _start_keeper(folder, node, command)
     keepers = (*launched.keepers[:node], another, *launched.keepers[node + 1 :])
     folder.write("launch.json", replace(launched, keepers=keepers))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _command(
@@ -213,7 +205,6 @@ def keeper_environ(
     node: int,
     *,
     environ: Mapping[str, str] | None = None,
-    control_port: int | None = None,
     metrics_port: int | None = None,
 ) -> dict[str, str]:
     """Environment of the keeper of `node`; variables of the gang override those of the user.
@@ -223,7 +214,6 @@ def keeper_environ(
         podset: Of the gang.
         node: Node rank.
         environ: Inherited variables; None: those that are passed on from this process.
-        control_port: Port at which the keepers of several virtual nodes meet.
         metrics_port: Of rank 0; None: ranks serve no metrics.
     """
     home = folder.inside
@@ -247,8 +237,8 @@ def keeper_environ(
         own["GANGLINE_STORE_CREDENTIALS_FILE"] = folder.secrets / _STORE_CREDENTIALS
     if metrics_port is not None:
         own["GANGLINE_METRICS_PORT"] = metrics_port + node * podset.procs_per_node
-    if control_port is not None:
-        own |= {"GANGLINE_CONTROL_PORT": control_port, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
+    if podset.num_nodes > 1:
+        own |= {"GANGLINE_CONTROL_PORT": 0, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
     if podset.deadline_seconds is not None:
         own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
     if podset.python is not None:

@@ -1,0 +1,27 @@
+"""Where the leader of a gang listens. On one machine it takes any free port and writes the number to the gang's folder.
+
+A port that somebody chose before the leader listens may be taken meanwhile by another program of the machine.
+"""
+
+from contextlib import suppress
+
+from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.storage.folder.durable_files import replace_file
+
+PORT_FILE = "control-port"
+
+
+def publish_port(environment: KeeperEnvironment, port: int) -> None:
+    """Write the port of the leader's listener for the followers, if the launcher left the choice to the leader."""
+    if environment.control_port == 0:
+        replace_file(environment.home / PORT_FILE, str(port).encode(), durable=False)
+
+
+def find_port(environment: KeeperEnvironment) -> int | None:
+    """Port at which the leader listens now, or listened before it died; None: it has not listened yet."""
+    if environment.control_port:
+        return environment.control_port
+    with suppress(FileNotFoundError, ValueError):
+        port = int((environment.home / PORT_FILE).read_text())
+        return port if 0 < port <= 65535 else None
+    return None
