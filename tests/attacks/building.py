@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 from tests.line.repositories import make_repository
+from tests.ports import free_port
 
 SECONDS = 240.0
 OVER = {"done", "dropped", "quarantined"}
@@ -94,9 +95,7 @@ class Building:
 def building(folder, *, workers=1, site="", path=None):
     """A service with one worker, over `folder/repo`; `path` is looked at for programs first."""
     repo = make_repository(folder / "repo")
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (folder / "site.toml").write_text(
         f'[store]\nurl = "file:{folder}/store"\n[serve]\nlisten = "127.0.0.1:{port}"\nhome = "{folder}/home"\n'
         f'workers = {workers}\nrepositories = {{ cheap = "{repo}" }}\n{site}'

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
+from tests.ports import free_port
 
 SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
@@ -58,9 +59,7 @@ class Served:
 @contextmanager
 def service(folder, *proxies):
     """A running service whose state lies in `folder`."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen([sys.executable, __file__, str(folder), str(port), *proxies], env=environ, cwd=ROOT)
     try:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.line.repositories import git, make_repository
+from tests.ports import free_port
 
 from gangline.build.builders.recipe import make_recipe
 from gangline.build.image_registry.http import RegistryHttp, check_registry_address
@@ -221,9 +222,7 @@ def test_a_pipelines_server_is_dialled_at_a_checked_address(monkeypatch):
 
 
 def test_a_server_that_is_away_is_still_worth_another_try():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with pytest.raises(GanglineError) as away:
         registry(f"127.0.0.1:{port}", lambda *_: ["127.0.0.1"]).resolve("1")
     assert isinstance(away.value, StorageError)

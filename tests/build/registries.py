@@ -1,7 +1,6 @@
 """A real registry on loopback: Debian's docker-registry, configured here, with its storage in a folder."""
 
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 PROGRAM = "docker-registry"
 CONFIG = """\
@@ -28,9 +28,7 @@ def serving(folder: Path, *, auth: str = "") -> Iterator[str]:
     """`127.0.0.1:PORT` of a registry that lives as long as the block."""
     if shutil.which(PROGRAM) is None:
         pytest.skip(f"needs {PROGRAM}: apt-get install docker-registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "registry.yml").write_text(CONFIG.format(folder=folder, port=port, auth=auth))
     with (folder / "registry.log").open("wb") as log:
         process = subprocess.Popen([PROGRAM, "serve", str(folder / "registry.yml")], stdout=log, stderr=log)

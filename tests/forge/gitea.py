@@ -18,7 +18,8 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from tests.contracts.storage.servers import free_port, tool
+from tests.contracts.storage.servers import tool
+from tests.ports import free_port
 from tests.tools.__main__ import TOOLS
 
 _START_SECONDS = 60

@@ -8,7 +8,7 @@ import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.contracts.storage.servers import free_port
+from tests.ports import free_port
 
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.keeper.coordination.nodes import HEAD, KEY, free_port, poll
+from tests.keeper.coordination.nodes import HEAD, KEY, poll
+from tests.ports import free_port
 
 from gangline.procfs import with_variable
 from gangline.spec.gang.pod_output import PodLine, from_message, parse

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.ports import free_port
 
 PATIENCE_SECONDS = 60.0
 Sample = dict[str, Any]
@@ -62,9 +62,7 @@ class Prometheus:
             "scrape_configs": [*configs, *scrape_configs],
         }
         self.config.write_text(yaml.safe_dump(document))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         found = program("prometheus")  # skips where there is none, before a file is open
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(

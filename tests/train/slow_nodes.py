@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.keeper.coordination.nodes import GangOfNodes, free_port
+from tests.keeper.coordination.nodes import GangOfNodes
+from tests.ports import free_port
 from tests.train.gang import ROOT
 
 from gangline.spec.plan import Plan

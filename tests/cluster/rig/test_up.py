@@ -5,6 +5,7 @@ import socket
 import pytest
 from tests.cluster.rig.trouble import Trouble
 from tests.cluster.rig.up import _demand_free
+from tests.ports import free_port
 
 
 def test_port_that_somebody_has_is_told_with_the_variable_that_names_another():
@@ -15,7 +16,5 @@ def test_port_that_somebody_has_is_told_with_the_variable_that_names_another():
 
 
 def test_free_port_is_taken_by_nobody():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     _demand_free(port, "GANGLINE_TEST_API_PORT")

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.rig import machine, places, sysctls
 from tests.cluster.rig.trouble import Lacking
 from tests.cluster.servers.build import missing
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -70,12 +71,6 @@ class Second:
             if str(self.home).encode() in words:
                 found.append(f"process {path.name} {words[:80]!r}")
         return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_open(port: int) -> bool:

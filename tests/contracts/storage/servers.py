@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from tests.ports import free_port
 from tests.tools.__main__ import tools_folder
 
 from gangline.storage.objects.protocol import ObjectStore
@@ -30,12 +30,6 @@ def tool(name: str) -> Path:
     if not (folder / name).is_file():
         pytest.skip(f"{name} is not in {folder}: make tools builds it")
     return folder / name
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

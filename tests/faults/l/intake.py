@@ -9,6 +9,8 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
+
 from gangline.serve.database.open import open_database
 
 SECONDS = 60.0
@@ -18,7 +20,7 @@ class Intake:
     def __init__(self, folder, database=None):
         self.folder = folder
         self.database = database or str(folder / "gangline.db")
-        self.port = _free_port()
+        self.port = free_port()
         self._process = None
 
     @property
@@ -71,9 +73,3 @@ def intake(folder, database=None):
         yield service
     finally:
         service.stop()
-
-
-def _free_port():
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

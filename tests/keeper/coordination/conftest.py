@@ -3,7 +3,8 @@
 import textwrap
 
 import pytest
-from tests.keeper.coordination.nodes import HEAD, GangOfNodes, free_port
+from tests.keeper.coordination.nodes import HEAD, GangOfNodes
+from tests.ports import free_port
 
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery, Size

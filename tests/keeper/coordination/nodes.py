@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -117,9 +116,3 @@ def poll(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> 
     while not condition():
         assert time.monotonic() < patience, "the condition did not come true in time"
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

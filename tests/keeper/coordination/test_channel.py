@@ -10,7 +10,8 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.keeper.coordination.nodes import KEY, free_port, poll
+from tests.keeper.coordination.nodes import KEY, poll
+from tests.ports import free_port
 
 from gangline.errors import CapacityError
 from gangline.keeper.coordination import channel as wire

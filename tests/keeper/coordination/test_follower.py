@@ -5,7 +5,8 @@ import threading
 from dataclasses import asdict
 
 import pytest
-from tests.keeper.coordination.nodes import KEY, free_port
+from tests.keeper.coordination.nodes import KEY
+from tests.ports import free_port
 
 from gangline.keeper.coordination.control_port import PORT_FILE, find_port
 from gangline.keeper.coordination.follower import Follower

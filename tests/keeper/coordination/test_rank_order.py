@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.keeper.coordination.nodes import free_port, poll
+from tests.keeper.coordination.nodes import poll
+from tests.ports import free_port
 
 TELL = """
 import torch.distributed as dist

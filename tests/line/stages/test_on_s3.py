@@ -8,9 +8,9 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from tests.contracts.storage.servers import free_port
 from tests.line import repositories
 from tests.line.conftest import Desk, Remembers
+from tests.ports import free_port
 
 from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.drill.invariants import spellings

@@ -4,13 +4,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.train.gang import KEY, make_plan
 
 from gangline.checkpoint.format.manifest import BLOCK_BYTES
@@ -163,9 +163,7 @@ def test_other_ranks_save_and_tell_no_result(in_gang):
 
 
 def test_its_series_are_served_where_the_launcher_gave_a_port(in_gang, monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     in_gang(0)
     monkeypatch.setenv("GANGLINE_METRICS_PORT", str(port))
     with Program() as program:
