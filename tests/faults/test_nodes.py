@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.contracts.launcher.gangs import HEAD, Stand, poll
+from tests.contracts.launcher.gangs import HEAD, Stand
 
 from gangline import procfs
 from gangline.errors import UsageError
@@ -28,7 +28,7 @@ def gang(stand):
     """The folder of a gang of two nodes that trains."""
     podset = replace(stand.podset(UNTIL_LOST), num_nodes=2, procs_per_node=1)
     stand.launcher.submit(podset)
-    poll(lambda: stand.launcher.status("run-1").joined == 2, seconds=120)
+    stand.wait_for_all("run-1")
     return GangFolder(stand.root / "run-1")
 
 

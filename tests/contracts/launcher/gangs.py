@@ -88,6 +88,12 @@ class Stand:
         )
         return replace(podset, **changes)
 
+    def wait_for_all(self, name: str) -> None:
+        """Until all ranks have joined; the gang's reason is in the failure if it ends before."""
+        poll(lambda: self.launcher.status(name).state in ("running", "ended"), seconds=120)
+        if self.launcher.status(name).state == "ended":
+            pytest.fail(f"gang {name} ended before all its ranks joined: {self.launcher.collect(name).reason}")
+
     def processes(self, name: str = "run-1") -> list[int]:
         return list(with_variable("GANGLINE_HOME", str(GangFolder(self.root / name).inside)))
 

@@ -60,8 +60,9 @@ class Machine:
 
     def wait_for(self, state: str) -> None:
         patience = time.monotonic() + PATIENCE_SECONDS
-        while self.launcher.status("run-1").state != state:
-            assert time.monotonic() < patience, self.launcher.status("run-1")
+        while (found := self.launcher.status("run-1")).state != state:
+            assert found.state != "ended", self.launcher.collect("run-1").reason
+            assert time.monotonic() < patience, found
             time.sleep(0.05)
 
     def close(self) -> None:
