@@ -9,7 +9,7 @@ from tests.faults.t.ranks import await_step, chance, finish, hurry, recorded_pla
 
 from gangline.errors import UsageError
 from gangline.faults.process_faults import kill_rank
-from gangline.keeper.coordination.restart_policy import EVENT_SECONDS
+from gangline.keeper.coordination.restart_policy import EVENT_RESTARTS, EVENT_SECONDS
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.local.follower import Tail
 from gangline.spec.plan import Recovery
@@ -53,6 +53,7 @@ def test_gang_that_dies_at_every_start_comes_to_an_end(stand, end_of):
     assert (end.exit_code, end.retry) == (30, "never"), end
     assert "max_events = 1 is used up" in end.reason
     assert charges(stand).count(True) == 1
+    assert end.restarts <= EVENT_RESTARTS
     poll(lambda: not stand.processes())
 
 

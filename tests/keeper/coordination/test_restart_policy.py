@@ -108,5 +108,11 @@ def test_budget_counts_events_and_refills_after_a_clean_hour():
     assert answers == ["charged", "same event", "same event", "charged", "refused", "charged"]
 
 
+def test_gang_that_dies_as_fast_as_it_starts_is_charged_after_four_restarts():
+    budget = RestartBudget(2)
+    answers = [budget.charge(0.1 * number) for number in range(9)]
+    assert answers == ["charged", *["same event"] * 3, "charged", *["same event"] * 3, "refused"]
+
+
 def test_kernel_tells_how_often_memory_ran_out_or_nothing():
     assert read_oom_kills() is None or read_oom_kills() >= 0

@@ -18,6 +18,8 @@ from gangline.keeper.ranks.stop_request import StopRequest
 
 EVENT_SECONDS = 1.0
 """Deaths within this time of the first one belong to the same event."""
+EVENT_RESTARTS = 4
+"""Restarts of one event: a gang that dies as fast as it starts is charged again after as many."""
 REFILL_SECONDS = 3600.0
 
 
@@ -28,17 +30,20 @@ class RestartBudget:
         self.max_events = max_events
         self.spent = 0
         self._event: float | None = None
+        self._restarts = 0
+        """Since that event began."""
 
     def charge(self, now: float) -> Literal["charged", "same event", "refused"]:
         """Charge a restart after a death at `now`, in monotonic seconds."""
-        if self._event is not None and now - self._event <= EVENT_SECONDS:
+        self._restarts += 1
+        if self._event is not None and now - self._event <= EVENT_SECONDS and self._restarts <= EVENT_RESTARTS:
             return "same event"
         if self._event is not None and now - self._event > REFILL_SECONDS:
             self.spent = 0
         if self.spent >= self.max_events:
             return "refused"
         self.spent += 1
-        self._event = now
+        self._event, self._restarts = now, 1
         return "charged"
 
 
