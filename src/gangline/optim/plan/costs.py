@@ -38,11 +38,6 @@ class RuleSpec(Protocol):
         return 1
 
     @property
-    def is_bitwise_batchable(self) -> bool:
-        """Does a batch give the bits of its matrices one by one?"""
-        return False
-
-    @property
     def is_shareable(self) -> bool:
         """Can a team of ranks compute one update?"""
         return False
@@ -108,7 +103,6 @@ class ShampooSpec(RuleSpec):
     """Shampoo: an average of gradients, two factors and their inverse roots, of both sides."""
 
     refresh_every: int = 10
-    is_bitwise_batchable: bool = True
 
     @property
     def name(self) -> str:
@@ -136,7 +130,6 @@ class SoapSpec(RuleSpec):
 
     refresh_every: int = 10
     largest_side: int = 10_000
-    is_bitwise_batchable: bool = True
 
     @property
     def name(self) -> str:
