@@ -6,6 +6,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from tests.cluster.fake.api import FakeApi
 from tests.cluster.faults.proxy.rules import HttpRule
 from tests.launch.kubernetes.served import MAPS, config_map, stand
@@ -100,10 +101,18 @@ def test_object_that_nobody_can_read_is_left_out_alone():
     def keep(body):
         return {**body, "size": int(body["data"]["size"])}
 
-    with Informer(api, MAPS, keep=keep) as informer:
+    with capture_logs() as logged, Informer(api, MAPS, keep=keep) as informer:
         assert informer.is_listed.wait(PATIENCE_SECONDS)
         assert [each["size"] for each in informer.objects()] == [7]
-        assert informer.num_malformed == 1
+        api.patch(f"{MAPS}/hostile", {"data": {"size": "more"}})
+        api.create(MAPS, config_map("b", size="8"))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while sorted(each["size"] for each in informer.objects()) != [7, 8]:
+            assert time.monotonic() < deadline, informer.objects()
+            time.sleep(0.02)
+        assert informer.unreadable == {"hostile"}
+    said = [each for each in logged if each["event"] == "unreadable_object"]
+    assert [(each["name"], each["why"].partition(":")[0]) for each in said] == [("hostile", "ValueError")]
 
 
 def version(number, uid="u", kind="modified"):

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+import structlog
+
 from gangline.launch.kubernetes.client.api import (
     ApiExpired,
     Object,
@@ -25,6 +27,7 @@ from gangline.launch.kubernetes.client.auth import sign_in
 from gangline.launch.kubernetes.client.streaming import is_well_formed, log_lines, watch_events
 from gangline.launch.kubernetes.client.transport import ApiRequest, ApiResponse, HttpTransport, Transport
 
+log = structlog.get_logger()
 _PAGE = 500
 _WATCH_SECONDS = 300.0
 """Longest watch that is requested; servers may end it earlier."""
@@ -65,13 +68,11 @@ class KubernetesClient:
 
     Attributes:
         calls: Number of calls by (verb, resource); the tries of one call count once.
-        num_malformed: Number of malformed objects that lists and watches have left out.
     """
 
     def __init__(self, transport: Transport, *, namespace: str) -> None:
         self.namespace = namespace
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.num_malformed = 0
         self._transport = transport
 
     def get(self, path: str) -> Object | None:
@@ -152,7 +153,7 @@ class KubernetesClient:
         with self._transport.stream(request, seconds=seconds, silence_seconds=SILENCE_SECONDS) as stream:
             if stream.refusal is not None:
                 raise api_error(stream.refusal.status, stream.refusal.body, verb="watch", place=place)
-            yield from watch_events(stream.chunks, set_aside=lambda _: self._count_malformed())
+            yield from watch_events(stream.chunks, set_aside=lambda _: _say_left_out(path))
 
     def logs(
         self, pod: str, *, container: str | None = None, since: str | None = None, follow: bool = False
@@ -186,7 +187,7 @@ class KubernetesClient:
                 if is_well_formed(each):
                     found.append(keep(each))
                 else:
-                    self._count_malformed()
+                    _say_left_out(path)
             if not about.get("continue"):
                 return found, str(about.get("resourceVersion", ""))
             query = query | {"continue": str(about["continue"])}
@@ -203,8 +204,9 @@ class KubernetesClient:
         self.calls[(request.verb, place.resource)] += 1
         return place
 
-    def _count_malformed(self) -> None:
-        self.num_malformed += 1
+
+def _say_left_out(path: str) -> None:
+    log.warning("malformed_object", path=path, why="the API server sent what is no object; it is left out")
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:

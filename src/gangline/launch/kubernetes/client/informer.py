@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.client.api import ApiExpired, ApiUnavailable, KubernetesApi, Object, Trim, WatchEvent
 from gangline.launch.kubernetes.client.object_cache import ObjectCache, trim_object, version_of
 
+log = structlog.get_logger()
 _RELIST_SECONDS = 240.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
 _PAUSE_BETWEEN_WATCHES_SECONDS = 0.02
@@ -35,7 +38,7 @@ class Informer:
         error: Error that ended the thread, e.g. `ApiForbidden`; None: it runs.
         away_since: Monotonic time since which the server gives no answer; None: it answers.
         is_listed: Set after the first list.
-        num_malformed: Number of objects that were left out because they could not be read.
+        unreadable: Names of objects that were left out because they could not be read; each is logged once.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Informer:
         self.error: GanglineError | None = None
         self.away_since: float | None = None
         self.is_listed = threading.Event()
-        self.num_malformed = 0
+        self.unreadable: set[str] = set()
         self._api, self._path, self._labels, self._fields = api, path, labels, fields
         self._keep, self._changed, self._seen = keep, changed, seen
         self._relist_seconds = relist_seconds
@@ -157,8 +160,11 @@ class Informer:
             self._seen(found)
         try:
             return self._keep(found)
-        except _SHAPES:
-            self.num_malformed += 1
+        except _SHAPES as error:
+            name = str((found.get("metadata") or {}).get("name"))
+            if name not in self.unreadable:
+                self.unreadable.add(name)
+                log.warning("unreadable_object", path=self._path, name=name, why=f"{type(error).__name__}: {error}")
             return {}
 
     def _mark_contact(self) -> None:
