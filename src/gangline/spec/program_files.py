@@ -133,6 +133,8 @@ class RuntimeReport:
     """Names of other machines that were looked up; at most 20."""
     programs: tuple[str, ...] = ()
     """Names of programs that were started and that do not report what they read; at most 20."""
+    unseen: tuple[str, ...] = ()
+    """Why some of what they read was not examined; at most 5."""
     gpus: tuple[str, ...] = ()
     """Kinds that they used, as the driver calls them; at most 8. Empty: none, or not known."""
     ranks: tuple[int, ...] = ()

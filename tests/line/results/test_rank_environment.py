@@ -86,10 +86,12 @@ def test_what_is_kept_is_bounded_and_what_is_too_large_is_not_read(store):
     many = [{"event": "read", "path": f"/d/{n}", "size_bytes": 1} for n in range(500)]
     started = [{"event": "started", "program": f"{n}" * 200} for n in range(100)]
     packages = {f"p{n}": "1" for n in range(5000)}
-    put(store, PYTHON, *many, *started, {"event": "ran", "packages": packages, "reads": 500})
+    unseen = [{"event": "unseen", "why": str(n)} for n in range(100)]
+    put(store, PYTHON, *many, *started, *unseen, {"event": "ran", "packages": packages, "reads": 500})
     told = read_rank_environment(store, "runs/x")
     assert (len(told.reads), told.num_reads, len(told.packages)) == (MOST_READS, 500, MOST_PACKAGES)
     assert (len(told.programs), max(map(len, told.programs))) == (MOST_PROGRAMS, 100)
+    assert told.unseen == ("0", "1", "2", "3", "4")
     store.put("runs/x/ranks/ran-0.jsonl", b" " * (MOST_BYTES + 1))
     with pytest.raises(IntegrityError, match="wanted at most"):
         read_rank_environment(store, "runs/x")

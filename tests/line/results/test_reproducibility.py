@@ -104,6 +104,7 @@ def test_an_image_pins_its_environment_by_digest():
         (replace(TOLD, packages={"lightgbm": "4"}), "data"),
         (replace(TOLD, packages={"sentencepiece": "0.2"}), "data"),
         (replace(TOLD, programs=("cat",)), "data"),
+        (replace(TOLD, unseen=("the report of this rank was full",)), "data"),
         (replace(TOLD, hosts=("hub.example",)), "network"),
     ],
 )

@@ -173,6 +173,54 @@ def test_paths_of_every_kind_are_taken_and_many_are_counted(desk):
     assert desk.lines("ran")[-1]["reads"] >= 131
 
 
+def test_a_name_of_the_commit_is_another_file_in_another_folder(desk):
+    (desk.code / "labels.txt").write_text("of the commit")
+    done = desk.run(
+        "import os\nopen('labels.txt').read()\nos.chdir(os.environ['OUTSIDE'])\nopen('labels.txt').read()\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert [read["path"] for read in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+
+
+def test_files_of_the_commit_leave_room_for_others_and_files_beyond_it_are_said_to_be_unseen(desk, monkeypatch):
+    monkeypatch.setattr(audit, "MOST_SEEN", 3)
+    watched = audit.ProgramAudit(str(desk.told), desk.environ())
+    for number in range(10):
+        watched.opened(str(desk.code / f"{number}.png"), os.O_RDONLY)
+    watched.opened(str(desk.outside / "labels.txt"), os.O_RDONLY)
+    assert (len(desk.lines("read")), desk.lines("unseen")) == (1, [])
+    for number in range(10):
+        watched.opened(str(desk.outside / f"{number}.png"), os.O_CREAT | os.O_WRONLY)
+    watched.opened(str(desk.outside.parent / "more.txt"), os.O_RDONLY)
+    watched.opened(str(desk.outside.parent / "most.txt"), os.O_RDONLY)
+    assert [each["why"] for each in desk.lines("unseen")] == [
+        "more than 3 files were opened outside of what is declared"
+    ]
+
+
+def test_an_audit_that_a_program_breaks_says_so(desk):
+    done = desk.run("import os, os.path\nos.path.abspath = None\n" + READ * 2 + "print(labels)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2\n", "")
+    assert [each["why"] for each in desk.lines("unseen")] == ["the audit of open failed: TypeError"]
+
+
+@pytest.mark.parametrize("path", ["'\\0'", "None", "object()", "1.5"])
+def test_what_is_no_path_is_an_error_of_the_program_alone(desk, path):
+    done = desk.run(f"try: open({path})\nexcept (TypeError, ValueError): print('refused')\n")
+    assert (done.stdout, desk.lines("unseen")) == ("refused\n", [])
+
+
+def test_a_report_that_is_full_says_so_once_in_each_process_and_grows_no_more(desk):
+    line = json.dumps({"event": "started", "program": "x" * 900}) + "\n"
+    desk.told.write_text(line * (audit.MOST_FILE_BYTES // len(line)))
+    done = desk.run(
+        READ + "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, '-c', 'pass'])\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert 1 <= len(desk.lines("unseen")) <= 3
+    assert desk.told.stat().st_size <= audit.FULL_BYTES
+
+
 @pytest.mark.parametrize(
     "start",
     [

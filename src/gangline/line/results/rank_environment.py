@@ -21,7 +21,7 @@ MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each file."""
 MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
-MOST_INTERPRETERS, MOST_FOREIGN = 20, 5
+MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN = 20, 5, 5
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
@@ -114,6 +114,7 @@ class _ReportMerger:
         self._num_reads = 0
         self._hosts: dict[str, None] = {}
         self._programs: dict[str, None] = {}
+        self._unseen: dict[str, None] = {}
         self._gpus: set[str] = set()
         self._is_whole = False
 
@@ -131,6 +132,8 @@ class _ReportMerger:
             case "started" if len(self._programs) < MOST_PROGRAMS:
                 if name := _text(event.get("program"), _LONGEST_NAME):
                     self._programs[name] = None
+            case "unseen" if len(self._unseen) < MOST_UNSEEN and (why := _text(event.get("why"), _LONGEST_NAME)):
+                self._unseen[why] = None
             case "gpu" if len(self._gpus) < MOST_GPUS and (name := _text(event.get("name"), _LONGEST_NAME)):
                 self._gpus.add(name)
             case "ran":
@@ -152,6 +155,7 @@ class _ReportMerger:
             num_reads=max(self._num_reads, len(self._reads)),
             hosts=tuple(self._hosts),
             programs=tuple(self._programs),
+            unseen=tuple(self._unseen),
             gpus=tuple(sorted(self._gpus)),
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,

@@ -149,7 +149,8 @@ def _data(record: Record) -> ReproducibilityItem:
     if ran is None:
         return ReproducibilityItem(name="data", pinned="unknown", by=f"{by}; other reads are not known: {_NO_REPORT}")
     native = [] if declared else sorted(NATIVE & set(ran.packages))
-    unknown = [text for text in (undeclared_reads_text(ran), _unseen([*ran.programs, *native])) if text]
+    unexamined = f"some reads were not examined: {'; '.join(ran.unseen)}" if ran.unseen else ""
+    unknown = [text for text in (undeclared_reads_text(ran), _unseen([*ran.programs, *native]), unexamined) if text]
     if unknown:
         return ReproducibilityItem(name="data", pinned="unknown", by="; ".join([by, *unknown]))
     return ReproducibilityItem(

@@ -9,6 +9,7 @@ keeps its earlier reports. Child processes append to the same file:
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
     {"event": "gpu", "name"}                                               a kind that it uses, once each
+    {"event": "unseen", "why"}                                             reads were not examined, once each
     {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not. An audit hook
@@ -21,6 +22,7 @@ import stat
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -31,13 +33,15 @@ from .programs import EVENTS, Programs
 MOST_READS = 100
 """Paths that one process reports; more are only counted."""
 MOST_SEEN = 20_000
-"""Paths that one process remembers; later ones are ignored."""
+"""Paths outside what is declared that one process examines."""
 MOST_HOSTS = 20
 MOST_PROGRAMS = 20
 MOST_ELSEWHERE = 50
 MOST_PACKAGES = 1000
-MOST_FILE_BYTES = 1 << 20
-"""Size of the report of all processes of a rank."""
+MOST_FILE_BYTES = (1 << 20) - 4096
+"""Size of the report of all processes of a rank, but for the lines that say that it is full."""
+FULL_BYTES = 1 << 20
+_FULL = b'{"event": "unseen", "why": "the report of this rank was full"}\n'
 _PREFIX = sys.prefix[:1000]
 _FIRST_SECONDS, _GROWTH, _MOST_SECONDS = 2.0, 6, 600.0
 
@@ -58,6 +62,10 @@ class ProgramAudit:
         """Start of the gang: newer files in a folder for temporary files were written by its processes."""
         self._wait = _FIRST_SECONDS
         self._seen: set[Any] = {path}
+        self._unseen: set[str] = set()
+        """Why reads were not examined."""
+        self._is_full = False
+        """The report was, and says so."""
         self._hosts: set[str] = set()
         self._reads = 0
         self._reported: tuple[int, int] | None = None
@@ -66,21 +74,27 @@ class ProgramAudit:
 
     def opened(self, path: Any, flags: int) -> None:
         """A file is about to be opened."""
-        if path in self._seen or len(self._seen) >= MOST_SEEN:
+        full = _absolute(path)
+        if full is None or full in self._seen or full.startswith(self._places.declared):
             return
-        self._seen.add(path)
-        if isinstance(path, int) or flags & os.O_ACCMODE == os.O_WRONLY or flags & (os.O_CREAT | os.O_TRUNC):
+        has_room = len(self._seen) < MOST_SEEN
+        if has_room:
+            self._seen.add(full)
+        if flags & os.O_ACCMODE == os.O_WRONLY or flags & (os.O_CREAT | os.O_TRUNC):
             return  # written by this program, so not an input
-        full = os.path.abspath(os.fsdecode(path))
-        if full.startswith(self._places.declared):
-            return
+        if has_room:
+            self._examine(full)
+        else:
+            self.unseen(f"more than {MOST_SEEN} files were opened outside of what is declared")
+
+    def _examine(self, full: str) -> None:
         if self._reads >= MOST_READS:
             self._reads += 1  # counted, but not examined
             return
         try:
             found = os.stat(full)
-        except OSError:
-            self._seen.discard(path)  # the file may exist later
+        except (OSError, ValueError):
+            self._seen.discard(full)  # the file may exist later
             return
         real = os.path.realpath(full)
         fresh = full.startswith(self._places.temporary) and self._is_new(found)
@@ -89,6 +103,12 @@ class ProgramAudit:
             return
         self._reads += 1
         self._write({"event": "read", "path": full[:1000], "size_bytes": found.st_size})
+
+    def unseen(self, why: str) -> None:
+        """Reads may not have been examined."""
+        if why not in self._unseen:
+            self._unseen.add(why)  # first: writing it is an event, too
+            self._write({"event": "unseen", "why": why})
 
     def connected(self, database: Any) -> None:
         """A file of SQLite is about to be opened or created."""
@@ -207,8 +227,12 @@ class ProgramAudit:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         handle = os.open(self._path, flags, 0o644)
         try:
-            if os.fstat(handle).st_size + len(data) <= MOST_FILE_BYTES:
+            size = os.fstat(handle).st_size
+            if size + len(data) <= MOST_FILE_BYTES:
                 os.write(handle, data)
+            elif size + len(_FULL) <= FULL_BYTES and not self._is_full:
+                self._is_full = True
+                os.write(handle, _FULL)
         finally:
             os.close(handle)
 
@@ -253,10 +277,23 @@ def _hook_of(audit: ProgramAudit) -> Any:
                 audit.starts(event, arguments)
             if clock() > audit.due:
                 audit.report()
-        except Exception:  # the report lacks something, and the program continues
-            return
+        except Exception as error:  # the report lacks something, which it says, and the program continues
+            with suppress(Exception):
+                if not sys.is_finalizing():
+                    audit.unseen(f"the audit of {event} failed: {type(error).__name__}")
 
     return hook
+
+
+def _absolute(path: Any) -> "str | None":
+    """None: a descriptor, or nothing that can be opened."""
+    if isinstance(path, int):
+        return None
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        return None
+    return os.path.abspath(name)
 
 
 def _time_of(path: "str | None") -> float:
