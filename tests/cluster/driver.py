@@ -3,9 +3,11 @@
 No placer runs in the cluster of the tests, so the driver has the placer's rights, too, as the guide says.
 """
 
+import fcntl
 import json
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,33 @@ ACCOUNT, SYSTEM = "gangline-driver", "gangline-system"
 TOKEN = ("--duration", "2h")
 
 
+USERS = Path(tempfile.gettempdir()) / "gangline-test-driver"
+"""Locked by those who use the account; names what they have made."""
+
+
 @contextmanager
 def driving(cluster: Cluster) -> Iterator[None]:
-    """While the block runs the account is there, with what it may do in the whole cluster."""
-    made = cluster.kubectl.create_missing(_of_the_cluster())
-    try:
-        yield
-    finally:
-        for each in [each for each in made if "namespace" not in each["metadata"]]:
-            cluster.kubectl.run("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found", "--wait=false")
+    """While the block runs the account is there, with what it may do in the whole cluster.
+
+    Several processes may use it at a time; the last one deletes what any of them has made.
+    """
+    with USERS.open("a+") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        made = [
+            each for each in cluster.kubectl.create_missing(_of_the_cluster()) if "namespace" not in each["metadata"]
+        ]
+        users.writelines(f"{each['kind']} {each['metadata']['name']}\n" for each in made)
+        users.flush()
+        try:
+            yield
+        finally:
+            fcntl.flock(users, fcntl.LOCK_UN)
+            with suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                users.seek(0)
+                for line in users.read().splitlines():
+                    cluster.kubectl.run("delete", *line.split(), "--ignore-not-found")
+                users.truncate(0)
 
 
 def kubeconfig(cluster: Cluster, namespace: str, path: Path) -> Path:
