@@ -116,6 +116,8 @@ def test_reads_are_said_with_what_declares_them():
     said = undeclared_reads_text(ran, Path("/work"))
     assert said.startswith("read 4 files that the line does not declare: data/labels.txt, ...; data.text")
     assert undeclared_reads_text(RuntimeReport()) == ""
+    many = tuple(UndeclaredRead(path=f"/d/{number}", size_bytes=1) for number in range(MOST_READS))
+    assert undeclared_reads_text(RuntimeReport(reads=many, num_reads=MOST_READS)).startswith("read at least 100 files")
     hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
     assert "this includes downloads of a hub" in undeclared_reads_text(hub)
     left = RuntimeReport(

@@ -69,7 +69,8 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
         return ""
     shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:3]]
     more = ", ..." if ran.num_reads > len(shown) else ""
-    files = "1 file" if ran.num_reads == 1 else f"{ran.num_reads} files"
+    least = "at least " if len(ran.reads) >= MOST_READS else ""  # several processes may each have read others
+    files = "1 file" if ran.num_reads == 1 else f"{least}{ran.num_reads} files"
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
     left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
