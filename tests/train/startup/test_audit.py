@@ -173,6 +173,16 @@ def test_paths_of_every_kind_are_taken_and_many_are_counted(desk):
     assert desk.lines("ran")[-1]["reads"] >= 131
 
 
+def test_a_file_that_is_opened_to_be_continued_is_read_if_there_is_something_in_it(desk):
+    (desk.outside / "lock").touch()
+    text = (
+        "import os\nfor name in ('labels.txt', 'lock', 'new'): open(os.environ['OUTSIDE'] + '/' + name, 'a+').seek(0)\n"
+    )
+    done = desk.run(text)
+    assert done.returncode == 0, done.stderr
+    assert [read["path"] for read in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+
+
 def test_a_name_of_the_commit_is_another_file_in_another_folder(desk):
     (desk.code / "labels.txt").write_text("of the commit")
     done = desk.run(

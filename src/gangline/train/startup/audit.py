@@ -80,7 +80,7 @@ class ProgramAudit:
         has_room = len(self._seen) < MOST_SEEN
         if has_room:
             self._seen.add(full)
-        if flags & os.O_ACCMODE == os.O_WRONLY or flags & (os.O_CREAT | os.O_TRUNC):
+        if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC or (flags & os.O_CREAT and not _holds_bytes(full)):
             return  # written by this program, so not an input
         if has_room:
             self._examine(full)
@@ -294,6 +294,13 @@ def _absolute(path: Any) -> "str | None":
     except TypeError:
         return None
     return os.path.abspath(name)
+
+
+def _holds_bytes(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except (OSError, ValueError):
+        return False
 
 
 def _time_of(path: "str | None") -> float:
