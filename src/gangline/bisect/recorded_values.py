@@ -7,6 +7,7 @@ from typing import Any
 
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.results.run_differences import read_differences
+from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.report.comparison.curves import curves_of
 from gangline.spec.record import Record
 from gangline.spec.run_flags import was_drilled
@@ -62,6 +63,8 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
             seconds += record.ledger.allocated_seconds
         if own and not found and record.run.exit_code in _BROKEN:
             problem = record.run.reason
+        elif own and not found and reported_no_steps(record):
+            problem = f"its program reports no steps, so a value is of its end; name {wanted.metric} without a step"
         if found:
             values = found | values
             runs.append(record.run.id)
@@ -113,16 +116,18 @@ def _seed(record: Record) -> int:
 
 
 def _end_step(record: Record) -> int:
+    """A program that reports no steps went to its end, whatever `train.stop_at` asked."""
     values = record.inputs.values
-    return int(values.get("train.stop_at") or values.get("train.steps") or 0)
+    asked = None if reported_no_steps(record) else values.get("train.stop_at")
+    return int(asked or values.get("train.steps") or 0)
 
 
 MARGIN = 1.1
 
 
 def step_to_measure(store: ObjectStore, good: Record | None, bad: Record | None, *, steps: int) -> int:
-    """A step of the curve shortly after the curves separate; the last step if they do not, or lack points."""
-    if good is None or bad is None:
+    """A step of the curve shortly after the curves separate; the last if they do not, lack points, or cannot stop."""
+    if good is None or bad is None or reported_no_steps(good) or reported_no_steps(bad):
         return steps
     curves = curves_of(good, bad, read_differences(store, None, good, bad).bands)
     if curves is None or curves.apart_from is None:
