@@ -64,7 +64,7 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
         if own and not found and record.run.exit_code in _BROKEN:
             problem = record.run.reason
         elif own and not found and reported_no_steps(record):
-            problem = f"its program reports no steps, so a value is of its end; name {wanted.metric} without a step"
+            problem = "its program reports no steps: leave out @STEP"
         if found:
             values = found | values
             runs.append(record.run.id)
