@@ -16,7 +16,8 @@ from gangline.report.comparison.text import render_comparison
 from gangline.report.comparison.types import ComparisonContext, FileChange
 from gangline.spec.measurements import Curve, CurvePoint, Metric
 from gangline.spec.program_files import RuntimeReport
-from gangline.spec.record import Base, Gate
+from gangline.spec.record import Base, Gate, StageInfo
+from gangline.spec.run_flags import NOT_FINITE
 
 BASE = records.passed()
 
@@ -235,6 +236,14 @@ def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
     for text in (render_comparison(comparison), render_markdown_comparison(comparison)):
         assert "only in base: accuracy" in text
     assert compare(more, with_loss(3.0)).outcome == "WORSE"
+
+
+def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_one():
+    train = StageInfo(state="done", outputs={NOT_FINITE: {"eval_loss": "nan"}})
+    broken = replace(with_loss(2.37), metrics={}, stages=BASE.stages | {"train": train})
+    comparison = compare(BASE, broken)
+    assert (comparison.outcome, comparison.why) == ("WORSE", "eval_loss not finite")
+    assert compare(replace(BASE, metrics={"loss": Metric(value=1.0)}), broken).outcome == "NOT COMPARABLE"
 
 
 def test_a_metric_that_is_new_or_never_judged_hinders_no_comparison():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from gangline.errors import GateError
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.results import band
-from gangline.line.results.metrics_file import NOT_FINITE
 from gangline.line.results.outputs import judge_outputs
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
@@ -17,7 +16,7 @@ from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
 from gangline.spec.measurements import Answer, Band, Curve, CurvePoint, Metric
 from gangline.spec.record import Gate, Record
-from gangline.spec.run_flags import flags_of, stage
+from gangline.spec.run_flags import flags_of, not_finite
 from gangline.storage.objects.blobs import get_blob
 from gangline.units import format_number
 
@@ -88,7 +87,7 @@ def judge(
     if (of_outputs := judge_outputs(record)) is not None:
         yield of_outputs
     for wanted in table.quality:
-        if (value := _not_finite(record).get(wanted.metric)) is not None:
+        if (value := not_finite(record).get(wanted.metric)) is not None:
             reason = f"{wanted.metric} is {value}, which is not finite"
             yield Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
             continue
@@ -120,14 +119,6 @@ def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | N
     return Gate(
         name="reproducible", verdict=verdict, reason=f"{_HEADS[verdict, bool(wrong)]}{reason}", evidence=evidence
     )
-
-
-def _not_finite(record: Record) -> dict[str, str]:
-    """Metrics that are not finite, which a record cannot hold as numbers; those of evaluate win."""
-    return {
-        **stage(record, "train").outputs.get(NOT_FINITE, {}),
-        **stage(record, "evaluate").outputs.get(NOT_FINITE, {}),
-    }
 
 
 def _unreported(wanted: QualityGate, record: Record) -> Gate:

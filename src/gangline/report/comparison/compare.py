@@ -11,6 +11,7 @@ from gangline.report.text import short
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import Band, Metric
 from gangline.spec.record import Record
+from gangline.spec.run_flags import not_finite
 
 _COSTS = (("step_seconds", "s"), ("memory_bytes", "B"), ("wall_seconds", "s"), ("gpu_hours", "GPU-h"), ("money", ""))
 
@@ -109,6 +110,8 @@ def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...
 
 
 def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> tuple[Outcome, str]:
+    if broken := [name for name in sorted(not_finite(this)) if name in base.metrics and _is_judged(base, name)]:
+        return "WORSE", f"{', '.join(broken)} not finite"
     if reason := _why_not(base, this, metrics):
         return "NOT COMPARABLE", reason
     if worse := [number for number in metrics if number.side == "worse"]:
