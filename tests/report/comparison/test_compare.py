@@ -255,7 +255,7 @@ def test_a_metric_that_is_new_or_never_judged_hinders_no_comparison():
 
 
 def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
-    values = {**BASE.inputs.values, "train.stop_at": 24, "gate.quality": [{"metric": "a"}]}
+    values = {**BASE.inputs.values, "train.stop_at": 24, "gate.quality": [{"metric": "a", "better": "lower"}]}
     this = with_loss(2.37)
     points = tuple(replace(point, value=point.value * 100) for point in BASE.curve.points)
     this = replace(this, inputs=replace(BASE.inputs, values=values), curve=replace(BASE.curve, points=points))
@@ -263,9 +263,23 @@ def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
     comparison = compare(before, this)
     told = {change.name: (change.base, change.this) for change in comparison.changes}
     assert told["train.stop_at"] == ("-", "24")
-    assert told["gate.quality"][1] == '[{"metric": "a"}]'
+    assert told["gate.quality a"] == ("-", "better lower")
     course = render_markdown_comparison(comparison).split("loss: base ")[-1].split(" ")[0]
     assert set(course) == {"▁"}
+
+
+def test_what_differs_of_a_gate_is_named_by_its_metric():
+    gates = [
+        [{"metric": "a", "limit": None, "floor_percent": 0.1}],
+        [{"metric": "a", "limit": 5, "floor_percent": 0.1}],
+    ]
+    runs = [replace(BASE, inputs=replace(BASE.inputs, values={"gate.quality": each})) for each in gates]
+    (change,) = compare(*runs).changes
+    assert (change.name, change.base, change.this) == ("gate.quality a.limit", "-", "5")
+    (change,) = compare(
+        runs[0], replace(BASE, inputs=replace(BASE.inputs, values={"gate.quality": gates[0] * 2}))
+    ).changes
+    assert change.name == "gate.quality"
 
 
 def test_what_is_equal_without_a_band_is_called_equal():
