@@ -44,7 +44,8 @@ def base_of(store: ObjectStore, record: Record) -> Record:
     base = record.commit.base
     if base is None:
         raise UsageError(
-            f"{record.run.id} has no base: it found no ancestor that had passed; name a run or commit to compare with"
+            f"{record.run.id} has no base: its store had no run of an ancestor that passed;"
+            " name a run or commit to compare with"
         )
     return find_run(store, base.run)
 
