@@ -18,6 +18,7 @@ from gangline.line.results.loss_curve import thin
 from gangline.line.results.unreported_metrics import STEPS
 from gangline.spec.measurements import Drill
 from gangline.spec.record import StageInfo
+from gangline.spec.run_flags import NOT_FINITE
 from gangline.storage.open import open_store
 
 BASE = records.passed()
@@ -55,6 +56,14 @@ def test_a_program_that_reports_no_steps_has_a_value_at_its_end_alone():
 def test_a_training_that_diverged_is_an_answer_for_all_its_seeds():
     diverged = replace(BASE, run=replace(BASE.run, exit_code=31, verdict="failed"))
     assert values_of(diverged, "eval_loss", 120) == dict.fromkeys((1, 2, 3), math.inf)
+
+
+def test_a_metric_that_is_not_finite_at_the_end_is_an_answer_for_its_seed_there():
+    train = StageInfo(state="done", outputs={NOT_FINITE: {"loss": "nan"}})
+    broken = replace(BASE, stages=BASE.stages | {"train": train})
+    assert values_of(broken, "loss", 120) == {1: math.inf}
+    step = BASE.curve.points[30].step
+    assert values_of(broken, "loss", step) == values_of(BASE, "loss", step)
 
 
 @pytest.mark.parametrize(

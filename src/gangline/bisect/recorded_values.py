@@ -10,7 +10,7 @@ from gangline.line.results.run_differences import read_differences
 from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.report.comparison.curves import curves_of
 from gangline.spec.record import Record
-from gangline.spec.run_flags import was_drilled
+from gangline.spec.run_flags import not_finite, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
 
 _ANY = ("evaluate.", "gate.", "prove.", "publish.", "trigger.", "plan.")
@@ -25,7 +25,7 @@ class CommitValues:
     """Recorded values of a commit."""
 
     values: dict[int, float] = field(default_factory=dict)
-    """By seed; infinite for a training that diverged."""
+    """By seed; infinite for a training that diverged, or where the metric was not finite."""
     runs: tuple[str, ...] = ()
     seconds: float = 0.0
     """Rank-seconds of runs for this search."""
@@ -75,6 +75,8 @@ def values_of(record: Record, metric: str, at: int) -> dict[int, float]:
     """The metric at the step by seed: from the curve, or measured if the training ended there."""
     if record.run.exit_code == _DIVERGED:
         return dict.fromkeys(record.inputs.seeds, math.inf) if _end_step(record) <= at else {}
+    if metric in not_finite(record) and _end_step(record) == at:
+        return {_seed(record): math.inf}
     if metric == record.curve.metric and record.curve.points:
         return _curve_values(record, at)
     measured = record.metrics.get(metric)

@@ -243,6 +243,8 @@ def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_
     broken = replace(with_loss(2.37), metrics={}, stages=BASE.stages | {"train": train})
     comparison = compare(BASE, broken)
     assert (comparison.outcome, comparison.why) == ("WORSE", "eval_loss not finite")
+    other = compare(BASE, replace(broken, commit=replace(broken.commit, sha="5" * 40)))
+    assert other.next_command == "gangline bisect eval_loss --good 9f31c2a0 --bad 55555555"
     assert compare(replace(BASE, metrics={"loss": Metric(value=1.0)}), broken).outcome == "NOT COMPARABLE"
 
 
