@@ -15,7 +15,10 @@ from gangline.bisect.recorded_values import (
     values_of,
 )
 from gangline.line.results.loss_curve import thin
+from gangline.line.results.unreported_metrics import STEPS
 from gangline.spec.measurements import Drill
+from gangline.spec.record import StageInfo
+from gangline.spec.run_flags import NOT_FINITE
 from gangline.storage.open import open_store
 
 BASE = records.passed()
@@ -42,9 +45,25 @@ def test_a_run_that_was_cut_short_answers_for_its_own_last_step():
     assert values_of(cut, "eval_loss", 120) == {}
 
 
+def test_a_program_that_reports_no_steps_has_a_value_at_its_end_alone():
+    told = StageInfo(state="done", outputs={STEPS: False})
+    cut = with_values(replace(BASE, stages=BASE.stages | {"train": told}), train__stop_at=60)
+    found = read_values([cut], LINE, replace(LAST, at=60))
+    assert (found.values, found.problem) == ({}, "its program reports no steps: leave out @STEP")
+    assert read_values([cut], LINE, LAST).values == {1: 2.375, 2: 2.361, 3: 2.371}
+
+
 def test_a_training_that_diverged_is_an_answer_for_all_its_seeds():
     diverged = replace(BASE, run=replace(BASE.run, exit_code=31, verdict="failed"))
     assert values_of(diverged, "eval_loss", 120) == dict.fromkeys((1, 2, 3), math.inf)
+
+
+def test_a_metric_that_is_not_finite_at_the_end_is_an_answer_for_its_seed_there():
+    train = StageInfo(state="done", outputs={NOT_FINITE: {"loss": "nan"}})
+    broken = replace(BASE, stages=BASE.stages | {"train": train})
+    assert values_of(broken, "loss", 120) == {1: math.inf}
+    step = BASE.curve.points[30].step
+    assert values_of(broken, "loss", step) == values_of(BASE, "loss", step)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +112,8 @@ def test_a_training_goes_to_where_both_courses_part_plus_a_tenth(tmp_path):
     assert 1 < step < 60
     assert step_to_measure(store, BASE, BASE, steps=120) == 120
     assert step_to_measure(store, None, BASE, steps=120) == 120
+    untold = replace(narrow, stages=narrow.stages | {"train": StageInfo(state="done", outputs={STEPS: False})})
+    assert step_to_measure(store, BASE, untold, steps=120) == 120
 
 
 @pytest.mark.parametrize(("missing", "step"), [({30: 4, 120: 4}, 30), ({30: 9, 120: 2}, 120), ({30: 0, 120: 0}, 30)])

@@ -32,7 +32,7 @@ def test_where_nobody_can_agree_a_budget_is_demanded_and_nothing_begins(gangline
     result = gangline("bisect", "loss", "--good", good)
     assert result.exit_code == 2
     assert "--budget 1h" in str(result.exception)
-    assert "2 commits · about 6 trainings to all 2 steps" in result.stderr
+    assert "2 commits · about 6 trainings to the end" in result.stderr
     assert not (desk / ".gangline" / "store" / "bisects").exists()
 
 

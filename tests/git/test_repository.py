@@ -108,6 +108,19 @@ def test_ancestors_are_nearest_first_and_bounded(repo):
     assert Repository.at(repo).ancestors(commits[-1], 3) == tuple(reversed(commits[-4:-1]))
 
 
+def test_ancestors_of_a_merge_are_its_own_branch_first(repo):
+    start = repositories.git(repo, "rev-parse", "HEAD")
+    repositories.git(repo, "checkout", "-q", "-b", "topic")
+    topic = [repositories.commit(repo, {"topic.txt": str(n)}) for n in range(2)]
+    repositories.git(repo, "checkout", "-q", "-")
+    own = [repositories.commit(repo, {"own.txt": str(n)}) for n in range(2)]
+    repositories.git(repo, "merge", "-q", "--no-edit", "topic")
+    ancestors = Repository.at(repo).ancestors("HEAD", 50)
+    assert ancestors[:3] == (own[1], own[0], start)
+    assert set(topic) < set(ancestors)
+    assert Repository.at(repo).ancestors("HEAD", 1) == (own[1], topic[1])
+
+
 def test_a_branch_is_named_only_when_that_is_clear(repo):
     git = Repository.at(repo)
     head = git.commit()

@@ -13,6 +13,17 @@ from gangline.report.run.html import render_html
 from gangline.report.run.junit import render_junit
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import one_line, page
+from gangline.spec.record import StageInfo
+from gangline.spec.run_flags import NOT_FINITE
+
+
+@pytest.mark.parametrize("name", ["passed", "refused"])
+def test_a_curve_that_ends_before_its_training_is_said_to(name):
+    record = getattr(records, name)()
+    train = StageInfo(state="done", outputs={NOT_FINITE: {record.curve.metric: "nan"}})
+    for surface in (page, render_markdown):
+        assert "at step 120, not finite at the end" in surface(replace(record, stages=record.stages | {"train": train}))
+        assert "not finite" not in surface(record)
 
 
 @pytest.mark.parametrize("name", ["passed", "refused"])

@@ -11,6 +11,7 @@ from gangline.report.run.terminal import page
 from gangline.report.training_facts import training_rows
 from gangline.spec.measurements import Metric, Samples, StartedFrom, Training
 from gangline.spec.program_files import RuntimeReport
+from gangline.spec.record import StageInfo
 
 HARD = Training(
     flops_per_second=1.5e15, resumes={"store": 1, "peer": 2, "living": 3}, rollbacks=1, steps_redone=41,
@@ -38,6 +39,13 @@ def test_everything_it_went_through_is_said():
         "samples": "12,800 trained, 16 lost, 4 repeated; 32 skipped as not finite; 41 steps done again",
         "optimizer": "2.2 % of the time in steps",
     }
+
+
+def test_gangs_before_the_last_are_counted():
+    record = hard()
+    train = StageInfo(state="done", outputs={"attempts": 2})
+    said = dict(training_rows(replace(record, stages=record.stages | {"train": train})))["starts"]
+    assert said.startswith("2 gangs, the last with 7 generations, 6 restarts;")
 
 
 def test_a_start_is_said_with_its_checkpoint_and_what_was_converted():

@@ -7,9 +7,10 @@ from typing import Any
 
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.results.run_differences import read_differences
+from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.report.comparison.curves import curves_of
 from gangline.spec.record import Record
-from gangline.spec.run_flags import was_drilled
+from gangline.spec.run_flags import not_finite, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
 
 _ANY = ("evaluate.", "gate.", "prove.", "publish.", "trigger.", "plan.")
@@ -24,7 +25,7 @@ class CommitValues:
     """Recorded values of a commit."""
 
     values: dict[int, float] = field(default_factory=dict)
-    """By seed; infinite for a training that diverged."""
+    """By seed; infinite for a training that diverged, or where the metric was not finite."""
     runs: tuple[str, ...] = ()
     seconds: float = 0.0
     """Rank-seconds of runs for this search."""
@@ -62,6 +63,8 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
             seconds += record.ledger.allocated_seconds
         if own and not found and record.run.exit_code in _BROKEN:
             problem = record.run.reason
+        elif own and not found and reported_no_steps(record):
+            problem = "its program reports no steps: leave out @STEP"
         if found:
             values = found | values
             runs.append(record.run.id)
@@ -72,6 +75,8 @@ def values_of(record: Record, metric: str, at: int) -> dict[int, float]:
     """The metric at the step by seed: from the curve, or measured if the training ended there."""
     if record.run.exit_code == _DIVERGED:
         return dict.fromkeys(record.inputs.seeds, math.inf) if _end_step(record) <= at else {}
+    if metric in not_finite(record) and _end_step(record) == at:
+        return {_seed(record): math.inf}
     if metric == record.curve.metric and record.curve.points:
         return _curve_values(record, at)
     measured = record.metrics.get(metric)
@@ -113,16 +118,18 @@ def _seed(record: Record) -> int:
 
 
 def _end_step(record: Record) -> int:
+    """A program that reports no steps went to its end, whatever `train.stop_at` asked."""
     values = record.inputs.values
-    return int(values.get("train.stop_at") or values.get("train.steps") or 0)
+    asked = None if reported_no_steps(record) else values.get("train.stop_at")
+    return int(asked or values.get("train.steps") or 0)
 
 
 MARGIN = 1.1
 
 
 def step_to_measure(store: ObjectStore, good: Record | None, bad: Record | None, *, steps: int) -> int:
-    """A step of the curve shortly after the curves separate; the last step if they do not, or lack points."""
-    if good is None or bad is None:
+    """A step of the curve shortly after the curves separate; the last if they do not, lack points, or cannot stop."""
+    if good is None or bad is None or reported_no_steps(good) or reported_no_steps(bad):
         return steps
     curves = curves_of(good, bad, read_differences(store, None, good, bad).bands)
     if curves is None or curves.apart_from is None:

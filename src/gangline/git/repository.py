@@ -293,9 +293,13 @@ class Repository:
         return time.time() - float(text) if text.strip().isdigit() and len(text) < 20 else 0.0
 
     def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
-        """At most `limit` commits before `commit`, nearest first."""
-        text = self._ask("rev-list", f"--max-count={limit + 1}", "--topo-order", "--end-of-options", commit)
-        return tuple(text.decode().split())[1:]
+        """Commits before `commit`: first its branch (first parents), then what was merged; `limit` of each at most."""
+        first = self._before(commit, limit, "--first-parent")
+        return tuple(dict.fromkeys((*first, *self._before(commit, limit, "--topo-order"))))
+
+    def _before(self, commit: str, limit: int, order: str) -> list[str]:
+        text = self._ask("rev-list", f"--max-count={limit + 1}", order, "--end-of-options", commit)
+        return text.decode().split()[1:]
 
     @property
     def is_shallow(self) -> bool:

@@ -8,8 +8,8 @@ from typing import Literal
 from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
 from gangline.spec.record import SLOW, SPLIT, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
-from gangline.spec.run_flags import flags_of
-from gangline.units import format_bytes
+from gangline.spec.run_flags import flags_of, not_finite
+from gangline.units import format_bytes, format_number
 
 Side = Literal["better", "same", "worse", "unknown"]
 
@@ -23,6 +23,13 @@ SIDE_MARKS: dict[Side, str] = {"better": "✓", "same": "✓", "worse": "✗", "
 STAGE_MARKS = {
     "waiting": "·", "running": "▸", "done": "✓", "taken": "↺", "skipped": "–", "failed": "✗", "cancelled": "■",
 }  # fmt: skip
+
+
+def curve_end(record: Record) -> str:
+    """The last value of the curve, which is not that of the training where later ones were not finite."""
+    last = record.curve.points[-1]
+    broken = record.curve.metric in not_finite(record)
+    return format_number(last.value) + (f" at step {last.step}, not finite at the end" if broken else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from gangline.report.text import clean, percent, step_time
 from gangline.spec.forecast import PARTS
 from gangline.spec.measurements import Samples, StartedFrom, Training
 from gangline.spec.record import PlanInfo, Record
+from gangline.spec.run_flags import stage
 from gangline.units import format_bytes, format_count
 
 _SOURCES = {
@@ -62,6 +63,8 @@ def _starts(record: Record, training: Training) -> str:
     if record.gang is None:
         return ""
     begun = [_number(record.gang.generations, "generation"), _number(record.gang.restarts, "restart")]
+    if (gangs := int(stage(record, "train").outputs.get("attempts", 1))) > 1:
+        begun[0] = f"{gangs} gangs, the last with {begun[0]}"
     went_on = [
         f"{_times(training.resumes[word])} {said}" for word, said in _SOURCES.items() if word in training.resumes
     ]

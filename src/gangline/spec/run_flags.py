@@ -40,3 +40,15 @@ def stopped_early(record: Record) -> bool:
 def stage(record: Record, name: str) -> StageInfo:
     """State of a stage; one that the record lacks is waiting."""
     return record.stages.get(name, StageInfo())
+
+
+NOT_FINITE = "not_finite"
+"""Output of the stages train and evaluate: metrics that are not finite, which a record cannot hold as numbers."""
+
+
+def not_finite(record: Record) -> dict[str, str]:
+    """Metrics that are not finite, by name; those of evaluate win."""
+    return {
+        **stage(record, "train").outputs.get(NOT_FINITE, {}),
+        **stage(record, "evaluate").outputs.get(NOT_FINITE, {}),
+    }

@@ -135,16 +135,21 @@ def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_p
         ("../repo/words.csv", ""),
         ("nowhere.csv", ""),
         ("/elsewhere/words.csv", ""),
+        ("No module named 'new.helper'", "new/helper.py is in the folder, but it is not committed"),
+        ("No module named 'lib'", "lib/__init__.py is in the folder, but it is not committed"),
+        ("No module named 'answer'", ""),
     ],
 )
 def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path, asked, says):
     repo = repositories.make_repository(tmp_path / "repo")
     repositories.commit(repo, {".gitignore": "*.csv\n"})
     (repo / "words.csv").write_text("words")
-    (repo / "new").mkdir()
-    (repo / "new" / "words.txt").write_text("words")
+    for name in ("new/words.txt", "new/helper.py", "lib/__init__.py"):
+        (repo / name).parent.mkdir(exist_ok=True)
+        (repo / name).write_text("words")
     repository = Repository.at(repo)
-    lines = [f"FileNotFoundError: [Errno 2] No such file or directory: '{asked}'", "and more"]
+    error = "ModuleNotFoundError: {}" if asked.startswith("No module") else "FileNotFoundError: [Errno 2] No file: '{}'"
+    lines = [error.format(asked), "and more"]
     found = path_outside_layer(lines, repository, repository.tree("HEAD"))
     assert says in found if says else found == ""
 

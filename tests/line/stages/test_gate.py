@@ -59,7 +59,17 @@ def test_a_base_on_other_data_is_no_comparison():
 
 
 def test_the_first_run_becomes_the_base():
-    assert quality(LOWER, with_metric(value=2.4)) == ("unknown", "no base yet: this run becomes the base")
+    first = with_metric(value=2.4)
+    assert quality(LOWER, first) == ("unknown", "no base yet: this run becomes the base")
+    dirty = replace(first, commit=replace(first.commit, patch="p"))
+    assert quality(LOWER, dirty) == ("unknown", "no base yet: it is compared with nothing")
+
+
+def test_a_base_without_the_metric_is_not_called_missing():
+    of = with_metric(value=2.4)
+    of = replace(of, commit=replace(of.commit, base=Base(commit="c", run="r")))
+    assert quality(LOWER, of) == ("unknown", "the base r has no eval_loss: this run becomes the base")
+    assert quality(LOWER, of, require_base=True)[1] == "the base r has no eval_loss: gate.require_base requires one"
 
 
 def test_without_base_a_line_may_refuse():

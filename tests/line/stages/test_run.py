@@ -92,6 +92,20 @@ def test_a_child_commit_takes_unchanged_stages_and_names_its_base(desk):
     assert (stage(second, "build").state, stage(second, "train").state) == ("taken", "taken")
 
 
+def test_a_merge_is_judged_against_its_own_branch_and_takes_what_the_merged_one_trained(desk):
+    desk.run()
+    repositories.git(desk.repo, "checkout", "-q", "-b", "topic")
+    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "# of the topic\n"})
+    topic = desk.run()
+    repositories.git(desk.repo, "checkout", "-q", "-")
+    repositories.commit(desk.repo, {"README.md": "words"})
+    own = desk.run()
+    repositories.git(desk.repo, "merge", "-q", "--no-edit", "topic")
+    merged = desk.run()
+    assert merged.commit.base.run == own.run.id
+    assert (stage(merged, "train").state, stage(merged, "train").taken_from) == ("taken", topic.run.id)
+
+
 def test_changed_code_is_trained(desk):
     desk.run()
     repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "# changed\n"})

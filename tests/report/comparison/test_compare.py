@@ -16,7 +16,8 @@ from gangline.report.comparison.text import render_comparison
 from gangline.report.comparison.types import ComparisonContext, FileChange
 from gangline.spec.measurements import Curve, CurvePoint, Metric
 from gangline.spec.program_files import RuntimeReport
-from gangline.spec.record import Base, Gate
+from gangline.spec.record import Base, Gate, StageInfo
+from gangline.spec.run_flags import NOT_FINITE
 
 BASE = records.passed()
 
@@ -237,6 +238,16 @@ def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
     assert compare(more, with_loss(3.0)).outcome == "WORSE"
 
 
+def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_one():
+    train = StageInfo(state="done", outputs={NOT_FINITE: {"eval_loss": "nan"}})
+    broken = replace(with_loss(2.37), metrics={}, stages=BASE.stages | {"train": train})
+    comparison = compare(BASE, broken)
+    assert (comparison.outcome, comparison.why) == ("WORSE", "eval_loss not finite")
+    other = compare(BASE, replace(broken, commit=replace(broken.commit, sha="5" * 40)))
+    assert other.next_command == "gangline bisect eval_loss --good 9f31c2a0 --bad 55555555"
+    assert compare(replace(BASE, metrics={"loss": Metric(value=1.0)}), broken).outcome == "NOT COMPARABLE"
+
+
 def test_a_metric_that_is_new_or_never_judged_hinders_no_comparison():
     more = replace(BASE, metrics={**BASE.metrics, "accuracy": Metric(value=0.9)})
     assert compare(more, with_loss(2.37)).outcome == "SAME"
@@ -246,7 +257,7 @@ def test_a_metric_that_is_new_or_never_judged_hinders_no_comparison():
 
 
 def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
-    values = {**BASE.inputs.values, "train.stop_at": 24, "gate.quality": [{"metric": "a"}]}
+    values = {**BASE.inputs.values, "train.stop_at": 24, "gate.quality": [{"metric": "a", "better": "lower"}]}
     this = with_loss(2.37)
     points = tuple(replace(point, value=point.value * 100) for point in BASE.curve.points)
     this = replace(this, inputs=replace(BASE.inputs, values=values), curve=replace(BASE.curve, points=points))
@@ -254,9 +265,23 @@ def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
     comparison = compare(before, this)
     told = {change.name: (change.base, change.this) for change in comparison.changes}
     assert told["train.stop_at"] == ("-", "24")
-    assert told["gate.quality"][1] == '[{"metric": "a"}]'
+    assert told["gate.quality a"] == ("-", "better lower")
     course = render_markdown_comparison(comparison).split("loss: base ")[-1].split(" ")[0]
     assert set(course) == {"▁"}
+
+
+def test_what_differs_of_a_gate_is_named_by_its_metric():
+    gates = [
+        [{"metric": "a", "limit": None, "floor_percent": 0.1}],
+        [{"metric": "a", "limit": 5, "floor_percent": 0.1}],
+    ]
+    runs = [replace(BASE, inputs=replace(BASE.inputs, values={"gate.quality": each})) for each in gates]
+    (change,) = compare(*runs).changes
+    assert (change.name, change.base, change.this) == ("gate.quality a.limit", "-", "5")
+    (change,) = compare(
+        runs[0], replace(BASE, inputs=replace(BASE.inputs, values={"gate.quality": gates[0] * 2}))
+    ).changes
+    assert change.name == "gate.quality"
 
 
 def test_what_is_equal_without_a_band_is_called_equal():

@@ -119,7 +119,7 @@ def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
         return
     unit = state.resource.upper()
     cost = "cost not known before the first" if forecast.hours is None else f"about {_amount(forecast.hours, unit)}"
-    where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else f"all {state.steps:,} steps"
+    where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else "the end"
     limit = "" if asked.budget_hours is None else f", at most {_amount(asked.budget_hours, unit)}"
     trainings = f"{forecast.trainings} trainings to {where}"
     say(f"{len(state.suspects)} commits · about {trainings} · {cost}{limit} · {state.id}", err=True)

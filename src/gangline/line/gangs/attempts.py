@@ -208,7 +208,7 @@ def _next_plan(ctx: RunContext, stage: str, plan: Plan, end: GangEnd, *, charged
         return replace(plan, micro_batch=smaller)
     if _is_free(end) or (end.retry == "same" and charged < MAX_CHARGED):
         reason = end.reason or "the gang was lost"
-        ctx.record_event(stage, "retry", f"{reason}: the next gang resumes from the last checkpoint")
+        ctx.record_event(stage, "retry", f"{reason}: the next gang resumes from the last checkpoint, if there is one")
         return plan
     return None
 

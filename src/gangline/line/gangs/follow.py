@@ -55,7 +55,8 @@ def follow(ctx: RunContext, name: str, gang: str) -> GangEnd:
     except KeyboardInterrupt:
         if ctx.record.run.target != "local":
             raise
-        ctx.observer.note(f"stopping gang {gang} with a checkpoint; Ctrl-C again leaves it running")
+        text = f"stopping gang {gang}, with a checkpoint if its program saves; Ctrl-C again leaves it running"
+        ctx.observer.note(text)
         ctx.launcher.cancel(gang, reason="interrupted at the terminal", save=True)
         raise Interrupted(f"stopped by Ctrl-C; gangline run resumes {ctx.record.run.id}") from None
     if reason := ctx.cancel_requested():

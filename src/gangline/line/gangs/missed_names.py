@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from gangline.launch.sandbox.environment import is_secret, passed_on
 
 _VARIABLE = re.compile(r"(?:KeyError:|[Ee]nvironment variable) ['\"]([A-Za-z_]\w*)['\"]")
-_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _METADATA = re.compile(r"PackageNotFoundError: No package metadata was found for ([\w.-]+)")
 
 
@@ -33,7 +33,7 @@ def missing_package(lines: Sequence[str], files: Iterable[str], *, path: Sequenc
     """
     if (name := next(_names(_METADATA, lines), None)) is not None:
         return f"; {name} is not installed, as no package of the commit itself is: except PackageNotFoundError"
-    found = next(_names(_MODULE, lines), None)
+    found = next(_names(MODULE, lines), None)
     if found is None:
         return ""
     module = found.partition(".")[0]

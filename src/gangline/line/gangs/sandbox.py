@@ -16,6 +16,7 @@ from gangline.launch.sandbox.host_paths import hidden_paths, home_paths
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.launch.sandbox.view import holds_any, is_there
+from gangline.line.gangs.missed_names import MODULE
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
@@ -69,13 +70,21 @@ def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
 
 
 def path_outside_layer(lines: Sequence[str], repository: Repository, tree: str) -> str:
-    """Sentence about a file that a program missed and that is in the folder but not in `tree`."""
-    names = (match[1] for line in reversed(lines) if (match := _ABSENT.search(line)))
+    """Sentence about a file or module that a program missed and that is in the folder but not in `tree`."""
+    names = (name for line in reversed(lines) for name in _missed_files(line))
     for path in (each for name in names for each in _in_layer(name)):
         if is_inside(path) and is_there(repository.root / path) and not repository.has(f"{tree}:{path}"):
             reason = "git ignores it" if repository.ignores(path) else "it is not committed"
             return f"; {path} is in the folder, but {reason}: a run has only the files of the commit"
     return ""
+
+
+def _missed_files(line: str) -> Iterator[str]:
+    if (match := _ABSENT.search(line)) is not None:
+        yield match[1]
+    if (match := MODULE.search(line)) is not None:
+        path = match[1].replace(".", "/")
+        yield from (f"{path}.py", f"{path}/__init__.py")
 
 
 def _in_layer(name: str) -> Iterator[str]:

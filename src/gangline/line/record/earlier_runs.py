@@ -1,10 +1,11 @@
 """Earlier runs of a commit and its ancestors: the base of comparison, and the runs whose stages may be reused.
 
-The base is the nearest ancestor with a run that passed, at most 50 commits back. A run with an injected fault is
-neither: its training must not be published under another run's name. Nor is a record whose seal is invalid. An
-experiment (keys set on the command line) or a run of a dirty tree is no base, because its commit alone would give
-another result. Nor is the run of another line of the repository that has this project's name. Of several runs of one
-commit the newest with a noise band is the base, because values are judged by a band.
+The base is the nearest ancestor with a run that passed, at most 50 commits back. Of a merge commit that is one of its
+own branch (first parents): a merged branch, which may lack what its own had since, is asked only where that has none. A
+run with an injected fault is neither: its training must not be published under another run's name. Nor is a record
+whose seal is invalid. An experiment (keys set on the command line) or a run of a dirty tree is no base, because its
+commit alone would give another result. Nor is the run of another line of the repository that has this project's name.
+Of several runs of one commit the newest with a noise band is the base, because values are judged by a band.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +42,9 @@ def find_earlier_runs(
     store: ObjectStore, repository: Repository, *, project: str, commit: str, run: str, holds: Callable[[Record], bool]
 ) -> EarlierRuns:
     """Runs of `commit` and its ancestors, without `run` itself; `holds` verifies the seal of a record."""
-    reusable = [each for each in reusable_runs(store, project, commit) if each.run.id != run and holds(each)]
+    same = (commit, *repository.parents(commit)[1:])  # a merge often has the files of what was merged
+    own = (each for one in same for each in reusable_runs(store, project, one))
+    reusable = [each for each in own if each.run.id != run and holds(each)]
     for ancestor in repository.ancestors(commit, MAX_BACK):
         of_ancestor = list(filter(holds, reusable_runs(store, project, ancestor)))
         reusable += of_ancestor

@@ -43,7 +43,10 @@ def base_of(store: ObjectStore, record: Record) -> Record:
     """The run that `record` was judged against; raises UsageError if it has none, or that run was deleted."""
     base = record.commit.base
     if base is None:
-        raise UsageError(f"{record.run.id} has no base: no ancestor had passed; name a run or commit to compare with")
+        raise UsageError(
+            f"{record.run.id} has no base: its store had no run of an ancestor that passed;"
+            " name a run or commit to compare with"
+        )
     return find_run(store, base.run)
 
 

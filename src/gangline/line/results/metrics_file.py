@@ -181,8 +181,6 @@ def _cell(text: str) -> float | str | None:
         return text
 
 
-NOT_FINITE = "not_finite"
-"""Output of the train stage: metrics that the program wrote as nan or inf; gates on them fail."""
 _SHOWN = 5
 
 

@@ -11,7 +11,7 @@ from gangline.line.record.states import stage_origin
 from gangline.line.results import band, unreported_metrics
 from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import seed_values
-from gangline.line.results.metrics_file import NOT_FINITE, read_program_metrics, with_program_metrics
+from gangline.line.results.metrics_file import read_program_metrics, with_program_metrics
 from gangline.line.results.outputs import read_outputs
 from gangline.line.results.training_result import TrainingResult
 from gangline.planner.gang_plans import evaluate_plan, seed_plan
@@ -20,7 +20,7 @@ from gangline.spec.config.line import QualityGate
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.spec.measurements import Curve, Metric
 from gangline.spec.record import Record
-from gangline.spec.run_flags import stage
+from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.units import format_number
 
 SHOWN = 3

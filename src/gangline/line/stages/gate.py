@@ -8,16 +8,15 @@ from dataclasses import replace
 from gangline.errors import GateError
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.results import band
-from gangline.line.results.metrics_file import NOT_FINITE
 from gangline.line.results.outputs import judge_outputs
 from gangline.line.results.reproducibility import reproducibility_items
-from gangline.line.results.unreported_metrics import ProgramForm, form_of, missing_metric
+from gangline.line.results.unreported_metrics import form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
 from gangline.spec.measurements import Answer, Band, Curve, CurvePoint, Metric
 from gangline.spec.record import Gate, Record
-from gangline.spec.run_flags import stage
+from gangline.spec.run_flags import flags_of, not_finite
 from gangline.storage.objects.blobs import get_blob
 from gangline.units import format_number
 
@@ -88,7 +87,7 @@ def judge(
     if (of_outputs := judge_outputs(record)) is not None:
         yield of_outputs
     for wanted in table.quality:
-        if (value := _not_finite(record).get(wanted.metric)) is not None:
+        if (value := not_finite(record).get(wanted.metric)) is not None:
             reason = f"{wanted.metric} is {value}, which is not finite"
             yield Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
             continue
@@ -102,8 +101,7 @@ def judge(
         if by_band and wanted.metric == record.curve.metric and _base_bands(record.curve):
             yield _by_curve(wanted, record.curve, equal=equal_curves, base_end=base_end)
         else:
-            form = form_of(record)
-            yield _quality(wanted, record.metrics[wanted.metric], form=form, require_base=table.require_base)
+            yield _quality(wanted, record, require_base=table.require_base)
     if table.require_base and record.commit.base is None and not table.quality:
         yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base requires one")
 
@@ -123,33 +121,28 @@ def _reproducible(table: GateTable, record: Record, built: Mapping[str, str] | N
     )
 
 
-def _not_finite(record: Record) -> dict[str, str]:
-    """Metrics that are not finite, which a record cannot hold as numbers; those of evaluate win."""
-    return {
-        **stage(record, "train").outputs.get(NOT_FINITE, {}),
-        **stage(record, "evaluate").outputs.get(NOT_FINITE, {}),
-    }
-
-
 def _unreported(wanted: QualityGate, record: Record) -> Gate:
     """No: a metric that is never reported would make a gate that never refuses."""
     reason = missing_metric(wanted.metric, record.metrics, form_of(record))
     return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
 
 
-def _quality(wanted: QualityGate, metric: Metric, *, form: ProgramForm, require_base: bool) -> Gate:
-    name = f"quality:{wanted.metric}"
+def _quality(wanted: QualityGate, record: Record, *, require_base: bool) -> Gate:
+    name, metric = f"quality:{wanted.metric}", record.metrics[wanted.metric]
     if not math.isfinite(metric.value):
         return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, which is not finite")
     if wanted.limit is not None:
         return _by_limit(name, wanted, metric, wanted.limit)
     if metric.base is None:
         verdict: Answer = "no" if require_base else "unknown"
-        why = "gate.require_base requires one" if require_base else "this run becomes the base"
-        return Gate(name=name, verdict=verdict, reason=f"no base yet: {why}{_equal(metric.band)}")
+        base = record.commit.base
+        lacks = f"the base {base.run} has no {wanted.metric}" if base else "no base yet"
+        next_base = "it is compared with nothing" if flags_of(record) else "this run becomes the base"
+        why = "gate.require_base requires one" if require_base else next_base
+        return Gate(name=name, verdict=verdict, reason=f"{lacks}: {why}{_equal(metric.band)}")
     if metric.base_band is None:
         advice = "evaluate.seeds = 3 learns one"
-        if form != "task":
+        if form_of(record) != "task":
             advice += ", if the program reads its seed (GANGLINE_SEED); tolerance_percent or limit judges without one"
         reason = f"the base has no band, only {format_number(metric.base)}; {advice}"
         return Gate(name=name, verdict="unknown", reason=reason)

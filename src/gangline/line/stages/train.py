@@ -9,7 +9,6 @@ from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.results import ledger, unreported_metrics
 from gangline.line.results.metrics_file import (
-    NOT_FINITE,
     MetricsFile,
     metrics_writers_text,
     read_program_metrics,
@@ -25,7 +24,7 @@ from gangline.spec.codec import canonical
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
-from gangline.spec.run_flags import stage
+from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_count, format_number, now, sparkline
 

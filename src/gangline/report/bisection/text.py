@@ -73,9 +73,9 @@ def headline(state: BisectState) -> str:
 
 def measure_words(state: BisectState) -> str:
     """What was measured, and how sure the answer is."""
-    where = f"step {state.at:,}" + (f" of {state.steps:,}" if state.at != state.steps else "")
+    where = f"at step {state.at:,} of {state.steps:,}" if state.at != state.steps else "after the whole training"
     sides = f"{mean_words(state.suspects[0])} is good, {mean_words(state.suspects[-1])} bad"
-    return f"{state.metric} at {where}: {sides} · wrong at most {percent(state.error)} of the time"
+    return f"{state.metric} {where}: {sides} · wrong at most {percent(state.error)} of the time"
 
 
 def spent_words(state: BisectState) -> str:

@@ -10,10 +10,12 @@ from gangline.report.text import short
 from gangline.spec.config.load import LATER_DEFAULTS
 from gangline.spec.record import Record
 
+_GATES = "gate.quality"
+
 
 def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> Iterator[Change]:
     """Line, packages, digests, seeds, plan, devices, in this order."""
-    for row in _differences({**LATER_DEFAULTS, **base.inputs.values}, {**LATER_DEFAULTS, **this.inputs.values}):
+    for row in _line_differences(*({**LATER_DEFAULTS, **each.inputs.values} for each in (base, this))):
         yield _change("line", *row)
     for row in _differences(*_versions(base, this, beyond)):
         yield _change("package", *row)
@@ -39,6 +41,33 @@ def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tupl
     if beyond.files or not _is_base(base, this):
         return beyond.files
     return tuple(FileChange(path=path) for path in this.commit.changed)
+
+
+def _line_differences(base: dict[str, Any], this: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Keys that differ; of quality gates each by its metric, as their whole list is cut off before what differs."""
+    before, after = _gates(base), _gates(this)
+    if before is None or after is None:
+        return _differences(base, this)
+    opened = ((each, before[each], after[each]) for each in before.keys() & after.keys())
+    keys = [(f"{_GATES} {each}.{row[0]}", *row[1:]) for each, *two in opened for row in _differences(*two)]
+    alone = before.keys() ^ after.keys()
+    one = [(f"{_GATES} {each}", _gate_words(before.get(each)), _gate_words(after.get(each))) for each in alone]
+    others = ({name: value for name, value in values.items() if name != _GATES} for values in (base, this))
+    return sorted([*_differences(*others), *keys, *one], key=lambda row: row[0])
+
+
+def _gates(values: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+    """Quality gates by metric; None if a record has them in another form, or two of one metric."""
+    found = values.get(_GATES, [])
+    if not isinstance(found, list):
+        return None
+    named = {str(each.get("metric")): each for each in found if isinstance(each, dict)}
+    return named if len(named) == len(found) else None
+
+
+def _gate_words(gate: Mapping[str, Any] | None) -> str:
+    set_keys = {key: value for key, value in (gate or {}).items() if key != "metric" and value is not None}
+    return ", ".join(f"{key} {_said(value)}" for key, value in set_keys.items()) or ("-" if gate is None else "set")
 
 
 def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[dict[str, str], dict[str, str]]:

@@ -11,6 +11,7 @@ from gangline.report.text import short
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import Band, Metric
 from gangline.spec.record import Record
+from gangline.spec.run_flags import not_finite
 
 _COSTS = (("step_seconds", "s"), ("memory_bytes", "B"), ("wall_seconds", "s"), ("gpu_hours", "GPU-h"), ("money", ""))
 
@@ -109,6 +110,8 @@ def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...
 
 
 def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> tuple[Outcome, str]:
+    if broken := _broken(base, this):
+        return "WORSE", f"{', '.join(broken)} not finite"
     if reason := _why_not(base, this, metrics):
         return "NOT COMPARABLE", reason
     if worse := [number for number in metrics if number.side == "worse"]:
@@ -118,6 +121,11 @@ def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) ->
     if better := [number for number in metrics if number.side == "better"]:
         return "BETTER", _band_words(better, "outside")
     return "SAME", _same_words([number for number in metrics if number.side == "same"])
+
+
+def _broken(base: Record, this: Record) -> list[str]:
+    """What the base was judged on and is not finite now."""
+    return [name for name in sorted(not_finite(this)) if name in base.metrics and _is_judged(base, name)]
 
 
 def _same_words(metrics: list[ComparedNumber]) -> str:
@@ -187,7 +195,7 @@ def _plan_words(base: Record, this: Record) -> str:
 
 
 def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str:
-    worse = next((number.name for number in metrics if number.side == "worse"), None)
+    worse = next(iter([*_broken(base, this), *(number.name for number in metrics if number.side == "worse")]), None)
     if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha:
         return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
     if outcome != "NOT COMPARABLE":

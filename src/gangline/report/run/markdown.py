@@ -12,6 +12,7 @@ from gangline.report.facts import (
     MARKS,
     SIDE_MARKS,
     JudgedMetric,
+    curve_end,
     first_outside,
     forecast_off,
     gate_order,
@@ -146,14 +147,11 @@ def _curve(record: Record) -> str:
     name = markdown(record.curve.metric, 60)
     banded = [(p.value, (p.low + p.high) / 2) for p in points if p.low is not None and p.high is not None]
     if not banded:
-        return f"{name} `{sparkline([point.value for point in points], _MARKS)}` {format_number(points[-1].value)}"
+        return f"{name} `{sparkline([point.value for point in points], _MARKS)}` {curve_end(record)}"
     this, base = ([pair[at] for pair in banded] for at in (0, 1))
     drawn = sparkline([*base, *this], min(len(banded), _MARKS) * 2)  # at once, so that both have one scale
     half = len(drawn) // 2
-    return (
-        f"{name} base `{drawn[:half]}` {format_number(base[-1])}"
-        f" · this `{drawn[half:]}` {format_number(points[-1].value)}"
-    )
+    return f"{name} base `{drawn[:half]}` {format_number(base[-1])} · this `{drawn[half:]}` {curve_end(record)}"
 
 
 def _plan(record: Record) -> str:

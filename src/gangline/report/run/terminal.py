@@ -6,6 +6,7 @@ from gangline.report.facts import (
     SIDE_MARKS,
     STAGE_MARKS,
     JudgedMetric,
+    curve_end,
     forecast_off,
     gate_order,
     headline,
@@ -134,8 +135,7 @@ def _value_words(judged: JudgedMetric) -> str:
 
 def _curve(record: Record) -> list[str]:
     values = [point.value for point in record.curve.points]
-    line = f"  {clean(record.curve.metric, 40)} {sparkline(values, 32)} {format_number(values[-1])}" if values else ""
-    return [line] if line else []
+    return [f"  {clean(record.curve.metric, 40)} {sparkline(values, 32)} {curve_end(record)}"] if values else []
 
 
 def _plan(record: Record) -> list[str]:
