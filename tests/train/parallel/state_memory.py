@@ -10,9 +10,13 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
+from gangline.optim.executors.rank_updates import local_part
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.routing import partition_params
+from gangline.optim.rules.matrix_rule import MatrixRule
+from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
 from gangline.train.parallel.state_on_disk import MatrixStateOnDisk, StateWindow
@@ -20,7 +24,7 @@ from gangline.train.parallel.state_on_disk import MatrixStateOnDisk, StateWindow
 Shapes = list[tuple[int, int]]
 SHAPES: Shapes = 2 * [(512, 512), (512, 768), (512, 512)]
 """Owners of two ranks have equal shares."""
-RULES = {"soap": Soap, "shampoo": Shampoo}
+RULES = {"soap": Soap(refresh_every=1), "shampoo": Shampoo(refresh_every=1)}
 _WINDOW = 3 << 20
 """Of parameters: two or three."""
 _M_MMAP_THRESHOLD = -3
@@ -37,16 +41,18 @@ def resident(folder: Path) -> int:
     return total
 
 
-def built(shapes: Shapes) -> nn.ModuleList:
+def built(shapes: Shapes) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.ModuleList(nn.Linear(columns, rows, bias=False) for rows, columns in shapes)
+    return nn.Sequential(*(nn.Linear(columns, rows, bias=False) for rows, columns in shapes))
 
 
-def kept(rule: str, shapes: Shapes, *, in_files: bool) -> dict[str, int]:
+def kept(rule: MatrixRule, shapes: Shapes, *, in_files: bool, sharded: bool = False) -> dict[str, int]:
     """Largest bytes of a rank in two steps: `files` of mapped files, `created` and `stepped` of the whole process
-    beyond what it had before, without gradients."""
+    beyond what it had before, without gradients; `left` of mapped files after the last step."""
     model, seen = built(shapes), [0]
     leave = StateWindow.leave_memory
+    if sharded:
+        fully_shard(model)
 
     def seen_leaving(window: StateWindow) -> None:
         seen.append(resident(folder))  # pages leave in no other place
@@ -57,26 +63,34 @@ def kept(rule: str, shapes: Shapes, *, in_files: bool) -> dict[str, int]:
         files = MatrixStateOnDisk(list(model.parameters()), folder, window_bytes=_WINDOW) if in_files else None
         before = _forget_peak()
         optimizer = MatrixOptimizer(
-            partition_params(model), rule=RULES[rule](refresh_every=1), files=files,
-            replicas=dist.group.WORLD if dist.is_initialized() else None,
+            partition_params(model), rule=rule, files=files,
+            replicas=dist.group.WORLD if dist.is_initialized() and not sharded else None,
         )  # fmt: skip
         created = _status("VmHWM") - before
         for each in model.parameters():
             each.grad = torch.randn_like(each)
-        gradients = sum(each.nbytes for each in model.parameters())
+        gradients = sum(local_part(each).nbytes for each in model.parameters())
         for _ in range(2):
             optimizer.step()
-        return {"files": max(seen), "created": created, "stepped": _status("VmHWM") - before - gradients}
+        stepped = _status("VmHWM") - before - gradients
+        return {"files": max(seen), "created": created, "stepped": stepped, "left": resident(folder)}
 
 
 def kept_of(rules: list[str]) -> list[dict[str, dict[str, int]]]:
     """Of each rule in files, and then in memory."""
     torch.set_num_threads(1)
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 16)  # freed tensors leave the process
-    kept(rules[0], SHAPES[:2], in_files=False)  # what libraries take for themselves
+    kept(RULES[rules[0]], SHAPES[:2], in_files=False)  # what libraries take for themselves
     return [
-        {"files": kept(each, SHAPES, in_files=True), "memory": kept(each, SHAPES, in_files=False)} for each in rules
+        {"files": kept(RULES[each], SHAPES, in_files=True), "memory": kept(RULES[each], SHAPES, in_files=False)}
+        for each in rules
     ]
+
+
+def kept_of_shards() -> list[dict[str, int]]:
+    """Of each rule, and of Muon that sends its momentum, in files."""
+    rules = [*RULES.values(), Muon(nesterov=False, dtype="float32")]
+    return [kept(each, SHAPES, in_files=True, sharded=True) for each in rules]
 
 
 def _forget_peak() -> int:

@@ -198,6 +198,8 @@ class RankUpdates:
         held = self._step.state_of(each.parameter)
         state = {name: local_part(held[name]) for name in self._names(self._plan.matrices[0], "sharded")}
         rows = _by_rows(self._rule.prepare(gradient, state, self._step.options_of(each.parameter)))
+        if self._step.files is not None and any(_share_memory(rows, kept) for kept in state.values()):
+            rows = rows.clone()  # what is sent is read once the state has left
         self._used(each.parameter)
         return rows
 
@@ -237,6 +239,10 @@ class RankUpdates:
 def local_part(tensor: Tensor) -> Tensor:
     """What this rank holds of a plain tensor or a DTensor; shares its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _stacked(matrices: Sequence[Tensor]) -> Tensor:
