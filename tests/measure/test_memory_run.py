@@ -17,6 +17,17 @@ from gangline.train.runtime.torch_compat import torch_release
 
 pytestmark = pytest.mark.long
 TWO, FULL = Mesh(pp=2), Memory(activation_checkpointing="full")
+WIDE = {"layers": 2, "width": 256, "context": 8}
+"""Its peak is in the optimizer's step."""
+
+
+def by_rule(rule, mesh=None, strategy="ddp", *, every=1, **changes):
+    """`every` step refreshes roots and bases."""
+    table = {"rule": rule, "exclude": ["token", "position", "head", "norm"]}
+    refreshes = {} if rule == "muon" else {"refresh_every": every}
+    return plan_of(strategy, mesh or Mesh(dp_replicate=2), optimizer=table | refreshes, **changes)
+
+
 EXPERTS = {"task": "weighed_experts:WeighedExperts"}
 PLANS = {
     "ddp": plan_of("ddp", Mesh(dp_replicate=2), memory=Memory()),
@@ -24,6 +35,8 @@ PLANS = {
     "fsdp": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory()),
     "tp": plan_of("tp", Mesh(tp=2)),
     "stages": plan_of("pp", TWO, accumulation=4),
+    "muon": by_rule("muon", strategy="zero1"),
+    "soap": by_rule("soap", model=WIDE),
 }
 MORE = {
     **{name: plan_of(name, mesh, memory=Memory()) for name, mesh in MESHES.items() if name not in PLANS},
@@ -41,6 +54,10 @@ MORE = {
     "fsdp, moments in files": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="optimizer_nvme")),
     "zero1, moments in files": plan_of("zero1", Mesh(dp_replicate=2), memory=Memory(offload="optimizer_nvme")),
     "fsdp, shards on the host": plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="cpu")),
+    "muon, wide": by_rule("muon", model=WIDE),
+    "soap alone": by_rule("soap", Mesh(), "none"),
+    "soap on 4": by_rule("soap", Mesh(dp_replicate=4)),
+    "shampoo": by_rule("shampoo", model=WIDE),
     "gpipe": plan_of("pp", TWO, accumulation=4, pp_schedule="gpipe"),
     "interleaved": plan_of("pp", TWO, accumulation=4, pp_schedule="interleaved_1f1b"),
     "looped bfs": plan_of("pp", TWO, accumulation=4, pp_schedule="looped_bfs"),
@@ -59,9 +76,18 @@ MORE = {
     "experts, full": plan_of("ep", Mesh(dp_shard=2, ep=2), memory=FULL, **EXPERTS),
 }
 """Every other strategy and option: `slow`."""
+TENTH = by_rule("soap", model=WIDE, every=10)
 EAGER, COMPILED = plan_of("none", Mesh()), plan_of("none", Mesh(), compile=True)
+OVERLAPS = plan_of("ddp", Mesh(dp_replicate=2), optimizer={"rule": "muon", "overlap": "forward"})
 REFUSED = {
     'wanted train.memory.offload "none"': plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="activations")),
+    "a memory run does not simulate updates of whole matrices (optimizer.rule 'muon') where ranks hold parts": by_rule(
+        "muon", Mesh(dp_shard=2), "fsdp"
+    ),
+    "a memory run does not simulate updates of whole matrices (optimizer.rule 'soap') with their state in": by_rule(
+        "soap", memory=Memory(offload="optimizer_nvme")
+    ),
+    "a memory run does not simulate updates of whole matrices (optimizer.rule 'muon') with overlap": OVERLAPS,
     "a pipeline of 5 stages wants 5 blocks": plan_of("pp", Mesh(pp=5), accumulation=5),
     "train.mesh.tp = 3: ": plan_of("tp", Mesh(tp=3)),
     '"ep" distributes experts over ranks': plan_of("ep", Mesh(dp_shard=2, ep=2)),
@@ -106,7 +132,7 @@ def require_close(found):
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """What it says of each plan, by digest: a line each, in order, whatever becomes of the one before."""
-    plans = [*PLANS.values(), *REFUSED.values(), EAGER, COMPILED]
+    plans = [*PLANS.values(), *REFUSED.values(), EAGER, COMPILED, TENTH]
     return dict(zip((each.digest for each in plans), track(tmp_path_factory.mktemp("plans"), *plans), strict=True))
 
 
@@ -144,5 +170,10 @@ def test_shards_that_wait_on_a_host_are_counted_there(tmp_path):
 
 def test_what_a_peak_takes_for_granted_is_said(told):
     assert "assumes" not in told[EAGER.digest]
+    assert told[PLANS["soap"].digest]["assumes"] == "owners of matrices keep what the first one does"
     assert told[COMPILED.digest]["assumes"] == "blocks are not compiled"
     assert told[COMPILED.digest]["peak_bytes"] == told[EAGER.digest]["peak_bytes"]
+
+
+def test_the_peak_is_that_of_a_step_that_refreshes(told):
+    assert told[TENTH.digest]["peak_bytes"] == told[PLANS["soap"].digest]["peak_bytes"]

@@ -34,7 +34,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.measure.live_memory import LiveMemory, simulate_host_copies
 from gangline.measure.model_traces import renew_threads
+from gangline.measure.simulated_matrices import equal_plans, unfollowed_matrices, without_values
 from gangline.measure.simulated_step import SimulatedStep, WholeModelStep
+from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.spec.plan import Plan
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
@@ -133,8 +135,8 @@ def peak_of(task: Task, plan: Plan, rank: int) -> RankPeak:
 
 def unfollowed(plan: Plan) -> str:
     """Why `plan` cannot be simulated; empty if it can."""
-    if plan.optimizer.get("rule") is not None:
-        return f"a memory run does not simulate updates of whole matrices (optimizer.rule {plan.optimizer['rule']!r})"
+    if reason := unfollowed_matrices(plan):
+        return reason
     if plan.memory.offload == "activations":
         return (
             'wanted train.memory.offload "none", "cpu" or "optimizer_nvme", found "activations": a memory run does not '
@@ -145,8 +147,12 @@ def unfollowed(plan: Plan) -> str:
 
 def assumed(plan: Plan) -> str:
     """Assumptions of the peak of `plan`; empty if there are none."""
-    words = ["experts get equally many rows"] if plan.mesh.ep > 1 else []
-    return "; ".join([*words, *(["blocks are not compiled"] if plan.compile else [])])
+    words = {
+        "experts get equally many rows": plan.mesh.ep > 1,
+        "blocks are not compiled": plan.compile,
+        "owners of matrices keep what the first one does": "rule" in plan.optimizer and plan.world_size > 1,
+    }
+    return "; ".join(each for each, holds in words.items() if holds)
 
 
 def _ranks(plan: Plan) -> range:
@@ -247,7 +253,11 @@ def _optimizer(task: Task, model: nn.Module, context: RankContext) -> Any:
     if hasattr(task, "build_optimizer"):
         made = task.build_optimizer(model, dict(context.plan.optimizer))
         return place_state(made, context, window=_NoFile)
-    return line_optimizer(model, context, hints_of(task), window=_NoFile)
+    with equal_plans():
+        made = line_optimizer(model, context, hints_of(task), window=_NoFile)
+    if isinstance(made, MatrixOptimizer):
+        without_values(made)
+    return made
 
 
 class _NoFile(StateWindow):

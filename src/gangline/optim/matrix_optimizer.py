@@ -269,7 +269,7 @@ class MatrixOptimizer(Optimizer):
     def _create_matrix_state(self) -> None:
         for executor in self._executors:
             for place, each in enumerate(executor.parameters):
-                executor.create_state(place, self.state.__getitem__)
+                executor.create_state(place, self.state.__getitem__, without_memory=self._files is not None)
                 if self._files is not None:
                     self._files.created(each.parameter, self.state)
 

@@ -144,6 +144,10 @@ class MatrixWork:
     """Of state in the layout of parameters."""
     owner_bytes: int
     """Of state that is kept for each matrix on one rank."""
+    largest_owner_bytes: int = 0
+    """Of one matrix."""
+    batch: int = 1
+    """Matrices that a rank updates together, at most."""
     element_bytes: int = 4
     """Of what travels."""
     blocks: int = 0

@@ -18,6 +18,8 @@ def test_work_is_the_sum_over_matrices_and_the_largest_of_them(rule):
     assert work.parameters == sum(each.elements.value for each in MATRICES)
     for where, size in (("sharded", work.sharded_bytes), ("owner", work.owner_bytes)):
         assert size == 4 * sum(state_elements(rule, each.shape, at=where).value for each in MATRICES)
+    owned = max(state_elements(rule, each.shape, at="owner").value for each in MATRICES)
+    assert work.largest_owner_bytes == 4 * owned
     assert work.element_bytes == 2
 
 

@@ -1,14 +1,13 @@
 """Optimizer state in files: the same bits, a bounded part of it in memory, no trace after the end."""
 
-import re
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from tests.train.gang import KEY
 from tests.train.parallel.memory_plans import plan_of
+from tests.train.parallel.state_memory import resident
 from tests.train.parallel.test_matrix_rule import RULES, gang_in
 from tests.train.parallel.test_matrix_rule import plan_of as matrix_plan
 from tests.train.trained import trained, weight_gap
@@ -58,6 +57,7 @@ def test_state_in_files_goes_on_in_memory_under_another_strategy(make_gang):
         ("muon", "zero1", Mesh(dp_replicate=2)),
         ("soap", "ddp", Mesh(dp_replicate=2)),
         pytest.param("muon", "ddp", Mesh(dp_replicate=2), marks=pytest.mark.long),
+        pytest.param("muon", "fsdp", Mesh(dp_shard=2), marks=pytest.mark.long),
         pytest.param("shampoo", "hsdp", Mesh(dp_replicate=2, dp_shard=2), marks=pytest.mark.long),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
@@ -147,17 +147,6 @@ def test_one_window_of_state_is_in_memory_at_a_time(tmp_path):
     assert len(seen) == 8
     assert max(seen) <= 2 * window  # one in use, one read ahead
     assert resident(tmp_path) == 0
-
-
-def resident(folder):
-    """Bytes of this process's mappings of files in `folder` that are in memory."""
-    total, here = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            here = str(folder) in line
-        elif here and line.startswith("Rss:"):
-            total += int(line.split()[1]) * 1024
-    return total
 
 
 @pytest.fixture

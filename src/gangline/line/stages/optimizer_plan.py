@@ -42,7 +42,7 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     options = PlanOptions(**table.plan)
     work = matrix_work(
         matrices, spec, element_bytes=options.element_bytes, bucket_elements=options.most_elements,
-        overlaps=table.overlaps,
+        overlaps=table.overlaps, batch=options.batch,
         measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
     )  # fmt: skip
     return replace(profile, matrix_work=work)

@@ -122,9 +122,10 @@ class MatrixExecutor:
             count = exchange.total(count)
         return int(count)
 
-    def create_state(self, parameter: int, state_of: StateOf) -> None:
-        """Create the state tensors of one of `parameters` that this rank keeps and that do not exist, all zero."""
-        self._updates.create_state(parameter, state_of)
+    def create_state(self, parameter: int, state_of: StateOf, *, without_memory: bool = False) -> None:
+        """Create the state tensors of one of `parameters` that this rank keeps and that do not exist: all zero, or
+        `without_memory` on the meta device."""
+        self._updates.create_state(parameter, state_of, without_memory=without_memory)
 
     @torch.no_grad()
     def begin_step(self, inputs: UpdateStep) -> list[Send]:

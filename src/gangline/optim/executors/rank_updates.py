@@ -41,7 +41,8 @@ class StateFiles(Protocol):
     """Keeps state of parameters elsewhere than in memory."""
 
     def created(self, parameter: Tensor, state: Mapping[Tensor, MatrixState]) -> None:
-        """All of its state that this rank keeps exists in `state`, where other tensors may take its place."""
+        """All of its state that this rank keeps exists in `state`, where other tensors take the place of those without
+        memory (meta), and may take that of others."""
 
     def used(self, parameter: Tensor) -> None:
         """A step needs some of its state no more, which may leave memory."""
@@ -101,17 +102,18 @@ class RankUpdates:
         self._to_send = Counter(self._owned_matrices)
         self._prepared = {}
 
-    def create_state(self, parameter: int, state_of: StateOf) -> None:
-        """Create the state tensors of one parameter that this rank keeps and that do not exist, all zero."""
+    def create_state(self, parameter: int, state_of: StateOf, *, without_memory: bool) -> None:
+        """Create the state tensors of one parameter that this rank keeps and that do not exist, all zero, or on the
+        meta device."""
         stored = self._parameters[parameter].parameter
-        state = state_of(stored)
+        state, device = state_of(stored), "meta" if without_memory else local_part(stored).device
         for planned in self._matrices_of[parameter]:
             for name, (shape, dtype, where) in self._rule.spec.state(planned.matrix.shape).items():
                 kind = getattr(torch, dtype)
                 if where == "sharded" and parameter in self._keeps and name not in state:
-                    state[name] = _zeros_like(stored, kind)
+                    state[name] = _zeros_like(stored, kind, device)
                 elif where == "owner" and self._computes(planned) and _key(planned, name) not in state:
-                    state[_key(planned, name)] = torch.zeros(shape, dtype=kind, device=local_part(stored).device)
+                    state[_key(planned, name)] = torch.zeros(shape, dtype=kind, device=device)
             if self._plan.refresh_every > 1 and self._computes(planned):
                 state.setdefault(_key(planned, _PHASE), torch.tensor([[planned.phase]], dtype=torch.int32))
 
@@ -196,6 +198,8 @@ class RankUpdates:
         held = self._step.state_of(each.parameter)
         state = {name: local_part(held[name]) for name in self._names(self._plan.matrices[0], "sharded")}
         rows = _by_rows(self._rule.prepare(gradient, state, self._step.options_of(each.parameter)))
+        if self._step.files is not None and any(_share_memory(rows, kept) for kept in state.values()):
+            rows = rows.clone()  # what is sent is read once the state has left
         self._used(each.parameter)
         return rows
 
@@ -237,6 +241,10 @@ def local_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
 def _stacked(matrices: Sequence[Tensor]) -> Tensor:
     """`[B, rows, columns]`; one alone shares its memory if it is aligned as that of a new tensor: the bits of products
     may depend on it."""
@@ -262,8 +270,9 @@ def _by_rows(tensor: Tensor) -> Tensor:
     return tensor.view(-1, tensor.shape[-1])
 
 
-def _zeros_like(parameter: Tensor, dtype: torch.dtype) -> Tensor:
-    local = torch.zeros_like(local_part(parameter.detach()), dtype=dtype)
+def _zeros_like(parameter: Tensor, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    stored = local_part(parameter.detach())
+    local = torch.zeros_like(stored, dtype=dtype, device=device if stored.numel() else stored.device)
     if not isinstance(parameter, DTensor):
         return local
     return DTensor.from_local(

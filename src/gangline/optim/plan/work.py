@@ -51,7 +51,7 @@ def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
 
 def matrix_work(
     matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None,
-    bucket_elements: int | None = None, overlaps: bool = False,
+    bucket_elements: int | None = None, overlaps: bool = False, batch: int = 1,
 ) -> MatrixWork:  # fmt: skip
     """Over all `matrices`, of which there is one or more; the other arguments as of `MatrixWork`.
 
@@ -69,6 +69,8 @@ def matrix_work(
         largest_flops=max(flops.values()),
         sharded_bytes=sum(kept[each.shape][0] for each in matrices),
         owner_bytes=sum(kept[each.shape][1] for each in matrices),
+        largest_owner_bytes=max(owned for _, owned in kept.values()),
+        batch=batch,
         element_bytes=element_bytes,
         blocks=len({*blocks_of(matrices)} - {OUTSIDE}),
         bucket_elements=bucket_elements,

@@ -84,7 +84,8 @@ class MemoryParts:
     """Whole weights in addition to their shards, and what blocks exchange."""
     activations: float
     updates: float = 0.0
-    """Of matrices, at the end of a step: beyond what activations take, which are not there then."""
+    """Of matrices, and state that is read from files for them: at the end of a step, beyond what activations take,
+    which are not there then."""
 
     @property
     def total(self) -> float:
@@ -105,7 +106,8 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
     moments = load.moment_bytes * shard_parameters / mesh.size_of(shape.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
         moments = min(moments, STAGED_BYTES)
-    moments += _owner_state(profile, shape)
+    else:
+        moments += _owner_state(profile, shape)
     gathered, exchanged = _gathered(profile, shape, load.precision)
     kept_bytes, loss_bytes, block_bytes = _activations(profile, shape, load)
     on_host = load.offload == "cpu"
@@ -122,16 +124,27 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
 
 
 def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
-    """Gradients and updates of matrices at the end of a step, when no activations are there; 0: no updates travel."""
-    updates = OptimizerModel(matrix_work=profile.matrix_work).update_bytes(shape.mesh, owners=num_owners(shape))
+    """Gradients, updates of matrices and their state from files at the end of a step, when no activations are there;
+    0: no updates travel, no state is in files."""
+    taken = OptimizerModel(matrix_work=profile.matrix_work).update_bytes(shape.mesh, owners=num_owners(shape))
+    if load.offload == "optimizer_nvme":
+        taken += _state_in_use(profile, shape)
     own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
-    return own + updates if updates else 0.0
+    return own + taken if taken else 0.0
 
 
 def _owner_state(profile: ModelProfile, shape: Shape) -> float:
     """Of matrices that a rank owns: their state is on one rank of all that hold them."""
     work = profile.matrix_work
     return work.owner_bytes / (shape.mesh.pp * num_owners(shape)) if work else 0.0
+
+
+def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
+    """Of the matrices that an owner updates together, the largest alone if it is more than an equal share."""
+    work = profile.matrix_work
+    if work is None:
+        return 0.0
+    return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, shape)))
 
 
 def num_owners(shape: Shape) -> int:

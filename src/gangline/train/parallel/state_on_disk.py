@@ -94,7 +94,7 @@ class StateOnDisk(Optimizer):
 
 
 class MatrixStateOnDisk:
-    """State that a matrix rule keeps, in files: created window by window, and dropped from memory once a step used it.
+    """State that a matrix rule keeps, in files: zeros of a new file, and dropped from memory once a step used it.
 
     `files` of a `MatrixOptimizer`.
     """
@@ -133,7 +133,8 @@ class StateWindow:
         """Ids of the state tensors that are in the file."""
 
     def take(self, state: dict[Any, dict[str, Any]]) -> None:
-        """Move state tensors that are not in the file into it; numbers stay where they are."""
+        """Move state tensors that are not in the file into it, as zeros those without memory (meta); numbers stay where
+        they are."""
         found = [
             (state[parameter], key, value)
             for parameter in self._order
@@ -223,7 +224,9 @@ def _open(folder: Path, size: int) -> mmap.mmap:
 def _moved(value: Tensor, file: mmap.mmap, offset: int) -> Tensor:
     local = _local(value)
     flat = torch.frombuffer(file, dtype=local.dtype, count=local.numel(), offset=offset)
-    moved = flat.as_strided(local.size(), local.stride()).copy_(local)
+    moved = flat.as_strided(local.size(), local.stride())
+    if not local.is_meta:
+        moved.copy_(local)
     if not isinstance(value, DTensor):
         return moved
     return DTensor.from_local(
