@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gangline.planner.forecast.memory import MemoryLoad, rank_bytes, rank_parts
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.mesh import Mesh
-from gangline.spec.profile import ModelProfile, Trace, Unit
+from gangline.spec.profile import ModelProfile, ParameterShape, Trace, Unit
 from gangline.spec.strategies import strategy_of
 
 BLOCKS = 6
@@ -53,6 +53,19 @@ BYTEGPT = ModelProfile(
 def test_the_formula_is_near_what_ranks_held(shape, load, peak):
     """Within 6 %: peaks of `benchmarks/train/weighed` in MB, four samples a rank, torch 2.15."""
     assert rank_bytes(BYTEGPT, shape, MemoryLoad(micro_batch=4, **load)) / 1e6 == pytest.approx(peak, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape", "staged"),
+    [
+        (4_000, Shape("none", Mesh()), 256 * 2**20),
+        (100_000, Shape("none", Mesh()), 8 * 100_000 * 4096 + 128 * 2**20),
+        (100_000, Shape("fsdp", Mesh(dp_shard=4)), 8 * 100_000 * 4096 / 4 + 128 * 2**20),
+    ],
+)
+def test_moments_in_files_take_two_pieces_of_memory_or_the_largest_parameter_and_one(rows, shape, staged):
+    profile = ModelProfile(parameters=10**10, shapes=(ParameterShape(rows=rows, columns=4096, count=1),))
+    assert rank_parts(profile, shape, MemoryLoad(offload="optimizer_nvme")).optimizer == staged
 
 
 meshes = st.builds(

@@ -105,7 +105,7 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
     shard_parameters, mesh = _shard_parameters(profile, shape), shape.mesh
     moments = load.moment_bytes * shard_parameters / mesh.size_of(shape.wrapping.optimizer_axes)
     if load.offload == "optimizer_nvme":
-        moments = min(moments, STAGED_BYTES)
+        moments = min(moments, _staged(profile, shape, load))
     else:
         moments += _owner_state(profile, shape)
     gathered, exchanged = _gathered(profile, shape, load.precision)
@@ -121,6 +121,13 @@ def rank_parts(profile: ModelProfile, shape: Shape, load: MemoryLoad = MemoryLoa
         activations=activations,
         updates=max(0.0, _after_step(profile, shape, load) - gradients - activations),
     )
+
+
+def _staged(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
+    """Of moments in files: a parameter of more than a piece is a piece of its own, and the next one is under way."""
+    largest = max((each.rows * each.columns for each in profile.shapes), default=0)
+    cut = shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp * shape.mesh.size_of(shape.wrapping.optimizer_axes)
+    return max(STAGED_BYTES, load.moment_bytes * largest / cut + STAGED_BYTES / 2)
 
 
 def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
