@@ -11,6 +11,7 @@ from tests.line.repositories import make_repository, settle_inventory  # noqa: E
 
 from gangline.launch import local  # noqa: E402  # the tests' own packages are found first
 from gangline.launch.local import LocalLauncher  # noqa: E402
+from gangline.line.run import lease  # noqa: E402
 from gangline.line.stages.run_line import run_line  # noqa: E402
 from gangline.spec.config.site import Site  # noqa: E402
 from gangline.storage import site_paths  # noqa: E402
@@ -38,6 +39,7 @@ def main(folder: Path) -> None:
         launcher = LocalLauncher(root, **options)
         return Counting(launcher, plan, submit=lambda podset: podset.name, cancel=lambda name, **_: name)
 
+    lease.LEASE_SECONDS, lease.RENEW_SECONDS = 7200.0, 3600.0  # a renewal is an effect that only slow machines have
     site_paths.open_site_store = open_counted
     local.LocalLauncher = launch_counted
     environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
