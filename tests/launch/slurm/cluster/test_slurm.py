@@ -130,7 +130,7 @@ def emit_by_command(folder, *, nodes, per_node):
 
 
 def test_launcher_that_fails_ends_the_others_and_the_job(cluster, tmp_path):
-    fails = '[ "$NODE_RANK" != 1 ] || { sleep 1; exit 34; }; trap "echo told; exit 1" TERM; sleep 600 & wait'
+    fails = '[ "$NODE_RANK" != 1 ] || { sleep 4; exit 34; }; trap "echo told; exit 1" TERM; sleep 600 & wait'
     script = emitted(tmp_path, ORDER, "bash", "-c", fails)
     job = cluster.submit(script)
     found = cluster.wait(job, seconds=20)
