@@ -99,6 +99,18 @@ def test_files_are_bounded(tmp_path):
     assert (tmp_path / "file").stat().st_size <= 1 << 16
 
 
+def test_limits_hold_from_the_first_instruction_for_it_and_for_what_it_starts():
+    kinds = "r.RLIMIT_DATA, r.RLIMIT_FSIZE, r.RLIMIT_CPU"
+    program = f"import resource as r; print([r.getrlimit(each) for each in ({kinds})])"
+    done = run(program, memory_bytes=1 << 30, file_bytes=1 << 16, cpu_seconds=7)
+    assert done.stdout.decode().strip() == str([(1 << 30, 1 << 30), (1 << 16, 1 << 16), (7, 8)])
+    quick = ProcessLimits(seconds=60.0, file_bytes=0)
+    for _ in range(20):
+        command = ["/bin/sh", "-c", "ulimit -f", "a command; echo", "$(echo no) 'words'"]
+        done = run_bounded(command, name="a program", folder=Path("/"), environ={}, bounds=quick)
+        assert done.stdout == b"0\n"
+
+
 def test_a_process_that_does_not_end_when_it_is_asked_is_killed(tmp_path):
     pid = tmp_path / "pid"
     program = (

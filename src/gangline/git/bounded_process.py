@@ -103,11 +103,10 @@ def stream_bounded(
         ProcessTimeout, ProcessStopped: As `run_bounded`.
     """
     process = subprocess.Popen(
-        command, cwd=folder, env=dict(environ), stdin=stdin or subprocess.DEVNULL,
+        _limited(command, bounds), cwd=folder, env=dict(environ), stdin=stdin or subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
-        _limit(process.pid, bounds)
         yield from _pieces(process, name, folder, bounds, ended)
         ended.code = process.wait()
     finally:
@@ -151,16 +150,17 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
                 process.wait(END_SECONDS)
 
 
-def _limit(pid: int, bounds: ProcessLimits) -> None:
-    """At once, since processes inherit limits from the one that starts them. Spent processor time is SIGXCPU."""
-    if not hasattr(resource, "prlimit"):
-        return  # only Linux sets the limits of another process
+def _limited(command: Sequence[str], bounds: ProcessLimits) -> list[str]:
+    """The command behind a shell that sets its limits and then becomes it: a process that is limited from outside, once
+    it runs, may have done its work by then, or started others. Spent processor time is SIGXCPU."""
     wanted = (
-        (resource.RLIMIT_DATA, bounds.memory_bytes, 0),
-        (resource.RLIMIT_FSIZE, bounds.file_bytes, 0),
-        (resource.RLIMIT_CPU, bounds.cpu_seconds, 1),
+        (resource.RLIMIT_DATA, bounds.memory_bytes, 1024, "ulimit -d {0}"),
+        (resource.RLIMIT_FSIZE, bounds.file_bytes, 512, "ulimit -f {0}"),
+        (resource.RLIMIT_CPU, bounds.cpu_seconds, 1, "ulimit -t {1} && ulimit -S -t {0}"),
     )
-    for kind, size, more in wanted:
-        if size is not None:
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(pid, kind, (size, size + more))
+    words = []
+    for kind, size, unit, text in wanted:
+        _, hard = resource.getrlimit(kind)
+        if size is not None and (hard == resource.RLIM_INFINITY or size < hard):
+            words.append(text.format(size // unit, size // unit + 1))
+    return ["/bin/sh", "-c", " && ".join([*words, 'exec "$@"']), "sh", *command] if words else list(command)
