@@ -1,5 +1,7 @@
 """Quantities as people read them."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,8 @@ def test_sparkline_has_one_mark_a_share_and_survives_any_float(values, width):
 
 def test_sparkline_survives_the_largest_floats():
     assert units.sparkline([1.7e308, -1.7e308, 1.7e308], 3) == "█▁█"
+    for number in range(1, 60):
+        assert units.sparkline([sys.float_info.max] * number, 1) == "▁"
 
 
 def test_sparkline_of_a_falling_course_falls():

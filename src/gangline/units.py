@@ -127,10 +127,10 @@ def sparkline(values: list[float], width: int = 12) -> str:
         return ""
     count = min(width, len(finite))
     edges = [len(finite) * i // count for i in range(count + 1)]
-    means = [math.fsum(value / (b - a) for value in finite[a:b]) for a, b in itertools.pairwise(edges)]
-    low, high = min(means), max(means)
-    span = (high / 2 - low / 2) or 1.0
-    return "".join(_MARKS[round((mean / 2 - low / 2) / span * (len(_MARKS) - 1))] for mean in means)
+    halves = [math.fsum(value / 2 / (b - a) for value in finite[a:b]) for a, b in itertools.pairwise(edges)]
+    low, high = min(halves), max(halves)  # of means, whose sums and differences may be larger than any float
+    span = (high - low) or 1.0
+    return "".join(_MARKS[round((half - low) / span * (len(_MARKS) - 1))] for half in halves)
 
 
 def now() -> str:
