@@ -99,6 +99,13 @@ def test_files_are_bounded(tmp_path):
     assert (tmp_path / "file").stat().st_size <= 1 << 16
 
 
+@pytest.mark.parametrize("bounds", [{}, {"file_bytes": 0}])
+def test_a_program_that_is_not_there_is_said_so_with_and_without_limits(bounds):
+    given = ProcessLimits(seconds=60.0, **bounds)
+    with pytest.raises(FileNotFoundError, match="no-such-git"):
+        run_bounded(["no-such-git"], name="git", folder=Path("/"), environ=os.environ, bounds=given)
+
+
 def test_limits_hold_from_the_first_instruction_for_it_and_for_what_it_starts():
     kinds = "r.RLIMIT_DATA, r.RLIMIT_FSIZE, r.RLIMIT_CPU"
     program = f"import resource as r; print([r.getrlimit(each) for each in ({kinds})])"

@@ -5,9 +5,11 @@ is spent, or the caller cancels. Callers choose command and settings.
 """
 
 import contextlib
+import errno
 import os
 import resource
 import selectors
+import shutil
 import signal
 import subprocess
 import time
@@ -101,7 +103,10 @@ def stream_bounded(
 
     Raises:
         ProcessTimeout, ProcessStopped: As `run_bounded`.
+        FileNotFoundError: There is no such program.
     """
+    if shutil.which(command[0], path=environ.get("PATH")) is None:  # the shell would say so with a code of its own
+        raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
     process = subprocess.Popen(
         _limited(command, bounds), cwd=folder, env=dict(environ), stdin=stdin or subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

@@ -66,13 +66,21 @@ def leader():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [(None, None), ("", None), ("29501", 29501), ("0", None), ("70000", None), ("x", None)]
+    ("text", "found"),
+    [(None, None), ("", None), ("29501", 29501), ("0", None), ("70000", None), ("x", None), ("2" * 10**6, None)],
+    ids=["absent", "empty", "port", "zero", "large", "word", "long"],
 )
 def test_port_that_the_leader_has_taken_is_read_from_the_folder_of_the_gang(tmp_path, text, found):
     if text is not None:
         (tmp_path / PORT_FILE).write_text(text)
     environ = ENVIRON | {"GANGLINE_HOME": str(tmp_path), "GANGLINE_CONTROL_PORT": "0"}
     assert find_port(KeeperEnvironment.read(environ)) == found
+
+
+def test_folder_in_the_place_of_that_file_holds_no_port(tmp_path):
+    (tmp_path / PORT_FILE).mkdir()
+    environ = ENVIRON | {"GANGLINE_HOME": str(tmp_path), "GANGLINE_CONTROL_PORT": "0"}
+    assert find_port(KeeperEnvironment.read(environ)) is None
 
 
 def test_name_that_appears_late_is_looked_up_until_it_is_there(leader, monkeypatch):

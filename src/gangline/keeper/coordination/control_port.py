@@ -9,6 +9,7 @@ from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.storage.folder.durable_files import replace_file
 
 PORT_FILE = "control-port"
+_MOST_DIGITS = 5
 
 
 def publish_port(environment: KeeperEnvironment, port: int) -> None:
@@ -21,7 +22,7 @@ def find_port(environment: KeeperEnvironment) -> int | None:
     """Port at which the leader listens now, or listened before it died; None: it has not listened yet."""
     if environment.control_port:
         return environment.control_port
-    with suppress(FileNotFoundError, ValueError):
-        port = int((environment.home / PORT_FILE).read_text())
+    with suppress(OSError, ValueError), (environment.home / PORT_FILE).open("rb") as file:
+        port = int(file.read(_MOST_DIGITS + 1))  # ranks may write what they like to this folder
         return port if 0 < port <= 65535 else None
     return None

@@ -15,9 +15,11 @@ import structlog
 from gangline.errors import GanglineError
 from gangline.launch.kubernetes.client.api import ApiExpired, ApiUnavailable, KubernetesApi, Object, Trim, WatchEvent
 from gangline.launch.kubernetes.client.object_cache import ObjectCache, trim_object, version_of
+from gangline.sanitize import clean
 
 log = structlog.get_logger()
 _RELIST_SECONDS = 240.0
+_MOST_UNREADABLE = 1000
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
 _PAUSE_BETWEEN_WATCHES_SECONDS = 0.02
 """Minimum pause between watches, for servers that end each watch at once."""
@@ -38,7 +40,8 @@ class Informer:
         error: Error that ended the thread, e.g. `ApiForbidden`; None: it runs.
         away_since: Monotonic time since which the server gives no answer; None: it answers.
         is_listed: Set after the first list.
-        unreadable: Names of objects that were left out because they could not be read; each is logged once.
+        unreadable: Names of objects that were left out because they could not be read, the first 1,000; each is logged
+            once.
     """
 
     def __init__(
@@ -161,11 +164,15 @@ class Informer:
         try:
             return self._keep(found)
         except _SHAPES as error:
-            name = str((found.get("metadata") or {}).get("name"))
-            if name not in self.unreadable:
-                self.unreadable.add(name)
-                log.warning("unreadable_object", path=self._path, name=name, why=f"{type(error).__name__}: {error}")
+            self._leave_out(str((found.get("metadata") or {}).get("name")), error)
             return {}
+
+    def _leave_out(self, name: str, error: Exception) -> None:
+        """Log it once; whoever may create objects chooses names and contents."""
+        if name not in self.unreadable and len(self.unreadable) < _MOST_UNREADABLE:
+            self.unreadable.add(name)
+            why = clean(f"{type(error).__name__}: {error}", limit=200)
+            log.warning("unreadable_object", path=self._path, name=clean(name, limit=100), why=why)
 
     def _mark_contact(self) -> None:
         self._last_contact = time.monotonic()
