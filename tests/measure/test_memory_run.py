@@ -123,8 +123,12 @@ def shares(found, weighed, plan):
     return [one / other for one, other in zip(told, seen, strict=True)]
 
 
-def require_close(found):
-    under, over = (WITHIN, WITHIN) if len(found) == 1 else (UNDER, OVER)
+def require_close(told, weight, plan):
+    """Where a report of a release is lost, the peak of a rank may come out too small: it trains once more."""
+    under, over = (WITHIN, WITHIN) if plan.mesh.pp == 1 else (UNDER, OVER)
+    found = shares(told, weight(plan), plan)
+    if max(found) > 1 + over:
+        found = shares(told, weight(plan, again=True), plan)
     assert min(found) >= 1 - under, found
     assert max(found) <= 1 + over, found
 
@@ -138,14 +142,14 @@ def told(tmp_path_factory):
 
 @pytest.mark.parametrize("name", [*(n for n in PLANS if n != "stages"), pytest.param("stages", marks=STAGES)])
 def test_the_peak_is_the_allocators(told, weight, name):
-    require_close(shares(told[PLANS[name].digest], weight(PLANS[name]), PLANS[name]))
+    require_close(told[PLANS[name].digest], weight, PLANS[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MORE)
 def test_the_peak_is_the_allocators_under_every_option(tmp_path, weight, name):
     [found] = track(tmp_path, MORE[name])
-    require_close(shares(found, weight(MORE[name]), MORE[name]))
+    require_close(found, weight, MORE[name])
 
 
 @pytest.mark.parametrize("why", [pytest.param(each, marks=[STAGES] if "stages" in each else []) for each in REFUSED])

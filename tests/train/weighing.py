@@ -40,13 +40,16 @@ def weigh(home: Path, warm: WarmParent, plan: Plan) -> dict[str, Any]:
     return means | {"state": state, "peaks": [one["peak"] for one in each]}
 
 
-def weigher(warm: WarmParent, new_folder: Callable[[], Path]) -> Callable[[Plan], dict[str, Any]]:
-    """`weigh`, which trains each plan once."""
+def weigher(warm: WarmParent, new_folder: Callable[[], Path]) -> Callable[..., dict[str, Any]]:
+    """`weigh`, which trains each plan once; with `again` once more, and each rank's greater peak counts."""
     known: dict[str, dict[str, Any]] = {}
 
-    def weight(plan: Plan) -> dict[str, Any]:
-        if plan.digest not in known:
-            known[plan.digest] = weigh(new_folder(), warm, plan)
+    def weight(plan: Plan, *, again: bool = False) -> dict[str, Any]:
+        before = known.get(plan.digest)
+        if before is None or again:
+            found = known[plan.digest] = weigh(new_folder(), warm, plan)
+            if before is not None:
+                found["peaks"] = [max(pair) for pair in zip(before["peaks"], found["peaks"], strict=True)]
         return known[plan.digest]
 
     return weight
