@@ -4,12 +4,12 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.train.gang import Gang, Generation, _be_program, make_plan
 
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec
@@ -60,10 +60,7 @@ def start(ranks):
 
 def run(gang, **environ):
     """Exit codes of both ranks, whose library makes its own process group at a port that is free."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    return Generation(gang, PLAN, {"MASTER_PORT": port, **environ}, start=start).wait()
+    return Generation(gang, PLAN, {"MASTER_PORT": str(free_port()), **environ}, start=start).wait()
 
 
 def told(text):

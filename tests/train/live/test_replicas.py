@@ -68,7 +68,7 @@ def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_on
 ):
     """Statistics of a norm among them, which the step that was cut off had moved already."""
     survivor, plan = 1 - victim, live_plan(model={"width": 8, "norm": True}, optimizer=optimizer)
-    home = submit(stand, plan, PACE="0.05")
+    home = submit(stand, plan, PACE="0.1")
     await_step(home, 3, generation=0)
     kill_rank(home, victim)
     await_step(home, 4, generation=1)
@@ -92,7 +92,7 @@ def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_on
 @pytest.mark.parametrize("seed", [1, 2])
 def test_three_replicas_survive_two_kills(stand, make_gang, tmp_path, seed):
     dice, plan = chance("live", seed), live_plan(3, steps=60)
-    home = submit(stand, plan, PACE="0.05")
+    home = submit(stand, plan, PACE="0.1")
     reached = await_step(home, dice.randint(2, 5), generation=0)["step"]
     first, second = dice.sample(range(3), 2)
     kill_rank(home, first)
@@ -148,7 +148,7 @@ def kill_the_newcomer(home):
 @pytest.mark.long
 def test_two_deaths_at_once_cost_the_living_no_step(stand, make_gang, tmp_path, strike, dead):
     plan = live_plan(3)
-    home = submit(stand, plan, PACE="0.05")
+    home = submit(stand, plan, PACE="0.1")
     await_step(home, 3, generation=0)
     strike(home)
     await_step(home, 4, generation=1)
@@ -172,7 +172,7 @@ def test_two_deaths_at_once_cost_the_living_no_step(stand, make_gang, tmp_path, 
 @pytest.mark.parametrize("dead", [(1,), (0, 1)], ids=["one shard", "a replica group"])
 def test_replica_of_shards_heals_from_the_other(stand, make_gang, tmp_path, reached, dead):
     plan = live_plan(2, mesh=Mesh(dp_replicate=2, dp_shard=2), strategy="hsdp", micro_batch=2)
-    home = submit(stand, plan, PACE="0.05")
+    home = submit(stand, plan, PACE="0.1")
     await_step(home, 3, generation=0)
     for rank in dead:
         kill_rank(home, rank)
@@ -196,7 +196,7 @@ def test_replica_of_shards_heals_from_the_other(stand, make_gang, tmp_path, reac
 def test_shard_that_nobody_holds_any_more_comes_from_the_checkpoint(stand, make_gang, tmp_path):
     mesh, policy = Mesh(dp_replicate=2, dp_shard=2), CheckpointPolicy(every=2, asynchronous=False)
     plan = replace(live_plan(2, mesh=mesh, strategy="hsdp", micro_batch=2), checkpoint=policy)
-    home = submit(stand, plan, PACE="0.05")
+    home = submit(stand, plan, PACE="0.1")
     reached = await_step(home, 5, generation=0)["step"]
     kill_rank(home, 1)
     kill_rank(home, 3)
