@@ -91,6 +91,10 @@ def test_what_learns_a_band_is_named_and_what_needs_none_for_programs():
     assert "if the program reads its seed" in quality(LOWER, of)[1]
     assert "tolerance_percent or limit judges" in quality(LOWER, of)[1]
     assert "GANGLINE_SEED" not in quality(LOWER, trained)[1]
+    values = trained.inputs.values | {"train.start.checkpoint": "runs/p/c/r/gang/checkpoints/step-00000010"}
+    went_on = replace(trained, inputs=replace(trained.inputs, values=values))
+    assert "evaluate.seeds = 3" not in quality(LOWER, went_on)[1]
+    assert "; tolerance_percent or limit judges without one, as a run" in quality(LOWER, went_on)[1]
 
 
 def test_a_band_whose_seeds_gave_equal_values_says_so_and_refuses_beyond_its_floor():

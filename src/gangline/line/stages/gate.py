@@ -141,12 +141,20 @@ def _quality(wanted: QualityGate, record: Record, *, require_base: bool) -> Gate
         why = "gate.require_base requires one" if require_base else next_base
         return Gate(name=name, verdict=verdict, reason=f"{lacks}: {why}{_equal(metric.band)}")
     if metric.base_band is None:
-        advice = "evaluate.seeds = 3 learns one"
-        if form_of(record) != "task":
-            advice += ", if the program reads its seed (GANGLINE_SEED); tolerance_percent or limit judges without one"
-        reason = f"the base has no band, only {format_number(metric.base)}; {advice}"
+        reason = f"the base has no band, only {format_number(metric.base)}; {_ways_without_band(record)}"
         return Gate(name=name, verdict="unknown", reason=reason)
     return _by_band(name, wanted, metric)
+
+
+def _ways_without_band(record: Record) -> str:
+    """What this run's line may say so that the gate can judge."""
+    alone = "tolerance_percent or limit judges without one"
+    if record.inputs.values.get("train.start.checkpoint"):
+        return f"{alone}, as a run that goes on from a checkpoint has one seed"
+    learns = "evaluate.seeds = 3 learns one"
+    if form_of(record) == "task":
+        return learns
+    return f"{learns}, if the program reads its seed (GANGLINE_SEED); {alone}"
 
 
 def _other_data(wanted: QualityGate, *, require_base: bool) -> Gate:
