@@ -103,7 +103,7 @@ def _plan_of_finalist(plan: Plan, choice: PlanChoice, number: int) -> Plan:
     shape, setting = choice.finalists[number]
     return replace(
         plan, name=shape.name, strategy=shape.strategy, mesh=shape.mesh, micro_batch=setting.micro_batch,
-        memory=setting.memory, sizes=(),
+        memory=setting.memory, shares=(), sizes=(),
     )  # fmt: skip
 
 

@@ -155,6 +155,7 @@ def _describe(plan: Plan, choice: PlanChoice, key: str, *, device_name: str) -> 
         steps=plan.steps,
         global_batch=plan.global_batch,
         micro_batch=plan.micro_batch,
+        shares=plan.shares,
         precision=plan.precision,
         device=plan.device,
         device_name=device_name,
