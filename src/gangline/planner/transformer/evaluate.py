@@ -262,6 +262,7 @@ class LayoutCandidates:
         return host_memory(self.layout, most, question.optimizer) <= question.usable_host_bytes
 
     def state_bytes(self, load: StageLoad, sync: Sync) -> float:
+        """Of a rank with this load."""
         question = self._question
         return sum(
             state_memory(
@@ -272,6 +273,7 @@ class LayoutCandidates:
         )  # fmt: skip
 
     def work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
+        """Of a rank with this load, in addition to its state."""
         question = self._question
         work = activation_memory(
             question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
@@ -280,6 +282,7 @@ class LayoutCandidates:
         return max(sum(work), update_memory(self.layout, question.optimizer))
 
     def passes_of(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
+        """Of all `count` passes of a step, computed once."""
         question, mesh = self._question, self.layout.mesh
         key = (mesh.tp, mesh.pp, mesh.cp, mesh.ep, stages.schedule, micro_batch, count, recompute)
         if key not in self._seen:

@@ -4,7 +4,7 @@ A replica lies on GPUs of one kind. What it takes is what it would take if all r
 passes, with messages between servers at the rate of the slower kind.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -70,6 +70,8 @@ class UnlikeEvaluation:
     num_candidates: int
     num_weighed: int
     """Of them; the others lose by their bounds."""
+    num_fit: int
+    """Of those that were weighed."""
 
 
 def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> UnlikeEvaluation:
@@ -77,7 +79,8 @@ def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> UnlikeEvaluation:
 
     The bound of a layout: all replicas are done at once, nothing is exchanged, updated or computed again.
     """
-    ways = [way for layout in _layouts(sides) if (way := _Ways(sides, layout)).num_candidates]
+    seen: tuple[dict[object, StepParts], ...] = ({}, {})
+    ways = [way for layout in _layouts(sides) if (way := _Ways(sides, layout, seen)).num_candidates]
     found: list[_Found] = []
     best = inf
     for way in sorted(ways, key=lambda each: each.bound_seconds):
@@ -92,6 +95,7 @@ def evaluate_unlike(sides: Sides, *, band: float = 0.0) -> UnlikeEvaluation:
         plans=tuple(each.plan(sides) for each in fitting),
         num_candidates=sum(each.num_candidates for each in ways),
         num_weighed=sum(each.num_weighed for each in ways),
+        num_fit=sum(each.num_fit for each in ways),
     )
 
 
@@ -150,10 +154,10 @@ def _replicas(sides: Sides, layout: ModelLayout) -> tuple[int, int]:
 class _Ways:
     """All ways to run one layout on both kinds."""
 
-    def __init__(self, sides: Sides, layout: ModelLayout) -> None:
+    def __init__(self, sides: Sides, layout: ModelLayout, seen: Sequence[dict[object, StepParts]]) -> None:
         self._layout, self._sides = layout, sides
         self._replicas = _replicas(sides, layout)
-        self._kinds = tuple(LayoutCandidates(each.question, layout, {}) for each in sides)
+        self._kinds = tuple(LayoutCandidates(each.question, layout, own) for each, own in zip(sides, seen, strict=True))
         question = sides[0].question
         space = question.space
         self._stages = stages_of(question.model, 1, SCHEDULE)
@@ -169,7 +173,7 @@ class _Ways:
             if not question.support(layout, sync, chunks)
         ]  # fmt: skip
         self.num_candidates = len(self._sizes) * len(self._runs) * len(space.recompute)
-        self.num_weighed = 0
+        self.num_weighed = self.num_fit = 0
 
     @property
     def bound_seconds(self) -> float:
@@ -201,6 +205,7 @@ class _Ways:
             taken, seconds = dealt[sync]
             setting = Setting(size, recompute, chunks, sync, SCHEDULE)
             need = self._need(setting, taken)
+            self.num_fit += need <= 1
             order = (need > 1, need if need > 1 else seconds)
             if best is None or order < best.order:
                 best = _Found(order, self._layout, setting, taken)
