@@ -140,10 +140,11 @@ def test_site_that_describes_one_kind_lends_its_rates_to_no_other():
 
 def test_kinds_without_times_are_planned_for_as_if_there_was_the_first_one_alone():
     bare = replace(FAST, flops_per_second={}, memory_bytes_per_second=None)
-    site = Site(gpu={"h100": bare, "a100": replace(SLOW, flops_per_second={})})
-    found = kinds_of(TRACED, inventory=replace(BOTH, devices=(replace(BOTH.devices[0], name="h100"),)), site=site)
+    some = replace(gpus(8, 8, name="gold"), others=BOTH.others)
+    found = kinds_of(TRACED, inventory=some, site=Site(gpu={"gold": bare, "a100": SLOW}))
     assert not found.choice.shares
-    assert found.inventory.num_nodes == 8
+    assert found.inventory.device_names == "gold"
+    assert found.choice.candidates[-1].reason.startswith("no step time: ")
 
 
 def test_one_kind_is_chosen_from_as_ever():

@@ -110,9 +110,9 @@ class _Comparison:
         return KindsChoice(choice, replace(winner.kinds[0], others=winner.kinds[1:]))
 
     def _winner(self) -> _Plan:
+        if self._cost(self.plans[0]) is None:
+            return self.plans[0]  # most GPUs; there is nothing to compare it by
         timed = [each for each in self.plans if self._cost(each) is not None]
-        if not timed:
-            return self.plans[0]
         within = [each for each in timed if self._excess(each.own.forecast) is None]
         if not within:
             return min(timed, key=lambda each: found.ratio if (found := self._excess(each.own.forecast)) else 0.0)
