@@ -11,17 +11,23 @@ from tests.train.loop.test_health_checks import CODE, oracle
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, ProgramSpec
+from gangline.spec.plan import CheckpointPolicy, Memory, ProgramSpec
 from gangline.train.loop.checkpointing import TrainingProgress
 from gangline.train.loop.health_checks import HealthChecks
 
 HYBRID = {"mesh": Mesh(dp_replicate=2, dp_shard=2), "global_batch": 24, "shares": (18, 6)}
+EACH = {"memory": Memory(gradient_sync="each")}
+"""Shards reduce after each pass, of which the replicas have unlike numbers."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "changes"),
-    [("ddp", {"global_batch": 16, "shares": (12, 4)}), pytest.param("hsdp", HYBRID, marks=pytest.mark.slow)],
+    [
+        ("ddp", {"global_batch": 16, "shares": (12, 4)}),
+        ("hsdp", HYBRID | EACH),
+        pytest.param("hsdp", HYBRID, marks=pytest.mark.slow),
+    ],
 )
 def test_gang_of_unlike_shares_trains_the_weights_of_one_process(make_gang, strategy, changes):
     gang = make_gang(CODE)
