@@ -80,6 +80,21 @@ def test_money_of_a_gang_is_that_of_each_kind_at_its_price():
     assert choice.forecast.money == pytest.approx(hours / 2 * 3.0 + hours / 2 * 1.5)
 
 
+def test_second_kind_that_gains_less_than_the_band_stays_out():
+    few = replace(gpus(8, 8), others=(gpus(8, 1, name="a100"),))
+    found = kinds_of(TRACED, line(batch=8640, steps=2000, strategy="ddp"), few)
+    assert found.inventory.device_names == "h100"
+    both = next(each for each in found.choice.candidates if each.name == "ddp-72 on h100 and a100")
+    assert both.forecast.step_seconds < found.choice.forecast.step_seconds
+    assert "in the band, two kinds of GPU where one does" in both.reason
+
+
+def test_messages_between_servers_go_at_the_rate_of_the_slower_kind():
+    pair = GpuPair.of(line(), BOTH.kinds, lambda asked, each: PlanRequest.about(asked, SITE, each, TRACED, ()))
+    assert [each.pool.network_bytes_per_second for each in pair.requests] == [20e9, 20e9]
+    assert [each.pool.flops_per_second["bf16"] for each in pair.requests] == [400e12, 140e12]
+
+
 def test_no_split_is_done_sooner_than_the_one_of_a_traced_model():
     asked = line(batch=512, steps=2000, strategy="ddp", mesh=MeshTable(micro_batch=1))
     choice = kinds_of(TRACED, asked).choice

@@ -7,6 +7,8 @@ import pytest
 import torch
 from tests.train.gang import KEY, stored_model, tiny_plan
 from tests.train.loop.test_health_checks import CODE, oracle
+from tests.train.parallel.long import CODE as LONG
+from tests.train.parallel.long import long_plan, one_process, require_parity
 
 from gangline.checkpoint.format.folder import CheckpointFolder
 from gangline.checkpoint.format.stored_tensors import stored_digests
@@ -43,6 +45,14 @@ def test_gang_of_unlike_shares_trains_the_weights_of_one_process(make_gang, stra
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=0)
     assert [loss for _, loss in gang.result().jobs[0].losses] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [Mesh(dp_replicate=2, tp=2), Mesh(dp_replicate=2, cp=2)])
+def test_replicas_that_cut_the_model_or_the_sequence_take_unlike_shares(make_gang, mesh):
+    plan = replace(long_plan(mesh, "Long"), shares=(6, 2), micro_batch=1)
+    require_parity(make_gang(LONG), plan, one_process("Long"), gate=1e-5)
 
 
 @pytest.mark.long
