@@ -79,6 +79,10 @@ def run_memory_check(
     """
     pool, local = open_pool(site, inventory), choice.procs_per_node
     usable = pool.usable_bytes(local)
+    if always and choice.shares:
+        return MemoryRunResult(
+            choice, ("memory of a gang of two kinds of GPU is not followed: it is that of the formula",)
+        )
     if plan.program.task is None or not choice.finalists or not (always or _is_tight(choice, usable)):
         return MemoryRunResult(choice)
     notify("tracing the memory of the best plans")
