@@ -148,9 +148,22 @@ def test_target_that_starts_equal_pods_is_offered_no_gang_of_two_kinds():
 
 
 def test_site_that_describes_one_kind_lends_its_rates_to_no_other():
-    choice = kinds_of(TRACED, site=Site(gpu={"h100": FAST})).choice
-    refused = next(each for each in choice.candidates if each.name.endswith("h100 and a100"))
-    assert "does not describe a100" in refused.reason
+    cheap = replace(line(batch=512, steps=2000), plan=PlanTable(objective="money"))
+    few = replace(gpus(8, 8), others=(gpus(8, 1, name="a100"),))
+    for asked in (line(batch=512, steps=2000), cheap):
+        found = kinds_of(TRACED, asked, few, site=Site(gpu={"h100": FAST}))
+        assert found.inventory.device_names == "h100"
+        refused = {each.name: each for each in found.choice.candidates if " on " in each.name}
+        assert refused.keys() == {"ddp-8 on a100", "ddp-72 on h100 and a100"}
+        assert all("does not describe a100" in each.reason for each in refused.values())
+
+
+def test_kind_on_which_nothing_fits_is_a_row_with_its_reason():
+    large, tiny = transformer(**LARGE, sequence=4096), gpus(8, 1, memory=5e9, name="a100")
+    choice = kinds_of(large, inventory=replace(gpus(8, 8), others=(tiny,))).choice
+    refused = next(each for each in choice.candidates if each.name == "ddp-8 on a100")
+    assert refused.verdict == "no_fit"
+    assert "wanted room" in refused.reason
 
 
 def test_kinds_without_times_are_planned_for_as_if_there_was_the_first_one_alone():

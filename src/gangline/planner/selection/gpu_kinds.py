@@ -11,12 +11,13 @@ from itertools import combinations
 from gangline.errors import ConfigError
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
-from gangline.planner.selection.gpu_pair import Ask, GpuPair
+from gangline.planner.selection.gpu_pair import Ask, GpuPair, has_own_rates
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.unlike_gang import unlike_gang
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Verdict
 from gangline.units import format_step
 
@@ -40,12 +41,18 @@ def choose_kinds(
     kinds = inventory.kinds
     if len(kinds) == 1:
         return KindsChoice(choose(inventory), inventory)
+    request = ask(line, kinds[0])
     plans, refused, first_error = [], [], None
     for each in kinds:
+        name = each.device_names
+        if each is not kinds[0] and not has_own_rates(request.site, name):
+            refused.append(_none(each, "unsupported", f"[gpu.NAME] of site.toml does not describe {name}"))
+            continue
         try:
             plans.append(_Plan((each,), choose(each)))
         except ConfigError as error:
             first_error = first_error or error
+            refused.append(_none(each, "no_fit", str(error).splitlines()[0]))
     for pair in combinations(kinds, 2):
         found = unlike_gang(GpuPair.of(line, pair, ask))
         if isinstance(found, Candidate):
@@ -55,7 +62,16 @@ def choose_kinds(
     if not plans:
         assert first_error is not None, "a kind has a plan or an error"
         raise first_error
-    return _Comparison(ask(line, kinds[0]), plans, refused).best()
+    return _Comparison(request, plans, refused).best()
+
+
+def _none(kind: Inventory, verdict: Verdict, reason: str) -> Candidate:
+    """A kind of GPU without a plan of its own."""
+    world = kind.num_nodes * (kind.gpus.count if kind.gpus else 1)
+    mesh = Mesh(dp_replicate=world)
+    return Candidate(
+        name=f"ddp-{world} on {kind.device_names}", strategy="ddp", mesh=mesh, verdict=verdict, reason=reason
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class _Comparison:
     request: PlanRequest
     plans: Sequence[_Plan]
     refused: Sequence[Candidate]
-    """Pairs without a plan."""
+    """Kinds and pairs without a plan."""
 
     def best(self) -> KindsChoice:
         """The winner with a row for each of the others."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import program_decides
 from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
@@ -82,8 +83,7 @@ class GpuPair:
     def obstacle(self) -> str:
         """Why the line or the kinds do not allow a gang of both; empty: they do."""
         line, (first, second), wanted = self.line, self.requests, self.line.train.ranks
-        described = first.site.gpu
-        lacking = [name for name in self.names if len(described) == 1 and name not in described]
+        lacking = [name for name in self.names if not has_own_rates(first.site, name)]
         rules = (
             (bool(self.kinds[0].one_kind_because), self.kinds[0].one_kind_because),
             (program_decides(line) or not line.project.distributed, "the program decides how it trains"),
@@ -98,6 +98,11 @@ class GpuPair:
             (line.train.memory.offload == "cpu", "shards wait on the host in gangs of one kind of GPU only"),
         )
         return next((words for applies, words in rules if applies), "")
+
+
+def has_own_rates(site: Site, name: str) -> bool:
+    """The rates of this kind of GPU are its own: a site that describes one kind lends them to whatever is there."""
+    return len(site.gpu) != 1 or name in site.gpu
 
 
 def with_batch(request: PlanRequest, global_batch: int) -> PlanRequest:
