@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -25,6 +26,7 @@ from tests.planner.transformers import H100, transformer
 from gangline.planner.selection.choice import PlanChoice, choose_plan
 from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.transformer.evaluate import evaluate
+from gangline.planner.transformer.unlike import Side, evaluate_unlike
 from gangline.spec.config.line import MeshTable
 from gangline.spec.transformer import Transformer
 
@@ -46,9 +48,12 @@ def main() -> None:
             calls // 10, lambda: _candidates(_plan(GPT3, nodes=2048, batch=2048))
         ),
         "8e9 on 256 GPUs, traced": measure(calls // 10, _traced),
+        "8e9 on 128 GPUs of two kinds, one gang": measure(calls // 10, lambda: _two_kinds(servers=8)),
+        "8e9 on 2,048 GPUs of two kinds, one gang": measure(calls // 10, lambda: _two_kinds(servers=128)),
     }
     each = rows["reference case, every candidate"]
-    per_10_000 = each["p99_milliseconds"] / each["candidates"] * 10_000
+    weighed = [each, *(row for name, row in rows.items() if "two kinds" in name)]
+    per_10_000 = max(row["p99_milliseconds"] / row["candidates"] * 10_000 for row in weighed)
     whole = rows["reference case, whole plan"]["p99_milliseconds"]
     found = {"load_average": os.getloadavg()[0], "milliseconds_of_10_000": round(per_10_000, 1), "plans": rows}
     print(json.dumps(found, indent=1))
@@ -73,6 +78,19 @@ def measure(calls: int, call: Callable[[], int]) -> dict[str, float]:
         "median_milliseconds": round(taken[len(taken) // 2], 1),
         "p99_milliseconds": round(taken[math.ceil(0.99 * len(taken)) - 1], 1),
     }
+
+
+def _two_kinds(*, servers: int) -> int:
+    """Every layout on both kinds; candidates that lose by their bound count."""
+    fast = replace(R1.hardware, flops_per_second=400e12)
+    space = replace(
+        R1.space, world_size=16 * servers, global_batch=64 * servers, pp=(1,), cp=(1, 2, 4, 8),
+        micro_batches=(1, 2, 4, 8, 16),
+    )  # fmt: skip
+    first, second = (
+        Side(question=replace(R1, space=space, hardware=each), ranks=8 * servers) for each in (fast, R1.hardware)
+    )
+    return evaluate_unlike((first, second), band=0.05).num_candidates
 
 
 def _reference() -> PlanChoice:

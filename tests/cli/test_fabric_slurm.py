@@ -6,6 +6,7 @@ import pytest
 from tests.line.gangs.test_podsets import plan_of
 from tests.report import records
 
+from gangline.errors import ConfigError
 from gangline.spec.mesh import Mesh
 from gangline.spec.record import StageInfo
 from gangline.storage.objects.blobs import put_blob
@@ -98,3 +99,12 @@ def test_network_without_servers_is_refused(gangline, desk, monkeypatch):
     done = gangline("fabric", "slurm", "--out", "files", "--nodes", "1", "--", "run")
     assert done.exit_code == 10
     assert "wanted a fabric.toml whose groups name the servers" in str(done.exception)
+
+
+def test_plan_for_two_kinds_of_gpu_gets_no_files(slurm, desk):
+    kinds = [{"num_nodes": 1, "labels": {"gpu": each}} for each in ("a", "b")]
+    planned_run(desk, Mesh(dp_replicate=4), procs_per_node=2, kinds=kinds)
+    done = slurm("--run", RUN, "--", "run")
+    assert isinstance(done.exception, ConfigError)
+    assert "wanted a plan for one kind of GPU, found one for two" in str(done.exception)
+    assert not (desk / "files").exists()

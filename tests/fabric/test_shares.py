@@ -3,10 +3,10 @@
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.fabric.shares import by_speed, even_shares, split_by_speed
+from gangline.fabric.shares import by_speed, deal_passes, even_shares, split_by_speed
 
 SPEEDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 
@@ -44,3 +44,23 @@ def test_remainders_of_proportional_shares_are_not_the_fastest_split():
 
 def test_a_step_of_millions_of_samples_is_split_at_once():
     assert by_speed([2.0, 1.0], 3_000_000_000, least=1) == (2_000_000_000, 1_000_000_000)
+
+
+@settings(max_examples=200)
+@given(
+    replicas=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    more=st.integers(0, 20),
+    costs=st.tuples(*[st.tuples(st.floats(0.1, 10.0), st.floats(0.0, 30.0))] * 2),
+)
+def test_no_deal_of_whole_passes_to_two_kinds_is_done_sooner(replicas, more, costs):
+    passes = sum(replicas) + more
+    seconds = tuple(lambda count, each=each: each[1] + count * each[0] for each in costs)
+
+    def last_done(taken):
+        return max(each(-(-own // count)) for each, own, count in zip(seconds, taken, replicas, strict=True))
+
+    found = deal_passes(passes, replicas, seconds)
+    assert sum(found) == passes
+    assert all(own >= count for own, count in zip(found, replicas, strict=True))
+    every = ((first, passes - first) for first in range(replicas[0], passes - replicas[1] + 1))
+    assert last_done(found) == min(map(last_done, every))

@@ -6,7 +6,7 @@ import pytest
 from tests.planner.cases import SITE, SMALL, cpu, gpus, line, model_of
 
 from gangline.errors import ConfigError
-from gangline.planner.gang_plans import checkpoint_policy, evaluate_plan, make_plan, prove_plan
+from gangline.planner.gang_plans import checkpoint_policy, evaluate_plan, make_plan, prove_plan, seed_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import CheckpointTable, MeshTable
@@ -68,6 +68,14 @@ def test_prove_gang_opens_the_checkpoint_under_another_plan_and_replays():
     assert (proof.role, proof.name, proof.world_size) == ("prove", "fsdp-2", 2)
     assert proof.jobs == (Job(seed=1, train=False, checkpoint=CHECKPOINT), Job(seed=1, steps=20))
     assert prove_plan(plan(), "auto", CHECKPOINT, 0).jobs == proof.jobs[:1]
+
+
+def test_trainings_of_other_seeds_keep_unlike_shares_and_the_second_plan_has_equal_ones():
+    unlike = replace(plan(line(strategy="ddp")), shares=(12, 4))
+    assert evaluate_plan(unlike, [1, 2], CHECKPOINT).shares == (12, 4)
+    assert seed_plan(unlike, 2).shares == (12, 4)
+    for strategy in ("auto", "none", "ddp"):
+        assert prove_plan(unlike, strategy, CHECKPOINT, 20).shares == ()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,15 @@ def test_degrees_of_several_axes_are_said_beside_the_name_of_the_plan(draw):
     assert "dp_replicate" not in draw(record)
 
 
+@pytest.mark.parametrize("draw", [page, render_markdown, render_html])
+def test_unlike_shares_of_replicas_are_said_where_there_are_any(draw):
+    record = passed()
+    assert record.plan is not None
+    unlike = replace(record, plan=replace(record.plan, mesh=Mesh(dp_replicate=4), shares=(24, 24, 8, 8)))
+    assert "samples by replica 2 x 24, 2 x 8" in draw(unlike)
+    assert "samples by replica" not in draw(record)
+
+
 def test_groups_of_experts_are_said_though_they_are_no_axis():
     assert mesh_words(Mesh(dp_shard=8, ep=4)) == "dp_shard 8, experts in 4"
     assert mesh_words(Mesh(dp_shard=8)) == mesh_words(Mesh()) == ""

@@ -19,6 +19,7 @@ from gangline.launch.kubernetes.placement.inventory import read_inventory
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.gangs.runners import code_isolation
 from gangline.spec.config.site import PodTable, Site
+from gangline.spec.devices import Inventory
 from gangline.spec.record import Trust
 from gangline.storage.site_paths import home
 
@@ -149,11 +150,16 @@ def _account(api: KubernetesApi, pod: PodTable) -> Finding:
 def _servers(api: KubernetesApi, site: Site) -> Finding:
     def look() -> str:
         found = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
-        gpus = found.gpus
-        each = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{found.cores} CPU ranks"
-        return f"{found.num_nodes} pods of {each} fit ({found.origin})"
+        pods = " and ".join(map(_pods, found.kinds))
+        return f"{pods} fit ({found.origin})"
 
     return _try("servers", look, without="a gang would wait for ever")
+
+
+def _pods(kind: Inventory) -> str:
+    gpus = kind.gpus
+    each = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{kind.cores} CPU ranks"
+    return f"{kind.num_nodes} pods of {each}"
 
 
 def _image(site: Site) -> Finding:

@@ -72,8 +72,13 @@ def _planned(repo: Path, site: Path | None, run: str | None) -> "tuple[str, Plan
     record = desk.run(run)
     if record.plan is None:
         raise UsageError(f"{record.run.id} has no plan yet; gangline run --until plan makes one, or give --nodes")
-    plan = Plan.from_json(get_blob(desk.store, record.plan.key))
-    return record.run.id, gang_shape(plan, record)
+    shape = gang_shape(Plan.from_json(get_blob(desk.store, record.plan.key)), record)
+    if shape.placement.kinds:
+        raise ConfigError(
+            f"{record.run.id}: wanted a plan for one kind of GPU, found one for two, which fabric.toml does not "
+            "tell apart; a cluster starts it, and --nodes N writes files without its plan"
+        )
+    return record.run.id, shape
 
 
 def _asked(nodes: int, per_node: int, tile: int) -> "PlannedNodes":

@@ -3,7 +3,8 @@
 Only replicas (`dp_replicate`) may take unlike shares: the loss is a weighted sum, whose mean over the step stays exact.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from math import floor
@@ -72,3 +73,35 @@ def even_shares(samples: int, replicas: int) -> tuple[int, ...]:
 
 def _last_done(shares: Sequence[int], speeds: Sequence[float]) -> float:
     return max(share / speed for share, speed in zip(shares, speeds, strict=True))
+
+
+Seconds = Callable[[int], float]
+"""Of a step of one replica with so many passes; it does not fall as they grow."""
+
+
+def deal_passes(passes: int, replicas: tuple[int, int], seconds: tuple[Seconds, Seconds]) -> tuple[int, int]:
+    """Passes of all replicas of the first and of the second of two kinds, so that the last replica is first done.
+
+    Replicas of a kind are equally fast, so that they take equal passes but for one; no other deal is done sooner.
+
+    Args:
+        passes: Of a step, at least one for each replica.
+        replicas: Of each kind.
+        seconds: Of a replica of each kind, with what does not depend on its passes.
+    """
+    first, second = replicas
+
+    def both(most: int) -> tuple[int, int]:
+        """With at most so many passes on a replica of the first kind; the second takes the rest."""
+        taken = min(first * most, passes - second)
+        return taken, passes - taken
+
+    def last_done(most: int) -> float:
+        return max(each(-(-taken // count)) for each, taken, count in zip(seconds, both(most), replicas, strict=True))
+
+    def is_first_last(most: int) -> bool:
+        return seconds[0](most) >= seconds[1](-(-both(most)[1] // second))
+
+    upper = -(-(passes - second) // first)
+    crossing = bisect_left(range(1, upper), True, key=is_first_last) + 1
+    return both(min((each for each in (crossing - 1, crossing) if each), key=last_done))

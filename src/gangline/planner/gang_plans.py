@@ -40,6 +40,7 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         stop_at=train.stop_at,
         global_batch=train.global_batch,
         micro_batch=choice.micro_batch,
+        shares=choice.shares,
         seed=train.seed,
         schedule=train.schedule,
         clip_norm=train.clip_norm,

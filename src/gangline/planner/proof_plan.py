@@ -58,6 +58,7 @@ def _under(plan: Plan, shape: Shape, reason: str) -> Plan:
         strategy=shape.strategy,
         mesh=shape.mesh,
         micro_batch=_micro_batch(plan, shape),
+        shares=(),
         memory=_memory(plan, shape),
         compression=Compression(),
         reason=reason,

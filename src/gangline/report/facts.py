@@ -1,6 +1,6 @@
 """Facts of a record that every surface shows in the same words: verdicts, shares, ratios. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -8,6 +8,7 @@ from typing import Literal
 from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
 from gangline.spec.record import SLOW, SPLIT, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
+from gangline.spec.replica_shares import shares_words
 from gangline.spec.run_flags import flags_of, not_finite
 from gangline.units import format_bytes, format_number
 
@@ -69,11 +70,13 @@ def time_of(resource: str) -> str:
     return "GPU time" if resource == "gpu" else "rank time"
 
 
-def mesh_words(mesh: Mesh) -> str:
-    """Degrees of a plan that cuts along several axes, slowest first; nothing where its name says all."""
+def mesh_words(mesh: Mesh, shares: Sequence[int] = ()) -> str:
+    """Degrees of a plan that cuts along several axes, slowest first, and unlike shares of its replicas; nothing where
+    its name says all."""
     cut = [f"{axis} {degree}" for axis, degree in mesh.axes.items() if degree > 1]
-    words = " × ".join(cut) + (f", experts in {mesh.ep}" if mesh.ep > 1 else "")
-    return words if len(cut) > 1 or mesh.ep > 1 else ""
+    degrees = " × ".join(cut) + (f", experts in {mesh.ep}" if mesh.ep > 1 else "")
+    unlike = f"samples by replica {shares_words(shares)}" if shares else ""
+    return ", ".join(filter(None, [degrees if len(cut) > 1 or mesh.ep > 1 else "", unlike]))
 
 
 def band_of(metric: Metric) -> Band | None:

@@ -1,6 +1,6 @@
 """Devices: the nodes that a probe or a launcher reported, and measured rates of one kind of device."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gangline.spec.codec import Document, digest
@@ -35,6 +35,28 @@ class Inventory(Document):
     """Who said so: `this machine`, `kubernetes`, `site.toml`."""
     labels: dict[str, str] = field(default_factory=dict)
     """Of these nodes and of no others, where a cluster also has nodes with another kind of GPU."""
+    others: tuple["Inventory", ...] = ()
+    """Nodes with other kinds of GPU; of what a gang takes, those of its second kind."""
+
+    one_kind_because: str = ""
+    """Why no gang has nodes of two kinds; empty: it may."""
+
+    @property
+    def kinds(self) -> tuple["Inventory", ...]:
+        """These nodes alone, then those of each other kind."""
+        others = (replace(each, one_kind_because=self.one_kind_because) for each in self.others)
+        return (replace(self, others=()), *others)
+
+    @property
+    def device_names(self) -> str:
+        """`h100`, `h100 and a100`; empty: there are no GPUs, or their names are not known."""
+        return " and ".join(filter(None, (each.gpus.name for each in self.kinds if each.gpus)))
+
+    @property
+    def as_smallest(self) -> "Inventory":
+        """All nodes, as if each had what the one with the least memory has."""
+        least = min(self.kinds, key=lambda each: each.gpus.memory_bytes or 0 if each.gpus else 0)
+        return replace(least, num_nodes=sum(each.num_nodes for each in self.kinds))
 
     @property
     def gpus(self) -> Devices | None:

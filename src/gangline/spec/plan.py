@@ -1,6 +1,6 @@
 """The plan: what a gang obeys. Made by the plan stage, written once as `plan.json`, read by every rank."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from gangline.errors import ConfigError
@@ -8,6 +8,7 @@ from gangline.spec.codec import Document, digest
 from gangline.spec.forecast import Forecast
 from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.mesh import Mesh
+from gangline.spec.replica_shares import require_shares
 from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_of, wrapping_of
 
 Role = Literal["train", "evaluate", "prove"]
@@ -185,6 +186,7 @@ class Size:
     strategy: Strategy
     mesh: Mesh
     micro_batch: int
+    shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,6 +229,8 @@ class Plan(Document):
     global_batch: int
     micro_batch: int
     """Samples of one forward pass on one data-parallel rank."""
+    shares: tuple[int, ...] = ()
+    """Samples of a step by replica, where these run on unlike devices; empty: equal ones."""
     seed: int = 1
     schedule: Schedule = Schedule()
     clip_norm: float | None = None
@@ -255,6 +259,9 @@ class Plan(Document):
     reason: str = ""
     candidates: tuple[Candidate, ...] = ()
     forecast: Forecast = Forecast()
+
+    def __post_init__(self) -> None:
+        require_shares(self.shares, self.mesh, global_batch=self.global_batch, averages_rarely=self.averages_rarely)
 
     @property
     def world_size(self) -> int:
@@ -310,9 +317,14 @@ class Plan(Document):
         return self.steps if self.stop_at is None else self.stop_at
 
     @property
+    def rank_samples(self) -> int:
+        """Samples of a step on a data-parallel rank of the replica that takes most."""
+        return max(self.shares or (self.global_batch // self.mesh.dp_replicate,)) // self.mesh.dp_shard
+
+    @property
     def accumulation(self) -> int:
-        """Micro-batches of one data-parallel rank in one step."""
-        return self.global_batch // (self.micro_batch * self.mesh.data_parallel)
+        """Micro-batches of such a rank in one step."""
+        return self.rank_samples // self.micro_batch
 
     def at(self, world_size: int) -> "Plan":
         """The same plan for another number of ranks.
@@ -322,14 +334,12 @@ class Plan(Document):
         """
         if world_size == self.world_size:
             return self
+        names = [each.name for each in fields(Size)]
         for size in self.sizes:
             if size.mesh.world_size == world_size:
-                own = Size(name=self.name, strategy=self.strategy, mesh=self.mesh, micro_batch=self.micro_batch)
-                others = tuple(own if each == size else each for each in self.sizes)
-                return replace(
-                    self, name=size.name, strategy=size.strategy, mesh=size.mesh, micro_batch=size.micro_batch,
-                    sizes=others,
-                )  # fmt: skip
+                own, wanted = ({name: getattr(each, name) for name in names} for each in (self, size))
+                sizes = tuple(Size(**own) if each == size else each for each in self.sizes)
+                return replace(self, **wanted, sizes=sizes)
         works = ", ".join(str(each) for each in sorted({self.world_size, *(s.mesh.world_size for s in self.sizes)}))
         raise ConfigError(f"plan {self.name}: wanted {world_size} ranks, it is ready for {works}")
 

@@ -136,6 +136,8 @@ class PlanInfo:
     steps: int
     global_batch: int
     micro_batch: int
+    shares: tuple[int, ...] = ()
+    """Samples of a step by replica with which it began; empty: equal ones."""
     precision: str
     device: str
     device_name: str = ""

@@ -1,5 +1,6 @@
 """The page of a plan by formula: bars of memory, the bound, risk, saves, the network, and each number's origin."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -66,6 +67,23 @@ def test_a_page_says_what_was_weighed_what_it_costs_and_how_likely_it_stops():
     assert "no step under 22.59 s on 16 GPUs (compute) · overlap 0: worst case, not yet measured here" in said
     assert "P(interrupt) 0.4 % (llama3) · forecast band 5.0 % (default: no records yet)" in said
     assert "saves     file system: 1.9 s a save" in said
+
+
+def test_page_of_two_kinds_says_what_each_takes_and_what_one_alone_would():
+    fast = replace(
+        SITE.gpu["a100"], flops_per_second={"bf16": 400e12}, memory_bytes_per_second=3e12, price_per_hour=4.0
+    )
+    site = replace(SITE, gpu={**SITE.gpu, "h100": fast})
+    wanted = replace(line(batch=256, steps=2000), plan=PlanTable(transformer=EIGHT))
+    both = replace(gpus(8, 2), others=(gpus(8, 2, name="a100"),))
+    lines = hypothetical_page(
+        plan_hypothetically(SimpleNamespace(line=wanted), site=site, inventory=both), why=False
+    ).splitlines()
+    assert "2 servers x 8 GPU x 80 GB h100 and 2 servers x 8 GPU x 80 GB a100" in lines[0]
+    assert lines[0].endswith("4.00 and 2.00 EUR a GPU-hour")
+    assert re.search(r"2 servers of h100 take 192 samples in .*, 2 servers of a100 take 64 samples in", lines[2])
+    assert any("on h100 " in each and " %: " in each for each in lines[3:6])
+    assert any("on a100 " in each for each in lines[3:6])
 
 
 def test_eighty_columns_are_enough():

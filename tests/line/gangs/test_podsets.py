@@ -6,11 +6,12 @@ import pytest
 from tests.line.records import record
 
 from gangline.errors import ConfigError, UsageError
-from gangline.line.gangs.podsets import POD_COMMAND, make_podset, pod_store_url
+from gangline.line.gangs.podsets import POD_COMMAND, gang_shape, make_podset, pod_store_url, server_labels
 from gangline.line.request.targets import parse_target, require_same_target, site_of, with_target
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.config.site import LaunchTable, PodTable, Site, StoreTable
-from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet
+from gangline.spec.devices import Inventory
+from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, ServerKind
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
 from gangline.spec.record import PlanInfo, StageInfo
@@ -187,3 +188,27 @@ def test_pods_carry_the_traffic_of_the_plan_that_the_run_recorded_and_of_no_othe
     assert PodSet.from_json(found.to_json()) == found
     other = make_podset(plan_of(4), record=run, line=line_of(4), site=site, store=store)
     assert other.placement is None
+
+
+FAST, SLOW = (ServerKind(num_nodes=2, labels={"gpu": each}) for each in ("fast", "slow"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "placement"),
+    [
+        (8, Placement(kinds=(FAST, SLOW))),
+        (6, Placement(kinds=(FAST, replace(SLOW, num_nodes=1)))),
+        (4, Placement(labels={"gpu": "fast"})),
+    ],
+)
+def test_gang_of_two_kinds_takes_servers_of_each_and_a_smaller_one_the_first(ranks, placement):
+    first, second = (Inventory(num_nodes=each.num_nodes, labels=each.labels) for each in (FAST, SLOW))
+    base = planned(procs=2)
+    outputs = {"procs_per_node": 2, **server_labels(replace(first, others=(second,)))}
+    stages = {**base.stages, "plan": replace(base.stages["plan"], outputs=outputs)}
+    assert gang_shape(plan_of(ranks), replace(base, stages=stages)).placement == placement
+
+
+def test_servers_of_the_one_kind_of_a_plan_are_selected_where_there_are_others():
+    assert server_labels(Inventory(labels=FAST.labels)) == {"labels": FAST.labels}
+    assert server_labels(Inventory()) == {}

@@ -70,6 +70,14 @@ def test_a_model_that_cannot_be_followed_leaves_the_formula_and_says_why(asked):
     assert all("not known: DataDependentOutputException" in note for note in weighed.notes), weighed.notes
 
 
+def test_gang_of_two_kinds_of_gpu_is_not_followed_and_that_is_said(asked):
+    given = asked()
+    unlike = replace(given["choice"], shares=(12, 4), finalists=())
+    weighed = run_memory_check(**given | {"choice": unlike}, always=True)
+    assert weighed.choice == unlike
+    assert weighed.notes == ("memory of a gang of two kinds of GPU is not followed: it is that of the formula",)
+
+
 def test_nobody_waits_for_it_longer_than_was_said(asked):
     given = asked()
     weighed = run_memory_check(**given, always=True, seconds=0.01)

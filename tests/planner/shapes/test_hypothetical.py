@@ -31,12 +31,22 @@ def test_servers_hold_the_gpus_that_are_asked_for(wanted, nodes, inside):
         ("a:", "wanted a number of GPUs"),
         ("16", "found none named; there: a, b"),
         ("c:16", "found c; there: a, b"),
+        ("a:16,b:12", "whole servers of 8 GPUs, found 12"),
+        ("a:8,a:8", "wanted each kind of GPU once, found a, a"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_with_what_can(wanted, words):
     with pytest.raises(ConfigError) as caught:
-        hypothetical_inventory(TWO if words.endswith("a, b") else H100, wanted)
+        hypothetical_inventory(TWO if "a, b" in words or ":" in wanted[1:2] else H100, wanted)
     assert words in str(caught.value)
+
+
+def test_servers_of_several_kinds_are_asked_for_together():
+    found = hypothetical_inventory(TWO, "b:16,a:8")
+    assert [(each.gpus.name, each.num_nodes, each.gpus.memory_bytes) for each in found.kinds] == [
+        ("b", 2, 80e9), ("a", 1, 40e9)
+    ]  # fmt: skip
+    assert found.device_names == "b and a"
 
 
 def test_a_network_gives_links_and_failures_and_what_it_leaves_out_stays():

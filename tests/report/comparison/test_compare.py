@@ -340,6 +340,12 @@ def test_packages_code_and_plan_are_told_apart():
     assert {change.kind for change in compare(BASE, this).changes} == {"package", "code", "plan"}
 
 
+def test_other_shares_of_the_replicas_are_a_change_of_the_plan():
+    this = replace(with_loss(2.37), plan=replace(BASE.plan, shares=(48, 48, 16, 16)))
+    changes = [(each.name, each.base, each.this) for each in compare(BASE, this).changes if each.kind == "plan"]
+    assert changes == [("samples by replica", "equal", "2 x 48, 2 x 16")]
+
+
 def test_other_data_asks_for_the_base_on_the_data_of_today():
     this = replace(with_loss(2.0), inputs=replace(BASE.inputs, data="d" * 64))
     assert f"gangline run --commit {BASE.commit.sha[:8]} --again" in compare(BASE, this).next_command

@@ -62,7 +62,7 @@ def command(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="[NAME:]N", help="For so many GPUs as [gpu.NAME] of site.toml, here or not."),
+        typer.Option("--gpus", metavar="[NAME:]N,...", help="For so many of site.toml's [gpu.NAME], here or not."),
     ] = None,
     fabric: FabricOption = None,
     deadline: Annotated[
@@ -163,6 +163,8 @@ class PlanQuestion:
             found = planned(self.devices)
             if not self.now:
                 return found
+            if found.inventory.others:
+                found = planned(replace(found.inventory, others=()))
             free = free_servers(self.site, self.desk.environ, found.inventory)
             return replace(found, choice=choice_now(found, free, planned))
 

@@ -26,7 +26,7 @@ from gangline.units import format_bytes, format_count, format_seconds
 def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
     """All of it; `width` None: nobody looks."""
     line, choice, inventory = found.request.line, found.choice, found.inventory
-    capacity = float(inventory.gpus.memory_bytes or 0) if inventory.gpus else 0.0
+    capacity = max(float(each.gpus.memory_bytes or 0) if each.gpus else 0.0 for each in inventory.kinds)
     settings = choice.search.settings if choice.search else {}
     table = formula_table(choice.candidates, settings, capacity_bytes=capacity, width=width, every=why)
     lines = [*_footer(choice, found.site), f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}"]
@@ -45,17 +45,24 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
 
 
 def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -> str:
-    gpus, model = inventory.gpus, line.plan.transformer
-    assert gpus is not None, "a hypothetical inventory has GPUs"
+    model, several = line.plan.transformer, bool(inventory.others)
     assert model is not None, "only such lines are planned for so"
-    price = site.gpu[gpus.name].price_per_hour
-    money = f" · {price:.2f} {site.money.currency} a GPU-hour" if price is not None else ""
-    servers = f"{inventory.num_nodes} servers x {gpus.count} GPU" if inventory.num_nodes > 1 else f"{gpus.count} GPU"
+    servers = " and ".join(_servers(each, named=several) for each in inventory.kinds)
+    prices = [site.gpu[each.gpus.name].price_per_hour for each in inventory.kinds if each.gpus]
+    told = " and ".join("unknown" if price is None else f"{price:.2f}" for price in prices)
+    money = f" · {told} {site.money.currency} a GPU-hour" if any(price is not None for price in prices) else ""
     return (
-        f"{format_count(choice.forecast.parameters or 0).replace(' G', ' B')} parameters · {servers} x "
-        f"{format_bytes(gpus.memory_bytes or 0)} · {line.train.global_batch} x {model.sequence:,} tokens · "
-        f"{line.train.steps:,} steps{money}"
+        f"{format_count(choice.forecast.parameters or 0).replace(' G', ' B')} parameters · {servers}"
+        f" · {line.train.global_batch} x {model.sequence:,} tokens · {line.train.steps:,} steps{money}"
     )
+
+
+def _servers(kind: Inventory, *, named: bool) -> str:
+    """Of one kind of GPU."""
+    gpus = kind.gpus
+    assert gpus is not None, "a hypothetical inventory has GPUs"
+    servers = f"{kind.num_nodes} servers x {gpus.count} GPU" if kind.num_nodes > 1 else f"{gpus.count} GPU"
+    return f"{servers} x {format_bytes(gpus.memory_bytes or 0)}{f' {gpus.name}' if named else ''}"
 
 
 def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:

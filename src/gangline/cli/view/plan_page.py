@@ -9,6 +9,7 @@ from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
+from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast, GradientBuckets
 from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count, format_seconds
@@ -167,12 +168,15 @@ def _other_sizes(found: "Preview") -> str:
 
 def _have(found: "Preview") -> str:
     """What there is to train on, and how large the model is."""
-    inventory = found.inventory
-    gpus = inventory.gpus
-    machine = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{inventory.cores} cores"
-    nodes = f"{inventory.num_nodes} nodes of " if inventory.num_nodes > 1 else ""
+    machines = " and ".join(map(_machines, found.inventory.kinds))
     if found.choice.is_left_to_program:
-        return f"{nodes}{machine}"
+        return machines
     parameters = found.choice.forecast.parameters
     model = f"{format_count(parameters)} parameters" if parameters is not None else "model size not known yet"
-    return f"{nodes}{machine} · {model}"
+    return f"{machines} · {model}"
+
+
+def _machines(kind: Inventory) -> str:
+    gpus = kind.gpus
+    machine = f"{gpus.count} x {gpus.name or 'GPU'}" if gpus else f"{kind.cores} cores"
+    return f"{kind.num_nodes} nodes of {machine}" if kind.num_nodes > 1 else machine

@@ -251,11 +251,10 @@ def _is_free(end: GangEnd) -> bool:
 
 def _half_micro_batch(ctx: RunContext, plan: Plan) -> int | None:
     """Largest size up to half that divides a rank's share; None if the line sets it, or it was halved already."""
-    share = plan.global_batch // plan.mesh.data_parallel
     was_halved = plan.micro_batch != ctx.plan.micro_batch
     if ctx.line.train.mesh.micro_batch != "auto" or was_halved:
         return None
-    return next((size for size in range(plan.micro_batch // 2, 0, -1) if share % size == 0), None)
+    return next((size for size in range(plan.micro_batch // 2, 0, -1) if plan.rank_samples % size == 0), None)
 
 
 def _keep_files(ctx: RunContext, plan: Plan, attempt: int) -> None:

@@ -1,6 +1,7 @@
 """Launcher of a site's target, with the secrets that it may pass to a gang."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,9 +119,13 @@ def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inv
     """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
     if parse_target(site.launch.target)[0] == "local":
         return here
+    from gangline.launch.kubernetes.cluster.facts import read_facts
+    from gangline.launch.kubernetes.objects.render_context import why_one_kind
     from gangline.launch.kubernetes.placement.inventory import read_inventory
 
-    return read_inventory(open_cluster(site, environ), site.pod, gpu=site.gpu, pool=site.launch.pool)
+    api = open_cluster(site, environ)
+    found = read_inventory(api, site.pod, gpu=site.gpu, pool=site.launch.pool)
+    return replace(found, one_kind_because=why_one_kind(site.launch, read_facts(api))) if found.others else found
 
 
 def stored_logs(store: ObjectStore, podset: PodSet, rank: int) -> Iterator[str]:

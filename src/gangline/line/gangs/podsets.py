@@ -1,7 +1,9 @@
 """PodSet of a plan: equal for every driver of the run, so that a second driver adopts the existing gang."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gangline.errors import ConfigError
@@ -14,7 +16,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, Resources
+from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, Resources, ServerKind
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.record import Record
@@ -105,12 +107,31 @@ def gang_shape(plan: Plan, record: Record) -> PlannedNodes:
     return PlannedNodes(num_nodes=nodes, procs_per_node=procs, placement=_placement(plan, procs, record))
 
 
+def server_labels(inventory: Inventory) -> dict[str, Any]:
+    """Outputs of the plan stage that `gang_shape` reads: labels of the kind of GPU that a plan is for, where there are
+    several; of two kinds the servers of each."""
+    if inventory.others:
+        return {"kinds": [{"num_nodes": each.num_nodes, "labels": each.labels} for each in inventory.kinds]}
+    return {"labels": inventory.labels} if inventory.labels else {}
+
+
 def _placement(plan: Plan, procs: int, record: Record) -> Placement:
     """The default where every pod may go anywhere in any order."""
     tile, outputs = plan.mesh.tile(procs), stage(record, "plan").outputs
     is_planned = record.plan is not None and record.plan.mesh == plan.mesh
     pipeline = PipelineTraffic(**outputs["pipeline"]) if outputs.get("pipeline") and is_planned else None
-    return Placement(tile=tile, pipeline=pipeline, labels=outputs.get("labels", {}))
+    kinds = _kinds(plan.world_size // procs, [ServerKind(**each) for each in outputs.get("kinds", ())])
+    labels = kinds[0].labels if len(kinds) == 1 else outputs.get("labels", {})
+    return Placement(tile=tile, pipeline=pipeline, labels=labels, kinds=kinds if len(kinds) > 1 else ())
+
+
+def _kinds(nodes: int, planned: Sequence[ServerKind]) -> tuple[ServerKind, ...]:
+    """The first `nodes` of the servers of each kind, in order."""
+    found = []
+    for each in planned:
+        found.append(replace(each, num_nodes=min(each.num_nodes, nodes)))
+        nodes -= found[-1].num_nodes
+    return tuple(each for each in found if each.num_nodes)
 
 
 def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> dict[str, str]:

@@ -12,6 +12,7 @@ from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.budget import excess
 from gangline.planner.selection.choice import PlanChoice, choose_by_formula
 from gangline.planner.selection.formula_question import formula_profile
+from gangline.planner.selection.gpu_kinds import choose_kinds
 from gangline.planner.selection.plan_certificate import plan_certificate
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
@@ -60,12 +61,16 @@ def plan_hypothetically(
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
         return PlanRequest.about(line, site, inventory, profile, ())
 
-    choice = choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
+    def choose(inventory: Inventory) -> PlanChoice:
+        return choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
+
+    found = choose_kinds(line, inventory, choose=choose, ask=ask)
+    choice = found.choice
     certificate = None
     if network is not None:
         certificate = certificate_of(network, choice, profile, site=site, line=line)
     return HypotheticalPlan(
-        request=request, choice=choice, site=site, inventory=inventory, budget=_budget(line, site, choice),
+        request=request, choice=choice, site=site, inventory=found.inventory, budget=_budget(line, site, choice),
         profile=profile, certificate=certificate, links=network.links if network else "",
     )  # fmt: skip
 

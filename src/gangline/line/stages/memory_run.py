@@ -79,6 +79,10 @@ def run_memory_check(
     """
     pool, local = open_pool(site, inventory), choice.procs_per_node
     usable = pool.usable_bytes(local)
+    if always and choice.shares:
+        return MemoryRunResult(
+            choice, ("memory of a gang of two kinds of GPU is not followed: it is that of the formula",)
+        )
     if plan.program.task is None or not choice.finalists or not (always or _is_tight(choice, usable)):
         return MemoryRunResult(choice)
     notify("tracing the memory of the best plans")
@@ -103,7 +107,7 @@ def _plan_of_finalist(plan: Plan, choice: PlanChoice, number: int) -> Plan:
     shape, setting = choice.finalists[number]
     return replace(
         plan, name=shape.name, strategy=shape.strategy, mesh=shape.mesh, micro_batch=setting.micro_batch,
-        memory=setting.memory, sizes=(),
+        memory=setting.memory, shares=(), sizes=(),
     )  # fmt: skip
 
 

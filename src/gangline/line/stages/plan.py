@@ -6,7 +6,7 @@ from gangline.build.code_layer import LayerSelection as LayerChoice
 from gangline.errors import GateError
 from gangline.fabric.certificate import Certificate
 from gangline.launch.sandbox import Sandbox
-from gangline.line.gangs.podsets import commits_python
+from gangline.line.gangs.podsets import commits_python, server_labels
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
@@ -46,7 +46,7 @@ def plan(ctx: RunContext) -> StageResult:
     choice, gate, inventory, made = planned.choice, planned.budget, planned.inventory, planned.plan
     key, certificate = put_blob(ctx.store, made.to_json()), _certificate(ctx, planned, network)
     kept = [_artifact("plan", made), *([_artifact("certificate", certificate)] if certificate else [])]
-    described = _describe(made, choice, key, device_name=inventory.gpus.name if inventory.gpus else "")
+    described = _describe(made, choice, key, device_name=inventory.device_names)
     ctx.store.put(f"{ctx.records.prefix}/plan.json", made.to_json())
 
     def change(record: Record) -> Record:
@@ -67,7 +67,7 @@ def plan(ctx: RunContext) -> StageResult:
             "steps": made.steps,
             "procs_per_node": choice.procs_per_node,
             "inventory": put_blob(ctx.store, inventory.to_json()),
-            **({"labels": inventory.labels} if inventory.labels else {}),
+            **server_labels(inventory),
             **_cuts(planned.profile),
             **_pipeline(ctx, planned),
         },
@@ -155,6 +155,7 @@ def _describe(plan: Plan, choice: PlanChoice, key: str, *, device_name: str) -> 
         steps=plan.steps,
         global_batch=plan.global_batch,
         micro_batch=plan.micro_batch,
+        shares=plan.shares,
         precision=plan.precision,
         device=plan.device,
         device_name=device_name,

@@ -20,6 +20,8 @@ from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
 from gangline.planner.selection.formula_question import formula_profile
+from gangline.planner.selection.gpu_kinds import choose_kinds
+from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -72,6 +74,8 @@ class BudgetedChoice:
     budget: Gate
     site: Site
     """The site with margins learned from earlier runs."""
+    inventory: Inventory
+    """Of the gang: one kind of GPU, or two."""
     problems: tuple[str, ...]
 
 
@@ -105,17 +109,17 @@ def plan_run(
         from gangline.line.stages.optimizer_plan import with_matrix_work  # most lines have no matrix rule
 
         seen = replace(seen, profile=with_matrix_work(line, seen.profile))
-    inventory = devices or inventory_at(site, environ, seen.inventory)
     chosen = make_choice(
         line,
         site,
-        inventory,
+        devices or inventory_at(site, environ, seen.inventory),
         seen,
         history,
         cache=cache_folder(environ, home),
         visible_devices=request.model.visible_devices,
         notify=notify,
     )
+    inventory = chosen.inventory
     plan = make_plan(
         line, chosen.choice, run=request.run, run_prefix=request.run_prefix, data=request.data,
         folder=request.model.folder,
@@ -126,7 +130,7 @@ def plan_run(
     )  # fmt: skip
     plan = with_forecasts_of(plan, checked.choice)
     if line.project.task is not None and line.prove.plan != "off":
-        make_proof_plan(plan, line.prove.plan, inventory=inventory, site=site, profile=seen.profile)
+        make_proof_plan(plan, line.prove.plan, inventory=inventory.as_smallest, site=site, profile=seen.profile)
     return PlannedRun(
         plan=plan, choice=checked.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
         profile=seen.profile, problems=chosen.problems, notes=checked.notes,
@@ -164,7 +168,15 @@ def make_choice(
         line, site, inventory, seen.profile, cache=cache, visible_devices=visible_devices, notify=notify
     )
     trusted = calibrated_site(line, site, inventory, history.runs, known.rates)
-    choice = choose_plan(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
+
+    def ask(line: Line, inventory: Inventory) -> PlanRequest:
+        return PlanRequest.about(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
+
+    def choose(inventory: Inventory) -> PlanChoice:
+        return choose_plan(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
+
+    found = choose_kinds(line, inventory, choose=choose, ask=ask)
+    choice = found.choice
     several = sum(each.verdict not in ("no_fit", "unsupported") for each in choice.candidates) > 1
     budget = check_budget(
         line.plan,
@@ -175,4 +187,4 @@ def make_choice(
         seeds=line.evaluate.seeds,
     )
     problems = tuple(each for each in (known.problem, history.problem) if each)
-    return BudgetedChoice(choice=choice, budget=budget, site=trusted, problems=problems)
+    return BudgetedChoice(choice=choice, budget=budget, site=trusted, inventory=found.inventory, problems=problems)

@@ -42,7 +42,7 @@ def prove(ctx: RunContext) -> StageResult:
     inventory = Inventory.from_json(get_blob(ctx.store, str(ctx.output("plan", "inventory"))))
     plan = prove_plan(
         ctx.plan, table.plan, str(checkpoint), table.replay_steps,
-        inventory=inventory, site=ctx.site, profile=_profile(ctx),
+        inventory=inventory.as_smallest, site=ctx.site, profile=_profile(ctx),
     )  # fmt: skip
     finished = run_gang(ctx, "prove", plan)
     if finished.result is None:

@@ -3,7 +3,7 @@
 Memory is computed by formula; step times come from earlier runs and forecasts, as far as device rates are known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -34,6 +34,7 @@ from gangline.planner.selection.formula_choice import (
     refuse_layouts,
 )
 from gangline.planner.selection.formula_question import strategy_of_layout
+from gangline.planner.selection.gpu_pair import Ask
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
 from gangline.planner.shapes.elastic_plans import elastic_sizes
@@ -84,6 +85,8 @@ class PlanChoice:
     forecast: Forecast
     memory: Memory = Memory()
     pp_schedule: PipelineSchedule = "1f1b"
+    shares: tuple[int, ...] = ()
+    """Samples of a step by replica, of a gang of two kinds of GPU; empty: equal ones."""
     sizes: tuple[Size, ...] = ()
     """Other numbers of ranks that an elastic gang may go on with; each holds the model."""
 
@@ -154,10 +157,6 @@ def choose_plan(
         for each, reason in evaluated.unsupported.items()
     )
     return _choice(request, evaluated, (*candidates, *cut))
-
-
-Ask = Callable[[Line, Inventory], PlanRequest]
-"""The same question about another line, or other devices."""
 
 
 def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inventory: Inventory) -> PlanChoice:

@@ -63,7 +63,7 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
         question, missing = formula_question(request, model, world, on_host=True)
         with_host = evaluate(question, band=request.band)
         evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
-    forecasts = {each.layout.name: _forecast(request, model, each, missing) for each in evaluation.plans}
+    forecasts = {each.layout.name: forecast_of_layout(request, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
     over = {name: found for name in costs if (found := _excess(request, forecasts[name])) is not None}
@@ -103,7 +103,7 @@ def _excess(request: PlanRequest, forecast: Forecast) -> Excess | None:
     return excess(bounds, limits, forecast, band=request.site.plan.band, seeds=seeds)
 
 
-def _forecast(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
+def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> Forecast:
     """By formula, part by part, with the corrections that earlier runs taught."""
     pool, steps, world = request.pool, request.line.train.steps, plan.layout.mesh.world_size
     known = request.evidence.calibration(request.precision)

@@ -44,11 +44,20 @@ class Network(Protocol):
 
 
 def hypothetical_inventory(site: Site, wanted: str, *, gpus_a_server: int = GPUS_A_SERVER) -> Inventory:
-    """Servers that hold the GPUs of `wanted`: `16`, or `a100:16` where the site describes several kinds.
+    """Servers that hold the GPUs of `wanted`: `16`, or `a100:16` where the site describes several kinds; of several
+    `h100:16,a100:16`.
 
     Raises:
         ConfigError: No number, a kind that the site does not describe, or GPUs that leave a server half empty.
     """
+    first, *others = (_of_kind(site, each, gpus_a_server) for each in wanted.split(","))
+    names = [each.gpus.name for each in (first, *others) if each.gpus]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"--gpus: wanted each kind of GPU once, found {', '.join(names)}; add their numbers up")
+    return replace(first, others=tuple(others))
+
+
+def _of_kind(site: Site, wanted: str, gpus_a_server: int) -> Inventory:
     kind, _, text = wanted.rpartition(":")
     if not text.isdecimal() or len(text) > len(str(MOST_GPUS)) or not 1 <= int(text) <= MOST_GPUS:
         raise ConfigError(

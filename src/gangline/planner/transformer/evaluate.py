@@ -116,7 +116,7 @@ def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> 
     count = -(-question.space.global_batch // (layout.mesh.data_parallel * setting.micro_batch))
     found = (
         rank_memory(
-            question.model, layout, load, sync=_held(setting.sync, count), micro_batch=setting.micro_batch,
+            question.model, layout, load, sync=held_sync(setting.sync, count), micro_batch=setting.micro_batch,
             recompute=setting.recompute, loss_chunks=setting.loss_chunks, precision=question.precision,
             optimizer=question.optimizer, on_host=question.space.on_host,
         )
@@ -125,7 +125,7 @@ def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> 
     return max(found, key=lambda each: each.total)
 
 
-def _held(sync: Sync, micro_batches: int) -> Sync:
+def held_sync(sync: Sync, micro_batches: int) -> Sync:
     """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
     return "each" if micro_batches == 1 else sync
 
@@ -186,8 +186,8 @@ class LayoutCandidates:
 
     def _least_seconds(self, stages: Stages, micro_batch: int, count: int, fewest: int) -> float:
         """Of passes without recomputation, whose traffic is that of `fewest` of them."""
-        parts = self._passes(stages, micro_batch, count, "none")
-        exchange, update, _ = min(self._added_seconds(stages, sync, fewest) for sync in self._syncs)
+        parts = self.passes_of(stages, micro_batch, count, "none")
+        exchange, update, _ = min(self.added_seconds(stages, sync, fewest) for sync in self._syncs)
         hidden = self._question.hardware.overlap * parts.compute
         late = self._late_updates(0.0, 0.0, 1, "none")
         return parts.total + max(0.0, exchange - hidden) + update - (min(late.seconds, hidden) if late else 0.0)
@@ -211,13 +211,13 @@ class LayoutCandidates:
     def _promising(self, stages: Stages, micro_batch: int, count: int) -> Sequence[str]:
         """Words of recomputation to weigh: all, or where none of them lets it fit, the one that comes nearest."""
         space = self._question.space
-        sync = _held("each" if "each" in self._syncs else "last", count)
+        sync = held_sync("each" if "each" in self._syncs else "last", count)
         loads = stages.loads(count)
-        states = [self._state_bytes(load, sync) for load in loads]
+        states = [self.state_bytes(load, sync) for load in loads]
 
         def need(recompute: str) -> float:
             chunks = space.loss_chunks[-1]
-            work = [self._work_bytes(each, micro_batch, recompute, chunks) for each in loads]
+            work = [self.work_bytes(each, micro_batch, recompute, chunks) for each in loads]
             return max(state + held for state, held in zip(states, work, strict=True))
 
         nearest = min(space.recompute, key=need)
@@ -230,14 +230,14 @@ class LayoutCandidates:
         space, usable = self._question.space, self._question.usable_bytes
         loads = stages.loads(count)
         room = self._holds_on_host(loads)
-        states = {sync: [self._state_bytes(load, _held(sync, count)) for load in loads] for sync in self._syncs}
-        added = {sync: self._added_seconds(stages, sync, count) for sync in self._syncs}
+        states = {sync: [self.state_bytes(load, held_sync(sync, count)) for load in loads] for sync in self._syncs}
+        added = {sync: self.added_seconds(stages, sync, count) for sync in self._syncs}
         self.num_weighed += self._ways * len(recomputes) // len(space.recompute)
         for recompute in recomputes:
-            parts = self._passes(stages, micro_batch, count, recompute)
+            parts = self.passes_of(stages, micro_batch, count, recompute)
             hidden = self._question.hardware.overlap * parts.compute
             for chunks in space.loss_chunks:
-                work = [self._work_bytes(load, micro_batch, recompute, chunks) for load in loads]
+                work = [self.work_bytes(load, micro_batch, recompute, chunks) for load in loads]
                 for sync in self._syncs:
                     need = max(map(add, states[sync], work))
                     fits = need <= usable and room
@@ -261,7 +261,8 @@ class LayoutCandidates:
         most = max(load.parameters for load in loads) / self.layout.mesh.tp
         return host_memory(self.layout, most, question.optimizer) <= question.usable_host_bytes
 
-    def _state_bytes(self, load: StageLoad, sync: Sync) -> float:
+    def state_bytes(self, load: StageLoad, sync: Sync) -> float:
+        """Of a rank with this load."""
         question = self._question
         return sum(
             state_memory(
@@ -271,7 +272,8 @@ class LayoutCandidates:
             )
         )  # fmt: skip
 
-    def _work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
+    def work_bytes(self, load: StageLoad, micro_batch: int, recompute: str, chunks: int) -> float:
+        """Of a rank with this load, in addition to its state."""
         question = self._question
         work = activation_memory(
             question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
@@ -279,7 +281,8 @@ class LayoutCandidates:
         )  # fmt: skip
         return max(sum(work), update_memory(self.layout, question.optimizer))
 
-    def _passes(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
+    def passes_of(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
+        """Of all `count` passes of a step, computed once."""
         question, mesh = self._question, self.layout.mesh
         key = (mesh.tp, mesh.pp, mesh.cp, mesh.ep, stages.schedule, micro_batch, count, recompute)
         if key not in self._seen:
@@ -289,7 +292,7 @@ class LayoutCandidates:
             )  # fmt: skip
         return self._seen[key]
 
-    def _added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
+    def added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         """Exchange of data-parallel ranks before any of it is hidden, the update, and host traffic."""
         question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
@@ -314,8 +317,8 @@ class LayoutCandidates:
         """With its terms."""
         setting, question, stages = best.setting, self._question, best.stages
         count = self._samples // setting.micro_batch
-        parts = self._passes(stages, setting.micro_batch, count, setting.recompute)
-        exchange, update, host = self._added_seconds(stages, setting.sync, count)
+        parts = self.passes_of(stages, setting.micro_batch, count, setting.recompute)
+        exchange, update, host = self.added_seconds(stages, setting.sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
         late = self._late_updates(parts.compute, exchange, count, setting.recompute)
         update -= late.hidden_seconds if late else 0.0

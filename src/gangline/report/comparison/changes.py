@@ -9,6 +9,7 @@ from gangline.report.facts import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.load import LATER_DEFAULTS
 from gangline.spec.record import Record
+from gangline.spec.replica_shares import shares_words
 
 _GATES = "gate.quality"
 
@@ -31,6 +32,9 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
         yield _change("seed", "seeds", list(base.inputs.seeds), list(this.inputs.seeds))
     if base.plan and this.plan and base.plan.name != this.plan.name:
         yield _change("plan", "name", base.plan.name, this.plan.name)
+    if base.plan and this.plan and base.plan.shares != this.plan.shares:
+        shares = [shares_words(each.shares) or "equal" for each in (base.plan, this.plan)]
+        yield _change("plan", "samples by replica", *shares)
     before, after = _devices(base, this)
     if before != after:
         yield _change("device", "kind", before, after)

@@ -100,7 +100,7 @@ def _tiles(record: Record) -> list[Tile]:
         tiles.append(Tile(judged.name, quantity(judged.metric.value, judged.metric.unit), note, spark))
     if record.plan:
         ranks = f"{record.plan.world_size} {record.plan.device.upper()} ranks · {record.plan.precision}"
-        mesh = facts.mesh_words(record.plan.mesh)
+        mesh = facts.mesh_words(record.plan.mesh, record.plan.shares)
         processes, _, how = facts.program_decides(record).partition("; ")
         chosen = Tile("plan", record.plan.name, f"{mesh} · {ranks}" if mesh else ranks)
         tiles.append(Tile("plan", processes, how) if processes else chosen)

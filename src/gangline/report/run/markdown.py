@@ -158,7 +158,7 @@ def _plan(record: Record) -> str:
     plan = record.plan
     if plan is None:
         return ""
-    mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
+    mesh = f" ({words})" if (words := mesh_words(plan.mesh, plan.shares)) else ""
     chosen = f"{markdown(plan.name, 60)}{mesh}: {markdown(plan.reason)}"
     text = f"**plan** {program_decides(record) or chosen}"
     second = next((c for c in plan.candidates if c.verdict == "runner_up"), None)

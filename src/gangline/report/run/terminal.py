@@ -142,7 +142,7 @@ def _plan(record: Record) -> list[str]:
     plan = record.plan
     if plan is None:
         return []
-    mesh = f" ({words})" if (words := mesh_words(plan.mesh)) else ""
+    mesh = f" ({words})" if (words := mesh_words(plan.mesh, plan.shares)) else ""
     chosen = f"{plan.name}{mesh}, {plan.world_size} ranks, {plan.precision}: {clean(plan.reason)}"
     lines = [f"plan      {program_decides(record) or chosen}"]
     if plan.measured.step_seconds:

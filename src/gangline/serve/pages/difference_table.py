@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gangline.report.facts import imported_versions
 from gangline.report.text import short
 from gangline.spec.record import Record
+from gangline.spec.replica_shares import shares_words
 
 _SHOWN_ROWS = 120
 """Of one kind."""
@@ -47,7 +48,8 @@ def _inputs_of(record: Record) -> dict[str, dict[str, str]]:
     inputs, plan = record.inputs, record.plan
     digests = {"code": inputs.code, "environment": inputs.environment, "image": inputs.image, "data": inputs.data}
     shape = {"name": plan.name, "ranks": plan.world_size, "precision": plan.precision, "device": plan.device,
-             "micro batch": plan.micro_batch} if plan else {}  # fmt: skip
+             "micro batch": plan.micro_batch,
+             "samples by replica": shares_words(plan.shares) or "equal"} if plan else {}  # fmt: skip
     return {
         "line.toml": {name: _said(value) for name, value in inputs.values.items()},
         "package": imported_versions(record) or dict(inputs.versions),

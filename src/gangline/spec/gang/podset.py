@@ -36,6 +36,15 @@ class PipelineTraffic:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ServerKind:
+    """Servers of a gang with one kind of GPU, where it has two."""
+
+    num_nodes: int
+    labels: dict[str, str]
+    """That every one of them must have."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
     """What the plan wants of the servers of a gang; it never names them."""
 
@@ -45,6 +54,8 @@ class Placement:
     """By which the servers are put in order; None: a ring goes over all of them."""
     labels: dict[str, str] = field(default_factory=dict)
     """That every server must have: of the kind of GPU that the plan is for, where the cluster has several."""
+    kinds: tuple[ServerKind, ...] = ()
+    """In node-rank order; empty: all servers are of one kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +118,11 @@ class PodSet(Document):
     def tile(self) -> int:
         """Consecutive pods that must share a group of servers."""
         return self.placement.tile if self.placement else 1
+
+    @property
+    def kinds(self) -> tuple[ServerKind, ...]:
+        """Its servers by kind of GPU, in node-rank order; empty: they are of one kind."""
+        return self.placement.kinds if self.placement else ()
 
     @property
     def digest(self) -> str:

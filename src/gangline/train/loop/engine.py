@@ -69,7 +69,7 @@ class TrainingEngine:
         self.context, self.wrapped, self.optimizer, self.job = context, wrapped, optimizer, job
         plan = context.plan
         split_groups_by_mesh(optimizer)
-        self.progress = TrainingProgress(seed=job.seed)
+        self.progress = TrainingProgress(seed=job.seed, shares=plan.shares)
         self._outer = make_outer_step(context, wrapped.bare, optimizer)
         self.saves = CheckpointSaves(context, wrapped.bare, optimizer)
         if self._outer is not None:

@@ -61,9 +61,9 @@ class HealthChecks:
             self._is_rebalanced = self._rebalancer.rebalance(progress, saves=saves)
 
     def resumed(self, progress: TrainingProgress) -> None:
-        """After a resume with another number of replicas shares are even until slow ones are known."""
+        """After a resume with another number of replicas shares are the plan's until slow ones are known."""
         if len(progress.shares) != self._context.plan.mesh.dp_replicate or self._rebalancer is None:
-            progress.shares = ()
+            progress.shares = self._context.plan.shares
 
     def close(self) -> None:
         self._step_rate.close()

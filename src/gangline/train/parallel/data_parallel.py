@@ -179,6 +179,7 @@ class Sharded:
 
     def set_sync(self, last: bool) -> None:
         self._root.set_requires_gradient_sync(last or self._reduces_each)
+        self._root.set_requires_all_reduce(last)  # replicas may have unlike numbers of micro-batches
         if self._calls is not None:
             self._calls.begin()
 

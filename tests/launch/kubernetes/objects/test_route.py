@@ -1,13 +1,16 @@
 """Who starts a gang whole: several pods are never left to the plain scheduler."""
 
+from dataclasses import replace
+
 import pytest
+from tests.launch.kubernetes.gangs import setting
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.batch_schedulers import KaiFacts, VolcanoFacts
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
-from gangline.launch.kubernetes.objects.render_context import choose_route
+from gangline.launch.kubernetes.objects.render_context import choose_route, why_one_kind
 from gangline.spec.config.site import LaunchTable
-from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.podset import Placement, PodSet, ServerKind
 
 PLAIN = ClusterFacts(version="1.34", served=("batch/v1/jobs",))
 KUEUE = ClusterFacts(
@@ -71,3 +74,17 @@ def test_gang_with_a_queue_waits_in_it_even_where_kueue_knows_no_topology():
     facts = ClusterFacts(version="1.34", served=KUEUE.served, queues={"shared": "team"})
     assert choose_route(gang(2, queue="shared"), LaunchTable(), facts) == "kueue"
     assert choose_route(gang(2), LaunchTable(), facts) == "gates"
+
+
+def test_gang_of_two_kinds_of_gpu_is_for_the_placer_that_gives_each_pod_its_server():
+    kinds = tuple(ServerKind(num_nodes=1, labels={"gpu": each}) for each in ("a", "b"))
+    unlike = replace(gang(2), placement=Placement(kinds=kinds), image="r/i@sha256:" + "a" * 64)
+    assert setting(unlike, route="gates").route == "gates"
+    with pytest.raises(ConfigError, match=r'two kinds of GPU; launch.route "kueue" starts equal pods'):
+        setting(unlike, route="kueue")
+
+
+@pytest.mark.parametrize(("facts", "launch"), [(KUEUE, LaunchTable()), (PLAIN, LaunchTable(route="none"))])
+def test_planner_is_told_before_where_no_gang_of_two_kinds_starts(facts, launch):
+    assert "starts equal pods" in why_one_kind(launch, facts)
+    assert why_one_kind(LaunchTable(), PLAIN) == ""

@@ -145,3 +145,13 @@ def test_gangs_are_kept_to_the_kind_that_is_planned_for_where_there_are_several(
     found = read_inventory(Cluster(nodes=nodes, pods=[]), SMALL)
     assert found.labels == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     assert read_inventory(Cluster(nodes=nodes[1:], pods=[]), SMALL).labels == {}
+
+
+def test_servers_of_every_other_kind_that_can_be_selected_are_told_with_their_label():
+    nodes = [gpu_node("a", labels=A100), gpu_node("b"), gpu_node("c"), gpu_node("d", labels={"no": "name"})]
+    found = read_inventory(Cluster(nodes=nodes, pods=[]), SMALL)
+    assert [(each.gpus.name, each.num_nodes, each.labels) for each in found.kinds] == [
+        (kind["nvidia.com/gpu.product"], number, {"nvidia.com/gpu.product": kind["nvidia.com/gpu.product"]})
+        for kind, number in ((H100, 2), (A100, 1))
+    ]
+    assert not read_inventory(Cluster(nodes=nodes[1:3], pods=[]), SMALL).others

@@ -7,7 +7,7 @@ from tests.launch.kubernetes.cluster_stand import Stand, watch_over
 
 from gangline.fabric.inventory import Fabric, Group
 from gangline.launch.kubernetes.placement.placer import Placer
-from gangline.spec.gang.podset import PipelineTraffic, Placement
+from gangline.spec.gang.podset import PipelineTraffic, Placement, ServerKind
 
 
 def test_a_gang_starts_whole_each_rank_on_its_server(stand):
@@ -252,3 +252,41 @@ def test_groups_of_the_servers_are_noted_in_node_rank_order():
     stand.settle()
     notes = stand.root()["metadata"]["annotations"]
     assert (notes["gangline/servers"], notes["gangline/groups"]) == ("a,c,b", "b/g0*2,b/g1*1")
+
+
+KINDS = Placement(
+    kinds=(ServerKind(num_nodes=2, labels={"gpu": "fast"}), ServerKind(num_nodes=2, labels={"gpu": "slow"}))
+)
+
+
+def of_kinds(**kinds):
+    return Stand(dict.fromkeys(kinds, 1), labels={name: {"gpu": kind} for name, kind in kinds.items()})
+
+
+def test_pods_of_a_gang_of_two_kinds_go_to_servers_of_each_in_order():
+    stand = of_kinds(a="slow", b="fast", c="slow", d="fast", e="fast")
+    stand.submit(num_pods=4, placement=KINDS)
+    stand.settle()
+    assert stand.bound() == {0: "b", 1: "d", 2: "a", 3: "c"}
+
+
+def test_gang_of_two_kinds_waits_whole_for_the_kind_that_lacks_servers():
+    stand = of_kinds(a="slow", b="fast", d="fast", e="fast")
+    watch_over(stand)
+    stand.submit(num_pods=4, placement=KINDS)
+    stand.settle()
+    assert (stand.pods(), stand.reservations()) == ({}, {})
+    assert "2 pods of 1 cpu, 1.0 MB memory never fit: 1 pod" in stand.waits()
+    stand.add("f", 1, gpu="slow")
+    stand.settle()
+    assert stand.bound() == {0: "b", 1: "d", 2: "a", 3: "f"}
+
+
+def test_lost_pod_of_a_gang_of_two_kinds_moves_to_a_server_of_its_kind():
+    stand = of_kinds(a="slow", b="fast", c="slow", d="fast", e="fast", f="slow")
+    stand.submit(num_pods=4, placement=KINDS)
+    stand.settle()
+    stand.taint("c")
+    stand.lose("g", 3)
+    stand.settle(4)
+    assert stand.bound() == {0: "b", 1: "d", 2: "a", 3: "f"}

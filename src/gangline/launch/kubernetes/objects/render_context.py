@@ -67,6 +67,8 @@ class RenderContext:
     """Labels that put the root into the queue of a batch scheduler, see `queue_metadata`."""
 
     def __post_init__(self) -> None:
+        if self.podset.kinds and self.route != "gates":
+            raise ConfigError(f"gang {self.podset.name}: its servers are of two kinds of GPU; {_one_kind(self.route)}")
         name = self.podset.name
         if len(name) > _MAX_NAME or not _RFC_1035.fullmatch(name):
             raise ConfigError(
@@ -187,6 +189,20 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
         ConfigError: The site configures a component or a queue that the cluster does not have, or JobSet for another
             root.
     """
+    return _route(podset.queue, podset.num_nodes, launch, facts)
+
+
+def why_one_kind(launch: LaunchTable, facts: ClusterFacts) -> str:
+    """Why no gang here has servers of two kinds of GPU; empty: it may."""
+    route = _route(launch.queue, 2, launch, facts)
+    return "" if route == "gates" else _one_kind(route)
+
+
+def _one_kind(route: Route) -> str:
+    return f'launch.route "{route}" starts equal pods; the placer of gangline ("gates") gives each its kind'
+
+
+def _route(queue: str | None, num_nodes: int, launch: LaunchTable, facts: ClusterFacts) -> Route:
     has = {"kueue": ("Kueue", facts.kueue), "volcano": ("Volcano", facts.volcano), "kai": ("KAI", facts.kai)}
     component, is_there = has.get(launch.route, ("", True))
     if not is_there:
@@ -198,15 +214,15 @@ def choose_route(podset: PodSet, launch: LaunchTable, facts: ClusterFacts) -> Ro
             f'launch.route: wanted launch.launcher = "jobset" with "jobset", found "{launch.launcher}"; set both, or'
             ' use "gates" or "auto"'
         )
-    if launch.route == "jobset" and podset.num_nodes == 1:
+    if launch.route == "jobset" and num_nodes == 1:
         return "none"  # it would hold a whole group
     if launch.route != "auto":
         return launch.route
-    if podset.queue and not facts.kueue:
+    if queue and not facts.kueue:
         raise ConfigError(
-            f"launch.queue: wanted queue {podset.queue}, found no Kueue on this cluster, so there are no queues; leave"
+            f"launch.queue: wanted queue {queue}, found no Kueue on this cluster, so there are no queues; leave"
             " launch.queue out, and the placer of gangline starts the gang"
         )
-    if podset.queue or (facts.topologies and facts.queues):
+    if queue or (facts.topologies and facts.queues):
         return "kueue"
-    return "gates" if podset.num_nodes > 1 else "none"
+    return "gates" if num_nodes > 1 else "none"

@@ -5,14 +5,15 @@ Number, tile, pool and priority come from the PodSet.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from gangline.errors import IntegrityError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import SPEC
 from gangline.launch.kubernetes.placement.resources import Amounts, pod_needs
-from gangline.spec.gang.podset import PipelineTraffic, PodSet
+from gangline.spec.gang.podset import PipelineTraffic, PodSet, ServerKind
 
 _PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 
@@ -37,6 +38,21 @@ class GangRequest:
     pipeline: PipelineTraffic | None = None
     """Of its plan; None: a ring goes over all pods."""
     devices_per_pod: int = 0
+    kinds: tuple[ServerKind, ...] = ()
+    """Of its servers, in node-rank order; empty: they are of one kind."""
+
+    @property
+    def parts(self) -> tuple["GangRequest", ...]:
+        """A request for the pods on servers of each kind, in node-rank order."""
+        return tuple(
+            replace(self, num_pods=each.num_nodes, selector={**self.selector, **each.labels}, kinds=())
+            for each in self.kinds
+        ) or (self,)
+
+    def part_of(self, node_rank: int) -> "GangRequest":
+        """The request among `parts` for the pod of `node_rank`."""
+        ends = accumulate(each.num_pods for each in self.parts)
+        return next(part for part, end in zip(self.parts, ends, strict=True) if node_rank < end)
 
 
 def read_gang_request(root: Object, template: Object) -> GangRequest:
@@ -59,6 +75,7 @@ def read_gang_request(root: Object, template: Object) -> GangRequest:
         tile=podset.tile,
         pipeline=podset.placement.pipeline if podset.placement else None,
         devices_per_pod=podset.resources.gpus or podset.procs_per_node,
+        kinds=podset.kinds,
     )
 
 

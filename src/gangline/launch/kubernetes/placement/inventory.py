@@ -76,14 +76,25 @@ def _inventory_of(servers: Sequence[ServerFacts], pod: PodTable) -> Inventory:
     origin = "kubernetes" if all(each.are_pods_known for each in servers) else "kubernetes, nodes alone"
     kinds = _kinds(open_to_us, pod)
     if kinds:
-        name = max(kinds, key=lambda each: _weight(kinds[each]))
-        found = _of_gpus(kinds[name], pod, origin)
-        return replace(found, labels={_GPU_NAME: name}) if name and len(kinds) > 1 else found
+        return _of_kinds(kinds, pod, origin)
     need = pod_need(pod, ranks=pod.procs or 1)
     fits = sum(num_fitting(_lasting(each), need) for each in open_to_us)
     if fits == 0:
         raise ConfigError(_nothing_fits(servers, pod, need))
     return _of_cores(fits, pod, origin)
+
+
+def _of_kinds(kinds: Mapping[str, list[_Found]], pod: PodTable, origin: str) -> Inventory:
+    """Servers of the kind with most GPUs, with those of every other kind that has a name to be selected by."""
+    first, *others = sorted(kinds, key=lambda each: _weight(kinds[each]), reverse=True)
+    found = _of_gpus(kinds[first], pod, origin)
+    if not first or not others:
+        return found
+    return replace(
+        found,
+        labels={_GPU_NAME: first},
+        others=tuple(replace(_of_gpus(kinds[each], pod, origin), labels={_GPU_NAME: each}) for each in others if each),
+    )
 
 
 def tolerations_of(pod: PodTable) -> list[Object]:

@@ -148,7 +148,7 @@ def _server_for(context: CycleContext, gang: QueuedGang, reservation: Reservatio
     others = context.ledger.without([gang.name])
     if kept:
         others = others.with_reservation(gang.name, replace(reservation, servers=kept, leaving=()))
-    capacities = context.pool_state.capacities(gang.request, others)
+    capacities = context.pool_state.capacities(gang.request.part_of(rank), others)
     found = select_replacement(capacities, context.pool_state.where(reservation.servers[rank]))
     return found.name if found else None
 

@@ -23,6 +23,7 @@ from gangline.launch.kubernetes.client.api import ApiConflict, ApiRejected, Obje
 from gangline.launch.kubernetes.objects.labels import GANG, MANAGED_BY, STARTS_NOW, WAITS
 from gangline.launch.kubernetes.placement.cycle_context import CycleContext
 from gangline.launch.kubernetes.placement.gang_pods import is_bound
+from gangline.launch.kubernetes.placement.gang_request import GangRequest
 from gangline.launch.kubernetes.placement.queued_gangs import PLACED, QueuedGang, QueueOrder
 from gangline.launch.kubernetes.placement.release import advance_release
 from gangline.launch.kubernetes.placement.reservations import Reservation
@@ -125,29 +126,36 @@ def _complete(context: CycleContext, gang: QueuedGang, reservation: Reservation)
 
 def _place(context: CycleContext, gang: QueuedGang, choose: ServerSelector) -> NoPlacement | None:
     refused = context.rejecting_servers(gang)
-    capacities = context.pool_state.capacities(gang.request, context.ledger, refused=refused)
-    answer = choose(capacities, gang.request)
-    if isinstance(answer, NoPlacement):
-        _explain(context, gang, answer, capacities)
-        return answer
-    servers = tuple(server.name for server in answer)
+    servers: tuple[str, ...] = ()
+    for part in gang.request.parts:
+        capacities = context.pool_state.capacities(part, context.ledger, refused=refused)
+        answer = choose(capacities, part)
+        if isinstance(answer, NoPlacement):
+            _explain(context, gang, part, answer, capacities)
+            return answer
+        servers += tuple(server.name for server in answer)
     _unsuspend(context, gang, context.reserve(gang, servers, since=context.now.isoformat()))
     return None
 
 
 def _explain(
-    context: CycleContext, gang: QueuedGang, answer: NoPlacement, capacities: Sequence[ServerCapacity]
+    context: CycleContext,
+    gang: QueuedGang,
+    request: GangRequest,
+    answer: NoPlacement,
+    capacities: Sequence[ServerCapacity],
 ) -> None:
-    """Write who holds the servers, whose end makes room, and the largest gang that would start now."""
-    holders = context.pool_state.holders(gang.request, context.ledger)
-    request = gang.request
+    """Write who holds the servers of `request`, whose end makes room, and the largest gang of one kind that would start
+    now."""
+    holders = context.pool_state.holders(request, context.ledger)
     shortage = why_not(free_groups(capacities), request.num_pods, tile=request.tile, holders=holders)
     sentence = answer.sentence + _holders(context)
     if shortage.release and not answer.never:
         rest = len(shortage.release) - _NAMED_HOLDERS
         names = ", ".join(shortage.release[:_NAMED_HOLDERS]) + (f" and {rest} more" if rest > 0 else "")
         sentence += f"; there is room once {names} {'ends' if len(shortage.release) == 1 else 'end'}"
-    starts_now = f"{shortage.largest} pod{'' if shortage.largest == 1 else 's'}" if shortage.largest else ""
+    fits = 0 if gang.request.kinds else shortage.largest
+    starts_now = f"{fits} pod{'' if fits == 1 else 's'}" if fits else ""
     context.set_waiting_reason(gang, sentence, starts_now=starts_now)
 
 

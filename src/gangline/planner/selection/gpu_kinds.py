@@ -1,0 +1,193 @@
+"""Choice where there are several kinds of GPU: the plan of each kind, and of each two a gang of both.
+
+Within the bounds of the line the least time (or money) wins; of what is within the band of it, the fewest kinds, then
+the fewest axes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from gangline.errors import ConfigError
+from gangline.planner.selection.budget import Excess, excess
+from gangline.planner.selection.choice import PlanChoice, SearchSummary
+from gangline.planner.selection.gpu_pair import Ask, GpuPair, has_own_rates
+from gangline.planner.selection.request import PlanRequest
+from gangline.planner.selection.unlike_gang import unlike_gang
+from gangline.spec.config.line import Line
+from gangline.spec.devices import Inventory
+from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Candidate, Verdict
+from gangline.units import format_step
+
+
+@dataclass(frozen=True, slots=True)
+class KindsChoice:
+    """A choice, and the devices that its gang takes: of the second kind, where there is one, as `others`."""
+
+    choice: PlanChoice
+    inventory: Inventory
+
+
+def choose_kinds(
+    line: Line, inventory: Inventory, *, choose: Callable[[Inventory], PlanChoice], ask: Ask
+) -> KindsChoice:
+    """The best of all kinds in `inventory`; of one kind what `choose` says of it.
+
+    Raises:
+        ConfigError: As `choose` does of the first kind, where nothing fits on any.
+    """
+    kinds = inventory.kinds
+    if len(kinds) == 1:
+        return KindsChoice(choose(inventory), inventory)
+    request = ask(line, kinds[0])
+    plans, refused, first_error = [], [], None
+    for each in kinds:
+        name = each.device_names
+        if each is not kinds[0] and not has_own_rates(request.site, name):
+            refused.append(_none(each, "unsupported", f"[gpu.NAME] of site.toml does not describe {name}"))
+            continue
+        try:
+            plans.append(_Plan((each,), choose(each)))
+        except ConfigError as error:
+            first_error = first_error or error
+            refused.append(_none(each, "no_fit", str(error).splitlines()[0]))
+    for pair in combinations(kinds, 2):
+        found = unlike_gang(GpuPair.of(line, pair, ask))
+        if isinstance(found, Candidate):
+            refused.append(replace(found, name=f"{found.name} on {kind_names(pair)}"))
+        else:
+            plans.append(_Plan(pair, found))
+    if not plans:
+        assert first_error is not None, "a kind has a plan or an error"
+        raise first_error
+    return _Comparison(request, plans, refused).best()
+
+
+def _none(kind: Inventory, verdict: Verdict, reason: str) -> Candidate:
+    """A kind of GPU without a plan of its own."""
+    world = kind.num_nodes * (kind.gpus.count if kind.gpus else 1)
+    mesh = Mesh(dp_replicate=world)
+    return Candidate(
+        name=f"ddp-{world} on {kind.device_names}", strategy="ddp", mesh=mesh, verdict=verdict, reason=reason
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The best on one kind, or on two."""
+
+    kinds: tuple[Inventory, ...]
+    choice: PlanChoice
+
+    @property
+    def own(self) -> Candidate:
+        """The chosen one."""
+        return self.choice.candidates[0]
+
+    @property
+    def name(self) -> str:
+        """`fsdp-16 on h100`."""
+        return f"{self.choice.name} on {kind_names(self.kinds)}"
+
+    @property
+    def num_axes(self) -> int:
+        """Axes with more than one rank."""
+        return sum(degree > 1 for degree in self.choice.mesh.axes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Plans on other devices than each other's, which all fit."""
+
+    request: PlanRequest
+    plans: Sequence[_Plan]
+    refused: Sequence[Candidate]
+    """Kinds and pairs without a plan."""
+
+    def best(self) -> KindsChoice:
+        """The winner with a row for each of the others."""
+        winner = self._winner()
+        rows = [self._row(each, winner) for each in self.plans if each is not winner]
+        first, *rest = winner.choice.candidates
+        kind = f"; on {kind_names(winner.kinds)}" if len(winner.kinds) == 1 else ""
+        others = sorted(rows, key=lambda each: each.forecast.step_seconds or 0.0)
+        if (
+            others
+            and others[0].verdict in ("lost", "more_axes")
+            and not any(each.verdict == "runner_up" for each in rest)
+        ):
+            others[0] = replace(others[0], verdict="runner_up")
+        choice = replace(
+            winner.choice, reason=f"{winner.choice.reason}{kind}", search=self._search(winner),
+            candidates=(replace(first, reason=f"{first.reason}{kind}"), *others, *rest, *self.refused),
+        )  # fmt: skip
+        return KindsChoice(choice, replace(winner.kinds[0], others=winner.kinds[1:]))
+
+    def _winner(self) -> _Plan:
+        if self._cost(self.plans[0]) is None:
+            return self.plans[0]  # most GPUs; there is nothing to compare it by
+        timed = [each for each in self.plans if self._cost(each) is not None]
+        within = [each for each in timed if self._excess(each.own.forecast) is None]
+        if not within:
+            return min(timed, key=lambda each: found.ratio if (found := self._excess(each.own.forecast)) else 0.0)
+        least = min(self._cost(each) or 0.0 for each in within)
+        near = (each for each in within if (self._cost(each) or 0.0) <= least * (1 + self.request.band))
+        return min(near, key=lambda each: (len(each.kinds), each.num_axes, self._cost(each)))
+
+    def _cost(self, plan: _Plan) -> float | None:
+        """Seconds of a step, or where money counts what a training costs, in GPU-hours where a price is missing."""
+        if not self.request.counts_money:
+            return plan.own.forecast.step_seconds
+        have_prices = all(each.own.forecast.money is not None for each in self.plans)
+        return plan.own.forecast.money if have_prices else plan.own.forecast.gpu_hours
+
+    def _excess(self, forecast: Forecast) -> Excess | None:
+        bounds, limits, seeds = self.request.line.plan, self.request.site.limits, self.request.line.evaluate.seeds
+        return excess(bounds, limits, forecast, band=self.request.site.plan.band, seeds=seeds)
+
+    def _row(self, plan: _Plan, winner: _Plan) -> Candidate:
+        verdict, reason = self._verdict(plan, winner)
+        more = f"; {plan.own.reason}" if len(plan.kinds) > 1 else ""
+        return replace(plan.own, name=plan.name, verdict=verdict, reason=f"{reason}{more}")
+
+    def _verdict(self, plan: _Plan, winner: _Plan) -> tuple[Verdict, str]:
+        """Why it is not chosen."""
+        own, best, forecast = self._cost(plan), self._cost(winner), plan.own.forecast
+        if own is None or best is None:
+            return "lost", f"no step time: {forecast.missing}" if forecast.missing else "no step time to compare"
+        if (over := self._excess(forecast)) is not None and self._excess(winner.own.forecast) is None:
+            return over.kind, over.words
+        behind = f"{100 * (own / best - 1):+.1f} %"
+        if own <= best * (1 + self.request.band) and len(plan.kinds) > len(winner.kinds):
+            return "more_axes", f"{behind}: in the band, two kinds of GPU where one does"
+        if self.request.counts_money:
+            return "dearer", f"{behind} dearer"
+        return "lost", f"{behind}: {_slower_part(forecast, winner.own.forecast)}"
+
+    def _search(self, winner: _Plan) -> SearchSummary | None:
+        """The winner's, with how the plans on other kinds would be run."""
+        own = winner.choice.search
+        if own is None:
+            return None
+        others = [(each, each.choice.search) for each in self.plans if each is not winner]
+        settings = {
+            each.name: f"{search.settings.get(each.choice.name, each.choice.name)} on {kind_names(each.kinds)}"
+            for each, search in others
+            if search is not None
+        }
+        return replace(own, settings=own.settings | settings)
+
+
+def _slower_part(own: Forecast, best: Forecast) -> str:
+    """`computing 1.20 s longer`: the part in which a step loses most."""
+    other = {term.part: term.seconds for term in best.terms}
+    losses = {term.part: term.seconds - other.get(term.part, 0.0) for term in own.terms if term.part != "checkpoint"}
+    part = max(losses, key=lambda each: losses[each], default="")
+    return f"{part} {format_step(losses[part])} longer" if part and losses[part] > 0 else "no faster"
+
+
+def kind_names(kinds: Sequence[Inventory]) -> str:
+    """`h100 and a100`."""
+    return replace(kinds[0], others=tuple(kinds[1:])).device_names

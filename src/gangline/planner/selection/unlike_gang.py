@@ -1,0 +1,154 @@
+"""Choice of a gang of two kinds of GPU, whose replicas take samples of a step by their speed; or why there is none."""
+
+from dataclasses import dataclass, replace
+
+from gangline.planner.forecast.memory import Fit
+from gangline.planner.selection.choice import PlanChoice, SearchSummary
+from gangline.planner.selection.explanation import no_fit_reason
+from gangline.planner.selection.formula_choice import forecast_of_layout, options_of
+from gangline.planner.selection.formula_question import formula_question, strategy_of_layout
+from gangline.planner.selection.gpu_pair import GpuPair
+from gangline.planner.selection.unlike_shapes import UnlikeShape, UnlikeShapes
+from gangline.planner.shapes.shape import Shape
+from gangline.planner.transformer.unlike import Side, UnlikeLayout, evaluate_unlike, unlike_bound_seconds
+from gangline.spec.forecast import Forecast
+from gangline.spec.mesh import Mesh
+from gangline.spec.plan import Candidate, Verdict
+from gangline.spec.profile import ModelProfile
+from gangline.spec.transformer import Transformer
+from gangline.units import format_bytes, format_number, format_step
+
+
+def unlike_gang(pair: GpuPair) -> PlanChoice | Candidate:
+    """The best plan on the nodes of both kinds, or as a candidate why there is none."""
+    profile = pair.requests[0].profile
+    if reason := pair.obstacle:
+        return _none(pair, "unsupported", reason)
+    if profile is None:
+        return _none(pair, "lost", "no step time: the size of the model is not known")
+    if profile.transformer is not None and not profile.traces:
+        return _by_formula(pair, profile.transformer)
+    return _traced(pair, profile)
+
+
+def _none(pair: GpuPair, verdict: Verdict, reason: str) -> Candidate:
+    world = pair.world_size
+    return Candidate(name=f"ddp-{world}", strategy="ddp", mesh=Mesh(dp_replicate=world), verdict=verdict, reason=reason)
+
+
+def _by_formula(pair: GpuPair, model: Transformer) -> PlanChoice | Candidate:
+    asked = [formula_question(each, model, pair.world_size) for each in pair.requests]
+    if missing := next((words for _, words in asked if words), ""):
+        return _none(pair, "lost", f"no step time: {missing}")
+    first, second = (
+        Side(question=question, ranks=ranks) for (question, _), ranks in zip(asked, pair.ranks, strict=True)
+    )
+    band = pair.requests[0].band
+    evaluation = evaluate_unlike((first, second), band=band)
+    if not evaluation.plans:
+        return _none(pair, "unsupported", "no layout of replicas that the line allows lies on both kinds")
+    near = [each for each in evaluation.plans if each.step_seconds <= evaluation.plans[0].step_seconds * (1 + band)]
+    best = min(near, key=lambda each: (each.layout.num_axes, each.step_seconds, each.layout.name))
+    if not best.fits:
+        return _none(pair, "no_fit", no_fit_reason(_need(pair, best)))
+    mesh, bound = best.layout.mesh, unlike_bound_seconds((first, second), pair.line.train.global_batch)
+    one, other = (
+        forecast_of_layout(request, model, plan, "")
+        for request, plan in zip(pair.busiest(mesh, best.shares), best.plans, strict=True)
+    )
+    options = options_of(pair.requests[0], best.plans[0])
+    gang = UnlikeShape(
+        shape=Shape(strategy_of_layout(best.layout), mesh), micro_batch=options.micro_batch, memory=options.memory,
+        shares=best.shares, forecasts=(one, other),
+    )  # fmt: skip
+    summary = SearchSummary(
+        num_candidates=evaluation.num_candidates, num_weighed=evaluation.num_weighed, num_fit=evaluation.num_fit,
+        bound_seconds=bound, settings={best.layout.name: best.plans[0].name},
+    )  # fmt: skip
+    return _Chosen(pair, gang, best.layout.name, bound).choice(summary)
+
+
+def _need(pair: GpuPair, best: UnlikeLayout) -> Fit:
+    """Of the fuller kind."""
+    fits = []
+    for plan, request in zip(best.plans, pair.requests, strict=True):
+        cause, size = max(plan.memory.by_cause.items(), key=lambda each: each[1])
+        usable = request.pool.usable_bytes(request.pool.slots)
+        fits.append(Fit(plan.memory.total, usable, f"{cause} {format_bytes(size)}"))
+    return max(fits, key=lambda each: each.ratio or 0.0)
+
+
+def _traced(pair: GpuPair, profile: ModelProfile) -> PlanChoice | Candidate:
+    search = UnlikeShapes(pair, profile)
+    found = search.found()
+    if missing := next((each.missing for each in found if each.missing), ""):
+        return _none(pair, "lost", f"no step time: {missing}")
+    if found:
+        least = min(each.step_seconds for each in found) * (1 + pair.requests[0].band)
+        near = (each for each in found if each.step_seconds <= least)
+        best = min(near, key=lambda each: (each.shape.num_axes, each.step_seconds))
+        return _Chosen(pair, best, best.shape.name, _bound(pair, best)).choice()
+    if search.misses:
+        return _none(pair, "no_fit", no_fit_reason(min(search.misses, key=lambda each: each.ratio or 0.0)))
+    return _none(pair, "unsupported", "no replicas that the line allows lie on both kinds and share its batch")
+
+
+def _bound(pair: GpuPair, gang: UnlikeShape) -> float | None:
+    """All computing at the peaks of both kinds; None: one is not known."""
+    flops, peaks = gang.forecasts[0].flops_per_sample, [each.device_flops or 0.0 for each in gang.forecasts]
+    if flops is None or not all(peaks):
+        return None
+    return pair.line.train.global_batch * flops / sum(n * peak for n, peak in zip(pair.ranks, peaks, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The best gang of a pair."""
+
+    pair: GpuPair
+    gang: UnlikeShape
+    name: str
+    bound_seconds: float | None
+    """No step takes less: all computing, shared by speed."""
+
+    def choice(self, summary: SearchSummary | None = None) -> PlanChoice:
+        """As a choice of its own."""
+        shape, forecast = self.gang.shape, self._forecast()
+        chosen = Candidate(
+            name=self.name, strategy=shape.strategy, mesh=shape.mesh, verdict="chosen", reason=self._reason(forecast),
+            forecast=forecast,
+        )  # fmt: skip
+        return PlanChoice(
+            name=self.name, strategy=shape.strategy, mesh=shape.mesh, micro_batch=self.gang.micro_batch,
+            precision=self.pair.requests[0].precision, device="cuda", reason=chosen.reason, candidates=(chosen,),
+            num_nodes=sum(each.num_nodes for each in self.pair.kinds), forecast=forecast, memory=self.gang.memory,
+            shares=self.gang.shares, search=summary,
+        )  # fmt: skip
+
+    def _forecast(self) -> Forecast:
+        """Of the kind that is last done, with the memory of the fuller one, and what both cost."""
+        forecasts = self.gang.forecasts
+        slow = max(forecasts, key=lambda each: each.step_seconds or 0.0)
+        rooms = [each.pool.usable_bytes(each.pool.slots) or 1.0 for each in self.pair.requests]
+        fuller = max(range(2), key=lambda kind: (forecasts[kind].memory_bytes or 0) / rooms[kind])
+        money = self.pair.money(slow)
+        return replace(
+            slow,
+            memory_bytes=forecasts[fuller].memory_bytes,
+            memory_causes=forecasts[fuller].memory_causes,
+            money=None if None in money else sum(filter(None, money)),
+            device_flops=None,
+        )
+
+    def _reason(self, forecast: Forecast) -> str:
+        """Samples, seconds and money of each kind, and what no split takes less than."""
+        pair, shares = self.pair, self.pair.by_kind(self.gang.shape.mesh, self.gang.shares)
+        told = []
+        for number, name in enumerate(pair.names):
+            nodes, seconds = pair.kinds[number].num_nodes, self.gang.forecasts[number].step_seconds or 0.0
+            money = pair.money(forecast)[number]
+            price = "" if money is None else f" (money {format_number(money)})"
+            servers = f"{nodes} servers" if nodes > 1 else "1 server"
+            told.append(f"{servers} of {name} take {sum(shares[number])} samples in {format_step(seconds)}{price}")
+        bound = "" if self.bound_seconds is None else f"; no split takes under {format_step(self.bound_seconds)}"
+        return f"{', '.join(told)}{bound}"
