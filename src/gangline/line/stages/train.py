@@ -52,7 +52,7 @@ def train(ctx: RunContext) -> StageResult:
     except ConfigError as wrong:
         error = error or wrong
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
-    measured = read_training_result(ctx, finished, written=written.losses)
+    measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
     doubts = _doubts(ctx, finished, measured, collected) if error is None else []
     if error is None:
