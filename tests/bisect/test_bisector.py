@@ -13,10 +13,10 @@ from gangline.spec.bisect import BisectCommit, BisectState
 class Made:
     """A history of means; trainings add noise, cost a second each, and are remembered."""
 
-    def __init__(self, means, *, noise=0.0, seed=0, known=(), broken=(), keys=None):
+    def __init__(self, means, *, noise=0.0, seed=0, known=(), broken=(), keys=None, silent=()):
         self.means, self.noise, self.dice = means, noise, random.Random(seed)
         self.values = {sha: {} for sha in means}
-        self.trained, self.broken, self.keys = [], set(broken), keys or {}
+        self.trained, self.broken, self.keys, self.silent = [], set(broken), keys or {}, silent
         for sha in known:
             self.values[sha] = {n: self.draw(sha) for n in (1, 2, 3)}
 
@@ -33,6 +33,8 @@ class Made:
     def train(self, sha, seeds):
         if sha in self.broken:
             return "it does not build"
+        if sha in self.silent:
+            return ""
         for seed in seeds:
             self.values[sha][seed] = self.draw(sha)
             self.trained.append(sha)
@@ -125,6 +127,10 @@ def test_a_bad_end_that_is_better_ends_the_search_at_once():
 def test_an_end_that_cannot_be_measured_is_named():
     ended, *_ = seek(step(6, 3), noise=0.02, broken=["c0000005"])
     assert (ended.ending, ended.notes) == ("unfit", ("the bad end cannot be measured: it does not build",))
+    assert not ended.suspects[-1].unreported
+    ended, *_ = seek(step(6, 3), noise=0.02, silent=["c0000000"])
+    assert ended.notes == ("the good end cannot be measured: it has 0 of 3 values of loss",)
+    assert ended.suspects[0].unreported
 
 
 def test_a_budget_spent_before_the_ends_are_told_apart_says_so_until_a_larger_one_tells():

@@ -50,6 +50,7 @@ def test_a_program_that_reports_no_steps_has_a_value_at_its_end_alone():
     cut = with_values(replace(BASE, stages=BASE.stages | {"train": told}), train__stop_at=60)
     found = read_values([cut], LINE, replace(LAST, at=60))
     assert (found.values, found.problem) == ({}, "its program reports no steps: leave out @STEP")
+    assert found.unreported
     assert read_values([cut], LINE, LAST).values == {1: 2.375, 2: 2.361, 3: 2.371}
 
 

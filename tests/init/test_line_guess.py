@@ -5,7 +5,8 @@ import tomllib
 import pytest
 
 from gangline.errors import ConfigError, UsageError
-from gangline.init.line_guess import guess_line, line_text
+from gangline.init.line_guess import guess_line
+from gangline.init.line_text import line_text
 from gangline.spec.config.load import load_line
 
 MAIN = '\nif __name__ == "__main__":\n    main()\n'
@@ -182,6 +183,15 @@ PACKAGE = {
     "src/p/cli.py": 'import argparse\ndef main():\n    argparse.ArgumentParser().add_argument("--seed")\n',
     "src/p/show.py": "def app(): pass\n",
 }
+
+
+def test_what_hydra_writes_goes_to_one_folder_that_is_kept():
+    text = "import hydra\n@hydra.main(version_base=None)\ndef main(cfg):\n    x.fit()\n"
+    found = values(of({"train.py": text + MAIN}))
+    assert found["project.command"] == ["python", "train.py", "hydra.run.dir=out"]
+    assert found["project.outputs"] == ["out/**"]
+    composed = "import hydra\nhydra.compose('c')\nx.fit()\n"
+    assert values(of({"train.py": composed + MAIN}))["project.command"] == ["python", "train.py"]
 
 
 def test_a_console_script_is_called_by_its_function_without_an_installation():

@@ -93,8 +93,8 @@ def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
     return folder
 
 
-def settle_inventory(repo: Path, devices=(), **asked) -> None:
-    """Answer for the child process that would import torch to look at this machine: two cores, no model."""
+def settle_inventory(repo: Path, devices=(), *, profile=None, **asked) -> None:
+    """Answer for the child process that would import torch to look around: two cores, and of a model `profile`."""
     question = resolve_request(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
     layer = code_layer.pack(question.repository, question.tree, question.line.project)
     model = model_inspection.ModelSource(
@@ -102,7 +102,9 @@ def settle_inventory(repo: Path, devices=(), **asked) -> None:
     )
     kept = model_inspection.inspection_cache_file(model, site_paths.home(question.repository.root))
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps({"devices": [*devices], "cores": 2, "memory_bytes": 8 << 30, "parameters": None}))
+    kept.write_text(
+        json.dumps({"devices": [*devices], "cores": 2, "memory_bytes": 8 << 30, **(profile or {"parameters": None})})
+    )
 
 
 SITE = Site()

@@ -37,6 +37,7 @@ PLANS = {
     "stages": plan_of("pp", TWO, accumulation=4),
     "muon": by_rule("muon", strategy="zero1"),
     "soap": by_rule("soap", model=WIDE),
+    "muon of shards": by_rule("muon", Mesh(dp_shard=2), "fsdp"),
 }
 MORE = {
     **{name: plan_of(name, mesh, memory=Memory()) for name, mesh in MESHES.items() if name not in PLANS},
@@ -58,6 +59,13 @@ MORE = {
     "soap alone": by_rule("soap", Mesh(), "none"),
     "soap on 4": by_rule("soap", Mesh(dp_replicate=4)),
     "shampoo": by_rule("shampoo", model=WIDE),
+    "muon of shards, wide": by_rule("muon", Mesh(dp_shard=2), "fsdp", model=WIDE),
+    "muon of shards on 4": by_rule("muon", Mesh(dp_shard=4), "fsdp", model=WIDE),
+    "muon of shards in bf16": by_rule("muon", Mesh(dp_shard=2), "fsdp", model=WIDE, precision="bf16"),
+    "muon of shards that are copied": by_rule("muon", Mesh(dp_replicate=2, dp_shard=2), "hsdp", model=WIDE),
+    "soap of shards": by_rule("soap", Mesh(dp_shard=2), "fsdp", model=WIDE),
+    "soap of shards, zero2": by_rule("soap", Mesh(dp_shard=2), "zero2", model=WIDE),
+    "shampoo of shards": by_rule("shampoo", Mesh(dp_shard=2), "fsdp", model=WIDE),
     "gpipe": plan_of("pp", TWO, accumulation=4, pp_schedule="gpipe"),
     "interleaved": plan_of("pp", TWO, accumulation=4, pp_schedule="interleaved_1f1b"),
     "looped bfs": plan_of("pp", TWO, accumulation=4, pp_schedule="looped_bfs"),
@@ -82,7 +90,10 @@ OVERLAPS = plan_of("ddp", Mesh(dp_replicate=2), optimizer={"rule": "muon", "over
 REFUSED = {
     'wanted train.memory.offload "none"': plan_of("fsdp", Mesh(dp_shard=2), memory=Memory(offload="activations")),
     "a memory run does not simulate updates of whole matrices (optimizer.rule 'muon') where ranks hold parts": by_rule(
-        "muon", Mesh(dp_shard=2), "fsdp"
+        "muon", Mesh(tp=2), "tp"
+    ),
+    "a memory run does not simulate updates of whole matrices (optimizer.rule 'muon') with shards on the": by_rule(
+        "muon", Mesh(dp_shard=2), "fsdp", memory=Memory(offload="cpu")
     ),
     "a memory run does not simulate updates of whole matrices (optimizer.rule 'soap') with their state in": by_rule(
         "soap", memory=Memory(offload="optimizer_nvme")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.report import svg
-from gangline.spec.measurements import CurvePoint
+from gangline.report.text import broken_words
+from gangline.spec.measurements import BrokenSteps, CurvePoint
 
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32) | st.floats(-1e6, 1e6)
 finite = st.floats(-1e9, 1e9)
@@ -26,6 +27,27 @@ def test_any_curve_is_drawn_inside_its_frame(values, seeds):
         labels = [float(label) for label in chart.y_labels]
         assert 2 <= len(labels) <= 9
         assert labels == sorted(labels, reverse=True)
+
+
+steps = st.integers(1, 100)
+spans = st.builds(lambda a, b: BrokenSteps(first=min(a, b), last=max(a, b), count=1), steps, steps)
+
+
+@given(broken=st.lists(spans, min_size=1, max_size=64))
+def test_steps_that_are_not_finite_are_bars_inside_the_frame_and_words(broken):
+    points = [CurvePoint(step=step, value=1.0 / step) for step in (10, 20, 40)]
+    chart = svg.curve_on_band(points, "loss", broken=broken)
+    drawing = fromstring(chart.svg)
+    bars = [each for each in drawing.iter("rect") if each.attrib.get("class") == "f-red"]
+    assert len(bars) == len(broken)
+    for bar in bars:
+        left, width = float(bar.attrib["x"]), float(bar.attrib["width"])
+        assert left >= 0
+        assert width >= 4
+        assert left + width <= svg.WIDTH + 0.1
+    assert drawing.attrib["aria-label"].endswith(f", not finite at {broken_words(broken)}")
+    last = max(40, *(each.last for each in broken))
+    assert (chart.x_labels[0], chart.x_labels[-1]) == (f"{min(10, *(each.first for each in broken))}", f"{last}")
 
 
 @given(low=finite, span=st.floats(0, 1e9))

@@ -188,7 +188,8 @@ def _metric_at_step(state: BisectState) -> MetricAtStep:
 def _without_values(state: BisectState) -> BisectState:
     """The state without any values."""
     suspects = tuple(
-        replace(each, values={}, origin="", runs=(), reason="", doubt=None, odd=False) for each in state.suspects
+        replace(each, values={}, origin="", runs=(), reason="", unreported=False, doubt=None, odd=False)
+        for each in state.suspects
     )
     return replace(state, suspects=suspects, ending=None, first_bad=None)
 

@@ -177,7 +177,8 @@ class Bisector:
         suspect = self.state.suspects[place]
         if problem or len(suspect.values) < count:
             problem_text = problem or f"it has {len(suspect.values)} of {count} values of {self.state.metric}"
-            self._replace(place, replace(suspect, reason=suspect.reason or problem_text))
+            unreported = suspect.unreported or not (problem or suspect.reason)
+            self._replace(place, replace(suspect, reason=suspect.reason or problem_text, unreported=unreported))
 
     def _read_records(self, place: int, *, trained: bool = False) -> None:
         """Update a commit with its recorded values."""
@@ -189,6 +190,7 @@ class Bisector:
         found = replace(
             suspect, values=suspect.values | values, runs=recorded.runs or suspect.runs, seconds=seconds,
             origin=origin if values or suspect.values else "", reason=suspect.reason or recorded.problem,
+            unreported=suspect.unreported or recorded.unreported,
         )  # fmt: skip
         if found != suspect:
             self._replace(place, found)

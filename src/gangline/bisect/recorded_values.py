@@ -31,6 +31,8 @@ class CommitValues:
     """Rank-seconds of runs for this search."""
     problem: str = ""
     """Why there are no values."""
+    unreported: bool = False
+    """A run of it ended well, and has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +55,7 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
     """
     values: dict[int, float] = {}
     runs: list[str] = []
-    seconds, problem = 0.0, ""
+    seconds, problem, unreported = 0.0, "", False
     for record in records:
         if not _is_comparable(record, line):
             continue
@@ -64,11 +66,15 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
         if own and not found and record.run.exit_code in _BROKEN:
             problem = record.run.reason
         elif own and not found and reported_no_steps(record):
-            problem = "its program reports no steps: leave out @STEP"
+            problem, unreported = "its program reports no steps: leave out @STEP", True
         if found:
             values = found | values
             runs.append(record.run.id)
-    return CommitValues(values=values, runs=tuple(runs), seconds=seconds, problem="" if values else problem)
+    if values:
+        problem, unreported = "", False
+    return CommitValues(
+        values=values, runs=tuple(runs), seconds=seconds, problem=problem, unreported=unreported
+    )  # fmt: skip
 
 
 def values_of(record: Record, metric: str, at: int) -> dict[int, float]:

@@ -1,14 +1,14 @@
-"""Proposal of a line from what a repository contains, each value with its reason, and its text as line.toml."""
+"""Proposal of a line from what a repository contains, each value with its reason."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from gangline.errors import ConfigError, UsageError
 from gangline.init.console_scripts import ConsoleScript, console_scripts
+from gangline.init.declared_stages import UNKNOWN, DeclaredStage, declared_stages
 from gangline.init.script_analysis import read_script
 from gangline.init.training_script import SCRIPT_KINDS, Script, ScriptOption
 from gangline.spec.config.line import PublishTable
@@ -17,6 +17,8 @@ from gangline.spec.config.lock import check_lock
 _LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "examples", "setup.py", "conftest.py", "noxfile.py"})
 _LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
 _RANKS_HERE = 2
+_HYDRA = "out"
+"""Folder that Hydra writes to; by itself it names one by the time."""
 _MOST_READS = 50
 """Paths of data that git is asked about."""
 _LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
@@ -65,7 +67,7 @@ def guess_line(
     """The line for `files` (path -> content) of a repository in `folder`.
 
     Args:
-        files: Tracked files that matter: Python, locks.
+        files: Tracked files that matter: Python, locks, what other tools declare.
         folder: Its name becomes the project's.
         script: Path of the script to train; None chooses the likeliest.
         has_gpu: Whether this machine has a GPU.
@@ -77,20 +79,52 @@ def guess_line(
         UsageError: `script` is not among the files.
     """
     entries = console_scripts(files.get("pyproject.toml", b""), files)
-    chosen, others = _choose(files, script, entries)
-    entry = entries.get(chosen.path) if chosen.only_defines else None
+    stages, notes = declared_stages(files)
+    stage = _stage(stages, files, script, entries)
+    chosen, others = _choose(files, stage.script if stage else script, entries)
+    entry = entries.get(chosen.path) if chosen.only_defines and not stage else None
+    if stage:
+        chosen = _as_declared(chosen, stage)
     keys = [
         GuessedKey(table="project", name="name", value=_slug(folder), why="the folder's name"),
-        *_command(chosen, entry),
+        *(_declared_command(chosen, stage) if stage else _command(chosen, entry)),
         *_path(files, chosen, entry),
-        *_written(chosen),
+        *_written(chosen, stage),
         *_single_process(chosen),
         *_lock(files),
         *_numbers(chosen),
         *_branches(branch),
     ]
-    notes = (*_only_defines(chosen, entry), *_notes(files, chosen, has_gpu), *_missing(chosen, leaves_out))
-    return LineGuess(script=chosen, others=others, keys=tuple(keys), notes=notes)
+    reports = any(key.name == "metrics" for key in keys)
+    notes += [
+        *_other_stages(stages, stage), *_only_defines(chosen, entry),
+        *_notes(files, chosen, has_gpu=has_gpu, reports=reports), *_missing(chosen, leaves_out),
+    ]  # fmt: skip
+    return LineGuess(script=chosen, others=others, keys=tuple(keys), notes=tuple(notes))
+
+
+def _stage(
+    stages: Iterable[DeclaredStage], files: Mapping[str, bytes], wanted: str | None,
+    entries: Mapping[str, ConsoleScript],
+) -> DeclaredStage | None:  # fmt: skip
+    """Of those that train, `main`, else the last that writes metrics, else the last; None: no command can be taken."""
+    taken = [each for each in stages if each.words and wanted in (None, each.script)]
+    read = [(each, script) for each in taken if (script := read_script(each.script, files[each.script])) is not None]
+    trains = [each for each, script in read if _score(script, entries.get(each.script)) > 0]
+    trains = trains or [each for each, _ in read]
+    ranked = sorted(trains, key=lambda each: (each.name == "main", each.metrics is not None))
+    return ranked[-1] if ranked else None
+
+
+def _as_declared(script: Script, stage: DeclaredStage) -> Script:
+    """The script with the values that its command gives to options, and with what it is said to read."""
+    given = dict(pairwise(stage.words)) | dict(word.split("=", 1) for word in stage.words if "=" in word)
+    options = tuple(
+        replace(each, default=int(given[each.name])) if given.get(each.name, "").isdecimal() else each
+        for each in script.options
+    )
+    numbers: dict[str, int | None] = {**script.numbers, **stage.numbers}
+    return replace(script, options=options, numbers=numbers, reads=(*script.reads, *stage.reads))
 
 
 def _choose(
@@ -154,7 +188,19 @@ def _command(script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey
         why += f"; it wants {', '.join(each.name for each in script.required)}"
     saves = [script.save_flag] if script.save_flag and any(_globs(script)) else []
     why += f"; {script.save_flag}, or it saves nothing" if saves else ""
-    yield GuessedKey(table="project", name="command", value=["python", *start, *required, *saves, *seed], why=why)
+    hydra = [f"hydra.run.dir={_HYDRA}"] if script.by_hydra else []
+    words = ["python", *start, *required, *saves, *seed, *hydra]
+    yield GuessedKey(table="project", name="command", value=words, why=why)
+
+
+def _declared_command(script: Script, stage: DeclaredStage) -> Iterable[GuessedKey]:
+    words, option = [*stage.words], script.seed_option
+    if option in words[:-1]:
+        words[words.index(option) + 1] = "{seed}"
+    elif option and not any("{seed}" in word for word in words):
+        words += [option, "{seed}"]
+    why = f"? a value for {UNKNOWN}: {stage} has a parameter without one" if UNKNOWN in words else str(stage)
+    yield GuessedKey(table="project", name="command", value=words, why=why)
 
 
 def _path(files: Mapping[str, bytes], script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
@@ -166,12 +212,20 @@ def _path(files: Mapping[str, bytes], script: Script, entry: ConsoleScript | Non
         yield GuessedKey(table="project", name="path", value=["src"], why=f"{used[0]} is imported from src")
 
 
-def _written(script: Script) -> Iterable[GuessedKey]:
-    """`project.metrics` and `project.outputs`, by the paths that the script writes."""
-    if metrics := _metrics_file(script):
-        yield GuessedKey(table="project", name="metrics", value=metrics, why="it writes that")
-    if globs := _globs(script):
-        yield GuessedKey(table="project", name="outputs", value=globs[:4], why="it writes these")
+def _written(script: Script, stage: DeclaredStage | None) -> Iterable[GuessedKey]:
+    """`project.metrics` and `project.outputs`, as a stage declares them, else by the paths that the script writes."""
+    declared = (stage.metrics, stage.outputs) if stage else (None, ())
+    if metrics := declared[0] or _metrics_file(script):
+        yield GuessedKey(
+            table="project", name="metrics", value=metrics, why=str(stage) if declared[0] else "it writes that"
+        )
+    own = [each for each in _globs(script) if each != metrics][:4]
+    if script.by_hydra and stage is None:
+        own += [f"{_HYDRA}/**"]
+    if globs := [*declared[1]] or own:
+        yield GuessedKey(
+            table="project", name="outputs", value=globs, why=str(stage) if declared[1] else "it writes these"
+        )
 
 
 def _metrics_file(script: Script) -> str | None:
@@ -253,7 +307,15 @@ def _only_defines(script: Script, entry: ConsoleScript | None) -> Iterable[str]:
         yield f'{script.path} only defines functions: started, it does nothing; "python", "-c" and a call start one'
 
 
-def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterable[str]:
+def _other_stages(stages: Iterable[DeclaredStage], stage: DeclaredStage | None) -> Iterable[str]:
+    others = [str(each) for each in stages if each is not stage]
+    if others and stage:
+        yield f"a run does not start {', '.join(others)}: what {stage.name} needs of them has to be in the commit"
+    elif others:
+        yield f"no command of {', '.join(others)} is one script of Python without a shell: none was taken"
+
+
+def _notes(files: Mapping[str, bytes], script: Script, *, has_gpu: bool, reports: bool) -> Iterable[str]:
     if script.needs_nccl and not has_gpu:
         yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
     accumulation = script.accumulation
@@ -265,7 +327,7 @@ def _notes(files: Mapping[str, bytes], script: Script, has_gpu: bool) -> Iterabl
         yield 'Hydra takes its keys as further words of project.command: "seed={seed}", if its configuration has seed'
     elif script.seed_option is None and script.kind != "gangline":
         yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
-    if script.kind != "gangline" and not any(key.name == "metrics" for key in _written(script)):
+    if not reports and script.kind != "gangline":
         yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
     if not list(_lock(files)):
         yield "no lock of packages: uv pip compile --generate-hashes makes one"
@@ -283,21 +345,3 @@ def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]
             f"git ignores {', '.join(found[:2])}{more}, which {script.path} opens: no run has such files. Use "
             "git add --force; an absolute path (in a home or /tmp: sandbox.read of site.toml); a script that makes them"
         )
-
-
-_WIDEST = 48
-"""A comment follows a key of at most so many characters; a longer key has it above."""
-
-
-def line_text(guess: LineGuess) -> str:
-    """The proposal as the text of a line.toml, with the reason of each value as a comment."""
-    blocks = []
-    for table, keys in groupby(guess.keys, key=lambda each: each.table):
-        blocks.append("\n".join([f"[{table}]", *(_key(each) for each in keys)]))
-    return "\n".join(blocks) + "\n"
-
-
-def _key(key: GuessedKey) -> str:
-    text = f"{key.name} = {json.dumps(key.value, ensure_ascii=False)}"
-    why = "".join(each if each.isprintable() else "?" for each in key.why)
-    return f"{text:<{_WIDEST}}  # {why}" if len(text) <= _WIDEST else f"# {why}\n{text}"

@@ -53,6 +53,7 @@ def read_script(path: str, data: bytes) -> Script | None:
         options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=written,
         reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
         needs_nccl=_needs_nccl(nodes, known), takes_words=not options and _takes_words(nodes),
+        by_hydra=any(isinstance(each, ast.FunctionDef) and any(map(_is_hydra, each.decorator_list)) for each in nodes),
     )  # fmt: skip
 
 
@@ -85,6 +86,14 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
 def _called(call: ast.Call) -> str:
     """Last name of the called expression."""
     return _last_name(call.func)
+
+
+def _is_hydra(decorator: ast.expr) -> bool:
+    """`@hydra.main(...)`."""
+    match decorator:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="hydra"), attr="main")):
+            return True
+    return False
 
 
 def _is_text(statement: ast.stmt) -> bool:

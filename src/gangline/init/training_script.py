@@ -75,6 +75,8 @@ class Script:
     needs_nccl: bool
     takes_words: bool
     """It reads `sys.argv` itself."""
+    by_hydra: bool
+    """`hydra.main` parses its words, and writes its configuration and log to `hydra.run.dir`."""
 
     def number(self, what: str) -> tuple[int, str] | None:
         """Value of `steps`, `epochs`, `batch` or `accumulates`, with the name that sets it; None if not found.

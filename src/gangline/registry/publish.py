@@ -23,6 +23,7 @@ from gangline.registry.program_files import ProgramFiles, find_program_files
 from gangline.registry.publish_rules import NotPublished, check_rules
 from gangline.registry.smoke_test import run_smoke_test
 from gangline.registry.versions import Version, check_name, list_versions, require_owner, tag_name, version_numbers
+from gangline.sanitize import clean
 from gangline.signing.keys import SigningKey
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
@@ -32,6 +33,7 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
 MAX_TRIES = 16
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,12 +161,20 @@ def _program_files(store: ObjectStore, record: Record, line: Line, key: SigningK
 
 
 def _no_weights_reason(record: Record) -> str:
-    """Why a program that saved no checkpoint of tensors publishes nothing."""
-    if any(each.kind == SAVE_KIND for each in record.artifacts):
-        return "publish.files names no file; files of program.save and of project.outputs can be published"
+    """Why a program whose line names no files publishes nothing, and which files of it there are."""
+    saves = [each.key.split("/")[-2] for each in record.artifacts if each.kind == SAVE_KIND]
+    outputs = record.outputs.files if record.outputs else ()
+    has = [f"{saves[-1]} of program.save"] if saves else []
+    if record.outputs and outputs:
+        count = "1 file" if record.outputs.num_files == 1 else f"{record.outputs.num_files} files"
+        named = [clean(file.path, limit=80) for file in outputs[:_MOST_NAMED]]
+        more = ", ..." if record.outputs.num_files > _MOST_NAMED else ""
+        has.append(f"{count} of project.outputs ({', '.join(named)}{more})")
+    if has:
+        return f"publish.files names no file of what there is: {' and '.join(has)}"
     return (
-        "the program saved no checkpoint, so there are no weights to publish; publish.files publishes files"
-        " of project.outputs or of program.save"
+        "there is no file of the program to publish: it saved none by program.save, and what it wrote itself is kept"
+        " as far as project.outputs names it; publish.files publishes both"
     )
 
 

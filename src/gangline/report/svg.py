@@ -3,16 +3,18 @@ so that a drawing may stretch to any width without squeezing letters."""
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
 from gangline.report.palette import CAUSES, STATES, paint, stroke
-from gangline.report.text import percent
-from gangline.spec.measurements import CurvePoint
+from gangline.report.text import broken_words, percent
+from gangline.spec.measurements import BrokenSteps, CurvePoint
 from gangline.units import format_number, format_seconds
 
 WIDTH, HEIGHT = 640.0, 200.0
+_NARROWEST = 4.0
+"""Bar of one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +26,27 @@ class Chart:
     x_labels: list[str]
 
 
-def curve_on_band(points: Sequence[CurvePoint], label: str, seeds: Iterable[Sequence[float]] = ()) -> Chart | None:
-    """Values over steps, on the base band where the points have one; thin lines for other seeds."""
+def curve_on_band(
+    points: Sequence[CurvePoint], label: str, seeds: Iterable[Sequence[float]] = (), broken: Sequence[BrokenSteps] = ()
+) -> Chart | None:
+    """Values over steps, on the base band where the points have one; thin lines for other seeds.
+
+    Steps whose value is not finite are upright bars with dashed edges.
+    """
     drawn = [p for p in points if math.isfinite(p.value)]
     if len(drawn) < 2:
         return None
-    first, last = drawn[0].step, drawn[-1].step
+    first = min([drawn[0].step, *(each.first for each in broken)])
+    last = max([drawn[-1].step, *(each.last for each in broken)])
     placed = (_placed(line, points) for line in seeds)
     lines = [[(step, v) for step, v in line if first <= step <= last and math.isfinite(v)] for line in placed]
-    frame = Frame.around(drawn, [v for line in lines for _, v in line])
+    frame = replace(Frame.around(drawn, [v for line in lines for _, v in line]), first=first, last=max(last, first + 1))
     parts = [grid(frame), band(drawn, frame)]
     parts += [_line(line, frame, stroke("grey", 1)) for line in lines if len(line) > 1]
     parts += [_line([(p.step, p.value) for p in drawn], frame, stroke("blue", 2.5))]
-    parts += [_hover(drawn, frame, label)]
+    parts += [_hover(drawn, frame, label), *(_bar(each, frame, label) for each in broken)]
     name = f"{label} from {format_number(drawn[0].value)} to {format_number(drawn[-1].value)}"
+    name += f", not finite at {broken_words(broken)}" if broken else ""
     drawing = svg("".join(parts), WIDTH, HEIGHT, "chart", name)
     return Chart(drawing, frame.labels, [f"{step:,}" for step in (first, (first + last) // 2, last)])
 
@@ -169,6 +178,17 @@ def _hover(points: Sequence[CurvePoint], frame: Frame, label: str) -> str:
             said += f", base {format_number(point.low)} to {format_number(point.high)}"
         marks.append(rect((x - width / 2, 0, width, HEIGHT), 'fill="#000" fill-opacity="0"', said))
     return "".join(marks)
+
+
+def _bar(steps: BrokenSteps, frame: Frame, label: str) -> str:
+    """Over the whole height, wide enough to be seen, within the frame."""
+    (left, _), (right, _) = (frame.place(step, frame.low) for step in (steps.first, steps.last))
+    left = min(left, WIDTH - _NARROWEST)
+    width = max(right - left, _NARROWEST)
+    title = f"{label} not finite at {broken_words([steps])}"
+    body = rect((left, 0, width, HEIGHT), f'{paint("red")} fill-opacity="0.3"', title)
+    edges = f"M{left:.2f} 0V{HEIGHT:g}M{left + width:.2f} 0V{HEIGHT:g}"
+    return f'{body}<path d="{edges}" {stroke("red", 1.5)} stroke-dasharray="5 3"/>'
 
 
 def rect(box: tuple[float, float, float, float], attributes: str, title: str) -> str:

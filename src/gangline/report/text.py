@@ -1,8 +1,10 @@
 """Text of a record as it may be shown: whatever a commit or a program wrote is data, never markup or a command."""
 
 import re
+from collections.abc import Sequence
 
 from gangline import sanitize
+from gangline.spec.measurements import BrokenSteps
 from gangline.units import format_bytes, format_count, format_number, format_step
 
 _MARKUP = re.compile(r"\A/|@(?=\w)|[#!&$%~](?=\d)|[\\`*_\[\]~|#$&<>]")
@@ -11,6 +13,10 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 ZERO_WIDTH_SPACE = "&#8203;"
 """A blank of no width: forges see no mention or reference where it parts the sign from the name. The sign as an entity
 (`&#64;`) does not do it: GitHub looks for mentions in what the markdown came to."""
+
+
+_MOST_BROKEN = 4
+"""Places that are named."""
 
 
 def clean(text: object, limit: int = 400) -> str:
@@ -54,6 +60,20 @@ def percent(share: float, *, signed: bool = False) -> str:
 def share_words(share: float | None) -> str:
     """As `percent`; None is unknown."""
     return "unknown" if share is None else percent(share)
+
+
+def broken_words(broken: Sequence[BrokenSteps]) -> str:
+    """`step 7, steps 40 to 44, 3 of steps 60 to 90`; empty where there are none."""
+    words = [_broken(each) for each in broken[:_MOST_BROKEN]]
+    more = sum(each.count for each in broken[_MOST_BROKEN:])
+    return ", ".join([*words, f"{more:,} more"] if more else words)
+
+
+def _broken(steps: BrokenSteps) -> str:
+    if steps.first == steps.last:
+        return f"step {steps.first:,}"
+    some = f"{steps.count:,} of " if steps.count <= steps.last - steps.first else ""
+    return f"{some}steps {steps.first:,} to {steps.last:,}"
 
 
 def short(digest: str | None, size: int = 8) -> str:

@@ -37,6 +37,8 @@ class BisectCommit:
     """That ranks were held for it, by this search."""
     reason: str = ""
     """Why it is skipped; or what else there is to say."""
+    unreported: bool = False
+    """It trains well and reports no value there, so another run of it has none either."""
     odd: bool = False
     """It does neither as the good end nor as the bad one."""
 

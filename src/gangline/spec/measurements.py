@@ -73,12 +73,24 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BrokenSteps:
+    """Steps whose value is not finite, neighbours of each other as far as such places are few."""
+
+    first: int
+    last: int
+    count: int
+    """From the first to the last."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
     """The training metric over the steps, thinned."""
 
     metric: str = "loss"
     points: tuple[CurvePoint, ...] = ()
     """At most 64: the mean of each 1/64 of the steps."""
+    broken: tuple[BrokenSteps, ...] = ()
+    """At most 64, which no point counts."""
     seed_points: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The same 64 places by seed, of the runs that learned a band."""
     key: str | None = None

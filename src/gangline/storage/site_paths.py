@@ -1,4 +1,7 @@
-"""Paths and store of a site on this machine: `.gangline` next to line.toml, targets, store URL, credentials."""
+"""Paths and store of a site on this machine: `.gangline` next to line.toml, targets, store URL, credentials.
+
+Linked work trees of one repository share what its main one has: a run in one finds its base, wherever that was trained.
+"""
 
 import os
 from collections.abc import Mapping
@@ -16,18 +19,34 @@ CONNECT_SECONDS = 10.0
 
 
 def home(repo: Path) -> Path:
-    """`.gangline` of a model repository: made when missing, ignoring itself.
+    """`.gangline` of a model repository, or of the main work tree of a linked one: made when missing, ignoring itself.
 
     Raises:
         StorageError: It cannot be written.
     """
-    folder = repo / ".gangline"
+    main = main_folder(repo)
+    folder = main / ".gangline"
     ignore = folder / ".gitignore"
     with storage_errors(folder):
         if not ignore.exists():
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=main != repo, exist_ok=True)
             ignore.write_text("*\n", encoding="ascii")
     return folder
+
+
+def main_folder(repo: Path) -> Path:
+    """`repo`, and in a linked work tree the same folder of the main one; `gangline` in a git folder that has none."""
+    place = repo.resolve()
+    tree = next((each for each in (place, *place.parents) if (each / ".git").exists()), None)
+    if tree is None or not (link := tree / ".git").is_file():
+        return repo
+    with storage_errors(link):
+        git = tree / link.read_text("utf-8", "replace").removeprefix("gitdir:").strip()
+        if not (git / "commondir").is_file():  # of a submodule, or apart from its only work tree
+            return repo
+        common = (git / (git / "commondir").read_text("utf-8", "replace").strip()).resolve()
+    main = common.parent if common.name == ".git" else common / "gangline"
+    return main / place.relative_to(tree)
 
 
 def touch(path: Path) -> None:
@@ -50,7 +69,7 @@ def store_url(repo: Path, site: Site) -> str:
     if not path.is_absolute():
         with suppress(StorageError):  # a reader needs no folder; for a writer the store raises
             home(repo)
-    return f"file:{(repo / path).resolve()}"
+    return f"file:{(main_folder(repo) / path).resolve()}"
 
 
 def store_credentials(site: Site, environ: Mapping[str, str]) -> str | None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.line.results import loss_curve
-from gangline.spec.measurements import Curve, CurvePoint
+from gangline.spec.measurements import BrokenSteps, Curve, CurvePoint
 
 
 def test_a_row_that_goes_back_takes_the_place_of_its_step_and_all_later_ones():
@@ -62,6 +62,21 @@ def test_a_training_that_ends_early_names_no_step_that_it_did_not_make(steps):
     assert points[-1][0] in (20, 21)
     assert loss_curve.final_loss(by_step) == (21, by_step[21])
     assert loss_curve.final_loss({}) is None
+
+
+def test_steps_that_are_not_finite_are_joined_up_to_the_next_finite_one():
+    broken = loss_curve.join_broken([3, 5, 7, 30], [1, 2, 10, 20])
+    assert broken == (BrokenSteps(first=3, last=7, count=3), BrokenSteps(first=30, last=30, count=1))
+    assert loss_curve.join_broken([], [1, 2]) == ()
+
+
+@given(bad=st.sets(st.integers(0, 5000), min_size=1))
+def test_places_that_are_not_finite_are_few_and_lose_no_step(bad):
+    broken = loss_curve.join_broken(sorted(bad), [step for step in range(5001) if step not in bad])
+    assert len(broken) <= 64
+    assert sum(each.count for each in broken) == len(bad)
+    assert all({each.first, each.last} <= bad for each in broken)
+    assert {step for each in broken for step in range(each.first, each.last + 1)} >= bad
 
 
 def test_steps_after_the_last_one_are_in_no_share():

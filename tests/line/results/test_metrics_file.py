@@ -32,6 +32,9 @@ def test_rows_with_a_step_make_the_curve_and_the_last_values_are_the_metrics():
     assert found.losses == {1: 4.5, 2: 4.0}
     assert found.metrics == {"eval_loss": 3.5}
     assert found.not_finite == {"loss": "nan"}
+    assert found.broken == [3]
+    again = read_metrics_file("m.csv", b"step,loss\n1,4.5\n2,nan\n3,inf\n2,4.0\n4,nan\n")
+    assert (again.losses, again.broken) == ({1: 4.5, 2: 4.0}, [4])
     assert read_metrics_file("m.jsonl", b'{"step": 1, "loss": 4.5}\n\n{"step": 2, "loss": 4, "acc": 0.5}').losses == {
         1: 4.5, 2: 4.0
     }  # fmt: skip

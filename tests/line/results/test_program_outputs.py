@@ -9,6 +9,7 @@ from tests.line import repositories
 from gangline.errors import ConfigError, GateError, IntegrityError
 from gangline.line.run.sweep import sweep
 from gangline.registry.run_artifacts import fetch_artifacts, list_artifacts, select_artifacts
+from gangline.report.facts import unreported
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
 from gangline.report.run.terminal import page
@@ -33,6 +34,7 @@ def test_outputs_and_metrics_of_a_plain_script_are_in_record_gate_and_reports(de
     record = desk.run()
     assert record.run.verdict == "passed"
     assert record.metrics["eval.loss"].value == 2.5
+    assert unreported(record) == [], "the gate judges what the file has"
     assert (record.outputs.num_files, record.outputs.files[0].path) == (1, "out/model.pt")
     assert [gate.verdict for gate in record.gates if gate.name == "outputs"] == ["yes"]
     for text in (page(record), render_markdown(record), render_html(record)):
@@ -49,6 +51,7 @@ def test_a_worse_commit_is_refused_by_the_file_and_an_equal_one_takes_its_output
     taken = desk.run()
     assert stage(taken, "train").state == "taken"
     assert taken.outputs == first.outputs
+    assert unreported(taken) == []
     commit(desk, SCRIPT.format(loss=2.8), tables=GATE)
     with pytest.raises(GateError, match=r"quality:eval.loss: 2.8 is outside the tolerance"):
         desk.run()

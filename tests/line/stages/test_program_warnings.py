@@ -7,6 +7,7 @@ from tests.line import repositories
 
 from gangline.errors import GateError
 from gangline.line.results.rank_metrics import differing_metrics_text
+from gangline.spec.measurements import BrokenSteps
 from gangline.spec.run_flags import stage
 from gangline.storage.folder.store import FolderStore
 
@@ -64,6 +65,7 @@ def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(desk):
         desk.run()
     (record,) = desk.records()
     assert "loss" not in record.metrics
+    assert record.curve.broken == (BrokenSteps(first=3, last=4, count=2),)
     assert said(record) == ["the loss of the last step, 4, is not finite; the last finite one is that of step 2"]
 
 

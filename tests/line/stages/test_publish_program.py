@@ -64,7 +64,7 @@ def test_a_program_that_saved_learns_which_key_publishes_its_files(desk):
     commit(desk, SAVES, "[]", keys="")
     record = desk.run()
     assert stage(record, "publish").message == (
-        "publish.files names no file; files of program.save and of project.outputs can be published"
+        "publish.files names no file of what there is: step-00000004 of program.save"
     )
     assert not any(each.kind == "model" for each in record.artifacts)
 
@@ -131,4 +131,9 @@ def test_a_version_of_files_counts_only_where_the_line_publishes_files(desk, mon
 
 def test_a_program_that_leaves_nothing_to_publish_is_told_what_publishes(desk):
     commit(desk, WRITES, "[]")
-    assert "publish.files publishes files of project.outputs" in stage(desk.run(), "publish").message
+    assert stage(desk.run(), "publish").message == (
+        "publish.files names no file of what there is: 3 files of project.outputs"
+        " (out/a/same.bin, out/b/same.bin, out/model.pt)"
+    )
+    commit(desk, WRITES, "[]", keys='outputs = ["*.onnx"]\n')
+    assert "what it wrote itself is kept as far as project.outputs names it" in stage(desk.run(), "publish").message

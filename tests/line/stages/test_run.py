@@ -327,3 +327,14 @@ def test_a_store_that_cannot_be_written_is_said_so(desk):
     desk.site = Site(store=StoreTable(url="file:/proc/gangline"))
     with pytest.raises(StorageError, match="/proc/gangline"):
         desk.run()
+
+
+def test_a_run_of_a_linked_work_tree_finds_its_base_and_is_listed_with_it(desk, tmp_path):
+    first = desk.run()
+    linked = replace(desk, repo=tmp_path / "linked")
+    repositories.git(desk.repo, "worktree", "add", "-q", "-b", "other", str(linked.repo))
+    repositories.commit(linked.repo, {"answer.py": repositories.PROGRAM + "# changed\n"})
+    second = linked.run()
+    assert (second.commit.base.run, second.run.verdict) == (first.run.id, "passed")
+    assert [each.run.id for each in desk.records()] == [each.run.id for each in linked.records()]
+    assert not (linked.repo / ".gangline").exists()

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,12 +12,14 @@ from tests.line import repositories
 from gangline.checkpoint.saver import Saver
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs import launchers
+from gangline.line.stages.preview import preview
 from gangline.line.stages.run_line import run_line
-from gangline.line.stages.start_checkpoint import described_start
+from gangline.line.stages.start_checkpoint import open_start
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.config.load import load_line_text
 from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.plan import StartCheckpoint
+from gangline.spec.profile import ModelProfile, NamedParameter
 
 BYTEGPT = Path(__file__).parents[3] / "examples" / "bytegpt"
 SPLIT = {
@@ -131,7 +132,7 @@ def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, 
 
 @pytest.fixture
 def saved(desk):
-    """A run whose checkpoint of step 3 has seed 1, and what a stage of a later one has, by the changes of its line."""
+    """A run whose checkpoint of step 3 has seed 1, and what a later one opens of it, by the changes of its line."""
     record = desk.run(until="resolve")
     torch.manual_seed(1)
     model = torch.nn.ModuleDict({"qkv": torch.nn.Linear(4, 12)})
@@ -145,40 +146,81 @@ def saved(desk):
     saver.save(parts, None, {"seed": 1}, step=4, wait=True)
     saver.close()
 
-    def stage(trust="own", optimizer=None, **changes):
+    def opened(trust="own", optimizer=None, **changes):
         start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003")
         train = replace(TrainTable(steps=6, global_batch=2, start=start), **changes)
         line = Line(project=ProjectTable(name="cheap", task="model:X"), train=train, optimizer=optimizer or {})
-        of = replace(record, commit=replace(record.commit, trust=trust))
-        return SimpleNamespace(
-            line=line, record=of, store=desk.store, site=desk.site, environ=desk.environ, sealer=desk.sealer
-        )
+        return open_start(line, trust, store=desk.store, **desk.where)
 
-    return stage, prefix
+    return opened, prefix
 
 
 def test_what_a_run_starts_from_is_said_before_it_is_queued(saved):
-    stage, prefix = saved
-    assert described_start(stage()).startswith(f"goes on from step 3 of {prefix}/step-00000003, run cheap-")
-    assert not described_start(stage(start=StartCheckpoint()))
+    opened, prefix = saved
+    assert opened().text.startswith(f"goes on from step 3 of {prefix}/step-00000003, run cheap-")
+    assert opened(start=StartCheckpoint()) is None
     qkv = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
     start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
-    assert described_start(stage(start=start)).endswith("; 2 fused parameters are split or joined")
+    assert opened(start=start).text.endswith("; 2 fused parameters are split or joined")
+
+
+def model_with(**shapes):
+    named = tuple(NamedParameter(name=name.replace("_", "."), shape=shape) for name, shape in shapes.items())
+    return ModelProfile(parameters=60, named=named)
+
+
+def test_checkpoint_of_another_model_is_refused_before_a_gang_starts(saved):
+    opened, prefix = saved
+    fused, parts = {"qkv_weight": (12, 4), "qkv_bias": (12,)}, {f"{each}_weight": (4, 4) for each in "qkv"}
+    opened().require_shapes(model_with(**fused))
+    opened().require_shapes(ModelProfile(parameters=60))
+    opened().require_shapes(None)
+    for shapes, message in (
+        (fused | {"qkv_bias": (8,)}, r"qkv\.bias of shape \(8,\), as the model has it.*in shape \(12,\)"),
+        (parts, r"q\.weight of shape \(4, 4\).*not in the checkpoint and 2 more"),
+    ):
+        with pytest.raises(ConfigError, match=rf"train\.start\.checkpoint.*{message}"):
+            opened().require_shapes(model_with(**shapes))
+    rule = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
+    start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(rule,))
+    opened(start=start).require_shapes(model_with(**parts))
+    with pytest.raises(ConfigError, match=r"q\.weight of shape \(5, 4\)"):
+        opened(start=start).require_shapes(model_with(**parts | {"q_weight": (5, 4)}))
+
+
+def test_plan_looks_at_what_a_run_would_start_from(saved, desk):
+    _, prefix = saved
+    text = (
+        '[project]\nname = "cheap"\ntask = "model:Tiny"\n[train]\nsteps = 6\nglobal_batch = 8\n[prove]\nplan = "off"\n'
+    )
+    repositories.commit(desk.repo, {"model.py": "class Tiny: pass", "line.toml": text})
+    of = {"parameters": 48, "named": [{"name": "qkv.weight", "shape": [12, 4]}]}
+    for step, shape, message in (
+        (5, [12, 4], "which is not in the store"),
+        (3, [9, 4], r"qkv\.weight of shape \(9, 4\), as the model has it"),
+        (3, [12, 4], None),
+    ):
+        overrides = [f'train.start.checkpoint="{prefix}/step-{step:08}"']
+        of["named"][0]["shape"] = shape
+        repositories.settle_inventory(desk.repo, profile=of, overrides=overrides)
+        if message is None:
+            assert preview(desk.repo, **desk.where, overrides=overrides).problems[0].startswith("goes on from step 3")
+        else:
+            with pytest.raises(ConfigError, match=rf"train\.start\.checkpoint.*{message}"):
+                preview(desk.repo, **desk.where, overrides=overrides)
 
 
 def test_rows_that_a_route_denies_are_refused(saved):
     """By this line, which joins what the checkpoint has in parts; the long test has a run that saved fused ones."""
-    stage, prefix = saved
+    opened, prefix = saved
     route = {"match": "qkv.*", "split": "qkv_by_group", "heads": 2, "kv_heads": 2, "head_dim": 2}
     rule = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
     for fused, routes in ((rule, [route]), (replace(rule, split="qkv_by_group", heads=4, kv_heads=1), [route])):
         start = StartCheckpoint(checkpoint=f"{prefix}/step-00000004", fused=(fused,))
         with pytest.raises(ConfigError, match=r"train\.start\.fused 'qkv\.\*'.*route\]\] of this line has for qkv\."):
-            described_start(stage(start=start, optimizer={"route": routes}))
+            opened(start=start, optimizer={"route": routes})
     start = StartCheckpoint(checkpoint=f"{prefix}/step-00000004", fused=(replace(rule, split="qkv_by_group"),))
-    assert described_start(stage(start=start, optimizer={"route": [route]})).endswith(
-        "2 fused parameters are split or joined"
-    )
+    assert opened(start=start, optimizer={"route": [route]}).text.endswith("2 fused parameters are split or joined")
 
 
 @pytest.mark.parametrize("override", ["evaluate.seeds=3", "prove.replay_steps=2"])
@@ -191,7 +233,7 @@ def test_line_that_starts_from_a_checkpoint_has_no_first_steps_to_repeat(overrid
 
 
 def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
-    stage, prefix = saved
+    opened, prefix = saved
     other = f"runs/other/{'a' * 40}/x/gang/checkpoints/step-00000003"
     unknown = FusedParameter(match="fc1.*", parts=("gate.*", "up.*"), split="gate_up")
     for changes, message in (
@@ -212,8 +254,8 @@ def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
         ({"start": StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(unknown,))}, "matches a parameter"),
     ):
         with pytest.raises(ConfigError, match=message):
-            described_start(stage(**changes))
+            opened(**changes)
     key = next(each.key for each in desk.store.list(f"{prefix}/step-00000003") if "index" in each.key)
     desk.store.put(key, desk.store.get(key).data.replace(b"qkv.bias", b"qkv.bios"))
     with pytest.raises(IntegrityError, match=r"index\.json"):
-        described_start(stage())
+        opened()

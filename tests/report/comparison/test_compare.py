@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,17 +10,20 @@ from hypothesis import strategies as st
 from tests.report import records
 
 from gangline.line.results.loss_curve import thin
+from gangline.line.stages.evaluate import compared_with_base
 from gangline.report.comparison.compare import compare
 from gangline.report.comparison.html import render_html_comparison
 from gangline.report.comparison.markdown import render_markdown_comparison
 from gangline.report.comparison.text import render_comparison
 from gangline.report.comparison.types import ComparisonContext, FileChange
+from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.measurements import Curve, CurvePoint, Metric
 from gangline.spec.program_files import RuntimeReport
 from gangline.spec.record import Base, Gate, StageInfo
 from gangline.spec.run_flags import NOT_FINITE
 
 BASE = records.passed()
+TRAIN = TrainTable(steps=4, global_batch=2)
 
 
 def with_loss(value, better="lower"):
@@ -49,6 +53,22 @@ def test_what_a_gate_tolerates_is_called_tolerance_and_what_seeds_taught_is_a_ba
     assert f'<th class="num">{word}</th>' in render_html_comparison(comparison)
     row = next(line for line in render_comparison(comparison).splitlines() if "eval_loss  " in line)
     assert row.endswith(f"within the {word}") == (said == "within")
+
+
+@pytest.mark.parametrize(("value", "outcome", "where"), [(9.0, "WORSE", "outside"), (2.369, "SAME", "within")])
+def test_the_band_that_a_base_of_one_seed_was_judged_by_judges_here_as_in_gates(value, outcome, where):
+    metric = BASE.metrics["eval_loss"]
+    older = replace(metric.band, origin="bytegpt-older", n=3)
+    base = replace(BASE, metrics={"eval_loss": replace(metric, band=None, base_band=older)})
+    this = with_loss(value)
+    comparison = compare(base, this)
+    assert comparison.outcome == outcome
+    assert comparison.why == f"eval_loss {where} the band of bytegpt-older, which the base was judged by"
+    given = SimpleNamespace(base=base, line=Line(project=ProjectTable(name="x", task="m:X"), train=TRAIN))
+    judged = compared_with_base(given, "eval_loss", this.metrics["eval_loss"])
+    assert judged.base_band == comparison.metrics[0].band, "as gates do"
+    tolerance = replace(base, metrics={"eval_loss": replace(metric, band=None, base_band=replace(older, n=1))})
+    assert compare(tolerance, with_loss(9.0)).outcome == "NOT COMPARABLE"
 
 
 def test_a_run_against_itself_is_the_same_and_nothing_changed():

@@ -8,6 +8,7 @@ import pytest
 from tests.report import records
 
 from gangline.report.run.html import render_html
+from gangline.spec.measurements import BrokenSteps
 from gangline.spec.record import Record
 
 HOSTILE = (
@@ -55,6 +56,18 @@ def test_every_page_is_well_formed_and_runs_or_loads_nothing(record):
     assert not {"src", "href", "action", "srcset", "style"} & names
     assert not any(name.startswith("on") for name in names)
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", text)
+
+
+def test_steps_that_are_not_finite_are_told_where_a_curve_is_and_where_none_is():
+    record = records.passed()
+    broken = (BrokenSteps(first=7, last=7, count=1), BrokenSteps(first=40, last=52, count=4))
+    curve = replace(record.curve, broken=broken)
+    told = "not finite at step 7, 4 of steps 40 to 52"
+    text = render_html(replace(record, curve=curve))
+    assert re.search(rf'role="img" aria-label="[^"]*, {told}"', text)
+    assert f'<span class="key k-red">{told}</span>' in text
+    assert f"<p>{told}</p>" in render_html(replace(record, curve=replace(curve, points=())))
+    assert "not finite" not in render_html(record)
 
 
 def test_the_same_record_gives_the_same_bytes(record):

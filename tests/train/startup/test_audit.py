@@ -159,6 +159,50 @@ def test_a_database_of_sqlite_is_a_file_that_is_read(desk):
     assert [Path(read["path"]).name for read in desk.lines("read")] == ["there.db", "uri.db"]
 
 
+NATIVELY = """\
+import os, torch
+from torch.jit import load
+file = os.environ["OUTSIDE"] + "/labels.txt"
+try:
+    load(file)
+except RuntimeError:
+    print("no TorchScript")
+print(torch.from_file(filename=os.environ["OUTSIDE"] + "/weights.bin", size=3, dtype=torch.uint8).sum())
+"""
+
+
+@pytest.mark.long
+def test_what_torch_opens_in_native_code_is_told(desk):
+    (desk.outside / "weights.bin").write_bytes(bytes([1, 2, 3]))
+    done = desk.run(NATIVELY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["no", "TorchScript", "tensor(6)"]
+    read = [Path(line["path"]).name for line in desk.lines("read")]
+    assert sorted(read) == ["labels.txt", "weights.bin"]
+
+
+TORCH = {
+    "torch/__init__.py": "def from_file(filename): return filename\nfrom torch import jit\nimport torch.late\n",
+    "torch/jit.py": "def load(f): raise RuntimeError(f)\n",
+    "torch/late.py": "",
+}
+
+
+def test_calls_that_open_files_in_native_code_are_told_and_do_what_they_did(desk):
+    for name, text in TORCH.items():
+        (desk.code / name).parent.mkdir(exist_ok=True)
+        (desk.code / name).write_text(text)
+    done = desk.run(
+        "import os, pathlib, torch\nfile = pathlib.Path(os.environ['OUTSIDE'], 'labels.txt')\n"
+        "print(torch.from_file(filename=file) == file, torch.from_file.__name__)\n"
+        "try: torch.jit.load(f=3)\nexcept RuntimeError as error: print(error)\n"
+    )
+    assert done.stdout.split() == ["True", "from_file", "3"]
+    (line,) = desk.lines("read")
+    assert line["path"] == str(desk.outside / "labels.txt")
+    assert desk.lines("unseen") == []
+
+
 def test_paths_of_every_kind_are_taken_and_many_are_counted(desk):
     text = (
         "import os, pathlib\nfolder = os.environ['OUTSIDE']\nopen(pathlib.Path(folder, 'labels.txt')).read()\n"

@@ -14,7 +14,9 @@ from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.errors import StorageError, UsageError
 from gangline.git.repository import Repository
-from gangline.init.line_guess import LineGuess, guess_line, line_text
+from gangline.init.declared_stages import FILES
+from gangline.init.line_guess import LineGuess, guess_line
+from gangline.init.line_text import line_text
 from gangline.init.training_script import SCRIPT_KINDS
 from gangline.spec.config.load import load_line
 
@@ -62,7 +64,7 @@ def command(
 def _files(repository: Repository, script: str | None) -> Mapping[str, bytes]:
     """Tracked files that tell something, the shallow ones first; before the first commit all that are there."""
     names = sorted(repository.files(), key=lambda name: (name.count("/"), name))
-    wanted = [name for name in names if name.endswith(_READ) or name == script][:_MOST_FILES]
+    wanted = [name for name in names if name.endswith(_READ) or name in (script, *FILES)][:_MOST_FILES]
     found = {}
     for name in wanted:
         file = repository.root / name

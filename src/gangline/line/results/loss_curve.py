@@ -2,15 +2,17 @@
 
 import io
 import math
+from array import array
+from bisect import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from statistics import fmean
 from typing import Any
 
 from gangline.line.results.band import learn_curve_bands
 from gangline.metrics.step_table import StepTable
 from gangline.spec.gang.status import read_event
-from gangline.spec.measurements import Curve, CurvePoint
+from gangline.spec.measurements import BrokenSteps, Curve, CurvePoint
 from gangline.spec.output_limits import MOST_STEPS
 
 POINTS = 64
@@ -90,8 +92,22 @@ def build_curve(
 
 
 def losses_of(rows: StepTable) -> dict[int, float]:
-    """Loss by step, of rows that have one."""
-    return dict(rows.column("loss"))
+    """Loss by step, of rows that have a finite one."""
+    return {step: loss for step, loss in rows.column("loss") if math.isfinite(loss)}
+
+
+def join_broken(steps: Sequence[int], finite: Collection[int]) -> tuple[BrokenSteps, ...]:
+    """Steps whose loss is not finite, in order, joined where no step with a finite one lies between them.
+
+    Of more than 64 such places those of the same 64th of the steps are one.
+    """
+    if not steps:
+        return ()
+    others, last = array("q", sorted(finite)), steps[-1]
+    runs = [[*run] for _, run in groupby(steps, lambda step: bisect(others, step))]
+    if len(runs) > POINTS:
+        runs = [[*run] for _, run in groupby(steps, lambda step: step * POINTS // (last + 1))]
+    return tuple(BrokenSteps(first=run[0], last=run[-1], count=len(run)) for run in runs)
 
 
 def seed_values(losses: Sequence[tuple[int, float]], curve: Curve, *, steps: int) -> tuple[float, ...]:

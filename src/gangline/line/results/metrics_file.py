@@ -40,6 +40,8 @@ class MetricsFile:
     metrics: dict[str, float] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     """Loss by step, of rows with both."""
+    broken: list[int] = field(default_factory=list)
+    """Steps whose loss is not finite."""
     not_finite: dict[str, str] = field(default_factory=dict)
     """Metric -> `nan`, `inf` or `-inf`."""
     left_out: dict[str, str] = field(default_factory=dict)
@@ -49,6 +51,17 @@ class MetricsFile:
     def last_step(self) -> int:
         """Highest step with a loss; 0 without any."""
         return max(self.losses, default=0)
+
+    def add_loss(self, step: int, loss: float) -> None:
+        """Of the next row; the program restarted from its step if there are later ones."""
+        while self.losses and next(reversed(self.losses)) >= step:
+            self.losses.popitem()
+        while self.broken and self.broken[-1] >= step:
+            self.broken.pop()
+        if isfinite(loss):
+            self.losses[step] = loss
+        else:
+            self.broken.append(step)
 
 
 def rows_added(name: str, data: bytes, committed: bytes) -> bytes:
@@ -106,10 +119,8 @@ def _from_rows(rows: Iterable[Row]) -> MetricsFile:
     for row in rows:
         last |= {name: value for name, value in row.items() if name != STEP and value not in (None, "")}
         step, loss = step_of({STEP: _whole(row.get(STEP))}), number(row.get(LOSS))
-        if step is not None and loss is not None and isfinite(loss):
-            while found.losses and next(reversed(found.losses)) >= step:
-                found.losses.popitem()  # the program restarted from this step
-            found.losses[step] = loss
+        if step is not None and loss is not None:
+            found.add_loss(step, loss)
     for name, value in last.items():
         if (parsed := number(value)) is None or not 0 < len(name) <= MOST_NAME:
             found.left_out[name[:MOST_NAME]] = f"{value!r:.60}"

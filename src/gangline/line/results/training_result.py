@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
-from math import isfinite
+from math import isfinite, nan
 from statistics import median
-from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gangline.checkpoint.format.manifest import MANIFEST, MAX_MANIFEST_BYTES, list_checkpoints, verify_manifest
 from gangline.errors import IntegrityError, StorageError
@@ -17,7 +16,8 @@ from gangline.line.gangs.attempts import EVENTS, METRICS, FinishedGang, attempt_
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.results.diagnoses import read_diagnoses
-from gangline.line.results.loss_curve import build_curve, by_step, each_line, final_loss, losses_of
+from gangline.line.results.loss_curve import build_curve, by_step, each_line, final_loss, join_broken, losses_of
+from gangline.line.results.metrics_file import MetricsFile
 from gangline.line.results.profiles import profile_artifacts
 from gangline.line.results.rank_times import read_parts, read_ranks, read_save_seconds
 from gangline.line.results.training_summary import read_training
@@ -61,17 +61,14 @@ class TrainingResult:
     artifacts: tuple[Artifact, ...]
 
 
-def read_training_result(
-    ctx: RunContext, finished: FinishedGang, *, written: Mapping[int, float] = MappingProxyType({})
-) -> TrainingResult:
-    """Everything that the train stage records.
-
-    `written` are losses by step of the program's metrics file, used if it reported none otherwise.
-    """
+def read_training_result(ctx: RunContext, finished: FinishedGang, *, written: MetricsFile) -> TrainingResult:
+    """Everything that the train stage records; losses of the metrics file count if none were reported otherwise."""
     plan = finished.plan
     rows, file = read_metrics(ctx, plan, finished.attempts)
-    losses = losses_of(rows) or written
-    if losses is not written and written:
+    losses, broken = losses_of(rows), [step for step, loss in rows.column("loss") if not isfinite(loss)]
+    if not losses and not broken:
+        losses, broken = written.losses, written.broken
+    elif written.losses:
         ctx.record_event(
             "train", "metrics", "losses by step come both from program.step and from project.metrics: the first count"
         )
@@ -93,7 +90,7 @@ def read_training_result(
         final_step=final_step,
         not_finite=_not_finite(rows),
         losses=losses,
-        curve=Curve(points=curve.points, key=file.key if file else None),
+        curve=replace(curve, broken=join_broken(broken, losses), key=file.key if file else None),
         ranks=ranks,
         diagnoses=read_diagnoses(ctx, finished, ranks),
         metrics=_metrics(rows, losses, measured),
@@ -121,7 +118,12 @@ def read_metrics(ctx: RunContext, plan: Plan, attempts: int) -> tuple[StepTable,
     if len(files) > 1:
         put_blocks(ctx.store, key, _last_lines(files))
     file = find_growing_file(ctx.store, key)
-    return by_step(each_line(file or ()), names=_NUMBERS), file
+    return by_step(map(_with_nan, each_line(file or ())), names=_NUMBERS), file
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """Ranks write null for a loss that is not finite."""
+    return row | {"loss": nan} if row.get("loss", 0) is None else row
 
 
 def _last_lines(files: Sequence[GrowingFile]) -> Iterator[bytes]:
@@ -178,7 +180,7 @@ def _floor(ctx: RunContext) -> float:
 
 
 def _not_finite(rows: StepTable) -> dict[str, str]:
-    """Ranks write null for a loss that is not finite."""
+    """Of the last step."""
     if not rows or "loss" not in rows.names or finite(rows.value("loss", max(rows))) is not None:
         return {}
     return {"loss": "nan or infinite"}

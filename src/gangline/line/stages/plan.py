@@ -16,7 +16,7 @@ from gangline.line.request.trust import require_approval
 from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
-from gangline.line.stages.start_checkpoint import described_start
+from gangline.line.stages.start_checkpoint import open_start
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
 from gangline.planner.shapes.hypothetical import with_network
@@ -30,12 +30,17 @@ from gangline.storage.objects.blobs import blob_key, get_blob, put_blob
 def plan(ctx: RunContext) -> StageResult:
     """Raises ConfigError (10) if nothing fits; fails with GateError (60) over budget, with the plan recorded."""
     sandbox = _checked_sandbox(ctx)
-    if start := described_start(ctx):
-        ctx.record_event("plan", "start", start)
+    start = open_start(
+        ctx.line, ctx.record.commit.trust, store=ctx.store, site=ctx.site, environ=ctx.environ
+    )  # fmt: skip
+    if start is not None:
+        ctx.record_event("plan", "start", start.text)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
     network = planned_network(stated_network(ctx.environ), ctx.store)
     site = ctx.site if network is None else with_network(ctx.site, network.fabric)
     planned = plan_run(_request(ctx, data), site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
+    if start is not None:
+        start.require_shapes(planned.profile)
     for kind, texts in (("forecast", planned.problems), ("memory", planned.notes)):
         for text in texts:
             ctx.record_event("plan", kind, text)

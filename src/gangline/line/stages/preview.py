@@ -14,6 +14,7 @@ from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import parse_target
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
+from gangline.line.stages.start_checkpoint import open_start
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -70,7 +71,8 @@ def preview(
 
     Raises:
         UsageError: No repository, no such commit.
-        ConfigError: The line is invalid, the task cannot be built, or nothing fits.
+        ConfigError: The line is invalid, what it starts from does not fit, the task cannot be built, or nothing fits.
+        RefusedCheckpoint: What the line starts from is damaged, or the project did not sign it.
     """
     with ThreadPoolExecutor(1) as beside:  # a trial of the sandbox starts a process and waits for it
         beside.submit(sandbox_of, repo.resolve(), "own", site=site, environ=environ)
@@ -78,6 +80,7 @@ def preview(
     repository, run = request.repository, request.run_id(1)
     layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
+    start = open_start(request.line, request.trust, store=store, site=site, environ=environ)
     own = _environment(request, site, environ=environ, with_s3=store.url.startswith("s3:"), notify=notify)
     model = ModelSource(
         line=request.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),
@@ -93,13 +96,18 @@ def preview(
         plan_request, site, environ=environ, home=site_paths.home(repository.root), notify=notify,
         memory_run=memory_run, devices=devices,
     )  # fmt: skip
+    if start is not None:
+        start.require_shapes(found.profile)
     sandbox = code_isolation(repository.root, request.trust, site=site, environ=environ)
+    start_text = "" if start is None else start.text
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
         environment=own.source if own else request.line.env.lock or environment.NOT_LOCKED,
-        problems=(*filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes),
+        problems=(
+            *filter(None, [start_text, request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
+        ),
     )  # fmt: skip
 
 

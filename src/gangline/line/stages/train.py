@@ -22,6 +22,7 @@ from gangline.line.stages.submit import train_key, with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical
 from gangline.spec.gpu_names import other_kinds
+from gangline.spec.measurements import Curve
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.spec.run_flags import NOT_FINITE, stage
@@ -52,13 +53,13 @@ def train(ctx: RunContext) -> StageResult:
     except ConfigError as wrong:
         error = error or wrong
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
-    measured = read_training_result(ctx, finished, written=written.losses)
+    measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
     doubts = _doubts(ctx, finished, measured, collected) if error is None else []
     if error is None:
         _record_traceback(ctx, finished)
         _record_unreported(
-            ctx, {*own, *not_finite, *measured.metrics}, has_curve=bool(measured.curve.points),
+            ctx, {*own, *not_finite, *measured.metrics}, has_curve=_has_curve(measured.curve),
             joined=_joined(finished), keeps=collected is not None,
         )  # fmt: skip
         _record_doubts(ctx, doubts)
@@ -138,13 +139,23 @@ def _joined(finished: FinishedGang) -> bool:
     return finished.result is not None
 
 
+def _has_curve(curve: Curve) -> bool:
+    """Whether there was a loss by step, finite or not."""
+    return bool(curve.points or curve.broken)
+
+
 def _record_unreported(
     ctx: RunContext, reported: Collection[str], *, has_curve: bool, joined: bool, keeps: bool
 ) -> None:
-    """Record which metrics a program did not report, and how to report them; that is no failure."""
+    """Record which metrics a program did not report, and how to report them; that is no failure.
+
+    One whose gates judge what it reports needs no curve.
+    """
     if ctx.line.project.task is not None:
         return
-    names = [gate.metric for gate in ctx.line.gate.quality if gate.metric not in reported]
+    judged = ctx.line.gate.quality
+    names = [gate.metric for gate in judged if gate.metric not in reported]
+    has_curve = has_curve or bool(judged and not names)
     if said := unreported_metrics.missing_metrics_text(
         names, has_curve=has_curve, form="joined" if joined else "other", is_all=not (reported or has_curve or keeps)
     ):
@@ -246,9 +257,13 @@ def _with_results(
 def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     """Results of an earlier run; without a ledger, because no time was spent."""
     outputs = stage(earlier, "train").outputs
-    reported = {*(outputs.get("metrics") or {}), *(earlier.metrics.keys() & TrainingResult.METRICS)}
+    reported = {
+        *(outputs.get("metrics") or {}),
+        *outputs.get(NOT_FINITE, {}),
+        *(earlier.metrics.keys() & TrainingResult.METRICS),
+    }
     joined, keeps = outputs.get(unreported_metrics.JOINED, True), earlier.outputs is not None
-    _record_unreported(ctx, reported, has_curve=bool(earlier.curve.points), joined=joined, keeps=keeps)
+    _record_unreported(ctx, reported, has_curve=_has_curve(earlier.curve), joined=joined, keeps=keeps)
     _record_doubts(ctx, outputs.get(DOUBTS, ()))
     _record_other_gpus(ctx, earlier.ran)
 

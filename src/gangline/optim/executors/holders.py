@@ -114,6 +114,11 @@ def own_part(parameter: Tensor) -> Part:
     size, offset = shape, (0,) * len(shape)
     if isinstance(parameter, DTensor):
         size, offset = compute_local_shape_and_global_offset(shape, parameter.device_mesh, parameter.placements)
+    return part_of(shape, size, offset)
+
+
+def part_of(shape: tuple[int, ...], size: Sequence[int], offset: Sequence[int]) -> Part:
+    """A box of a parameter of `shape`."""
     *layers, rows, columns = zip(
         offset, (start + count for start, count in zip(offset, size, strict=True)), strict=True
     )

@@ -139,7 +139,18 @@ def _next(state: BisectState, culprit: Culprit | None) -> list[str]:
     if state.ending == "same":
         return [f"next  more seeds show smaller differences: --seeds {2 * state.seeds}"]
     if state.ending == "unfit":
-        broken = next((each for each in (state.suspects[0], state.suspects[-1]) if each.reason), None)
-        ends = f"{short(state.suspects[0].sha)} {short(state.suspects[-1].sha)}"
-        return [f"next  gangline run --commit {short(broken.sha)}" if broken else f"next  gangline diff {ends}"]
+        return [f"next  {_after_no_search(state)}"]
     return []
+
+
+def _after_no_search(state: BisectState) -> str:
+    """An end that failed is run to see why; one that has no value there has none in the next run either."""
+    good, bad = short(state.suspects[0].sha), short(state.suspects[-1].sha)
+    broken = next((each for each in (state.suspects[0], state.suspects[-1]) if each.reason), None)
+    if broken is None:
+        return f"gangline diff {good} {bad}"
+    if not broken.unreported:
+        return f"gangline run --commit {short(broken.sha)}"
+    if state.asked_at is not None:
+        return f"gangline bisect {state.metric} --good {good} --bad {bad}"
+    return f"another end or metric: {short(broken.sha)} trains, and does not report {state.metric}"

@@ -30,7 +30,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
     """How `this` did against `base`, judged on the bands that `base` learned."""
     more = beyond or ComparisonContext()
     metrics = tuple(
-        _number(name, metric, this.metrics[name], _tolerated(base, this, name))
+        _number(name, metric, this.metrics[name], _tolerated(base, this, name) or _inherited(metric))
         for name, metric in sorted(base.metrics.items())
         if name in this.metrics
     )
@@ -94,8 +94,13 @@ def _tolerated(base: Record, this: Record, name: str) -> Band | None:
     return None
 
 
-def _number(name: str, base: Metric, this: Metric, tolerated: Band | None) -> ComparedNumber:
-    band = base.band or tolerated
+def _inherited(base: Metric) -> Band | None:
+    """The learned band that the base was judged by: where it has none of its own, gates pass that one on."""
+    return base.base_band if base.base_band is not None and base.base_band.n > 1 else None
+
+
+def _number(name: str, base: Metric, this: Metric, given: Band | None) -> ComparedNumber:
+    band = base.band or given
     side = side_of(this.value, band, this.better or base.better)
     if side == "unknown" and this.value == base.value:
         side = "same"
@@ -115,12 +120,12 @@ def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) ->
     if reason := _why_not(base, this, metrics):
         return "NOT COMPARABLE", reason
     if worse := [number for number in metrics if number.side == "worse"]:
-        return "WORSE", _band_words(worse, "outside")
+        return "WORSE", _band_words(worse, "outside", base)
     if judged := [name for name in _alone(base, this) if _is_judged(base, name)]:
         return "NOT COMPARABLE", f"{', '.join(judged)} of the base has no counterpart in {this.run.id}"
     if better := [number for number in metrics if number.side == "better"]:
-        return "BETTER", _band_words(better, "outside")
-    return "SAME", _same_words([number for number in metrics if number.side == "same"])
+        return "BETTER", _band_words(better, "outside", base)
+    return "SAME", _same_words([number for number in metrics if number.side == "same"], base)
 
 
 def _broken(base: Record, this: Record) -> list[str]:
@@ -128,18 +133,20 @@ def _broken(base: Record, this: Record) -> list[str]:
     return [name for name in sorted(not_finite(this)) if name in base.metrics and _is_judged(base, name)]
 
 
-def _same_words(metrics: list[ComparedNumber]) -> str:
+def _same_words(metrics: list[ComparedNumber], base: Record) -> str:
     equal = [number.name for number in metrics if not number.band and number.name not in _MEASURED]
-    said = [_band_words(metrics, "within"), f"{', '.join(equal)} equal" if equal else ""]
+    said = [_band_words(metrics, "within", base), f"{', '.join(equal)} equal" if equal else ""]
     return "; ".join(each for each in said if each)
 
 
-def _band_words(metrics: list[ComparedNumber], where: str) -> str:
-    """`eval_loss outside the band; accuracy outside the tolerance`."""
+def _band_words(metrics: list[ComparedNumber], where: str, base: Record) -> str:
+    """`eval_loss outside the band; accuracy outside the tolerance`; of a band that the base was judged by, whose."""
     by_word: dict[str, list[str]] = {}
     for number in metrics:
         if number.band:
-            by_word.setdefault(number.band.word, []).append(number.name)
+            given = number.band == _inherited(base.metrics[number.name]) and base.metrics[number.name].band is None
+            whose = f" of {number.band.origin}, which the base was judged by" if given else ""
+            by_word.setdefault(f"{number.band.word}{whose}", []).append(number.name)
     return "; ".join(f"{', '.join(names)} {where} the {word}" for word, names in by_word.items())
 
 

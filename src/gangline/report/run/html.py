@@ -18,7 +18,7 @@ from gangline.report.facts import phases_of
 from gangline.report.groups import group_rows
 from gangline.report.matrix_updates import owner_picture
 from gangline.report.pages import template_environment
-from gangline.report.text import percent, place, quantity, share_words, step_time
+from gangline.report.text import broken_words, percent, place, quantity, share_words, step_time
 from gangline.report.training_facts import part_rows, training_rows
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import RankRow
@@ -54,7 +54,10 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "gates": facts.gate_order(record.gates),
         "pinned": facts.pinned_rows(record),
         "stages": _stage_rows(record),
-        "chart": svg.curve_on_band(record.curve.points, record.curve.metric, record.curve.seed_points.values()),
+        "chart": svg.curve_on_band(
+            record.curve.points, record.curve.metric, record.curve.seed_points.values(), record.curve.broken
+        ),
+        "broken": broken_words(record.curve.broken),
         "outside": facts.first_outside(record),
         "metrics": [facts.judge(name, record.metrics[name]) for name in sorted(record.metrics)],
         "slowest": facts.slowest_rank(record),

@@ -11,7 +11,7 @@ class StoreTable:
     """Where records, checkpoints and models live."""
 
     url: str = "file:.gangline/store"
-    """`file:PATH` or `s3://bucket/prefix`."""
+    """`file:PATH` or `s3://bucket/prefix`; a relative path begins at line.toml, in the repository's main work tree."""
     endpoint: str | None = None
     """URL of an S3 server; required with an `s3://` URL."""
     cluster_endpoint: str | None = None

@@ -12,7 +12,8 @@ keeps its earlier reports. Child processes append to the same file:
     {"event": "unseen", "why"}                                             reads were not examined, once each
     {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
 
-Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not. An audit hook
+Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not, but for two
+calls of torch. An audit hook
 cannot be removed and must not raise: everything in it is guarded, and most events cost a few comparisons.
 """
 
@@ -29,6 +30,7 @@ from typing import Any
 from .devices import gpu_names
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
+from .torch_reads import watch_torch
 
 MOST_READS = 100
 """Paths that one process reports; more are only counted."""
@@ -71,6 +73,7 @@ class ProgramAudit:
         self._reported: tuple[int, int] | None = None
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
+        self._watches_torch = False
 
     def opened(self, path: Any, flags: int) -> None:
         """A file is about to be opened."""
@@ -110,13 +113,21 @@ class ProgramAudit:
             self._unseen.add(why)  # first: writing it is an event, too
             self._write({"event": "unseen", "why": why})
 
+    def imports(self) -> None:
+        """A module is about to be imported."""
+        self._watches_torch = self._watches_torch or watch_torch(self._opened_natively)
+
+    def _opened_natively(self, path: Any) -> None:
+        """A file is about to be opened, or created where there is none."""
+        self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
+
     def connected(self, database: Any) -> None:
         """A file of SQLite is about to be opened or created."""
         path = os.fsdecode(database) if isinstance(database, bytes | os.PathLike) else database
         if not isinstance(path, str) or path in ("", ":memory:"):
             return
         path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
-        self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
+        self._opened_natively(path)
 
     def looked_up(self, host: Any) -> None:
         """The address of a host is about to be looked up."""
@@ -269,6 +280,8 @@ def _hook_of(audit: ProgramAudit) -> Any:
         try:
             if event == "open":
                 audit.opened(arguments[0], arguments[2])
+            elif event == "import":
+                audit.imports()
             elif event == "sqlite3.connect":
                 audit.connected(arguments[0])
             elif event == "socket.getaddrinfo":

@@ -1,0 +1,161 @@
+"""Trainings that a repository declares for another tool: stages of dvc.yaml, entry points of MLproject.
+
+Read as data, never run. Only commands that start one Python script without a shell are taken; others are named.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+DVC, MLFLOW, PARAMETERS = "dvc.yaml", "MLproject", "params.yaml"
+FILES = (DVC, MLFLOW, PARAMETERS)
+"""At the top of a repository."""
+UNKNOWN = "?"
+"""Word of a parameter without a value."""
+_SHELL = re.compile(r"[;&|<>`\n]|\$[(\w]|^\s*\w+=")
+_OF_DVC = re.compile(r"\$\{\s*([\w.]+)\s*\}")
+_OF_MLFLOW = re.compile(r"\{\s*(\w+)\s*\}")
+_PYTHON = re.compile(r"python[\d.]*")
+_SEED = "seed"
+_METRICS = (".json", ".jsonl", ".csv")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeclaredStage:
+    """One command of such a file."""
+
+    file: str
+    name: str
+    words: tuple[str, ...] = ()
+    """Of the command, with values of parameters; empty: it does not start a Python script of the repository alone."""
+    script: str = ""
+    outputs: tuple[str, ...] = ()
+    """Globs of what it writes, without `metrics`."""
+    metrics: str | None = None
+    reads: tuple[str, ...] = ()
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Whole numbers among its parameters, by the last part of their names."""
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.file}"
+
+
+def declared_stages(files: Mapping[str, bytes]) -> tuple[list[DeclaredStage], list[str]]:
+    """Stages in the order of their files, and notes on files that could not be read."""
+    found: list[DeclaredStage] = []
+    notes: list[str] = []
+    for name, read in ((DVC, _of_dvc), (MLFLOW, _of_mlflow)):
+        if name in files:
+            try:
+                found += read(files)
+            except ValueError as error:
+                notes.append(f"{name} is not read: {error}")
+    return found, notes
+
+
+def _of_dvc(files: Mapping[str, bytes]) -> Iterator[DeclaredStage]:
+    parameters = _flat(_yaml(files.get(PARAMETERS, b"")))
+    for name, stage in _table(_yaml(files[DVC]), "stages").items():
+        if not isinstance(stage, dict) or not isinstance(command := stage.get("cmd"), str):
+            yield DeclaredStage(file=DVC, name=str(name))
+            continue
+        known = {key: value for key in _paths(stage.get("params")) for key, value in _below(parameters, key)}
+        is_here = str(stage.get("wdir", ".")) in (".", "./")
+        words = _words(command, _OF_DVC, parameters) if is_here else ()
+        metrics = next((path for path in _paths(stage.get("metrics")) if path.endswith(_METRICS)), None)
+        written = [path for key in ("outs", "metrics") for path in _paths(stage.get(key)) if path != metrics]
+        yield _stage(
+            DeclaredStage(
+                file=DVC, name=str(name), words=words, metrics=metrics,
+                outputs=tuple(path if PurePosixPath(path).suffix else f"{path}/**" for path in written),
+                reads=tuple(path for path in _paths(stage.get("deps")) if not path.endswith(".py")),
+                numbers={key.rpartition(".")[2]: value for key, value in known.items() if type(value) is int},
+            ),
+            files,
+        )  # fmt: skip
+
+
+def _of_mlflow(files: Mapping[str, bytes]) -> Iterator[DeclaredStage]:
+    for name, entry in _table(_yaml(files[MLFLOW]), "entry_points").items():
+        command = entry.get("command") if isinstance(entry, dict) else None
+        if not isinstance(command, str):
+            continue
+        stated = entry.get("parameters")
+        values = {
+            str(key): each.get("default") if isinstance(each, dict) else None
+            for key, each in (stated.items() if isinstance(stated, dict) else ())
+        }
+        words = _words(command, _OF_MLFLOW, values)
+        numbers = {key: value for key, value in values.items() if type(value) is int}
+        yield _stage(
+            DeclaredStage(file=MLFLOW, name=str(name), words=words, numbers=numbers), files
+        )  # fmt: skip
+
+
+def _stage(stage: DeclaredStage, files: Mapping[str, bytes]) -> DeclaredStage:
+    """With the script that it starts, or without words where it starts none of these files."""
+    match stage.words:
+        case (_, "-m", module, *_):
+            stem = module.replace(".", "/")
+            script = next((path for path in (f"{stem}.py", f"{stem}/__main__.py") if path in files), "")
+        case (_, path, *_) if not path.startswith("-"):
+            script = str(PurePosixPath(path)) if str(PurePosixPath(path)) in files else ""
+        case _:
+            script = ""
+    return replace(stage, script=script, words=stage.words if script else ())
+
+
+def _words(command: str, pattern: re.Pattern[str], values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Words of a command that needs no shell and starts Python, with `python` for its name; else none."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1].rpartition(".")[2] == _SEED:
+            return "{seed}"
+        found = values.get(match[1])
+        return UNKNOWN if found is None or isinstance(found, (dict, list)) else str(found)
+
+    try:
+        command = pattern.sub(lambda match: "".join(match[0].split()), command.strip())
+        words = [] if _SHELL.search(command) else shlex.split(command)
+    except ValueError:  # a quotation that does not end
+        words = []
+    if not words or not _PYTHON.fullmatch(words[0]):
+        return ()
+    return ("python", *(pattern.sub(value, word) for word in words[1:]))
+
+
+def _paths(value: Any) -> list[str]:
+    """Names in a list of DVC, each alone or with a table of options; none that lead out of the repository."""
+    items = value if isinstance(value, list) else []
+    names = [each for item in items for each in (item if isinstance(item, dict) else [item]) if isinstance(each, str)]
+    return [name for name in names if not name.startswith(("/", "..")) and "://" not in name]
+
+
+def _below(parameters: Mapping[str, Any], key: str) -> Iterator[tuple[str, Any]]:
+    yield from ((name, value) for name, value in parameters.items() if name == key or name.startswith(f"{key}."))
+
+
+def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items() if isinstance(table, dict) else ():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def _table(value: Any, name: str) -> Mapping[Any, Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _yaml(data: bytes) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ValueError("nothing here reads YAML; pip install 'gangline[kubernetes]'") from error
+    try:
+        return yaml.safe_load(data.decode())
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"no YAML: {str(error).splitlines()[0] if str(error) else error!r}") from error
