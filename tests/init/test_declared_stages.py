@@ -122,6 +122,18 @@ def test_a_file_that_is_no_yaml_is_named_and_runs_nothing(text):
     assert values(guess)["project.command"][1] == "src/train.py"
 
 
+BOMB = "\n".join(f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}" for i in range(1, 30))
+
+
+@pytest.mark.parametrize("text", ["a: &a {b: *a}", f"a0: &a0 {{x: 1}}\n{BOMB}"])
+def test_tables_in_tables_without_an_end_are_named(text):
+    guess = of(FILES | {"dvc.yaml": DVC, "params.yaml": text})
+    assert (
+        "dvc.yaml is not read: params.yaml has more than 10000 values, or tables in tables without an end"
+        in guess.notes
+    )
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["python train.py", "cmd"]),
     lambda inner: st.lists(inner, max_size=3)

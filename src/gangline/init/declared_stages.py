@@ -21,6 +21,7 @@ _OF_MLFLOW = re.compile(r"\{\s*(\w+)\s*\}")
 _PYTHON = re.compile(r"python[\d.]*")
 _SEED = "seed"
 _METRICS = (".json", ".jsonl", ".csv")
+_MOST_PARAMETERS, _DEEPEST = 10_000, 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,10 +139,21 @@ def _below(parameters: Mapping[str, Any], key: str) -> Iterator[tuple[str, Any]]
     yield from ((name, value) for name, value in parameters.items() if name == key or name.startswith(f"{key}."))
 
 
-def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
+def _flat(table: Any) -> dict[str, Any]:
+    """Values by the dotted names of their tables, which may be many times in one another by YAML's aliases."""
     found: dict[str, Any] = {}
-    for name, value in table.items() if isinstance(table, dict) else ():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    todo = [("", table)]
+    while todo:
+        prefix, inner = todo.pop()
+        for name, value in inner.items() if isinstance(inner, dict) else ():
+            if isinstance(value, dict):
+                todo.append((f"{prefix}{name}.", value))
+            else:
+                found[f"{prefix}{name}"] = value
+        if len(todo) + len(found) > _MOST_PARAMETERS or prefix.count(".") > _DEEPEST:
+            raise ValueError(
+                f"{PARAMETERS} has more than {_MOST_PARAMETERS} values, or tables in tables without an end"
+            )
     return found
 
 

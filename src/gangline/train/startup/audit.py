@@ -13,8 +13,8 @@ keeps its earlier reports. Child processes append to the same file:
     {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not, but for two
-calls of torch. An audit hook
-cannot be removed and must not raise: everything in it is guarded, and most events cost a few comparisons.
+calls of torch. An audit hook cannot be removed and must not raise: everything in it is guarded, and most events cost a
+few comparisons.
 """
 
 import json
