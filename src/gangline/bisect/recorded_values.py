@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangline.bisect.surroundings import Surroundings
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.results.run_differences import read_differences
 from gangline.line.results.unreported_metrics import reported_no_steps
@@ -31,6 +32,8 @@ class CommitValues:
     """Rank-seconds of runs for this search."""
     problem: str = ""
     """Why there are no values."""
+    left_out: str = ""
+    """What was other than now in runs that do not count for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,19 +46,26 @@ class MetricAtStep:
     """Measuring runs created from this time on belong to this search."""
 
 
-def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: MetricAtStep) -> CommitValues:
+def read_values(
+    records: Iterable[Record], line: Mapping[str, Any], wanted: MetricAtStep, now: Surroundings | None = None
+) -> CommitValues:
     """Values from the records of one commit.
 
     Args:
         records: Records of one commit.
         line: Its effective line; runs with other keys do not count.
         wanted: The number to read.
+        now: Runs from before the search that had other data or packages do not count.
     """
     values: dict[int, float] = {}
     runs: list[str] = []
-    seconds, problem = 0.0, ""
+    seconds, problem, left_out = 0.0, "", ""
     for record in records:
         if not _is_comparable(record, line):
+            continue
+        other = now.other_in(record) if now is not None and record.run.created < wanted.since else ""
+        if other:
+            left_out = other
             continue
         found = values_of(record, wanted.metric, wanted.at)
         own = record.inputs.values.get("train.stop_at") == wanted.at
@@ -68,7 +78,9 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
         if found:
             values = found | values
             runs.append(record.run.id)
-    return CommitValues(values=values, runs=tuple(runs), seconds=seconds, problem="" if values else problem)
+    return CommitValues(
+        values=values, runs=tuple(runs), seconds=seconds, problem="" if values else problem, left_out=left_out
+    )
 
 
 def values_of(record: Record, metric: str, at: int) -> dict[int, float]:
