@@ -141,11 +141,12 @@ def prepare(workspace: RunWorkspace, request: BisectRequest) -> Bisection:
     measurer = RepositoryMeasurer(workspace=workspace, wanted=anywhere, target=request.target)
     state = load_state(workspace.store, project, name)
     if state is None or state.ending == "unfit":  # the end may be measurable by now
-        steps = min(each.line.train.steps for each in ends)
+        end_steps = tuple(each.line.train.steps for each in ends)
+        steps = min(end_steps)
         state = BisectState(
             id=name, project=project, metric=metric, at=_step(workspace, records, metric, at, steps), steps=steps,
             better=_better(ends, records, metric), seeds=request.seeds, error=request.error, created=now(),
-            suspects=history, asked_at=at,
+            suspects=history, asked_at=at, end_steps=end_steps if len(set(end_steps)) > 1 else (),
         )  # fmt: skip
         if at is None:
             state = replace(state, at=cheapest_step(sorted({state.at, steps}), partial(_trainings, measurer, state)))
