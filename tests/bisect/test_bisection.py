@@ -142,9 +142,27 @@ def test_a_merge_counts_as_one_commit_and_the_way_into_it_is_told(past):
     assert state.suspects[-1].parents == 2
     merged = replace(state, first_bad=state.suspects[-1].sha, ending="found")
     left = shas[1][:8]
-    assert read_culprit(Repository.at(desk.repo), merged).inside.startswith(
-        f"gangline bisect loss --good {left} --bad "
+    side = repositories.git(desk.repo, "rev-parse", "side")[:8]
+    assert read_culprit(Repository.at(desk.repo), merged).inside == (
+        f"gangline bisect loss --good {left} --bad {side}",
     )
+
+
+def test_a_merge_of_three_branches_has_a_way_into_each_that_it_merged(past):
+    desk, shas = past
+    for name in ("one", "two"):
+        repositories.git(desk.repo, "checkout", "-q", "-b", name, shas[-1])
+        repositories.commit(desk.repo, {f"{name}.txt": "x"}, name)
+    repositories.git(desk.repo, "checkout", "-q", "main")
+    repositories.commit(desk.repo, {"own.txt": "x"}, "own")
+    repositories.git(desk.repo, "merge", "-q", "--no-ff", "-m", "merge both", "one", "two")
+    state = begin(desk, [shas[0], "main"]).state
+    found = replace(state, first_bad=state.suspects[-1].sha, ending="found")
+    sides = [repositories.git(desk.repo, "rev-parse", name)[:8] for name in ("one", "two")]
+    inside = tuple(f"gangline bisect loss --good {shas[-1][:8]} --bad {side}" for side in sides)
+    culprit = read_culprit(Repository.at(desk.repo), found)
+    assert culprit.inside == inside
+    assert all(command in render_bisection(found, culprit) for command in inside)
 
 
 def test_state_is_json_that_its_schema_describes(past):

@@ -66,6 +66,9 @@ def test_what_does_neither_as_one_end_nor_the_other_is_odd():
     ends = EndValues((1.0, 1.01, 0.99), (2.0, 2.01, 1.99))
     assert ends.judge((1.5, 1.51, 1.49)).odd
     assert ends.judge((5.0, 5.1)).odd
+    assert ends.judge((1.5,)).odd
+    assert EndValues((1.0, 1.0, 1.0), (2.0, 2.0, 2.0)).judge((1.3,)).odd  # of a program that repeats
+    assert not ends.judge((1.003,)).odd
     assert not ends.judge((1.0, 1.02)).odd
 
 

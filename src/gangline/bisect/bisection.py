@@ -88,7 +88,7 @@ class Bisection:
     workspace: RunWorkspace
     state: BisectState
     limits: BisectLimits
-    target: str | None = None
+    measurer: RepositoryMeasurer
 
     @property
     def forecast(self) -> BisectForecast:
@@ -112,7 +112,7 @@ class Bisection:
         return state
 
     def _run(self, state: BisectState, tell: OnState) -> BisectState:
-        measurer = RepositoryMeasurer(workspace=self.workspace, wanted=_metric_at_step(state), target=self.target)
+        measurer = replace(self.measurer, wanted=_metric_at_step(state))
 
         def changed(new: BisectState) -> None:
             store_state(self.workspace.store, new)
@@ -137,16 +137,19 @@ def prepare(workspace: RunWorkspace, request: BisectRequest) -> Bisection:
     name = bisect_id(project, metric, at, good, bad, request.seeds, request.error)
     records = [_whole_run(workspace, sha) for sha in (good, bad)]
     _require_metric(metric, records)
+    anywhere = MetricAtStep(metric=metric, at=0, since="")
+    measurer = RepositoryMeasurer(workspace=workspace, wanted=anywhere, target=request.target)
     state = load_state(workspace.store, project, name)
     if state is None or state.ending == "unfit":  # the end may be measurable by now
-        steps = min(each.line.train.steps for each in ends)
+        end_steps = tuple(each.line.train.steps for each in ends)
+        steps = min(end_steps)
         state = BisectState(
             id=name, project=project, metric=metric, at=_step(workspace, records, metric, at, steps), steps=steps,
             better=_better(ends, records, metric), seeds=request.seeds, error=request.error, created=now(),
-            suspects=history, asked_at=at,
+            suspects=history, asked_at=at, end_steps=end_steps if len(set(end_steps)) > 1 else (),
         )  # fmt: skip
         if at is None:
-            state = replace(state, at=cheapest_step(sorted({state.at, steps}), partial(_trainings, workspace, state)))
+            state = replace(state, at=cheapest_step(sorted({state.at, steps}), partial(_trainings, measurer, state)))
     plan = next((record.plan for record in records if record and record.plan), None)
     if plan is not None:
         state = replace(state, resource="gpu" if plan.device == "cuda" else "cpu")
@@ -155,14 +158,14 @@ def prepare(workspace: RunWorkspace, request: BisectRequest) -> Bisection:
         budget_seconds=None if request.budget_hours is None else request.budget_hours * 3600,
         training_seconds=_seconds(records, state.at),
     )
+    measurer = replace(measurer, wanted=_metric_at_step(state))
     return Bisection(
-        workspace=workspace, state=_with_recorded_values(workspace, state), limits=limits, target=request.target
+        workspace=workspace, state=_with_recorded_values(measurer, state), limits=limits, measurer=measurer
     )
 
 
-def _with_recorded_values(workspace: RunWorkspace, state: BisectState) -> BisectState:
+def _with_recorded_values(measurer: RepositoryMeasurer, state: BisectState) -> BisectState:
     """The state with recorded values of both ends, for the forecast."""
-    measurer = RepositoryMeasurer(workspace=workspace, wanted=_metric_at_step(state))
     suspects = list(state.suspects)
     for place in (0, len(suspects) - 1):
         answer = measurer.recorded(suspects[place].sha)
@@ -173,10 +176,10 @@ def _with_recorded_values(workspace: RunWorkspace, state: BisectState) -> Bisect
     return state if state.ending else replace(state, suspects=tuple(suspects))
 
 
-def _trainings(workspace: RunWorkspace, state: BisectState, at: int) -> int:
+def _trainings(measurer: RepositoryMeasurer, state: BisectState, at: int) -> int:
     """Expected number of trainings of a search at this step, besides recorded values."""
-    measurer = RepositoryMeasurer(workspace=workspace, wanted=_metric_at_step(replace(state, at=at)))
-    known = [len(measurer.recorded(each.sha).values) for each in state.suspects]
+    at_step = replace(measurer, wanted=_metric_at_step(replace(state, at=at)))
+    known = [len(at_step.recorded(each.sha).values) for each in state.suspects]
     ends = sum(max(0, state.seeds - count) for count in (known[0], known[-1]))
     return ends + math.ceil(math.log2(1 + known[1:-1].count(0)))
 

@@ -184,6 +184,8 @@ class Bisector:
         """Update a commit with its recorded values."""
         suspect = self.state.suspects[place]
         recorded = self._measurer.recorded(suspect.sha)
+        if recorded.left_out:
+            self._note(f"runs of {suspect.sha[:8]} that do not count: {recorded.left_out}")
         values = {str(seed): _json_number(value) for seed, value in recorded.values.items()}
         seconds = max(suspect.seconds, recorded.seconds)
         origin = "trained" if trained or seconds else suspect.origin or ("records" if values else "")

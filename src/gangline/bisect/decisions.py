@@ -82,10 +82,10 @@ class EndValues:
 
     def _is_odd(self, values: Sequence[float]) -> bool:
         """Whether the values are far from both means, by the spread within groups."""
-        if not all(map(math.isfinite, self.bad)) or len(values) < 2:
-            return False
         groups = [*self._sides, tuple(values)]
         degrees = sum(len(each) - 1 for each in groups)
+        if not all(map(math.isfinite, self.bad)) or degrees < 1:
+            return False
         spread = math.sqrt(sum(map(_squares, groups)) / degrees) + math.sqrt(_TINY) * abs(
             fmean(self.bad) - fmean(self.good)
         )

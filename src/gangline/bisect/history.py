@@ -54,15 +54,17 @@ def read_culprit(repository: Repository, state: BisectState) -> Culprit | None:
             FileChange(path=path, added=plus, removed=minus) for path, plus, minus in repository.counts(*trees)
         ),
         patch=repository.patch(*trees)[:PATCH_BYTES].decode(errors="replace"),
-        inside=_merge_command(repository, state),
+        inside=_merge_commands(repository, state),
     )
 
 
-def _merge_command(repository: Repository, state: BisectState) -> str | None:
-    """Command that searches inside the merge that was found; None if it is not a merge."""
+def _merge_commands(repository: Repository, state: BisectState) -> tuple[str, ...]:
+    """Commands that search inside the merge that was found, one for each branch that it merged."""
     assert state.first_bad is not None, state.id
-    parents = repository.parents(state.first_bad)
-    if len(parents) < 2:
-        return None
-    left = repository.merge_base(parents[0], parents[1])
-    return f"gangline bisect {state.metric} --good {left[:8]} --bad {parents[1][:8]}" if left else None
+    first, *merged = repository.parents(state.first_bad)
+    starts = ((repository.merge_base(first, each), each) for each in merged)
+    return tuple(
+        f"gangline bisect {state.metric} --good {start[:8]} --bad {each[:8]}"
+        for start, each in starts
+        if start not in (None, each)
+    )

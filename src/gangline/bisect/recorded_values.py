@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangline.bisect.surroundings import Surroundings
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.results.run_differences import read_differences
 from gangline.line.results.unreported_metrics import reported_no_steps
@@ -33,6 +34,8 @@ class CommitValues:
     """Why there are no values."""
     unreported: bool = False
     """A run of it ended well, and has none."""
+    left_out: str = ""
+    """What was other than now in runs that do not count for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,19 +48,26 @@ class MetricAtStep:
     """Measuring runs created from this time on belong to this search."""
 
 
-def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: MetricAtStep) -> CommitValues:
+def read_values(
+    records: Iterable[Record], line: Mapping[str, Any], wanted: MetricAtStep, now: Surroundings | None = None
+) -> CommitValues:
     """Values from the records of one commit.
 
     Args:
         records: Records of one commit.
         line: Its effective line; runs with other keys do not count.
         wanted: The number to read.
+        now: Runs from before the search that had other data or packages do not count.
     """
     values: dict[int, float] = {}
     runs: list[str] = []
-    seconds, problem, unreported = 0.0, "", False
+    seconds, problem, unreported, left_out = 0.0, "", False, ""
     for record in records:
         if not _is_comparable(record, line):
+            continue
+        other = now.other_in(record) if now is not None and record.run.created < wanted.since else ""
+        if other:
+            left_out = other
             continue
         found = values_of(record, wanted.metric, wanted.at)
         own = record.inputs.values.get("train.stop_at") == wanted.at
@@ -73,8 +83,8 @@ def read_values(records: Iterable[Record], line: Mapping[str, Any], wanted: Metr
     if values:
         problem, unreported = "", False
     return CommitValues(
-        values=values, runs=tuple(runs), seconds=seconds, problem=problem, unreported=unreported
-    )  # fmt: skip
+        values=values, runs=tuple(runs), seconds=seconds, problem=problem, unreported=unreported, left_out=left_out
+    )
 
 
 def values_of(record: Record, metric: str, at: int) -> dict[int, float]:

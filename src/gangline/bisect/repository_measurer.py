@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from gangline.bisect.recorded_values import CommitValues, MetricAtStep, read_values
+from gangline.bisect.surroundings import Surroundings, surroundings_now
 from gangline.build import code_layer
 from gangline.errors import BuildError, ConfigError, NonFiniteError, TrainingError
 from gangline.line.gangs.follow import GangUnreachable
@@ -18,6 +19,7 @@ from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.stages.run_line import run_line
 from gangline.spec.codec import digest
+from gangline.spec.config.line import DataTable
 from gangline.spec.config.load import effective
 from gangline.spec.globs import matches
 
@@ -27,7 +29,10 @@ _TRAIN_ALIKE = frozenset({"train.seed", "train.stop_at"})
 
 @dataclass(kw_only=True)
 class RepositoryMeasurer:
-    """Measures commits of one repository: from records if they have the value, else by training."""
+    """Measures commits of one repository: from records if they have the value, else by training.
+
+    A copy with another `wanted` (`dataclasses.replace`) shares what was read of the commits.
+    """
 
     workspace: RunWorkspace
     wanted: MetricAtStep
@@ -35,13 +40,23 @@ class RepositoryMeasurer:
     """Replaces the target of the site."""
     _requests: dict[str, RunRequest | str] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)
+    _surroundings: dict[tuple[DataTable, str, bool], Surroundings] = field(default_factory=dict)
 
     def recorded(self, sha: str) -> CommitValues:
         request = self._request(sha)
         if isinstance(request, str):
             return CommitValues(problem=request)
         records = list_runs(self.workspace.store, project=request.line.project.name, commit=sha)
-        return read_values(records, effective(request.line), self.wanted)
+        return read_values(records, effective(request.line), self.wanted, self._now(request))
+
+    def _now(self, request: RunRequest) -> Surroundings:
+        """Read once for all commits with the same data outside of the commit."""
+        table = request.line.data
+        tree = request.tree if any(text.startswith("repo:") for text in table.text) else ""
+        key = (table, tree, request.line.env.lock is None)
+        if key not in self._surroundings:
+            self._surroundings[key] = surroundings_now(request, self.workspace.site, self.workspace.store)
+        return self._surroundings[key]
 
     def key(self, sha: str) -> str:
         """Digest of code, data and the keys of the line that decide the weights; builds nothing."""

@@ -59,7 +59,7 @@ class BisectState(Document):
     at: int
     """Step that values are of."""
     steps: int
-    """Of the whole training."""
+    """Of the whole training; of both ends the smaller number."""
     better: Better | None = None
     """None: the bad end is worse by being other."""
     seeds: int
@@ -74,6 +74,8 @@ class BisectState(Document):
     """Of a search that has found it."""
     notes: tuple[str, ...] = ()
     """What is not as a bisection hopes: regressions that came and went, commits that do neither."""
+    end_steps: tuple[int, ...] = ()
+    """`train.steps` of both ends, where they differ: a change of it is not what a search at one step finds."""
     asked_at: int | None = None
     """Step that was asked for; None: `at` is where the courses of both ends part, or the last."""
 

@@ -45,6 +45,9 @@ def test_words_follow_the_ending():
     assert "eval_loss at step 60 of 120: 2.05 is good, 3.05 bad · wrong at most 5.0 % of the time" in render_bisection(
         state()
     )
+    shorter = replace(state("same"), at=10, steps=10, end_steps=(20, 10))
+    assert "eval_loss at step 10 of trainings of 20 and 10 steps: 2.05 is good" in render_bisection(shorter)
+    assert "next  gangline diff 00000000 00000011" in render_bisection(shorter)
     assert "a larger --budget continues" in render_bisection(state("budget"))
     assert "--seeds 4" in render_bisection(state("same"))
     swapped = replace(state("unfit"), notes=("eval_loss is better at the bad end, but lower values are better",))

@@ -18,7 +18,7 @@ from gangline.report.comparison.text import render_comparison
 from gangline.report.comparison.types import ComparisonContext, FileChange
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.measurements import Curve, CurvePoint, Metric
-from gangline.spec.program_files import RuntimeReport
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.spec.record import Base, Gate, StageInfo
 from gangline.spec.run_flags import NOT_FINITE
 
@@ -255,7 +255,54 @@ def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
     assert comparison.why == f"accuracy of the base has no counterpart in {comparison.this}"
     for text in (render_comparison(comparison), render_markdown_comparison(comparison)):
         assert "only in base: accuracy" in text
+    assert comparison.next_command == "report accuracy, too, in one commit: its run has both names"
     assert compare(more, with_loss(3.0)).outcome == "WORSE"
+
+
+@pytest.mark.parametrize(("own", "gate", "outcome"), [(50, 3, "WORSE"), (3, 50, "WORSE"), (50, 50, "SAME")])
+def test_the_narrowest_of_band_and_tolerances_judges_so_that_no_gate_is_contradicted_or_loosened(own, gate, outcome):
+    metric = BASE.metrics["eval_loss"]
+    half = metric.value * own / 100
+    base = replace(BASE, metrics={"eval_loss": replace(metric, band=replace(metric.band, half=half))})
+    tolerance = replace(metric.band, half=metric.value * gate / 100, n=1, origin=BASE.run.id)
+    this = with_loss(1.2 * metric.value)
+    this = replace(this, metrics={"eval_loss": replace(this.metrics["eval_loss"], base_band=tolerance)})
+    assert compare(base, this).outcome == outcome
+
+
+def on_data(record, digest, text):
+    values = {**BASE.inputs.values, "data.text": text}
+    return replace(record, inputs=replace(BASE.inputs, data=digest * 64, values=values))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (["data/a"], ["data/a"], "the base on the data of today: gangline run --commit 9f31c2a0 --again"),
+        (["data/a"], ["data/a", "data/b"], '--commit 9f31c2a0 --set \'data.text=["data/a", "data/b"]\''),
+        (["repo:a"], ["repo:a"], "each commit has data of its own"),
+    ],
+)
+def test_on_other_data_no_number_is_worse_and_the_way_to_the_same_is_named(before, after, words):
+    comparison = compare(on_data(BASE, "c", before), on_data(with_loss(9.0), "d", after))
+    assert {number.side for number in comparison.metrics} == {"unknown"}
+    assert words in comparison.next_command
+
+
+def test_what_no_record_has_the_content_of_may_have_changed_too():
+    told = {"name": "data", "pinned": "unknown", "by": "none declared; read 1 file"}
+    gate = Gate(name="reproducible", verdict="unknown", reason="", evidence={"items": [told]})
+    before = replace(BASE, ran=RuntimeReport(reads=(UndeclaredRead(path="/d/a", size_bytes=12),)), gates=(gate,))
+    same = compare(before, before)
+    for text in (render_comparison(same), render_markdown_comparison(same), render_html_comparison(same)):
+        assert "nothing that records have changed: same line" in text
+        assert "may have changed, too: data: none declared; read 1 file" in text
+    reads = (UndeclaredRead(path="/d/a", size_bytes=13), UndeclaredRead(path="/d/b", size_bytes=1))
+    other = compare(before, replace(before, ran=RuntimeReport(reads=reads)))
+    assert [(each.kind, each.base, each.this) for each in other.changes] == [
+        ("read", "/d/a of 12 B", "/d/a of 13 B and 1 more")
+    ]
+    assert compare(BASE, BASE).unpinned == ()
 
 
 def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_one():

@@ -4,6 +4,7 @@ Most items are known to the driver; those on packages, modules and files come fr
 (`results.rank_environment`), and are unknown without it.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,12 +19,14 @@ from gangline.spec.run_flags import stage
 from gangline.units import format_count
 
 NATIVE = frozenset({
-    "av", "catboost", "cudf", "decord", "deeplake", "duckdb", "faiss-cpu", "h5py", "imageio-ffmpeg", "lightgbm",
-    "lmdb", "netcdf4", "nvidia-dali", "onnxruntime", "opencv-python", "opencv-python-headless", "polars", "pyarrow",
-    "rasterio", "safetensors", "sentencepiece", "soundfile", "tables", "tensorflow", "tensorstore", "tokenizers",
-    "torchaudio", "torchcodec", "xgboost", "zarr",
+    "av", "catboost", "cudf", "decord", "deeplake", "duckdb", "faiss", "h5py", "imageio-ffmpeg", "lightgbm", "lmdb",
+    "netcdf4", "nvidia-dali", "onnxruntime", "opencv-python", "polars", "pyarrow", "rasterio", "safetensors",
+    "sentencepiece", "soundfile", "tables", "tensorflow", "tensorstore", "tf", "tokenizers", "torchaudio", "torchcodec",
+    "xgboost", "zarr",
 })  # fmt: skip
 """Packages that open files in native code, where no audit hook of Python sees it."""
+_BUILD = re.compile(r"-(cpu|gpu|cu(da)?\d+|rocm|directml|openvino|qnn|macos|intel|headless|contrib|lts|nightly)(?=-|$)")
+"""Parts of the names of other builds of a package: `xgboost-cpu`, `opencv-contrib-python-headless`."""
 _NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
 
 
@@ -148,7 +151,7 @@ def _data(record: Record) -> ReproducibilityItem:
     by = f"digest {record.inputs.data[:12]}" if declared else "none declared"
     if ran is None:
         return ReproducibilityItem(name="data", pinned="unknown", by=f"{by}; other reads are not known: {_NO_REPORT}")
-    native = [] if declared else sorted(NATIVE & set(ran.packages))
+    native = [] if declared else sorted(name for name in ran.packages if _BUILD.sub("", _plain(name)) in NATIVE)
     unexamined = f"some reads were not examined: {'; '.join(ran.unseen)}" if ran.unseen else ""
     unknown = [text for text in (undeclared_reads_text(ran), _unseen([*ran.programs, *native]), unexamined) if text]
     if unknown:

@@ -1,25 +1,20 @@
 """Stage build: the environment by digest, the code layer and the data as blobs; independent of the run."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gangline.build import code_layer
 from gangline.build.environment import editable_packages_in, refuse_work_tree
-from gangline.data.resolve import ReadableFile, data_source, resolve_text
-from gangline.data.shards import resolve_shards
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access
+from gangline.line.stages.data_files import read_data
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.spec.codec import canonical, digest
 from gangline.spec.plan import DataSource
 from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_bytes
-
-READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
 def build(ctx: RunContext) -> StageResult:
@@ -84,29 +79,8 @@ def _outputs(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
 
 def _data(ctx: RunContext) -> DataSource:
     """Files of the line's data, stored by digest; shards are in the store already."""
-    table, access = ctx.line.data, data_access(ctx.record, ctx.site)
-    texts = resolve_text(table.text, tracked=_sources(ctx), access=access, store=ctx.store) if table.text else []
+    access = data_access(ctx.record, ctx.site)
+    texts, source = read_data(ctx.repository, ctx.record.commit.tree, ctx.line.data, store=ctx.store, access=access)
     for text in texts:
         put_blob(ctx.store, text.data)
-    shards = resolve_shards(table.shards, store=ctx.store, access=access) if table.shards else []
-    return data_source([*(text.entry for text in texts), *shards], holdout=table.holdout, demanded=table.digest)
-
-
-def _sources(ctx: RunContext) -> Mapping[str, ReadableFile | None]:
-    """Every path of the commit; files of a small tree are read in one call, because calls of git cost most."""
-    entries = ctx.repository.entries(ctx.record.commit.tree)
-    files = [entry for entry in entries if entry.is_file]
-    sources: dict[str, ReadableFile | None] = {entry.path: None for entry in entries if not entry.is_file}
-    if sum(entry.size_bytes for entry in files) <= READ_AT_ONCE_BYTES:
-        contents = ctx.repository.blobs([entry.blob for entry in files])
-        contents_of = {entry.path: data for entry, data in zip(files, contents, strict=True)}
-        return sources | {
-            path: ReadableFile(len(data), partial(contents_of.__getitem__, path)) for path, data in contents_of.items()
-        }
-    return sources | {
-        entry.path: ReadableFile(entry.size_bytes, partial(_read_one, ctx, entry.blob)) for entry in files
-    }
-
-
-def _read_one(ctx: RunContext, blob: str) -> bytes:
-    return next(ctx.repository.blobs([blob]))
+    return source

@@ -32,8 +32,8 @@ class Culprit:
     files: tuple[FileChange, ...] = ()
     patch: str = ""
     """As `git diff` writes it, cut where it is long."""
-    inside: str | None = None
-    """The command that looks into a merge."""
+    inside: tuple[str, ...] = ()
+    """Commands that search inside a merge, one for each branch that it merged."""
 
 
 def history_strip(state: BisectState, width: int = 60) -> str:
@@ -74,6 +74,8 @@ def headline(state: BisectState) -> str:
 def measure_words(state: BisectState) -> str:
     """What was measured, and how sure the answer is."""
     where = f"at step {state.at:,} of {state.steps:,}" if state.at != state.steps else "after the whole training"
+    if state.end_steps:
+        where = f"at step {state.at:,} of trainings of {state.end_steps[0]:,} and {state.end_steps[1]:,} steps"
     sides = f"{mean_words(state.suspects[0])} is good, {mean_words(state.suspects[-1])} bad"
     return f"{state.metric} {where}: {sides} · wrong at most {percent(state.error)} of the time"
 
@@ -134,8 +136,10 @@ def _next(state: BisectState, culprit: Culprit | None) -> list[str]:
     if state.ending == "found" and state.first_bad:
         places = [each.sha for each in state.suspects]
         before = state.suspects[places.index(state.first_bad) - 1].sha
-        inside = [f"      {culprit.inside}"] if culprit and culprit.inside else []
+        inside = [f"      {command}" for command in culprit.inside] if culprit else []
         return [f"next  git show {short(state.first_bad)} · git diff {short(before)} {short(state.first_bad)}", *inside]
+    if state.ending == "same" and state.end_steps:
+        return [f"next  gangline diff {short(state.suspects[0].sha)} {short(state.suspects[-1].sha)}"]
     if state.ending == "same":
         return [f"next  more seeds show smaller differences: --seeds {2 * state.seeds}"]
     if state.ending == "unfit":

@@ -3,7 +3,8 @@
 What changed between them is listed by `changes`, where their loss curves part by `curves`.
 """
 
-from gangline.report.comparison.changes import changes_between, files_between
+from gangline.report.comparison.advice import way_to_compare
+from gangline.report.comparison.changes import changes_between, files_between, unpinned_between
 from gangline.report.comparison.curves import curves_of
 from gangline.report.comparison.types import ComparedNumber, Comparison, ComparisonContext, Outcome, RunLabel
 from gangline.report.facts import side_of, verdict_word
@@ -30,7 +31,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
     """How `this` did against `base`, judged on the bands that `base` learned."""
     more = beyond or ComparisonContext()
     metrics = tuple(
-        _number(name, metric, this.metrics[name], _tolerated(base, this, name) or _inherited(metric))
+        _number(name, metric, this.metrics[name], _judging_band(base, this, name))
         for name, metric in sorted(base.metrics.items())
         if name in this.metrics
     )
@@ -48,6 +49,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
         only_base=only_base,
         only_this=only_this,
         changes=tuple(changes_between(base, this, more)),
+        unpinned=unpinned_between(base, this),
         plan=_plan_words(base, this),
         outside_from=curves.apart_from if curves else None,
         next_command=_next(outcome, base, this, metrics),
@@ -78,14 +80,23 @@ def _label(record: Record) -> RunLabel:
     )
 
 
-def _tolerated(base: Record, this: Record, name: str) -> Band | None:
-    """What a gate of `this` tolerated around the value of `base`, else what the line of `base` would.
+def _judging_band(base: Record, this: Record, name: str) -> Band | None:
+    """The narrowest of the band that `base` learned and of what the gates of both lines tolerate around its value.
 
-    None: they judge `name` by seeds, by a limit, or not at all.
+    So a value that the gate of `this` refused is never the same, nor is one that passed because its commit loosened the
+    gate. Where there is none of them, the band that `base` was judged by; None: it was not, or the data differ.
     """
-    inherited, value = this.metrics[name].base_band, base.metrics[name].value
-    if inherited is not None and inherited.origin == base.run.id:
-        return inherited
+    if base.inputs.data != this.inputs.data:
+        return None
+    inherited = this.metrics[name].base_band
+    judged = inherited if inherited is not None and inherited.origin == base.run.id else None
+    bands = [each for each in (base.metrics[name].band, judged, _tolerated(base, name)) if each is not None]
+    return min(bands, key=lambda each: each.half, default=_inherited(base.metrics[name]))
+
+
+def _tolerated(base: Record, name: str) -> Band | None:
+    """What the line of `base` would tolerate around its value."""
+    value = base.metrics[name].value
     gates = base.inputs.values.get("gate.quality")
     for gate in gates if isinstance(gates, list) else ():
         percent = gate.get("tolerance_percent") if isinstance(gate, dict) and gate.get("metric") == name else None
@@ -99,8 +110,7 @@ def _inherited(base: Metric) -> Band | None:
     return base.base_band if base.base_band is not None and base.base_band.n > 1 else None
 
 
-def _number(name: str, base: Metric, this: Metric, given: Band | None) -> ComparedNumber:
-    band = base.band or given
+def _number(name: str, base: Metric, this: Metric, band: Band | None) -> ComparedNumber:
     side = side_of(this.value, band, this.better or base.better)
     if side == "unknown" and this.value == base.value:
         side = "same"
@@ -121,7 +131,7 @@ def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) ->
         return "NOT COMPARABLE", reason
     if worse := [number for number in metrics if number.side == "worse"]:
         return "WORSE", _band_words(worse, "outside", base)
-    if judged := [name for name in _alone(base, this) if _is_judged(base, name)]:
+    if judged := _unmatched(base, this):
         return "NOT COMPARABLE", f"{', '.join(judged)} of the base has no counterpart in {this.run.id}"
     if better := [number for number in metrics if number.side == "better"]:
         return "BETTER", _band_words(better, "outside", base)
@@ -178,11 +188,6 @@ def _ended(record: Record) -> str:
     return verdict if verdict in ("passed", "failed", "has not ended") else f"was {verdict}"
 
 
-def _is_program(record: Record) -> bool:
-    """Whether a program reads its seed is known once it was trained with several."""
-    return bool(record.inputs.values.get("project.command"))
-
-
 def _costs(base: Record, this: Record) -> tuple[ComparedNumber, ...]:
     if base.plan is None or this.plan is None:
         return ()
@@ -201,17 +206,17 @@ def _plan_words(base: Record, this: Record) -> str:
     return f"{this.plan.name} unchanged" if same else f"{base.plan.name} -> {this.plan.name}"
 
 
+def _unmatched(base: Record, this: Record) -> list[str]:
+    """What `base` was judged on and `this` lacks."""
+    return [name for name in _alone(base, this) if _is_judged(base, name)]
+
+
 def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str:
     worse = next(iter([*_broken(base, this), *(number.name for number in metrics if number.side == "worse")]), None)
     if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha:
         return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
     if outcome != "NOT COMPARABLE":
         return f"gangline report {this.run.id} --open"
-    if metrics and _is_unjudged(metrics) and _is_program(base):
-        works = "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent in [[gate.quality]]"
-        return f"set {works}, commit, then: gangline run; gangline diff"
-    if metrics and _is_unjudged(metrics):
-        return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
-    if metrics and base.run.project == this.run.project:
-        return f"the base on the data of today: gangline run --commit {short(base.commit.sha)} --again"
-    return f"gangline show {(base if not base.metrics else this).run.id}"
+    return way_to_compare(
+        base, this, needs_band=bool(metrics) and _is_unjudged(metrics), missing=_unmatched(base, this)
+    )

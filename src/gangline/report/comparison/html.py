@@ -1,6 +1,6 @@
 """A comparison as one HTML file, with the look of the report."""
 
-from gangline.report.comparison.text import curve_words, spread_word
+from gangline.report.comparison.text import curve_words, spread_word, unchanged_words, unpinned_lines
 from gangline.report.comparison.types import ComparedCurves, Comparison
 from gangline.report.pages import render_page
 from gangline.report.svg import Chart, curve_on_band
@@ -17,6 +17,8 @@ def render_html_comparison(comparison: Comparison) -> str:
         labels=comparison.labels,
         tone=_TONES[comparison.outcome],
         chart=_chart(comparison.curves),
+        unchanged=unchanged_words(comparison),
+        unpinned=unpinned_lines(comparison),
         spread=spread_word(comparison),
         said=curve_words(comparison.curves) if comparison.curves else "",
     )

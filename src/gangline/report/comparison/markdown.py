@@ -1,6 +1,13 @@
 """A comparison as markdown: for a build's summary page or a comment."""
 
-from gangline.report.comparison.text import alone_lines, both_courses, curve_words, spread_word
+from gangline.report.comparison.text import (
+    alone_lines,
+    both_courses,
+    curve_words,
+    spread_word,
+    unchanged_words,
+    unpinned_lines,
+)
 from gangline.report.comparison.types import ComparedNumber, Comparison
 from gangline.report.facts import SIDE_MARKS
 from gangline.report.text import code, markdown, percent, quantity
@@ -19,6 +26,7 @@ def render_markdown_comparison(comparison: Comparison) -> str:
         *map(markdown, alone_lines(comparison)),
         _curves(comparison),
         _changes(comparison),
+        *(markdown(line, 300) for line in unpinned_lines(comparison)),
         _files(comparison),
     ]
     parts.append(f"next: {code(comparison.next_command)}")
@@ -62,7 +70,7 @@ def _curves(comparison: Comparison) -> str:
 
 def _changes(comparison: Comparison) -> str:
     if not comparison.changes:
-        return "nothing changed: same line, code, environment, data and plan"
+        return unchanged_words(comparison)
     rows = ["| what changed |  | base | this |", "|--|--|--|--|"]
     for change in comparison.changes[:_SHOWN]:
         cells = ("line.toml" if change.kind == "line" else change.kind, change.name, change.base, change.this)

@@ -21,7 +21,7 @@ def render_comparison(comparison: Comparison, *, width: int = WIDTH) -> str:
         [f"{comparison.outcome}  {clean(comparison.why, room)}", *_labels(comparison, width)],
         [*_table(comparison), *(clean(line, width) for line in alone_lines(comparison))],
         _curve_lines(comparison.curves, width),
-        _change_lines(comparison.changes, comparison.files, width=width),
+        _change_lines(comparison, width=width),
         [f"next  {comparison.next_command}"],
     ]
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks if block)
@@ -72,7 +72,7 @@ def _metric_row(number: ComparedNumber) -> tuple[str, ...]:
     spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
     base = f"{format_number(band.center)}{spread}" if band else quantity(number.base, number.unit)
     change = percent(number.change, signed=True) if number.change is not None else "-"
-    unjudged = "no gate judges it" if band else "no band"
+    unjudged = "no gate judges it" if band else "not judged"
     same = f"within the {band.word}" if band else "equal"
     words = {"better": "better", "same": same, "worse": "worse"}.get(number.side, unjudged)
     return SIDE_MARKS[number.side], clean(number.name, 24), base, quantity(number.this, number.unit), change, words
@@ -133,16 +133,26 @@ def curve_words(curves: ComparedCurves) -> str:
     return f"they part at step {curves.apart_from:,}: outside the band of the base from there"
 
 
-def _change_lines(changes: Sequence[Change], files: Sequence[FileChange] = (), *, width: int = WIDTH) -> list[str]:
+def _change_lines(comparison: Comparison, *, width: int = WIDTH) -> list[str]:
     """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
-    said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in changes]
-    lines = [clean(line, width - 2) for line in _listed(said)]
-    return lines + file_lines(files, width=width)
+    said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in comparison.changes]
+    listed = _listed(said) if said else [unchanged_words(comparison)]
+    lines = [clean(line, width - 2) for line in [*listed, *unpinned_lines(comparison)]]
+    return lines + file_lines(comparison.files, width=width)
+
+
+def unchanged_words(comparison: Comparison) -> str:
+    """Of a comparison without changes."""
+    what = "nothing that records have changed" if comparison.unpinned else "nothing changed"
+    return f"{what}: same line, code, environment, data and plan"
+
+
+def unpinned_lines(comparison: Comparison) -> list[str]:
+    """What may have changed unseen, a line each."""
+    return [f"may have changed, too: {each}" for each in comparison.unpinned]
 
 
 def _listed(said: list[str]) -> list[str]:
-    if not said:
-        return ["nothing changed: same line, code, environment, data and plan"]
     if len(said) == 1:
         return [f"one change: {said[0]}"]
     rest = len(said) - SHOWN_CHANGES

@@ -7,7 +7,7 @@ from gangline.report.facts import Side
 from gangline.spec.measurements import Band
 
 Outcome = Literal["BETTER", "SAME", "WORSE", "NOT COMPARABLE"]
-Kind = Literal["line", "code", "package", "environment", "data", "plan", "device", "seed"]
+Kind = Literal["line", "code", "package", "environment", "data", "plan", "device", "seed", "read"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +106,8 @@ class Comparison:
     only_this: tuple[str, ...] = ()
     """Metrics that the base has not."""
     changes: tuple[Change, ...]
+    unpinned: tuple[str, ...] = ()
+    """What else may have changed, as no record has its content."""
     plan: str
     outside_from: int | None
     """Step from which the training curve leaves the base's band."""

@@ -1,0 +1,60 @@
+"""What a training depends on besides its commit, as it is now: data of the store, packages of an unlocked environment.
+
+A recorded value counts if its run had the same, because a search compares commits, not data or packages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangline.build.environment import installed_versions, software_versions
+from gangline.errors import ConfigError
+from gangline.line.request.run_request import RunRequest
+from gangline.line.stages.data_files import read_data
+from gangline.report.facts import imported_versions
+from gangline.report.text import short
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.line import Line
+from gangline.spec.config.site import Site
+from gangline.spec.record import Record
+from gangline.storage.objects.protocol import ObjectStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """Of a commit; what is empty does not matter to it, or is not known."""
+
+    data: str = ""
+    """Digest of all data, where some is not in the commit."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Packages and Python of an environment without lock."""
+
+    def other_in(self, record: Record) -> str:
+        """`data b6467f6e, now bc91679d`: the first that was different in a run; empty if none is known to be."""
+        if self.data and record.inputs.data not in ("", self.data):
+            return f"data {short(record.inputs.data)}, now {short(self.data)}"
+        if not self.versions or record.inputs.image is not None or (record.ran is not None and record.ran.foreign):
+            return ""
+        for name, version in (imported_versions(record) or record.inputs.versions).items():
+            now = self.versions.get(name.lower().replace("_", "-"), version)
+            if now != version and name != "gangline":
+                return f"{name} {version}, now {now}"
+        return ""
+
+
+def surroundings_now(request: RunRequest, site: Site, store: ObjectStore) -> Surroundings:
+    """Those that a training of the commit would have now; data that it would not find are not known."""
+    line = request.line
+    versions = {} if line.env.lock else {**installed_versions(), **software_versions()}
+    return Surroundings(data=_data_now(request, site, store) if _has_outside_data(line) else "", versions=versions)
+
+
+def _has_outside_data(line: Line) -> bool:
+    return bool(line.data.shards) or any(not text.startswith("repo:") for text in line.data.text)
+
+
+def _data_now(request: RunRequest, site: Site, store: ObjectStore) -> str:
+    access = DataAccess(prefixes=site.store.data, project=request.line.project.name)
+    try:
+        return read_data(request.repository, request.tree, request.line.data, store=store, access=access)[1].digest
+    except ConfigError:
+        return ""

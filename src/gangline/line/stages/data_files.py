@@ -1,0 +1,49 @@
+"""Data of a line as they are now: files of the commit, of packages and of the store, by digest."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from gangline.data.resolve import ReadableFile, TextFile, data_source, resolve_text
+from gangline.data.shards import resolve_shards
+from gangline.git.repository import Repository
+from gangline.spec.config.data_keys import DataAccess
+from gangline.spec.config.line import DataTable
+from gangline.spec.plan import DataSource
+from gangline.storage.objects.protocol import ObjectStore
+
+READ_AT_ONCE_BYTES = 64 * 1024 * 1024
+
+
+def read_data(
+    repository: Repository, tree: str, table: DataTable, *, store: ObjectStore, access: DataAccess
+) -> tuple[list[TextFile], DataSource]:
+    """Texts with their bytes, and all data with their digest; shards are not read.
+
+    Raises:
+        ConfigError: Data is missing, not allowed, or not that of `data.digest`.
+    """
+    tracked = _tracked(repository, tree) if table.text else {}
+    texts = resolve_text(table.text, tracked=tracked, access=access, store=store) if table.text else []
+    shards = resolve_shards(table.shards, store=store, access=access) if table.shards else []
+    files = [*(text.entry for text in texts), *shards]
+    return texts, data_source(files, holdout=table.holdout, demanded=table.digest)
+
+
+def _tracked(repository: Repository, tree: str) -> Mapping[str, ReadableFile | None]:
+    """Every path of the commit; files of a small tree are read in one call, because calls of git cost most."""
+    entries = repository.entries(tree)
+    files = [entry for entry in entries if entry.is_file]
+    links: dict[str, ReadableFile | None] = {entry.path: None for entry in entries if not entry.is_file}
+    if sum(entry.size_bytes for entry in files) <= READ_AT_ONCE_BYTES:
+        contents = repository.blobs([entry.blob for entry in files])
+        contents_of = {entry.path: data for entry, data in zip(files, contents, strict=True)}
+        return links | {
+            path: ReadableFile(len(data), partial(contents_of.__getitem__, path)) for path, data in contents_of.items()
+        }
+    return links | {
+        entry.path: ReadableFile(entry.size_bytes, partial(_read_one, repository, entry.blob)) for entry in files
+    }
+
+
+def _read_one(repository: Repository, blob: str) -> bytes:
+    return next(repository.blobs([blob]))

@@ -1,0 +1,60 @@
+"""Recorded values count if their run had the data and packages of now, as far as a commit does not decide them."""
+
+from dataclasses import replace
+
+import pytest
+from tests.bisect.test_recorded_values import BASE, LAST, LINE
+from tests.line.repositories import commit
+
+from gangline.bisect.recorded_values import read_values
+from gangline.bisect.surroundings import Surroundings, surroundings_now
+from gangline.line.request.run_request import resolve_request
+from gangline.spec.program_files import RuntimeReport
+
+RAN = RuntimeReport(python="3.11.7", packages={"numpy": "2.4.6", "Scikit_learn": "1.8"})
+NOW = {"python": "3.11.7", "numpy": "2.4.6", "scikit-learn": "1.8", "torch": "3"}
+
+
+def test_values_on_other_data_do_not_count_and_are_named():
+    later = replace(LAST, since="2027-01-01T00:00:00Z")
+    found = read_values([BASE], LINE, later, Surroundings(data="f" * 64))
+    assert (found.values, found.left_out) == ({}, f"data {BASE.inputs.data[:8]}, now ffffffff")
+    assert read_values([BASE], LINE, later, Surroundings(data=BASE.inputs.data)).values
+    assert read_values([BASE], LINE, later, Surroundings()).values
+
+
+@pytest.mark.parametrize(
+    ("now", "other"),
+    [
+        ({}, ""),
+        ({"numpy": "1.26.4"}, "numpy 2.4.6, now 1.26.4"),
+        ({"scikit-learn": "1.9"}, "Scikit_learn 1.8, now 1.9"),
+        ({"python": "3.12.1"}, "python 3.11.7, now 3.12.1"),
+        ({"torch": "4"}, ""),  # nothing imported it
+    ],
+)
+def test_values_with_other_packages_do_not_count_where_a_program_imported_them(now, other):
+    told = replace(BASE, ran=RAN, inputs=replace(BASE.inputs, image=None))
+    assert Surroundings(versions=NOW | now).other_in(told) == other
+    assert not Surroundings(versions=NOW | now).other_in(replace(told, ran=replace(RAN, foreign=("Python 3.13",))))
+
+
+def test_what_the_search_trained_itself_counts():
+    since = replace(LAST, since=BASE.run.created)
+    assert read_values([BASE], LINE, since, Surroundings(data="f" * 64)).values
+
+
+def test_data_of_the_store_are_read_as_they_are_now_and_those_of_the_commit_are_its_own(desk):
+    commit(desk.repo, {"a.txt": "x"})
+    request = resolve_request(desk.repo, commit=None, overrides=(), strategy=None)
+
+    def now(*text):
+        line = replace(request.line, data=replace(request.line.data, text=text))
+        return surroundings_now(replace(request, line=line), desk.site, desk.store).data
+
+    assert now("repo:a.txt") == now() == ""
+    desk.store.put("data/b.txt", b"1")
+    first = now("data/b.txt")
+    desk.store.put("data/b.txt", b"2")
+    assert first != now("data/b.txt") != ""
+    assert now("data/missing.txt") == ""
