@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -45,20 +46,18 @@ class LossyRelay:
         threading.Thread(target=self._pump, args=(self._front, None), daemon=True).start()
 
     def _pump(self, source, sender):
-        while True:
-            try:
+        way = 0 if sender is None else 1
+        with suppress(OSError):  # it was closed
+            while True:
                 data, peer = source.recvfrom(2048)
-            except OSError:
-                return
-            way = 0 if sender is None else 1
-            with self._lock:
-                number, self._counts[way] = self._counts[way], self._counts[way] + 1
-            if self._rules[way](number):
-                continue
-            if way:
-                self._front.sendto(data, sender)
-            else:
-                self._of(peer).send(data)
+                with self._lock:
+                    number, self._counts[way] = self._counts[way], self._counts[way] + 1
+                if self._rules[way](number):
+                    continue
+                if way:
+                    self._front.sendto(data, sender)
+                else:
+                    self._of(peer).send(data)
 
     def _of(self, peer):
         if peer not in self._behind:

@@ -14,7 +14,6 @@ from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import parse_target
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
-from gangline.line.stages.start_checkpoint import open_start
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -80,7 +79,11 @@ def preview(
     repository, run = request.repository, request.run_id(1)
     layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
-    start = open_start(request.line, request.trust, store=store, site=site, environ=environ)
+    start = None
+    if request.line.train.start.checkpoint is not None:
+        from gangline.line.stages.start_checkpoint import open_start  # most lines begin with step 0
+
+        start = open_start(request.line, request.trust, store=store, site=site, environ=environ)
     own = _environment(request, site, environ=environ, with_s3=store.url.startswith("s3:"), notify=notify)
     model = ModelSource(
         line=request.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),
