@@ -21,13 +21,14 @@ class PaperServers:
         self.names: list[str] = []
         self._made = 0
 
-    def add(self, number: int, *, cpus: int = 1, group: str = "") -> list[str]:
-        """Names of `number` more servers, of this group."""
+    def add(self, number: int, *, cpus: int = 1, group: str = "", gpu: str = "") -> list[str]:
+        """Names of `number` more servers, of this group, labelled with this kind of GPU."""
         made = [f"{self.pool}-{self._made + each}" for each in range(number)]
         self._made += number
         for name in made:
             labels = {"kubernetes.io/hostname": name, "gangline/pool": self.pool}
             labels |= {"gangline/fabric-group": group} if group else {}
+            labels |= {"nvidia.com/gpu.product": gpu} if gpu else {}
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
             self._api.create("/api/v1/nodes", body)
             self.names.append(name)

@@ -15,10 +15,11 @@ from gangline.launch.kubernetes.objects.render import render
 from gangline.launch.kubernetes.placement.placer import Placer
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.config.site import LaunchTable
-from gangline.spec.gang.podset import Placement, Resources
+from gangline.spec.gang.podset import Placement, Resources, ServerKind
 
 pytestmark = pytest.mark.cluster
 PATIENCE_SECONDS = 120.0
+ANYWHERE = Placement()
 
 
 @pytest.fixture
@@ -36,11 +37,11 @@ class Stand:
         self.placer = Placer(api, holder="test")
         self.later = timedelta()
 
-    def submit(self, name, num_pods, *, tile=1):
+    def submit(self, name, num_pods, *, placement=ANYWHERE):
         podset = replace(
             CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), pool=self.servers.pool,
             resources=Resources(cpus=1, memory_bytes=10**6, shm_bytes=1), deadline_seconds=None,
-            placement=Placement(tile=tile),
+            placement=placement,
         )  # fmt: skip
         rendered = render(
             podset, namespace=self.api.namespace, pod=PODS, launch=LaunchTable(launcher="job"), facts=ClusterFacts(),
@@ -162,7 +163,7 @@ def test_an_evicted_pod_comes_back_to_its_server_and_no_other_moves(stand):
 def test_pods_stand_where_they_were_placed_groups_one_after_the_other_and_tiles_whole(stand):
     first, second, third, fourth = (stand.servers.add(1, group=group)[0] for group in ("g1", "g2", "g1", "g2"))
     stand.servers.add(1, group="g3")  # its one server holds no tile
-    stand.submit("g", 4, tile=2)
+    stand.submit("g", 4, placement=Placement(tile=2))
     stand.until(lambda: len(stand.bound("g")) == 4)
     placed = Root("", stand.root("g")).placed
     assert [(server.name, server.group) for server in placed] == [
@@ -170,6 +171,21 @@ def test_pods_stand_where_they_were_placed_groups_one_after_the_other_and_tiles_
     ]  # fmt: skip
     found = verify(placed, [server for _, server in sorted(stand.bound("g").items())])
     assert (found.num_moved, found.num_groups, found.crossings) == (0, 2, 2)
+
+
+def test_pods_of_a_gang_of_two_kinds_of_gpu_run_on_servers_of_each(stand):
+    a, b = stand.servers.add(1, gpu="A100"), stand.servers.add(3, gpu="H100")
+    kinds = (_kind(2, "H100"), _kind(2, "A100"))
+    stand.submit("g", 4, placement=Placement(kinds=kinds))
+    stand.for_a_while()
+    assert stand.pods("g") == []
+    a += stand.servers.add(1, gpu="A100")
+    stand.until(lambda: len(stand.bound("g")) == 4)
+    assert stand.bound("g") == dict(enumerate([*b[:2], *a]))
+
+
+def _kind(num_nodes, gpu):
+    return ServerKind(num_nodes=num_nodes, labels={"nvidia.com/gpu.product": gpu})
 
 
 def _names(pods):
