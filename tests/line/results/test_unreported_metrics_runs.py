@@ -112,6 +112,20 @@ def test_a_tolerance_judges_a_program_on_its_base(desk):
         desk.run()
 
 
+def test_a_commit_that_loosens_its_gate_or_drops_it_passes_and_that_is_said(desk):
+    table = GATE.format(metric="accuracy") + "tolerance_percent = 2\n"
+    commit(desk, program(accuracy=0.9), table)
+    desk.run()
+    commit(desk, program(accuracy=0.6), table.replace("= 2", "= 60"))
+    (gate,) = (each for each in desk.run().gates if each.name == "quality:accuracy")
+    assert gate.verdict == "yes"
+    assert gate.reason.endswith("; since the base: tolerance_percent 2.0 -> 60.0")
+    commit(desk, program(accuracy=0.1))
+    (gate,) = (each for each in desk.run().gates if each.name == "quality:accuracy")
+    assert gate.verdict == "unknown"
+    assert gate.reason == "the base's line judges it, this one does not: 0.1, base 0.6"
+
+
 def test_a_loss_is_held_against_the_base_though_training_measured_it(desk):
     table = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\n'
     commit(desk, program(), table)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gangline.errors import GateError
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.results import band
+from gangline.line.results.changed_gates import with_changes
 from gangline.line.results.outputs import judge_outputs
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
@@ -44,6 +45,8 @@ def gate(ctx: RunContext) -> StageResult:
     judged = judge(
         ctx.line.gate, record, base_data=base_data, equal_curves=equal, base_end=end, built=_built(ctx)
     )  # fmt: skip
+    if base is not None and record.commit.rules is None:
+        judged = with_changes(judged, ctx.line.gate.quality, base, record)
     gates = (*budget_gates, *judged)
     refused = [each for each in gates if each.verdict == "no"]
     text = " · ".join(_gate_text(each) for each in gates)
