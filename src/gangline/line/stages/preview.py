@@ -102,14 +102,13 @@ def preview(
     if start is not None:
         start.require_shapes(found.profile)
     sandbox = code_isolation(repository.root, request.trust, site=site, environ=environ)
-    start_text = "" if start is None else start.text
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
         environment=own.source if own else request.line.env.lock or environment.NOT_LOCKED,
         problems=(
-            *filter(None, [start_text, request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
+            *filter(None, [start and start.text, request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
         ),
     )  # fmt: skip
 
