@@ -65,8 +65,7 @@ def preview(
 ) -> Preview:
     """The plan that `run_line` would make for the same arguments; `notify` is called before work that takes seconds.
 
-    With `devices` it is made for those, not for what the site's target has. With `memory_run` the memory check runs
-    even if the formula leaves much room.
+    With `devices` it is made for those. With `memory_run` the memory check runs even if the formula leaves much room.
 
     Raises:
         UsageError: No repository, no such commit.
@@ -108,7 +107,8 @@ def preview(
         budget=found.budget, band=found.band, sandbox=sandbox,
         environment=own.source if own else request.line.env.lock or environment.NOT_LOCKED,
         problems=(
-            *filter(None, [start and start.text, request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
+            *([start.text] if start else ()),
+            *filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
         ),
     )  # fmt: skip
 
