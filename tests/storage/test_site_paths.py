@@ -52,6 +52,17 @@ def test_a_clone_a_submodule_and_a_folder_without_git_have_their_own(main, tmp_p
         assert main_folder(folder) == folder
 
 
+def test_file_of_a_stranger_that_points_at_another_repository_shares_nothing_of_it(main, tmp_path):
+    git(main, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
+    own = tmp_path / "stranger"
+    (own / "admin").mkdir(parents=True)
+    (own / "admin" / "commondir").write_text(f"{main}/.git\n")
+    (own / "admin" / "gitdir").write_text(f"{own}/.git\n")
+    for admin in (own / "admin", main / ".git" / "worktrees" / "linked"):
+        (own / ".git").write_text(f"gitdir: {admin}\n")
+        assert main_folder(own) == own
+
+
 def test_the_very_file_is_named_where_it_is_another(tmp_path):
     with (
         pytest.raises(

@@ -173,8 +173,8 @@ def _no_weights_reason(record: Record) -> str:
     if has:
         return f"publish.files names no file of what there is: {' and '.join(has)}"
     return (
-        "there is no file of the program to publish: it saved none by program.save, and what it wrote itself is kept"
-        " as far as project.outputs names it; publish.files publishes both"
+        "no file to publish: the program saved none by program.save, and project.outputs keeps none of those that it"
+        " wrote itself; publish.files names which of both are published"
     )
 
 

@@ -16,6 +16,8 @@ from gangline.storage.open import open_store
 
 CONNECT_SECONDS = 10.0
 """For a store that has not answered yet: a person waits for it."""
+_ENDS = ("commondir", "gitdir")
+"""Files of a linked work tree in the git folder: that folder, and its `.git`."""
 
 
 def home(repo: Path) -> Path:
@@ -35,7 +37,10 @@ def home(repo: Path) -> Path:
 
 
 def main_folder(repo: Path) -> Path:
-    """`repo`, and in a linked work tree the same folder of the main one; `gangline` in a git folder that has none."""
+    """`repo`, and in a linked work tree the same folder of the main one; `gangline` in a git folder that has none.
+
+    Both ends must name each other, as git writes them: a stranger's file `.git` alone leads to no other repository.
+    """
     place = repo.resolve()
     tree = next((each for each in (place, *place.parents) if (each / ".git").exists()), None)
     if tree is None or not (link := tree / ".git").is_file():
@@ -44,7 +49,9 @@ def main_folder(repo: Path) -> Path:
         git = tree / link.read_text("utf-8", "replace").removeprefix("gitdir:").strip()
         if not (git / "commondir").is_file():  # of a submodule, or apart from its only work tree
             return repo
-        common = (git / (git / "commondir").read_text("utf-8", "replace").strip()).resolve()
+        common, back = ((git / (git / each).read_text("utf-8", "replace").strip()).resolve() for each in _ENDS)
+    if back != link.resolve() or git.resolve().parent != common / "worktrees":
+        return repo
     main = common.parent if common.name == ".git" else common / "gangline"
     return main / place.relative_to(tree)
 

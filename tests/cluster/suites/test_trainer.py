@@ -119,7 +119,7 @@ def test_cluster_is_known_to_serve_trainjobs_of_this_spelling(cluster, place):
     if not cluster.is_own:
         pytest.skip("a given cluster may serve another version")
     facts = read_facts(connect({**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, namespace=place))
-    assert (facts.trainer, facts.jobset) == ("runtimePatches", True)  # a suite beside this one may install Kueue
+    assert (facts.trainer, facts.jobset) == ("runtimePatches", True)  # another suite may install Kueue meanwhile
 
 
 def test_launcher_starts_a_trainjob_and_leaves_nothing_of_it(cluster, place, launcher):

@@ -1,4 +1,4 @@
-"""Devices of a site's target as the planner is told of them."""
+"""Devices of a site's target as the planner gets them."""
 
 import pytest
 from tests.cluster.fake.api import FakeApi

@@ -1,4 +1,4 @@
-"""What a commit changes of its gates is said beside their verdicts."""
+"""What a commit changes of its gates is said with their verdicts."""
 
 from dataclasses import replace
 

@@ -188,7 +188,7 @@ TORCH = {
 }
 
 
-def test_calls_that_open_files_in_native_code_are_told_and_do_what_they_did(desk):
+def test_calls_that_open_files_in_native_code_are_reported_and_do_what_they_did(desk):
     for name, text in TORCH.items():
         (desk.code / name).parent.mkdir(exist_ok=True)
         (desk.code / name).write_text(text)

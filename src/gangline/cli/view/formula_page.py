@@ -49,8 +49,8 @@ def _heading(line: Line, site: Site, inventory: Inventory, choice: PlanChoice) -
     assert model is not None, "only such lines are planned for so"
     servers = " and ".join(_servers(each, named=several) for each in inventory.kinds)
     prices = [site.gpu[each.gpus.name].price_per_hour for each in inventory.kinds if each.gpus]
-    told = " and ".join("unknown" if price is None else f"{price:.2f}" for price in prices)
-    money = f" · {told} {site.money.currency} a GPU-hour" if any(price is not None for price in prices) else ""
+    rates = " and ".join("unknown" if price is None else f"{price:.2f}" for price in prices)
+    money = f" · {rates} {site.money.currency} a GPU-hour" if any(price is not None for price in prices) else ""
     return (
         f"{format_count(choice.forecast.parameters or 0).replace(' G', ' B')} parameters · {servers}"
         f" · {line.train.global_batch} x {model.sequence:,} tokens · {line.train.steps:,} steps{money}"

@@ -9,6 +9,7 @@ from gangline.launch.protocol import LogLine
 from gangline.spec.identity import seed_gangs
 from gangline.spec.output_limits import MOST_LOG_BYTES
 from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
@@ -30,6 +31,9 @@ def gang_of_role(record: Record, role: str) -> str:
         wanted = ", ".join(["train", *seeds]) if seeds else "train, evaluate or prove"
         raise UsageError(f"wanted {wanted}, found --role {role}")
     if record.gang is None:
+        trained = stage(record, "train").taken_from
+        if trained is not None:
+            raise UsageError(f"{record.run.id} took its training from {trained}: gangline logs {trained}")
         raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} shows its stages")
     if role in seeds:
         return seeds[role]

@@ -143,12 +143,12 @@ class _Chosen:
     def _reason(self, forecast: Forecast) -> str:
         """Samples, seconds and money of each kind, and what no split takes less than."""
         pair, shares = self.pair, self.pair.by_kind(self.gang.shape.mesh, self.gang.shares)
-        told = []
+        parts = []
         for number, name in enumerate(pair.names):
             nodes, seconds = pair.kinds[number].num_nodes, self.gang.forecasts[number].step_seconds or 0.0
             money = pair.money(forecast)[number]
             price = "" if money is None else f" (money {format_number(money)})"
             servers = f"{nodes} servers" if nodes > 1 else "1 server"
-            told.append(f"{servers} of {name} take {sum(shares[number])} samples in {format_step(seconds)}{price}")
+            parts.append(f"{servers} of {name} take {sum(shares[number])} samples in {format_step(seconds)}{price}")
         bound = "" if self.bound_seconds is None else f"; no split takes under {format_step(self.bound_seconds)}"
-        return f"{', '.join(told)}{bound}"
+        return f"{', '.join(parts)}{bound}"

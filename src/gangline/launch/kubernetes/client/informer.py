@@ -168,7 +168,7 @@ class Informer:
             return {}
 
     def _leave_out(self, name: str, error: Exception) -> None:
-        """Log it once; whoever may create objects chooses names and contents."""
+        """Log it once; names and contents are chosen by anyone who may create objects."""
         if name not in self.unreadable and len(self.unreadable) < _MOST_UNREADABLE:
             self.unreadable.add(name)
             why = clean(f"{type(error).__name__}: {error}", limit=200)
