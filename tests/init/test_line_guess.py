@@ -177,6 +177,11 @@ def test_a_script_whose_words_are_not_read_from_its_text_is_said_to_take_some(te
     assert any("it has no option --seed" in note for note in notes) == ("hydra" not in text)
 
 
+def test_a_script_that_reads_the_seed_of_the_environment_is_not_asked_to():
+    text = "import os, sklearn\nseed = int(os.environ.get('GANGLINE_SEED', 0))\ndef main():\n    x.fit(seed)\n"
+    assert not [note for note in of({"train.py": f"{text}{MAIN}"}).notes if "--seed" in note]
+
+
 PACKAGE = {
     "pyproject.toml": '[project.scripts]\nbad = 3\nshow = "p.show:app.run"\nmytrain = "p.cli:main"\n',
     "src/p/__init__.py": "",

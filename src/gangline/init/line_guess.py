@@ -325,7 +325,7 @@ def _notes(files: Mapping[str, bytes], script: Script, *, has_gpu: bool, reports
         yield f"{script.path} reads sys.argv: its arguments are further words of project.command"
     if "hydra" in script.imports:
         yield 'Hydra takes its keys as further words of project.command: "seed={seed}", if its configuration has seed'
-    elif script.seed_option is None and script.kind != "gangline":
+    elif script.seed_option is None and script.kind != "gangline" and not script.reads_seed:
         yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
     if not reports and script.kind != "gangline":
         yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"

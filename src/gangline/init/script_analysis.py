@@ -53,6 +53,7 @@ def read_script(path: str, data: bytes) -> Script | None:
         options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=written,
         reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
         needs_nccl=_needs_nccl(nodes, known), takes_words=not options and _takes_words(nodes),
+        reads_seed=any(isinstance(each, ast.Constant) and each.value == "GANGLINE_SEED" for each in nodes),
         by_hydra=any(isinstance(each, ast.FunctionDef) and any(map(_is_hydra, each.decorator_list)) for each in nodes),
     )  # fmt: skip
 

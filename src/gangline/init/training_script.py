@@ -75,6 +75,8 @@ class Script:
     needs_nccl: bool
     takes_words: bool
     """It reads `sys.argv` itself."""
+    reads_seed: bool
+    """It names `GANGLINE_SEED`."""
     by_hydra: bool
     """`hydra.main` parses its words, and writes its configuration and log to `hydra.run.dir`."""
 

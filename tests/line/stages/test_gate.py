@@ -68,8 +68,13 @@ def test_the_first_run_becomes_the_base():
 def test_a_base_without_the_metric_is_not_called_missing():
     of = with_metric(value=2.4)
     of = replace(of, commit=replace(of.commit, base=Base(commit="c", run="r")))
-    assert quality(LOWER, of) == ("unknown", "the base r has no eval_loss: this run becomes the base")
-    assert quality(LOWER, of, require_base=True)[1] == "the base r has no eval_loss: gate.require_base requires one"
+    judged = verdicts(GateTable(quality=(LOWER,)), of, base_data=of.inputs.data)["quality:eval_loss"]
+    assert judged == ("unknown", "the base r has no eval_loss: this run becomes the base")
+    strict = GateTable(quality=(LOWER,), require_base=True)
+    judged = verdicts(strict, of, base_data=of.inputs.data)["quality:eval_loss"]
+    assert judged == ("no", "the base r has no eval_loss: gate.require_base requires one")
+    gone = "the store has no record of the base r now: this run becomes the base"
+    assert quality(LOWER, of) == ("unknown", gone)
 
 
 def test_without_base_a_line_may_refuse():

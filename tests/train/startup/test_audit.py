@@ -203,6 +203,26 @@ def test_calls_that_open_files_in_native_code_are_reported_and_do_what_they_did(
     assert desk.lines("unseen") == []
 
 
+TORCHVISION = {
+    "torchvision/__init__.py": "from torchvision import io\nimport torchvision.late\n",
+    "torchvision/io/__init__.py": "from torchvision.io.image import read_file, read_image\n",
+    "torchvision/io/image.py": "def read_file(path): return str(path)\ndef read_image(path): return read_file(path)\n",
+    "torchvision/late.py": "",
+}
+
+
+@pytest.mark.parametrize("call", ["read_image", "read_file"])
+def test_images_that_torchvision_opens_in_native_code_are_reported(desk, call):
+    for name, text in TORCHVISION.items():
+        (desk.code / name).parent.mkdir(exist_ok=True)
+        (desk.code / name).write_text(text)
+    done = desk.run(
+        f"import os\nfrom torchvision.io import {call} as call\nprint(call(os.environ['OUTSIDE'] + '/labels.txt'))\n"
+    )
+    assert done.stdout.strip() == str(desk.outside / "labels.txt")
+    assert [line["path"] for line in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+
+
 def test_paths_of_every_kind_are_taken_and_many_are_counted(desk):
     text = (
         "import os, pathlib\nfolder = os.environ['OUTSIDE']\nopen(pathlib.Path(folder, 'labels.txt')).read()\n"

@@ -104,7 +104,7 @@ def judge(
         if by_band and wanted.metric == record.curve.metric and _base_bands(record.curve):
             yield _by_curve(wanted, record.curve, equal=equal_curves, base_end=base_end)
         else:
-            yield _quality(wanted, record, require_base=table.require_base)
+            yield _quality(wanted, record, require_base=table.require_base, has_base=base_data is not None)
     if table.require_base and record.commit.base is None and not table.quality:
         yield Gate(name="base", verdict="no", reason="no ancestor has passed, and gate.require_base requires one")
 
@@ -130,7 +130,7 @@ def _unreported(wanted: QualityGate, record: Record) -> Gate:
     return Gate(name=f"quality:{wanted.metric}", verdict="no", reason=reason)
 
 
-def _quality(wanted: QualityGate, record: Record, *, require_base: bool) -> Gate:
+def _quality(wanted: QualityGate, record: Record, *, require_base: bool, has_base: bool) -> Gate:
     name, metric = f"quality:{wanted.metric}", record.metrics[wanted.metric]
     if not math.isfinite(metric.value):
         return Gate(name=name, verdict="no", reason=f"{wanted.metric} is {metric.value}, which is not finite")
@@ -138,8 +138,7 @@ def _quality(wanted: QualityGate, record: Record, *, require_base: bool) -> Gate
         return _by_limit(name, wanted, metric, wanted.limit)
     if metric.base is None:
         verdict: Answer = "no" if require_base else "unknown"
-        base = record.commit.base
-        lacks = f"the base {base.run} has no {wanted.metric}" if base else "no base yet"
+        lacks = _no_value_of_base(wanted.metric, record, has_base=has_base)
         next_base = "it is compared with nothing" if flags_of(record) else "this run becomes the base"
         why = "gate.require_base requires one" if require_base else next_base
         return Gate(name=name, verdict=verdict, reason=f"{lacks}: {why}{_equal(metric.band)}")
@@ -147,6 +146,13 @@ def _quality(wanted: QualityGate, record: Record, *, require_base: bool) -> Gate
         reason = f"the base has no band, only {format_number(metric.base)}; {_ways_without_band(record)}"
         return Gate(name=name, verdict="unknown", reason=reason)
     return _by_band(name, wanted, metric)
+
+
+def _no_value_of_base(metric: str, record: Record, *, has_base: bool) -> str:
+    base = record.commit.base
+    if base is None:
+        return "no base yet"
+    return f"the base {base.run} has no {metric}" if has_base else f"the store has no record of the base {base.run} now"
 
 
 def _ways_without_band(record: Record) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 from .devices import gpu_names
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
-from .torch_reads import watch_torch
+from .torch_reads import TorchReads
 
 MOST_READS = 100
 """Paths that one process reports; more are only counted."""
@@ -73,7 +73,7 @@ class ProgramAudit:
         self._reported: tuple[int, int] | None = None
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
-        self._watches_torch = False
+        self._torch_reads = TorchReads(self._opened_natively)
 
     def opened(self, path: Any, flags: int) -> None:
         """A file is about to be opened."""
@@ -115,7 +115,7 @@ class ProgramAudit:
 
     def imports(self) -> None:
         """A module is about to be imported."""
-        self._watches_torch = self._watches_torch or watch_torch(self._opened_natively)
+        self._torch_reads.imports()
 
     def _opened_natively(self, path: Any) -> None:
         """A file is about to be opened, or created where there is none."""
