@@ -183,7 +183,7 @@ def test_a_drill_that_never_struck_keeps_nothing_from_being_published(quick):
 
 
 def test_without_a_checkpoint_there_is_nothing_to_publish(quick):
-    assert "no file of the program to publish" in quick.publish(checkpoint=None).reason
+    assert "no file to publish: the program saved none" in quick.publish(checkpoint=None).reason
 
 
 @pytest.mark.row("P5")
