@@ -51,6 +51,8 @@ def test_a_program_that_reports_no_steps_has_a_value_at_its_end_alone():
     found = read_values([cut], LINE, replace(LAST, at=60))
     assert (found.values, found.problem) == ({}, "its program reports no steps: leave out @STEP")
     assert found.unreported
+    ended = with_values(cut, train__stop_at=120)
+    assert read_values([ended], LINE, replace(LAST, metric="nope")).problem == "its program reports no nope"
     assert read_values([cut], LINE, LAST).values == {1: 2.375, 2: 2.361, 3: 2.371}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.cli.test_run import Toy
 
-from gangline.errors import GateError, UsageError
+from gangline.errors import ConfigError, GateError, UsageError
 
 LINE = """
 [project]
@@ -51,3 +51,11 @@ def test_it_wants_a_change(toy):
         code, _, err = toy.call("compare", *arguments)
         assert code == UsageError.exit_code
         assert wanted in err
+
+
+def test_keys_are_checked_before_anything_is_trained(tmp_path):
+    fresh = Toy(tmp_path, seconds=0, line=LINE, program=PROGRAM)
+    for change, exit_code in (("train.env.LOSS='1.0'", UsageError.exit_code), ("a.b=1", ConfigError.exit_code)):
+        code, out, err = fresh.call("compare", "--set", change)
+        assert code == exit_code, out + err
+    assert json.loads(fresh.call("list", "--json")[1]) == []

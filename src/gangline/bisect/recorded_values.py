@@ -76,7 +76,9 @@ def read_values(
         if own and not found and record.run.exit_code in _BROKEN:
             problem = record.run.reason
         elif own and not found and reported_no_steps(record):
-            problem, unreported = "its program reports no steps: leave out @STEP", True
+            at_the_end = wanted.at >= record.inputs.values.get("train.steps", 0)
+            lacks = f"no {wanted.metric}" if at_the_end else "no steps: leave out @STEP"
+            problem, unreported = f"its program reports {lacks}", True
         if found:
             values = found | values
             runs.append(record.run.id)

@@ -53,7 +53,6 @@ class DrillOutcome:
     """Folder of the gang."""
     target: DrillTarget | None = None
     injection: Injection | None = None
-    after: Aftermath | None = None
     reason: str = ""
     interval: int = 0
     batch: int = 0
@@ -81,9 +80,9 @@ def execute_drill(context: DrillContext, request: DrillRequest, record: Record, 
         return DrillOutcome(reason=str(error))
     context.tell(f"{describe_injection(target, injection):<56} row {request.kind.row}")
     watch = _CheckpointWatch(context, record) if request.kind.setup == "store" else None
-    after = watch_recovery(home, target, injection, context.tell, look=watch)
+    watch_recovery(home, target, injection, context.tell, look=watch)
     return DrillOutcome(
-        home=home, target=target, injection=injection, after=after, interval=plan.checkpoint.every,
+        home=home, target=target, injection=injection, interval=plan.checkpoint.every,
         batch=plan.global_batch,
         bad_checkpoints=watch.found if watch else (),
     )  # fmt: skip

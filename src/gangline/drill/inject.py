@@ -68,7 +68,7 @@ def watch_recovery(
     tell: Callable[[str], None],
     *,
     look: Callable[[], None] | None = None,
-) -> Aftermath:
+) -> None:
     """Watch until the training is past the step it had reached, has ended, or the time limit is over.
 
     `look` is called repeatedly during the fault.
@@ -88,7 +88,7 @@ def watch_recovery(
             _report_effect(effect, tell, reported, target)
         is_over = ended if injection.ends is not None else _is_past(after, effect)
         if (is_over and _is_over(injection)) or ended or time.monotonic() > deadline:
-            return after
+            return
         if look is not None and not _is_over(injection):
             look()
         time.sleep(POLL_SECONDS)

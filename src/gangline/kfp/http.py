@@ -58,7 +58,7 @@ class KfpHttp:
         except NoAnswer as error:
             raise StorageError(
                 f"{self.endpoint}: no answer in {self.deadline_seconds:.0f} s and {tries} tries, the last:"
-                f" {error}; is the server up? The run goes on by the same command"
+                f" {error}; is the server up? The same command resumes the run"
             ) from error
 
     def request(

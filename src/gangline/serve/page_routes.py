@@ -144,7 +144,7 @@ async def login(service: ServiceDep, request: Request) -> Response:
     token, onward = form.get("token", "").strip(), _onward(form.get("next", ""))
     if await run_in_threadpool(service.context.accounts.of_token, token) is None:
         service.count_failed_login(peer_address(request))
-        return HTMLResponse(pages.render_login("Nobody has this token, or it has ended.", onward=onward), 401)
+        return HTMLResponse(pages.render_login("There is no such token, or it has expired.", onward=onward), 401)
     return _logged_in(service, digest_of(token), onward)
 
 

@@ -222,4 +222,4 @@ def test_of_a_cancelled_run_only_what_was_done_stands():
         "plan": StageInfo(state="cancelled", **ran),
         "submit": StageInfo(state="skipped"),
     }
-    assert found_line(replace(records.bare(), stages=stages)).endswith(": resolve, build stand")
+    assert found_line(replace(records.bare(), stages=stages)).endswith(": resolve, build are done")

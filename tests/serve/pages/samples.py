@@ -205,6 +205,6 @@ def pages() -> dict[str, str]:
             [tricky(), replace(tricky(), run=replace(tricky().run, id="b-1-c"), inputs=records.passed().inputs)],
             principal=MAINTAINER,
         ),
-        "login": render_login("Nobody has this token."),
+        "login": render_login("There is no such token, or it has expired."),
         "problem": render_problem(503, "no answer from s3.example"),
     }

@@ -46,7 +46,7 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Halve the history between GOOD and BAD until one commit is left; asked again, go on where it stands.
+    """Halve the history between GOOD and BAD until one commit is left; called again, resume the search.
 
     Records answer first; then commits are trained, only to where the courses of both ends part, with as many seeds as
     it takes. Exit 60: the budget is spent, or the bad end is not worse.

@@ -17,7 +17,7 @@ from gangline.spec.record import Record
 def command(
     run: RunArgument,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Stands in the record.")] = "cancelled by hand",
+    reason: Annotated[str, typer.Option("--reason", help="Written to the record.")] = "cancelled by hand",
     now: Annotated[bool, typer.Option("--now", help="Without an emergency checkpoint.")] = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,

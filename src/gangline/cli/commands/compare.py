@@ -20,6 +20,7 @@ from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.line.record.observer import Observer, ObserverRelay, SilentObserver
+from gangline.line.request.run_request import resolve_request
 from gangline.line.stages.run_line import run_line
 from gangline.spec.record import Record
 
@@ -41,7 +42,7 @@ def command(
     commit: CommitOption = None,
     target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
     fail_on_worse: Annotated[
-        bool, typer.Option("--fail-on-worse", help="Exit 60 when the changed keys make it worse, or nobody can tell.")
+        bool, typer.Option("--fail-on-worse", help="Exit 60 when the changed keys make it worse, or it is not known.")
     ] = False,
     format_: FormatOption = "text",
     out: OutOption = None,
@@ -58,10 +59,12 @@ def command(
     if not set_:
         raise UsageError("wanted keys to change, found none; --set optimizer.rule=muon --set optimizer.lr=0.02 is one")
     desk = open_workspace(repo / path, site)
-    base = _run(desk, commit, (), target=target, quiet=json)
-    this = _run(desk, commit, tuple(set_), target=target, quiet=json)
-    if base.run.id == this.run.id:
-        raise UsageError(f"--set changes nothing: both are {base.run.id}; wanted values that the line does not have")
+    as_it_is, changed = (
+        resolve_request(desk.repo, commit=commit, overrides=each, strategy=None) for each in ((), set_)
+    )
+    if as_it_is.run_id(1) == changed.run_id(1):
+        raise UsageError("--set changes nothing of the line: wanted values that it does not have")
+    base, this = (_run(desk, commit, each, target=target, quiet=json) for each in ((), tuple(set_)))
     show_comparison(desk, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)
 
 

@@ -75,7 +75,7 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Take a commit through all stages; called again, resume where it stands.
+    """Take a commit through all stages; called again, resume it.
 
     Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a gang on a cluster goes on.
     SIGTERM leaves every gang running.

@@ -5,25 +5,22 @@ from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.report.facts import stages_in_order, total_seconds, verdict_head, verdict_reason, verdict_text
 from gangline.report.text import clean
 from gangline.sanitize import sanitized
+from gangline.spec.plan import ROLES
 from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 
-OF_RANKS = ("train", "evaluate", "prove")
-"""Stages that fail as their gang does: its logs say why."""
 NAME_WIDTH = 10
 WIDTH = 118
 
 
 def found_line(record: Record) -> str:
-    """What stands already of a run that is taken up again; empty for a new one."""
+    """Stages that a resumed run has done already; empty for a new one."""
     record = sanitized(record)
     done = [name for name, info in stages_in_order(record) if info.ended and info.state != "cancelled"]
     if not done:
         return ""
-    said = (
-        "all stages stand" if len(done) == len(STAGES) else f"{', '.join(done)} stand" + ("s" if len(done) == 1 else "")
-    )
-    return f"{'found':<{NAME_WIDTH}}{record.run.id}: {said}"
+    said = "all stages are" if len(done) == len(STAGES) else f"{', '.join(done)} {'is' if len(done) == 1 else 'are'}"
+    return f"{'found':<{NAME_WIDTH}}{record.run.id}: {said} done"
 
 
 def stage_line(name: str, info: StageInfo, width: int, *, cut: bool = False) -> str:
@@ -79,6 +76,6 @@ def next_steps(record: Record) -> list[str]:
         CancelledError.exit_code: ["gangline run --again"],
         IntegrityError.exit_code: [f"gangline verify {run}", report],
     }
-    of_ranks = any(record.stages[name].state == "failed" for name in OF_RANKS if name in record.stages)
+    of_ranks = any(record.stages[name].state == "failed" for name in ROLES if name in record.stages)
     logs = [f"gangline logs {run} --failed"] if of_ranks else []
     return by_code.get(record.run.exit_code or 0, [*logs, report, "gangline run --again"])

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
-from gangline.spec.identity import seed_gangs
+from gangline.spec.identity import gang_name, seed_gangs
 from gangline.spec.output_limits import MOST_LOG_BYTES
+from gangline.spec.plan import ROLES
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.protocol import ObjectStore
@@ -16,7 +17,6 @@ from gangline.units import format_bytes
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SEED = "seed-"
 """Prefix of the role that trains a program with another seed."""
-_SUFFIXES = {"train": "", "evaluate": "-eval", "prove": "-prove"}
 
 
 def gang_of_role(record: Record, role: str) -> str:
@@ -25,9 +25,9 @@ def gang_of_role(record: Record, role: str) -> str:
     Raises:
         UsageError: Unknown role, or the run has started no gang.
     """
-    suffix = _SUFFIXES.get(role)
+    own = next((each for each in ROLES if each == role), None)
     seeds = {f"{_SEED}{seed}": gang for seed, gang in seed_gangs(record).items()}
-    if suffix is None and role not in seeds:
+    if own is None and role not in seeds:
         wanted = ", ".join(["train", *seeds]) if seeds else "train, evaluate or prove"
         raise UsageError(f"wanted {wanted}, found --role {role}")
     if record.gang is None:
@@ -35,9 +35,9 @@ def gang_of_role(record: Record, role: str) -> str:
         if trained is not None:
             raise UsageError(f"{record.run.id} took its training from {trained}: gangline logs {trained}")
         raise UsageError(f"{record.run.id} has started no gang yet; gangline show {record.run.id} shows its stages")
-    if role in seeds:
+    if own is None:
         return seeds[role]
-    return record.run.id + suffix if suffix else record.gang.name
+    return record.gang.name if own == "train" else gang_name(record.run.id, own)
 
 
 def parse_since(text: str | None) -> float | None:

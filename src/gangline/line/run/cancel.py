@@ -23,7 +23,7 @@ from gangline.signing.record_seal import Sealer
 from gangline.spec import identity
 from gangline.spec.config.site import Site
 from gangline.spec.globs import any_matches
-from gangline.spec.plan import Role
+from gangline.spec.plan import ROLES, Role
 from gangline.spec.record import Driver, Record
 from gangline.spec.run_flags import stopped_early
 from gangline.storage import site_paths
@@ -32,7 +32,6 @@ from gangline.units import now
 
 STOP_SECONDS = 180.0
 """A driver sees the request within a second; then its gang saves, and a keeper that hangs is killed."""
-_ROLES: tuple[Role, ...] = ("train", "evaluate", "prove")
 
 
 def cancel_run(
@@ -113,7 +112,7 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:
     """Stop every gang of the run, of all attempts; returns once none runs."""
-    chains = [(role, 0) for role in _ROLES]
+    chains: list[tuple[Role, int]] = [(role, 0) for role in ROLES]
     chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
     for role, chain in chains:
         attempt = 1

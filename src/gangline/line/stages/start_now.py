@@ -70,4 +70,4 @@ def _waits(candidate: Candidate, free: FreeServers) -> Candidate:
 
 
 def _held(free: FreeServers) -> str:
-    return f"{', '.join(free.holders)} hold others" if free.holders else "nobody we may see holds them"
+    return f"{', '.join(free.holders)} hold others" if free.holders else "no run that this user may see holds them"

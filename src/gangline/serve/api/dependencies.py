@@ -53,7 +53,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     said = {
         400: "Not HTTP that can be read", 401: "No token, or an unknown one", 403: "The token does not allow this",
         404: "Not there, or not yours to see", 405: "No such method here", 408: "The body did not arrive in time",
-        409: "Not as things stand", 413: "The body is too large", 416: "The range is outside the file",
+        409: "The current state does not allow it", 413: "The body is too large", 416: "The range is outside the file",
         421: "Not our Host", 422: "Not the shape that is wanted", 429: "Too many requests",
         503: "The store is away",
     }  # fmt: skip

@@ -23,7 +23,7 @@ _RECORD = {"type": "object"}
 class Reason(ApiModel):
     """Body of a request to cancel a run."""
 
-    reason: str = Field("", max_length=200, pattern=PLAIN, description="Stands in the record.")
+    reason: str = Field("", max_length=200, pattern=PLAIN, description="Written to the record.")
 
 
 class RunState(ApiModel):

@@ -16,7 +16,7 @@ from gangline.launch.kubernetes.objects import network_policy
 from gangline.launch.kubernetes.objects.job import job, jobs_path
 from gangline.launch.kubernetes.objects.jobset import jobset, jobsets_path
 from gangline.launch.kubernetes.objects.kai import require_gang
-from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, collection_path, rfc3339
+from gangline.launch.kubernetes.objects.labels import QUEUED, rfc3339
 from gangline.launch.kubernetes.objects.render_context import RenderContext, Route, owner_reference
 from gangline.launch.kubernetes.objects.service_and_secret import secret, service, services_path
 from gangline.launch.kubernetes.objects.trainjob import (
@@ -59,8 +59,6 @@ class Rendered:
     """Objects that the root owns, see `owned`. The launcher creates the Secret, see `secret`."""
     release: Object
     """Merge patch that makes the root runnable; the last write."""
-    pods_path: str
-    pod_selector: str
     note: str = ""
     """Why the root has another kind than the site configured; empty: it has that kind."""
 
@@ -105,7 +103,6 @@ def render(
 
 def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rendered:
     """The objects of one gang with a root of this kind, whether or not the cluster serves it."""
-    namespace = context.namespace
     if context.route == "kai":
         require_gang(context.podset, kind)
     root_path, root = _root(context, kind)
@@ -115,8 +112,6 @@ def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rend
         root=root,
         around=_around(context, kind),
         release=_release(context),
-        pods_path=collection_path("v1", "pods", namespace),
-        pod_selector=f"{GANG}={context.podset.name}",
         note=note,
     )
 
