@@ -10,6 +10,8 @@ from gangline.spec.plan import Role
 from gangline.spec.record import CommitInfo, Record
 
 _ROLE_SUFFIX: dict[Role, tuple[str, str]] = {"train": ("", "t"), "evaluate": ("-eval", "e"), "prove": ("-prove", "p")}
+ROLES = tuple(_ROLE_SUFFIX)
+"""Stages that have a gang, in their order."""
 MAX_GANG_NAME = 42
 ATTEMPTS = 100
 """Numbers of each chain of gangs: those of the n-th further seed of a program begin at n * 100 + 1."""

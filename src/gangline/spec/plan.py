@@ -12,8 +12,6 @@ from gangline.spec.replica_shares import require_shares
 from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_of, wrapping_of
 
 Role = Literal["train", "evaluate", "prove"]
-ROLES: tuple[Role, ...] = get_args(Role)
-"""Stages that have a gang, in their order."""
 Precision = Literal["fp32", "bf16", "fp16"]
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"

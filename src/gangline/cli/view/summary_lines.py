@@ -5,7 +5,7 @@ from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.report.facts import stages_in_order, total_seconds, verdict_head, verdict_reason, verdict_text
 from gangline.report.text import clean
 from gangline.sanitize import sanitized
-from gangline.spec.plan import ROLES
+from gangline.spec.identity import ROLES
 from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from gangline.errors import UsageError
 from gangline.launch.protocol import LogLine
-from gangline.spec.identity import gang_name, seed_gangs
+from gangline.spec.identity import ROLES, gang_name, seed_gangs
 from gangline.spec.output_limits import MOST_LOG_BYTES
-from gangline.spec.plan import ROLES
 from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.protocol import ObjectStore

@@ -23,7 +23,7 @@ from gangline.signing.record_seal import Sealer
 from gangline.spec import identity
 from gangline.spec.config.site import Site
 from gangline.spec.globs import any_matches
-from gangline.spec.plan import ROLES, Role
+from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
 from gangline.spec.run_flags import stopped_early
 from gangline.storage import site_paths
@@ -112,7 +112,7 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:
     """Stop every gang of the run, of all attempts; returns once none runs."""
-    chains: list[tuple[Role, int]] = [(role, 0) for role in ROLES]
+    chains: list[tuple[Role, int]] = [(role, 0) for role in identity.ROLES]
     chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
     for role, chain in chains:
         attempt = 1

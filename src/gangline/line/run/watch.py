@@ -17,7 +17,7 @@ from gangline.line.run import lease
 from gangline.report.progress import StageOutlook, StageProgress
 from gangline.spec import identity
 from gangline.spec.config.site import Site
-from gangline.spec.plan import ROLES, Role
+from gangline.spec.plan import Role
 from gangline.spec.record import STAGES, Record
 from gangline.spec.run_flags import FINAL, stage
 from gangline.storage import site_paths
@@ -58,7 +58,7 @@ def follow_run(
 
 def running_gangs(record: Record) -> tuple[Role, tuple[str, ...]] | None:
     """The running stage that has gangs, and their names in order; None if no such stage is running."""
-    running = next((name for name in ROLES if stage(record, name).state == "running"), None)
+    running = next((name for name in identity.ROLES if stage(record, name).state == "running"), None)
     if running is None:
         return None
     if running == "train" and record.gang is not None:
