@@ -169,3 +169,11 @@ def test_scaled_buffers_of_torch_muon_are_named():
     train(model, theirs, steps=1, seed=3)
     with pytest.warns(UserWarning, match="without nesterov"):
         load_torch_muon(optimizer_of(model, RULES[0]), theirs.state_dict(), MATRICES)
+
+
+def test_momentum_of_torch_muon_is_not_taken_by_another_rule():
+    model = layers()
+    theirs = torch.optim.Muon([model[0].weight, model[1].weight])
+    train(model, theirs, steps=1, seed=3)
+    with pytest.raises(ConfigError, match="rule soap, which keeps no momentum"):
+        load_torch_muon(optimizer_of(model, Soap()), theirs.state_dict(), MATRICES)

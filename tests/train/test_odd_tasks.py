@@ -98,3 +98,14 @@ def test_two_precisions_in_one_block_are_refused_where_it_is_sharded(make_odd):
     gang = make_odd()
     assert gang.run(plan_of("Complex", "fsdp")) == [10, 10], gang.log()
     assert "of the same block complex64: what is sharded" in gang.log()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+def test_gradient_that_is_not_finite_is_named_by_the_ranks_that_have_it(make_odd, strategy):
+    """Of the shards of FSDP the first alone has it."""
+    gang = make_odd()
+    muon = {"rule": "muon", "exclude": ["first", "last"]}
+    assert gang.run(plan_of("NanGradient", strategy, optimizer=muon)) == [31, 31], gang.log()
+    reasons = [gang.events(rank, "non_finite")[0]["reason"] for rank in (0, 1)]
+    names = [re.findall("gradients of (.*) are not finite", reason) for reason in reasons]
+    assert names == [["layers.1.outer.weight"], ["layers.1.outer.weight"] if strategy == "ddp" else []]

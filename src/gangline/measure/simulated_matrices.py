@@ -17,7 +17,6 @@ from gangline.optim import matrix_optimizer
 from gangline.optim.executors import holders
 from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.holders import Part, part_of
-from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.executors.rank_updates import MatrixParameter
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.spec.config.matrix_rule import read_matrix_rule
@@ -90,10 +89,10 @@ def without_values(optimizer: MatrixOptimizer) -> None:
     Also turns a warning of torch off, for good: the process simulates one rank.
     """
 
-    def active(executor: MatrixExecutor) -> frozenset[int]:
-        return frozenset(range(len(executor.parameters)))
+    def agree() -> tuple[list[frozenset[int]], list[torch.Tensor]]:
+        return [frozenset(range(len(executor.parameters))) for executor in optimizer.executors], []
 
-    optimizer._active = active  # type: ignore[method-assign]  # noqa: SLF001  # what a step asks all ranks
+    optimizer._gradients.agree = agree  # type: ignore[method-assign]  # noqa: SLF001  # what a step asks all ranks
     optimizer._is_counted = True  # noqa: SLF001  # likewise, after the first one
     warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # for alignment: it is 0
     starts = {"step": 0, "phase": _REFRESHES}

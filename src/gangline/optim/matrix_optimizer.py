@@ -8,20 +8,20 @@ Updates of other owners may arrive after the step: `step_async().wait()` is `ste
 `overlap_forward` lets the next forward pass do the waiting.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from gangline.errors import ConfigError, NonFiniteError, TrainingError
-from gangline.optim.executors.agreement import agree_on_gradients, require_equal_plans
+from gangline.errors import ConfigError, TrainingError
+from gangline.optim.executors.agreement import GradientAgreement, require_equal_plans, step_without
 from gangline.optim.executors.exchange import UpdateExchange
 from gangline.optim.executors.forward_overlap import ForwardOverlap
 from gangline.optim.executors.held_state import require_alike, step_without_change
@@ -29,7 +29,13 @@ from gangline.optim.executors.holders import Holders, ProcessGroups, Ranks, hold
 from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.executors.outstanding_updates import OutstandingUpdates
 from gangline.optim.executors.owner_reduction import OwnerReduction
-from gangline.optim.executors.parameter_groups import Group, matrix_parameters, options_by_parameter, require_groups
+from gangline.optim.executors.parameter_groups import (
+    Group,
+    elementwise_names,
+    matrix_parameters,
+    options_by_parameter,
+    require_groups,
+)
 from gangline.optim.executors.parameter_parts import gather_parts, matrices_of
 from gangline.optim.executors.rank_updates import MatrixParameter, StateFiles, UpdateStep, local_part
 from gangline.optim.executors.team_updates import teams_of
@@ -77,17 +83,18 @@ class MatrixOptimizer(Optimizer):
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
         require_groups(groups)
-        parameters = list(matrix_parameters(groups))
+        parameters, names = list(matrix_parameters(groups)), elementwise_names(groups)
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
         others = [each for each in groups if each["kind"] == "elementwise"]
         self.rule, self._options, self._shares_state = rule, options or PlanOptions(), shares_state
-        self._non_finite, self._files = non_finite, files
+        self._files = files
         for each in matrix:
             each.update({name: value for name, value in rule.defaults.items() if name not in each}, step=0)
         self._elementwise = elementwise(others) if others else None
         super().__init__([*matrix, *(self._elementwise.param_groups if self._elementwise else [])], {})
         self._executors = self._build(parameters, ranks_of(replicas))
+        self._gradients = GradientAgreement(self._executors, names, raises=non_finite == "raise")
         self._create_matrix_state()
         self.reduction = self._reduction() if shares_state else None
         """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
@@ -149,12 +156,12 @@ class MatrixOptimizer(Optimizer):
     def _begin_step(self, *, in_flight: int | None) -> OutstandingUpdates:
         """Of that many buckets at a time; None: of all."""
         self.wait()
-        active = [self._active(executor) for executor in self._executors]
+        active, left_out = self._gradients.agree()
         if self._overlap is not None and not self._overlap.order:
             exchanges = chain.from_iterable(executor.exchanges for executor in self._executors)
             self._overlap.agree(exchanges, local_part(self._executors[0].parameters[0].parameter).device)
         self.is_whole = False
-        self._step_elementwise()
+        self._step_elementwise(left_out)
         options = options_by_parameter(self.param_groups)
         sends = []
         for executor, places in zip(self._executors, active, strict=True):
@@ -307,24 +314,12 @@ class MatrixOptimizer(Optimizer):
                 return OwnerReduction(executor.owners, copies)
         return None
 
-    def _active(self, executor: MatrixExecutor) -> frozenset[int]:
-        """Places of the parameters that this step updates, equal on all ranks.
-
-        Raises:
-            NonFiniteError: On all ranks, with the names.
-        """
-        found = agree_on_gradients([each.parameter for each in executor.parameters], executor.exchanges)
-        if found.not_finite and self._non_finite == "raise":
-            names = ", ".join(executor.parameters[place].name for place in sorted(found.not_finite)[:8])
-            raise NonFiniteError(f"gradients of {names} are not finite; nothing was updated")
-        return found.present - found.not_finite
-
-    def _step_elementwise(self) -> None:
+    def _step_elementwise(self, left_out: Collection[Tensor]) -> None:
         """Step with the groups and the state of this optimizer, which a loader may have replaced."""
         if self._elementwise is None:
             return
         self._share_state(self._elementwise)
-        self._elementwise.step()
+        step_without(self._elementwise, left_out)
 
     def _share_state(self, elementwise: Optimizer) -> None:
         groups = [each for each in self.param_groups if each["kind"] == "elementwise"]

@@ -19,6 +19,7 @@ from gangline.optim.routing import partition_params
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
+from gangline.optim.torch_muon import load_torch_muon
 
 SHAPES = {
     "a.weight": (12, 7),
@@ -166,15 +167,30 @@ def step_without(layout, missing_on):
     return {name: torch.equal(full(each), before[name]) for name, each in parameters.items()}
 
 
-def step_with_nan(layout, non_finite):
-    """Names that changed by a step in which one rank has NaN in `qkv`, or the error."""
+def momentum_of_torch(layout, placed):
+    """Names whose momentum, taken over from `torch.optim.Muon`, is that which was saved; and what this rank keeps.
+
+    `placed`: the buffers are saved in the layout of the parameters, not whole.
+    """
+    parameters, optimizer = make(layout, rule="muon")
+    buffers = {name: gradient(name, shape, 9) for name, shape in SHAPES.items()}
+    saved = [_placed(each, layout).detach() if placed else each for each in buffers.values()]
+    state = {at: {"momentum_buffer": each} for at, each in enumerate(saved)}
+    load_torch_muon(optimizer, {"state": state, "param_groups": [{"params": [*state]}]}, [*SHAPES])
+    kept = {name: optimizer.state[parameters[name]] for name in SHAPES}
+    kept = {name: full(each["momentum"]) for name, each in kept.items() if "momentum" in each}
+    return {name for name, each in kept.items() if torch.equal(each, buffers[name])}, set(kept)
+
+
+def step_with_nan(layout, non_finite, where="qkv"):
+    """Names that changed by a step in which one rank has NaN in the gradient of `where`, or the error."""
     parameters, optimizer = make(layout, non_finite=non_finite)
     before = {name: full(each) for name, each in parameters.items()}
     momentum = {name: full(optimizer.state[each]["momentum"]) for name, each in parameters.items() if name != "bias"}
     give_gradients(parameters, 0)
     if dist.get_rank() == 1:
-        grad = parameters["qkv"].grad
-        (grad.to_local() if isinstance(grad, DTensor) else grad)[0, 0] = float("nan")
+        grad = parameters[where].grad
+        (grad.to_local() if isinstance(grad, DTensor) else grad).view(-1)[0] = float("nan")
     error = ""
     try:
         optimizer.step()

@@ -35,6 +35,14 @@ def test_nan_that_raises_is_named_on_all_ranks_before_anything_changed(layout):
         assert found["error"] == "gradients of qkv are not finite; nothing was updated"
 
 
+@pytest.mark.parametrize("layout", ["copies", "rows"])
+@pytest.mark.parametrize("answer", ["raise", "skip"])
+def test_nan_in_a_parameter_of_the_elementwise_rule_is_answered_alike(layout, answer):
+    for found in on_ranks(2, step_with_nan, layout, answer, "bias"):
+        assert set(found["changed"]) == (set(SHAPES) if answer == "skip" else set())
+        assert found["error"] == ("" if answer == "skip" else "gradients of bias are not finite; nothing was updated")
+
+
 def test_another_order_on_one_rank_is_the_same_plan():
     assert len(set(on_ranks(2, plan_hash, 1))) == 1
 

@@ -91,6 +91,14 @@ def test_owner_state_is_within_its_memory():
         build_plan(SMALL, ShampooSpec(), ranks=64, options=PlanOptions(owner_memory_bytes=limit))
 
 
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_what_a_plan_without_a_limit_holds_is_a_limit_that_works(hosts):
+    matrices = QWEN3["1.7B"].matrices("fused")
+    held = max(build_plan(matrices, SoapSpec(), ranks=16, hosts=hosts).owner_state_bytes)
+    options = PlanOptions(owner_memory_bytes=held)
+    assert max(build_plan(matrices, SoapSpec(), ranks=16, hosts=hosts, options=options).owner_state_bytes) <= held
+
+
 def test_a_matrix_above_the_ceiling_is_told_or_refused():
     plan = build_plan(SMALL, MuonSpec(), ranks=2, hosts=2, options=PlanOptions(c_max_bytes=20_000_000))
     assert sum(each.is_oversize for each in plan.matrices) == 3 * 28

@@ -1,5 +1,7 @@
 """Owner maps against the optimum: brute force, exhausted patterns, the bound, and limits of memory."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,6 +132,29 @@ def test_a_memory_that_holds_no_map_names_the_matrix_the_need_and_what_works():
     with pytest.raises(ConfigError, match=r"m002 needs 4 B .* owner_memory_bytes = 7; use 8 or more"):
         owner_map(items, 2, memory=Bytes(7))
     assert owner_map(items, 2, memory=Bytes(8)).owners == (0, 1, 1)
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=14),
+    ranks=st.integers(1, 5),
+    share=st.floats(0.3, 1.5),
+    more=st.integers(0, 9),
+)
+@settings(max_examples=300)
+def test_a_limit_that_a_known_map_meets_is_taken_and_so_is_the_one_that_a_refusal_names(pairs, ranks, share, more):
+    items = items_of(*zip(*pairs, strict=True))
+    held = [each for _, each in pairs]
+    free = max(loads_of(owner_map(items, ranks).owners, held, ranks))
+    balanced = max(loads_of(largest_first(items_of(held), ranks), held, ranks))
+    limit = max(1, int(share * sum(held) / ranks))
+    try:
+        found = owner_map(items, ranks, memory=Bytes(limit))
+    except ConfigError as error:
+        works = int(re.search(r"use (\d+) or more", str(error))[1])
+        assert limit < works <= min(free, balanced)
+        limit = works + more
+        found = owner_map(items, ranks, memory=Bytes(limit))
+    assert max(loads_of(found.owners, held, ranks)) <= limit
 
 
 def test_costs_of_two_kinds_are_refused():

@@ -37,3 +37,10 @@ def test_rollback_records_the_samples_and_ends_after_three():
     assert policy.skipped == [(0, 8), (8, 16), (16, 24)]
     with pytest.raises(NonFiniteError, match="3 rollbacks did not help"):
         judge(policy, math.nan)
+
+
+def test_a_few_parameters_are_named_and_the_others_counted():
+    policy = NonFinitePolicy(mode="stop", max_in_a_row=10)
+    names = [f"layers.{number}" for number in range(11)]
+    with pytest.raises(NonFiniteError, match=r"of layers\.0, .*layers\.7 and 3 more are not finite; nothing was"):
+        policy.judge(step=1, loss=1.0, norm=math.nan, span=(0, 8), not_finite=names)

@@ -3,6 +3,7 @@
 import torch
 from model import Block, Net, Points, Tiny
 from torch import nn
+from torch.nn.functional import linear
 
 from gangline.train import Loss, ParallelHints
 
@@ -179,3 +180,20 @@ class NotFiniteLater(Usual):
     def loss(self, outputs, batch):
         found = super().loss(outputs, batch)
         return found if torch.is_grad_enabled() else Loss(total=found.total * float("nan"), weight=found.weight)
+
+
+class NanBlock(Block):
+    def forward(self, x):
+        weight = self.outer.weight.clone()
+        if weight.requires_grad:
+            weight.register_hook(lambda grad: torch.cat([grad[:1] * float("nan"), grad[1:]]))
+        return x + self.drop(linear(torch.tanh(self.inner(x)), weight, self.outer.bias))
+
+
+class NanGradient(Usual):
+    """The first row of one weight has NaN as its gradient."""
+
+    def build_model(self, options):
+        net = super().build_model(options)
+        net.layers[1] = NanBlock(8, 0.0)
+        return net

@@ -1,43 +1,90 @@
 """What all ranks must hold alike before a step, or a collective would hang: the plan, and who has a gradient."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, NonFiniteError
 from gangline.optim.executors.exchange import UpdateExchange
+from gangline.optim.executors.matrix_executor import MatrixExecutor
 from gangline.optim.executors.rank_updates import local_part
 from gangline.optim.plan.optimizer_plan import OptimPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """Places of parameters, equal on all ranks."""
+class GradientAgreement:
+    """Of the gradients of each step, before it changes anything."""
 
-    present: frozenset[int]
-    """One rank or more has a gradient."""
-    not_finite: frozenset[int]
-    """A gradient has an element that is infinite or no number."""
+    def __init__(self, executors: Sequence[MatrixExecutor], elementwise: Mapping[Tensor, str], *, raises: bool) -> None:
+        """Args:
+        executors: Of all matrices.
+        elementwise: The other parameters, with their names.
+        raises: Does a gradient that is not finite end the step?
+        """
+        matrices = {each.parameter: each.name for executor in executors for each in executor.parameters}
+        ordered = sorted({**matrices, **elementwise}.items(), key=lambda each: each[1])
+        self._parameters, self._names = [each for each, _ in ordered], [name for _, name in ordered]
+        self._elementwise = [place for place, each in enumerate(self._parameters) if each in elementwise]
+        place_of = {each: place for place, each in enumerate(self._parameters)}
+        self._places = [[place_of[each.parameter] for each in executor.parameters] for executor in executors]
+        self._executors, self._raises = executors, raises
+
+    @torch.no_grad()
+    def agree(self) -> tuple[list[frozenset[int]], list[Tensor]]:
+        """One small message per exchange; blocks until all ranks have called.
+
+        Each message has all parameters: holders of one executor learn what others of them know of another one's.
+
+        Returns:
+            Of each executor the places of the parameters that have a gradient on any rank, if it is finite; elementwise
+            parameters with a gradient that is not.
+
+        Raises:
+            NonFiniteError: On all ranks, with the names.
+        """
+        own = self._own()
+        active, wild = [], set()
+        for executor, places in zip(self._executors, self._places, strict=True):
+            found = own.to(local_part(executor.parameters[0].parameter).device, copy=True)
+            for exchange in executor.exchanges:
+                found = exchange.largest(found)
+            present, not_finite = found.bool().tolist()
+            active.append(frozenset(at for at, each in enumerate(places) if present[each] and not not_finite[each]))
+            wild |= {place for place, is_wild in enumerate(not_finite) if is_wild}
+        if wild and self._raises:
+            names = ", ".join(self._names[place] for place in sorted(wild)[:8])
+            raise NonFiniteError(f"gradients of {names} are not finite; nothing was updated")
+        return active, [self._parameters[place] for place in self._elementwise if place in wild]
+
+    def _own(self) -> Tensor:
+        """Two rows, a column for each parameter: has it a gradient here, and is that not finite?"""
+        device = local_part(self._parameters[0]).device
+        found = torch.zeros((2, len(self._parameters)), dtype=torch.int32, device=device)
+        grads = {place: _values(each.grad) for place, each in enumerate(self._parameters) if each.grad is not None}
+        found[0, list(grads)] = 1
+        filled = {place: grad for place, grad in grads.items() if grad.numel()}
+        if filled:
+            norms = torch._foreach_norm(list(filled.values()), inf)  # noqa: SLF001  # one kernel, as torch's own clipping
+            largest = torch.stack([each.float().to(device) for each in norms])
+            found[1, list(filled)] = (~largest.isfinite()).to(torch.int32)
+        return found
 
 
-@torch.no_grad()
-def agree_on_gradients(parameters: Sequence[Tensor], exchanges: Sequence[UpdateExchange]) -> Gradients:
-    """One small message per exchange; blocks until all ranks have called."""
-    device = local_part(parameters[0]).device
-    found = torch.zeros((2, len(parameters)), dtype=torch.int32, device=device)
-    grads = {place: local_part(each.grad) for place, each in enumerate(parameters) if each.grad is not None}
-    found[0, list(grads)] = 1
-    filled = {place: grad for place, grad in grads.items() if grad.numel()}
-    if filled:
-        largest = torch.stack([each.float() for each in torch._foreach_norm(list(filled.values()), inf)])  # noqa: SLF001  # one kernel, as torch's own clipping
-        found[1, list(filled)] = (~largest.isfinite()).to(torch.int32)
-    for exchange in exchanges:
-        found = exchange.largest(found)
-    present, not_finite = (frozenset(row.nonzero().flatten().tolist()) for row in found.cpu())
-    return Gradients(present, not_finite)
+def step_without(optimizer: Optimizer, parameters: Collection[Tensor]) -> None:
+    """A step that leaves `parameters` as they are."""
+    grads = {each: each.grad for each in parameters}
+    for each in parameters:
+        each.grad = None
+    optimizer.step()
+    for each, grad in grads.items():
+        each.grad = grad
+
+
+def _values(grad: Tensor) -> Tensor:
+    here = local_part(grad)
+    return here.coalesce().values() if here.is_sparse else here
 
 
 def require_equal_plans(plan: OptimPlan, exchanges: Sequence[UpdateExchange], device: torch.device) -> None:

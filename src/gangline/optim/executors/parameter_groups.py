@@ -18,7 +18,8 @@ have `splits`: name to `FragmentSplit`."""
 def require_groups(groups: Sequence[Group]) -> None:
     """
     Raises:
-        ConfigError: A kind is unknown, names are missing or claimed twice, or there is no matrix.
+        ConfigError: A kind is unknown, names are missing or claimed twice, a parameter has two, `splits` names what is
+            no matrix of its group, or there is no matrix.
     """
     names = Counter(name for each in groups for name in each.get("names", ()))
     for each in groups:
@@ -29,8 +30,25 @@ def require_groups(groups: Sequence[Group]) -> None:
             )
     if twice := sorted(name for name, count in names.items() if count > 1):
         raise ConfigError(f"parameters in two groups: {', '.join(twice[:8])}")
+    _require_one_name(groups)
+    for each in groups:
+        matrices = each["names"] if each["kind"] == "matrix" else ()
+        if unknown := sorted(each.get("splits", {}).keys() - {*matrices}):
+            raise ConfigError(
+                f"splits name {', '.join(unknown[:8])}, and the group has no matrix of that name; it has "
+                f"{', '.join(sorted(matrices)[:8]) or 'none'}"
+            )
     if not any(each["kind"] == "matrix" and each["params"] for each in groups):
         raise ConfigError("the matrix rule has no matrix; check exclude and match, or use an elementwise rule alone")
+
+
+def _require_one_name(groups: Sequence[Group]) -> None:
+    names: dict[Tensor, list[str]] = {}
+    for group in groups:
+        for name, parameter in zip(group["names"], group["params"], strict=True):
+            names.setdefault(parameter, []).append(name)
+    if twice := [" and ".join(each) for each in names.values() if len(each) > 1]:
+        raise ConfigError(f"one parameter under two names: {', '.join(twice[:8])}; it is updated once, keep one name")
 
 
 def matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
@@ -39,6 +57,12 @@ def matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
         if group["kind"] == "matrix":
             for name, parameter in zip(group["names"], group["params"], strict=True):
                 yield MatrixParameter(name, parameter, group.get("splits", {}).get(name, FragmentSplit()))
+
+
+def elementwise_names(groups: Sequence[Group]) -> dict[Tensor, str]:
+    """Names of the parameters in groups of kind `elementwise`."""
+    others = [each for each in groups if each["kind"] == "elementwise"]
+    return {parameter: name for each in others for parameter, name in zip(each["params"], each["names"], strict=True)}
 
 
 def options_by_parameter(groups: Sequence[Group]) -> dict[Tensor, Group]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gangline.errors import ConfigError
 from gangline.optim.plan.baselines import GradientBuffer, block_buckets, buckets
 from gangline.optim.plan.costs import RuleSpec
-from gangline.optim.plan.geometry import GeometryPlan, GeometryProblem, choose_geometry, owner_by_owner
+from gangline.optim.plan.geometry import GeometryPlan, GeometryProblem, choose_geometry, keeps_memory, owner_by_owner
 from gangline.optim.plan.groups import GroupPlan, HostItem, MicroGroup, plan_groups
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix, PlanOptions
@@ -144,11 +144,17 @@ class _Builder:
                     " use geometry = 'owner' or 'auto'"
                 )
             choice = "owner"
-        found = [choose_geometry(problem, choice)]
-        if self._hosts > 1 and self._ranks > 1 and choice in ("auto", "owner") and self._options.memory is None:
-            joint = owner_map(self._items, self._ranks * self._hosts).owners
-            found.append(owner_by_owner(problem, [place // self._hosts for place in joint]))
-        return found
+        joint = []
+        if self._hosts > 1 and self._ranks > 1 and choice in ("auto", "owner"):
+            places = owner_map(self._items, self._ranks * self._hosts).owners
+            plan = owner_by_owner(problem, [place // self._hosts for place in places])
+            joint = [plan] if keeps_memory(problem, plan) else []
+        try:
+            return [choose_geometry(problem, choice), *joint]
+        except ConfigError:
+            if not joint:
+                raise
+            return joint
 
     def _groups(self, owners: Sequence[int]) -> list[GroupPlan]:
         """Micro-groups of each owner; owners whose items are alike are planned once."""

@@ -91,22 +91,23 @@ def choose_geometry(problem: GeometryProblem, choice: GeometryChoice = "auto") -
     Raises:
         ConfigError: No map of that geometry keeps within the owner memory, or `permuted` would pad too much.
     """
-    found = [
-        plan
-        for kind in _PREFERRED
-        if choice in ("auto", kind)
-        for plan in _CANDIDATES[kind](problem)
-        if _keeps_memory(problem, plan)
-    ]
+    found, refused = [], None
+    for kind in _PREFERRED:
+        if choice in ("auto", kind):
+            try:
+                found += [plan for plan in _CANDIDATES[kind](problem) if keeps_memory(problem, plan)]
+            except ConfigError as error:  # another geometry may keep within it
+                refused = error
     if not found:
-        raise ConfigError(
+        raise refused or ConfigError(
             f"no plan of geometry {choice!r} on {problem.ranks} ranks keeps within owner_memory_bytes and pads less"
             f" than {MOST_PADDING:.1f} times; use geometry = 'auto' or 'owner'"
         )
     return min(found, key=lambda each: (round(each.objective, 9), round(each.seconds, 9)))
 
 
-def _keeps_memory(problem: GeometryProblem, plan: GeometryPlan) -> bool:
+def keeps_memory(problem: GeometryProblem, plan: GeometryPlan) -> bool:
+    """Does no owner hold more than the limit?"""
     held = loads_of(plan.owners, [item.owner_bytes.value for item in problem.items], problem.ranks)
     return problem.memory is None or max(held) <= problem.memory.value
 

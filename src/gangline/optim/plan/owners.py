@@ -16,6 +16,10 @@ GOOD_ENOUGH = 1e-4
 """Of the bound: a largest load nearer to it is not searched on; where all costs differ that would take long."""
 
 
+class NoRoomError(ConfigError):
+    """An item fits on no rank within a limit, in the order in which items are placed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkItem:
     """One update to place on a rank."""
@@ -74,7 +78,7 @@ def largest_first(
         start: Load of each rank beforehand; empty: none.
 
     Raises:
-        ConfigError: An item fits on no rank.
+        NoRoomError: An item fits on no rank that has room left.
     """
     loads = [(start[rank] if start else 0, rank) for rank in range(ranks)]
     heapq.heapify(loads)
@@ -85,7 +89,8 @@ def largest_first(
         while loads and memory is not None and held[loads[0][1]] + item.owner_bytes.value > memory.value:
             full.append(heapq.heappop(loads))
         if not loads:
-            raise _no_room(items, ranks, item, memory)
+            need = format_bytes(item.owner_bytes.value)
+            raise NoRoomError(f"{' '.join(item.key).strip()} needs {need} at its owner, and no rank has that room")
         load, rank = heapq.heappop(loads)
         owners[at] = rank
         held[rank] += item.owner_bytes.value
@@ -99,21 +104,6 @@ def falling(items: Sequence[WorkItem]) -> list[int]:
     return sorted(range(len(items)), key=lambda at: (-items[at].cost.value, items[at].key))
 
 
-def _no_room(items: Sequence[WorkItem], ranks: int, item: WorkItem, memory: Bytes | None) -> ConfigError:
-    name = " ".join(item.key).strip()
-    return ConfigError(
-        f"{name} needs {format_bytes(item.owner_bytes.value)} at its owner, and no rank has that room below"
-        f" owner_memory_bytes = {memory.value if memory else 0:.0f};"
-        f" use {_working_memory(items, ranks):.0f} or more, or 0 for no limit"
-    )
-
-
-def _working_memory(items: Sequence[WorkItem], ranks: int) -> float:
-    """Largest owner bytes of a rank once they are balanced by bytes: a limit that some map meets."""
-    by_bytes = [WorkItem(key=each.key, cost=Flops(each.owner_bytes.value)) for each in items]
-    return max(loads_of(largest_first(by_bytes, ranks), [each.cost.value for each in by_bytes], ranks))
-
-
 def owner_map(items: Sequence[WorkItem], ranks: int, *, memory: Bytes | None = None) -> OwnerMap:
     """Largest first (LPT), then exchanges off the fullest rank until none helps or the bound is met.
 
@@ -123,7 +113,7 @@ def owner_map(items: Sequence[WorkItem], ranks: int, *, memory: Bytes | None = N
         memory: Owner bytes that a rank holds at most; None: no limit.
 
     Raises:
-        ConfigError: An item fits on no rank, or there is no rank.
+        ConfigError: No map was found within `memory`, or there is no rank.
         TypeError: Costs of two kinds.
     """
     if ranks < 1:
@@ -132,9 +122,31 @@ def owner_map(items: Sequence[WorkItem], ranks: int, *, memory: Bytes | None = N
         max(item.cost for item in items)  # refuses to compare two kinds
     costs = [item.cost.value for item in items]
     bound = least_makespan(costs, ranks)
-    search = _Search(items, largest_first(items, ranks, memory=memory), ranks, memory)
+    search = _Search(items, _first_map(items, ranks, memory), ranks, memory)
     search.run(bound)
     return OwnerMap(owners=tuple(search.owners), loads=tuple(loads_of(search.owners, costs, ranks)), bound=bound)
+
+
+def _first_map(items: Sequence[WorkItem], ranks: int, memory: Bytes | None) -> list[int]:
+    """By LPT; where that fills ranks too soon: the map without a limit, or one balanced by bytes.
+
+    These two do not depend on the limit: what one of them holds works, and so does all above it.
+    """
+    try:
+        return largest_first(items, ranks, memory=memory)
+    except NoRoomError as error:
+        assert memory is not None, "without a limit all ranks have room"
+        held = [each.owner_bytes.value for each in items]
+        by_bytes = [WorkItem(key=each.key, cost=Flops(each.owner_bytes.value)) for each in items]
+        needs = []
+        for owners in (owner_map(items, ranks).owners, owner_map(by_bytes, ranks).owners):
+            need = max(loads_of(owners, held, ranks))
+            if need <= memory.value:
+                return list(owners)
+            needs.append(need)
+        raise ConfigError(
+            f"{error} below owner_memory_bytes = {memory.value:.0f}; use {min(needs):.0f} or more, or 0 for no limit"
+        ) from error
 
 
 _Kind = tuple[float, float]

@@ -1,8 +1,9 @@
 """The matrix rule of a line, `[optimizer]`: options of the rule, parameters that it gets, options of its plan."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import inf
 from typing import Any
 
 from gangline.spec.config.cost_table import KEY, MODEL, cost_table_problems
@@ -30,6 +31,16 @@ PLAN: dict[str, Any] = {
     "team": ("off", "auto"), "overlap": ("off", "forward"), "batch": 1, "element_bytes": 4,
 }  # fmt: skip
 """Options of the plan, as `optim.plan` has them."""
+Bound = tuple[str, Callable[[float], bool]]
+_ONE_OR_MORE: Bound = ("1 or more", lambda value: value >= 1)
+_BELOW_ONE: Bound = ("from 0 to below 1", lambda value: 0 <= value < 1)
+_BOUNDS: dict[str, Bound] = {
+    "ns_steps": ("from 1 to 99", lambda value: 1 <= value <= 99), "betas": _BELOW_ONE, "shampoo_beta": _BELOW_ONE,
+    "shampoo.eps": ("above 0", lambda value: value > 0), "alpha": ("from 0 to 1", lambda value: 0 <= value <= 1),
+    "element_bytes": ("2, 4 or 8", lambda value: value in (2, 4, 8)),
+    **dict.fromkeys(("refresh_every", "largest_side", "batch", "bucket_elements", "c_max_bytes"), _ONE_OR_MORE),
+}  # fmt: skip
+"""Of options, `rule.option` if those of another rule are unlike: as the classes of `optim` refuse them on ranks."""
 OVERLAP_WHILE_LIVE = (
     'optimizer.overlap: "forward" leaves a replica without a whole state of one step until its next forward pass ends, '
     'and train.recovery.mode = "live" goes on from such states; "off", or recovery.mode = "restart", works'
@@ -93,7 +104,7 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
             yield ConfigProblem(f"optimizer.{shorten(key)}", "elementwise, or the options of a rule", "no rule", works)
         return
     if not isinstance(rule, str) or (rule not in RULES and not _is_class(rule)):
-        near = _near(str(rule), RULES)
+        near = _near(str(rule).rpartition(":")[2].lower(), RULES)
         works = f'did you mean "{near}"?' if near else '"package.module:Class" names a rule of your own'
         yield ConfigProblem("optimizer.rule", one_of(list(RULES)), show(rule), works)
         return
@@ -106,7 +117,8 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
         elif key == "cost":
             yield from _cost_problems(table[key])
         elif key in options:
-            yield from _value_problems(f"optimizer.{key}", table[key], options[key])
+            problems = [*_value_problems(f"optimizer.{key}", table[key], options[key])]
+            yield from problems or _bound_problems(rule, key, table[key])
         elif rule in RULES:
             near = _near(key, {*options, "exclude", "route", "cost"})
             works = f"did you mean {near}?" if near else f"there are {', '.join(sorted(options))}"
@@ -114,8 +126,14 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
 
 
 def _is_class(rule: str) -> bool:
+    """Of a repository: torch has no `MatrixRule`."""
     module, separator, name = rule.partition(":")
-    return bool(separator) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    return (
+        bool(separator)
+        and module.partition(".")[0] != "torch"
+        and name.isidentifier()
+        and all(part.isidentifier() for part in module.split("."))
+    )
 
 
 def _near(name: str, known: Any) -> str:
@@ -173,12 +191,19 @@ def _value_problems(key: str, value: Any, default: Any) -> Iterator[ConfigProble
         yield ConfigProblem(key, "a number, 0 or more", show(value), f"{default:g} is the default")
 
 
+def _bound_problems(rule: str, key: str, value: Any) -> Iterator[ConfigProblem]:
+    """`value`: of the right kind."""
+    wanted, holds = _BOUNDS.get(f"{rule}.{key}") or _BOUNDS.get(key) or ("", lambda _: True)
+    if not all(map(holds, value if isinstance(value, list) else [value])):
+        yield ConfigProblem(f"optimizer.{key}", wanted, show(value))
+
+
 def _is_choice(default: Any) -> bool:
     return isinstance(default, tuple) and isinstance(default[0], str)
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float))
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and abs(value) < inf
 
 
 def _as(default: Any, value: Any) -> Any:

@@ -135,8 +135,10 @@ class TrainingEngine:
             self._profiling.receive()
         step = self.progress.step + 1
         overflow = self.scaler.is_enabled()  # the scaler checks gradients of fp16 itself, equally on all ranks
+        named = [] if sums.is_finite else self.update.not_finite()
+        norm = 0.0 if overflow else sums.norm
         try:
-            answer = self._finite.judge(step=step, loss=sums.loss, norm=0.0 if overflow else sums.norm, span=span)
+            answer = self._finite.judge(step=step, loss=sums.loss, norm=norm, span=span, not_finite=named)
         except NonFiniteError as error:
             self.context.events.emit("non_finite", step=step, answer="stop", reason=str(error))
             raise

@@ -1,6 +1,7 @@
 """Policy for steps whose loss or gradients are not finite: stop, skip or roll back. Pure."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,8 @@ from gangline.train.loop.sample_order import SampleSpan
 
 NonFiniteAction = Literal["apply", "skip", "rollback"]
 MAX_ROLLBACKS = 3
+_NAMES = 8
+"""Of parameters, in a message."""
 
 
 @dataclass(slots=True)
@@ -22,8 +25,17 @@ class NonFinitePolicy:
     skipped: list[SampleSpan] = field(default_factory=list)
     """Positions that are not trained on again."""
 
-    def judge(self, *, step: int, loss: float, norm: float, span: SampleSpan) -> NonFiniteAction:
+    def judge(
+        self, *, step: int, loss: float, norm: float, span: SampleSpan, not_finite: Sequence[str] = ()
+    ) -> NonFiniteAction:
         """Judge a step before its update.
+
+        Args:
+            step: From 1.
+            loss: Of all ranks.
+            norm: Of the gradients of all ranks.
+            span: Positions of its samples.
+            not_finite: Parameters whose gradient is not, as far as this rank has it: for the message alone.
 
         Raises:
             NonFiniteError: The training must stop.
@@ -32,6 +44,7 @@ class NonFinitePolicy:
             self.in_a_row = 0
             return "apply"
         found = f"step {step}, samples {span[0]} to {span[1] - 1}: loss {loss}, gradient norm {norm}"
+        found += f"; gradients of {_listed(not_finite)} are not finite" if not_finite else ""
         if self.mode == "stop":
             raise NonFiniteError(f"{found}; nothing was updated or saved; train.recovery.non_finite = skip or rollback")
         return self._skip(found) if self.mode == "skip" else self._roll_back(found, span)
@@ -50,3 +63,8 @@ class NonFinitePolicy:
         self.rollbacks += 1
         self.skipped.append(span)
         return "rollback"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more

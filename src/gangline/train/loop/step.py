@@ -16,7 +16,9 @@ from torch.distributed.tensor import DTensor
 
 from gangline.errors import ConfigError
 from gangline.optim.executors.owner_reduction import OwnerReduction
+from gangline.optim.executors.rank_updates import local_part
 from gangline.optim.matrix_optimizer import MatrixOptimizer
+from gangline.optim.routing import named_parameters
 from gangline.train.loop.gradient_norm import align_gradients, clip, global_norm, scale
 from gangline.train.parallel.buffers import ChangingBuffers
 from gangline.train.parallel.data_parallel import ParallelModel
@@ -58,6 +60,11 @@ class StepSums:
     """Of the gradients, before clipping."""
     message: ControlMessage
     """Requests that all ranks carry out at the end of the step."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Both loss and norm are."""
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 class GlobalSums:
@@ -199,6 +206,11 @@ class Update:
         self._scaler.step(self._optimizer)
         self._book_wait("optimizer")
         self._forget()
+
+    def not_finite(self) -> list[str]:
+        """Names of the parameters whose gradient has an infinity or NaN on this rank; local, blocks for each."""
+        with_gradient = ((name.name, each.grad) for name, each in named_parameters(self._wrapped.bare))
+        return [name for name, grad in with_gradient if grad is not None and not local_part(grad).isfinite().all()]
 
     def settle(self) -> None:
         """Wait for updates that the last step left outstanding, before parameters are read; local."""
