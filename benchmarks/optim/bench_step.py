@@ -178,11 +178,11 @@ def main() -> None:
     print(f"{platform.machine()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}, {len(SHAPES)} matrices")
     with TemporaryDirectory() as folder:
         ranks = [context.Process(target=rank_main, args=(rank, folder, answers)) for rank in range(RANKS)]
-        for each in ranks:
-            each.start()
+        for process in ranks:
+            process.start()
         found = dict(answers.get() for _ in ranks)
-        for each in ranks:
-            each.join()
+        for process in ranks:
+            process.join()
     both = {name: slower(found[0][name], found[1][name]) for name in SCHEMES}
     base = median(both[REDUNDANT].wall)
     print(
