@@ -10,11 +10,11 @@ from gangline.spec.config.matrix_rule import EXCLUDE, PLAN, RULES, matrix_rule_p
 def matrix_rule_section() -> str:
     """Tables of the plan's options and of each rule's, as markdown."""
     rules = ", ".join(f'`"{name}"`' for name in RULES)
-    parts = [
+    opening = (
         f'`rule` is one of {rules}, or `"package.module:Class"` of the repository; without it there are no keys but'
-        " `elementwise`. With it, beside the rule's own options:",
-        _table([*_others(), *_rows("muon", PLAN)]),
-    ]
+        " `elementwise`. With it, in addition to the rule's own options:"
+    )
+    parts = [opening, _table([*_others(), *_rows("muon", PLAN)])]
     for name, options in RULES.items():
         parts += [f"Options of `{name}`:", _table(_rows(name, options))]
     parts.append("[Matrix optimizers](../guides/matrix-optimizers.md#keys) says what they do.")
