@@ -36,7 +36,7 @@ RESIZED = {"muon": NOISE, "shampoo": NOISE, "soap": 1e-3}
 `tests/faults/t/test_t7_matrix_rules.py`."""
 
 FOUR = (("ddp", Mesh(dp_replicate=4)), ("zero1", Mesh(dp_replicate=4)), ("fsdp", Mesh(dp_shard=4)))
-BFLOAT16_LOSS = 2e-3
+BFLOAT16_LOSS = 2e-4
 """Of losses, relative: products of 8 bits amplify what another order of sums changes to a hundredth of an update."""
 
 
@@ -128,7 +128,6 @@ def test_the_default_dtype_trains_the_same_losses_under_every_strategy(warm, tmp
     ):  # fmt: skip
         gang, data = gang_in(tmp_path / strategy, warm)
         _, losses[strategy] = trained(gang, plan_of(strategy, mesh, data, optimizer=table))
-    print("GAP", max(abs(a - b) / b for each in losses.values() for a, b in zip(each, losses["none"], strict=True)))
     for found in losses.values():
         assert found == pytest.approx(losses["none"], rel=BFLOAT16_LOSS)
 
