@@ -114,7 +114,7 @@ def test_four_stages_and_four_parts_of_heads_train_the_weights_of_one_process(wa
         assert updates["wanted"] == updates["computed"] == 2 * MATRICES * updates["steps"]
     for each in ("tp", "pp"):
         weights, losses = gaps(found[each], found["none"])
-        assert weights <= NOISE
+        assert weights <= 3 * NOISE, "sums of four parts, of rows twice as long"
         assert losses <= 1e-5
 
 
