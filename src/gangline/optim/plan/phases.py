@@ -22,7 +22,7 @@ class Phase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateShare:
+class PlannedShare:
     """What one rank computes of the step."""
 
     owner: int
@@ -64,7 +64,7 @@ class MatrixPlanReport:
     rates_assumed: tuple[str, ...]
     """Rates behind these seconds that were not measured, in words."""
     phases: tuple[Phase, ...]
-    ranks: tuple[UpdateShare, ...]
+    ranks: tuple[PlannedShare, ...]
     """The most loaded first."""
 
 
@@ -104,7 +104,7 @@ def _hosted_bytes(plan: OptimPlan, owner: int) -> float:
     return sum(each.matrix.size(plan.options.element_bytes).value for each in plan.matrices if each.owner == owner)
 
 
-def rank_shares(plan: OptimPlan) -> tuple[UpdateShare, ...]:
+def rank_shares(plan: OptimPlan) -> tuple[PlannedShare, ...]:
     """Of every rank, the most loaded first."""
     ranks = plan.ranks * plan.hosts
     counts, seconds, sizes = [0] * ranks, [0.0] * ranks, [0.0] * ranks
@@ -115,7 +115,7 @@ def rank_shares(plan: OptimPlan) -> tuple[UpdateShare, ...]:
             seconds[rank] += each.seconds
             sizes[rank] += each.matrix.size(plan.options.element_bytes).value
     found = [
-        UpdateShare(
+        PlannedShare(
             owner=rank // plan.hosts, host=rank % plan.hosts, matrices=counts[rank], seconds=seconds[rank],
             matrix_bytes=sizes[rank],
         )
