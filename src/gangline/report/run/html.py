@@ -144,7 +144,7 @@ def _stage_rows(record: Record) -> list[StageRow]:
     return rows
 
 
-class UpdateShare(NamedTuple):
+class RankShare(NamedTuple):
     """How much of a rank's time a phase took."""
 
     share: float
@@ -153,7 +153,7 @@ class UpdateShare(NamedTuple):
     title: str
 
 
-def rank_shares(ranks: tuple[RankRow, ...]) -> list[tuple[RankRow, list[UpdateShare], str]]:
+def rank_shares(ranks: tuple[RankRow, ...]) -> list[tuple[RankRow, list[RankShare], str]]:
     """Each rank with its phases in order, and its median step in words."""
     phases = phases_of(ranks)
     usual = {phase: median(row.phases.get(phase, 0.0) for row in ranks) for phase in phases} if ranks else {}
@@ -165,7 +165,7 @@ def rank_shares(ranks: tuple[RankRow, ...]) -> list[tuple[RankRow, list[UpdateSh
             seconds = row.phases.get(phase, 0.0)
             share = seconds / whole
             title = f"rank {row.rank} on {place(row.node)}: {phase} {format_seconds(seconds)}, {percent(share)}"
-            shares.append(UpdateShare(share, share > 0.02 and seconds > 1.2 * usual[phase], title))
+            shares.append(RankShare(share, share > 0.02 and seconds > 1.2 * usual[phase], title))
         rows.append((row, shares, step_time(row.step_seconds) if row.step_seconds else "-"))
     return rows
 
