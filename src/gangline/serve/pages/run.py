@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from gangline.report import facts
 from gangline.report.progress import LARGEST_DRAWN, StageProgress
-from gangline.report.run.html import UpdateShare, rank_shares, template_values
+from gangline.report.run.html import RankShare, rank_shares, template_values
 from gangline.sanitize import sanitized
 from gangline.serve.database.types import Principal
 from gangline.serve.pages.layout import POLL_SECONDS, address, draw, outside_links, run_address
@@ -137,7 +137,7 @@ class HeatCell(NamedTuple):
     level: int
     """0 to 10: how dark."""
     percent: int
-    share: UpdateShare
+    share: RankShare
 
 
 def _heat(record: Record) -> list[tuple[RankRow, list[HeatCell], str]]:
@@ -145,7 +145,7 @@ def _heat(record: Record) -> list[tuple[RankRow, list[HeatCell], str]]:
     return [(row, [_heat_cell(each) for each in shares], step) for row, shares, step in rank_shares(record.ranks)]
 
 
-def _heat_cell(each: UpdateShare) -> HeatCell:
+def _heat_cell(each: RankShare) -> HeatCell:
     share = min(max(each.share, 0.0), 1.0) if math.isfinite(each.share) else 0.0
     return HeatCell(round(HEAT_LEVELS * share**0.7), round(100 * share), each)
 
