@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from gangline.optim.plan.phases import MatrixPlanReport
 from gangline.report.comparison.types import Comparison
 from gangline.spec.bisect import BisectState
 from gangline.spec.codec import to_plain
@@ -37,6 +38,7 @@ DOCUMENTS: dict[str, type] = {
     "bisect": BisectState,
     "comparison": Comparison,
     "profile": ProfileSummary,
+    "matrix_plan": MatrixPlanReport,
 }
 """Files and stored documents, then what commands print."""
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

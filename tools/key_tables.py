@@ -18,6 +18,7 @@ from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.strategies import STRATEGIES
+from tools.matrix_rule_tables import matrix_rule_section
 
 
 @cache
@@ -118,6 +119,8 @@ def _as_table(kind: Any) -> type | None:
 
 
 def _free_section(table: str, text: str) -> str:
+    if table == "optimizer":
+        return f"## `[{table}]`\n\n{text}\n\n{matrix_rule_section()}"
     return f"## `[{table}]`\n\n{text} Any key; its values are strings, numbers, booleans, lists and tables."
 
 

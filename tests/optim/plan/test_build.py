@@ -158,7 +158,7 @@ def test_the_explanation_has_balance_synchronization_groups_and_times():
     assert text.splitlines()[0].startswith("muon/standard: 448 matrices, 32 owners x 8 hosts, plan ")
     assert "max/mean 1.000 (bound 1.000, optimal)" in text
     assert "G3, each matrix to its owner: 10 buckets, 448 operations," in text
-    assert "step     28.72 ms: compute 25.19 ms" in text
+    assert "step     28.72 ms of matrices alone: compute 25.19 ms" in text
 
 
 def test_state_of_a_dtype_that_has_no_size_here_is_refused():

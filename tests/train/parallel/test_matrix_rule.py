@@ -35,6 +35,10 @@ RESIZED = {"muon": NOISE, "shampoo": NOISE, "soap": 1e-3}
 """On four ranks sums have another order than on two; for SOAP see `HARD`. With exact sums all three give the same bits:
 `tests/faults/t/test_t7_matrix_rules.py`."""
 
+FOUR = (("ddp", Mesh(dp_replicate=4)), ("zero1", Mesh(dp_replicate=4)), ("fsdp", Mesh(dp_shard=4)))
+BFLOAT16_LOSS = 2e-4
+"""Of losses, relative: products of 8 bits amplify what another order of sums changes to a hundredth of an update."""
+
 
 def gang_in(folder, warm):
     """A gang whose code is bytegpt, and what its plan says of its data."""
@@ -76,6 +80,9 @@ def alone(warm, tmp_path_factory):
         ("muon", "3d", Mesh(pp=2, tp=2)),
         ("muon", "tp", Mesh(dp_shard=2, tp=2)),
         pytest.param("muon", "tp", Mesh(dp_replicate=2, tp=2), marks=pytest.mark.long),
+        ("muon", "fsdp", Mesh(dp_shard=2)),
+        ("muon", "pp", Mesh(pp=2)),
+        *(pytest.param("muon", *each, marks=pytest.mark.long) for each in FOUR),
         ("shampoo", "pp", Mesh(pp=2)),
         ("soap", "fsdp", Mesh(dp_shard=2)),
         ("soap", "zero1", Mesh(dp_replicate=2)),
@@ -91,6 +98,38 @@ def test_a_gang_trains_the_weights_of_one_process(warm, tmp_path, alone, rule, s
     updates = gang.events(event="matrix_updates")[-1]
     assert updates["matrices"] == MATRICES
     assert updates["wanted"] == updates["computed"] == MATRICES * updates["steps"]
+
+
+@pytest.mark.long
+def test_four_stages_and_four_parts_of_heads_train_the_weights_of_one_process(warm, tmp_path):
+    """Of a model that has as many blocks and heads."""
+    table = MUON | {"route": [MUON["route"][0] | {"heads": 4, "kv_heads": 4}]}
+    found = {}
+    for strategy, mesh in (("none", Mesh()), ("tp", Mesh(tp=4)), ("pp", Mesh(pp=4))):
+        gang, data = gang_in(tmp_path / strategy, warm)
+        model = {"layers": 4, "width": 128, "context": 16}
+        plan = plan_of(strategy, mesh, data, optimizer=table, model=model)
+        found[strategy] = without_noise(trained(gang, plan))
+        updates = gang.events(event="matrix_updates")[-1]
+        assert updates["wanted"] == updates["computed"] == 2 * MATRICES * updates["steps"]
+    for each in ("tp", "pp"):
+        weights, losses = gaps(found[each], found["none"])
+        assert weights <= 3 * NOISE, "sums of four parts, of rows twice as long"
+        assert losses <= 1e-5
+
+
+@pytest.mark.long
+def test_the_default_dtype_trains_the_same_losses_under_every_strategy(warm, tmp_path):
+    table = {key: value for key, value in MUON.items() if key != "dtype"}
+    losses = {}
+    for strategy, mesh in (
+        ("none", Mesh()), ("ddp", Mesh(dp_replicate=2)), ("zero1", Mesh(dp_replicate=2)), ("fsdp", Mesh(dp_shard=2)),
+        ("tp", Mesh(tp=2)), ("pp", Mesh(pp=2)),
+    ):  # fmt: skip
+        gang, data = gang_in(tmp_path / strategy, warm)
+        _, losses[strategy] = trained(gang, plan_of(strategy, mesh, data, optimizer=table))
+    for found in losses.values():
+        assert found == pytest.approx(losses["none"], rel=BFLOAT16_LOSS)
 
 
 @pytest.mark.row("T7")

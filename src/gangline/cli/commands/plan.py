@@ -28,6 +28,7 @@ from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, 
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import with_target
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
+from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 
@@ -41,6 +42,7 @@ MeasureCostsOption = Annotated[
 if TYPE_CHECKING:
     from gangline.line.stages.hypothetical import HypotheticalPlan
     from gangline.line.stages.preview import Preview
+    from gangline.optim.plan.phases import MatrixPlanReport
 
 
 def command(
@@ -204,7 +206,8 @@ def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site
 
 
 def _hypothetical_document(found: "HypotheticalPlan") -> dict[str, object]:
-    return {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
+    shown = {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
+    return {**shown, "optimizer": _matrix_plans(found)}
 
 
 def _document(found: "Preview") -> dict[str, object]:
@@ -214,9 +217,23 @@ def _document(found: "Preview") -> dict[str, object]:
         "choice": found.choice,
         "inventory": found.inventory,
         "profile": found.profile,
+        "optimizer": _matrix_plans(found),
         "budget": found.budget,
         "environment": found.environment,
         "sandbox": {
             "engine": found.sandbox.engine, "text": found.sandbox.text, "gaps": found.sandbox.gaps
         },
     }  # fmt: skip
+
+
+def _matrix_plans(found: "Preview | HypotheticalPlan") -> "tuple[MatrixPlanReport, ...]":
+    """Of each pipeline rank; empty: the line has no matrix rule, or ranks alone know its matrices."""
+    line, choice = found.request.line, found.choice
+    if line.optimizer.get("rule") is None or choice.is_left_to_program:
+        return ()
+    from gangline.line.stages.optimizer_plan import plan_reports
+
+    return plan_reports(
+        line, found.profile, Shape(choice.strategy, choice.mesh), choice.device, pp_schedule=choice.pp_schedule,
+        updates=choice.forecast.updates,
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from gangline.cli.view.formula_table import formula_table, interruption_words, s
 from gangline.cli.view.update_line import update_line
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
 from gangline.line.stages.optimizer_plan import optimizer_plans, predicted
-from gangline.optim.plan.explain import explain_stages
+from gangline.optim.plan.explain import explain_ranks, explain_stages
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import optimizer_model
 from gangline.planner.forecast.traffic import matrix_updates
@@ -85,8 +85,9 @@ def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
     yield f"{'':10}exclude and routes do not count: a shape has no names"
     plans = optimizer_plans(line, profile, shape, "cuda", pp_schedule=choice.pp_schedule) if why else ()
     updates = choice.forecast.updates
-    told = explain_stages(plans, predicted(plans, updates)).splitlines()
-    yield from (f"{'':10}{each}" for each in [*told, *update_line(updates)])
+    averaged = not shape.wrapping.shares_optimizer
+    lines = explain_stages(plans, predicted(plans, updates), averaged=averaged).splitlines()
+    yield from (f"{'':10}{each}" for each in [*lines, *update_line(updates), *explain_ranks(plans)])
 
 
 def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:

@@ -4,7 +4,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from gangline.cli.view.plan_table import candidate_table
-from gangline.cli.view.update_line import update_line
+from gangline.cli.view.update_line import forecast_line, update_line
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
@@ -58,18 +58,21 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
     if line.optimizer.get("rule") is None:
         return []
     from gangline.line.stages.optimizer_plan import optimizer_plans, predicted, routing
-    from gangline.optim.plan.explain import explain_stages
+    from gangline.optim.plan.explain import explain_ranks, explain_stages
     from gangline.optim.plan.routing import explain_routing
 
     routed = routing(line, found.profile)
     if not routed:
         return [f"optimizer {line.optimizer['rule']}: its matrices are not known before the run"]
-    plans = optimizer_plans(
-        line, found.profile, Shape(choice.strategy, choice.mesh), choice.device, pp_schedule=choice.pp_schedule
-    )
+    shape = Shape(choice.strategy, choice.mesh)
+    plans = optimizer_plans(line, found.profile, shape, choice.device, pp_schedule=choice.pp_schedule)
     updates = choice.forecast.updates
-    text = explain_stages(plans, predicted(plans, updates)) if plans else _RANKS_PLAN
-    lines = text.splitlines() + update_line(updates) + (["", *explain_routing(routed).splitlines()] if why else [])
+    text = _RANKS_PLAN
+    if plans:
+        averaged = not shape.wrapping.shares_optimizer
+        text = explain_stages(plans, predicted(plans, updates), averaged=averaged)
+    lines = text.splitlines() + update_line(updates) + forecast_line(choice.forecast)
+    lines += ["", *explain_ranks(plans), "", *explain_routing(routed).splitlines()] if why else []
     return [f"{'' if number else 'optimizer':10}{line}".rstrip() for number, line in enumerate(lines)]
 
 

@@ -1,7 +1,7 @@
-"""Line of a plan whose updates of matrices travel during the next forward pass: what more computing would hide."""
+"""Lines about a matrix rule from the forecast of a plan: what more computing would hide, what its optimizer counts."""
 
 from gangline.report.text import step_time
-from gangline.spec.forecast import UpdateTraffic
+from gangline.spec.forecast import Forecast, UpdateTraffic
 
 
 def update_line(updates: UpdateTraffic | None) -> list[str]:
@@ -14,3 +14,12 @@ def update_line(updates: UpdateTraffic | None) -> list[str]:
         f"wait for {step_time(updates.least_exposed_seconds)}"
     )
     return [f"{'':9}{line}"]
+
+
+def forecast_line(forecast: Forecast) -> list[str]:
+    """Why the forecast's seconds of the optimizer are not those of the plan of owners; empty: it has none."""
+    term = next((each for each in forecast.terms if each.part == "optimizer"), None)
+    if term is None:
+        return []
+    rest = "matrices by the rate of this model's passes, their exchange, all other parameters"
+    return [f"forecast optimizer {step_time(term.seconds)} of the step above, {term.origin}: {rest}"]

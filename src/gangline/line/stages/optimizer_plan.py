@@ -7,6 +7,7 @@ from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.matrix import LogicalMatrix, fragments
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
+from gangline.optim.plan.phases import MatrixPlanReport, report_of
 from gangline.optim.plan.routing import Route, RoutedParameter, route_parameters
 from gangline.optim.plan.simulate import StepPrediction, simulate
 from gangline.optim.plan.work import device_curve, matrix_work, rule_spec
@@ -94,6 +95,16 @@ def predicted(plans: Sequence[OptimPlan], updates: UpdateTraffic | None) -> Step
     sent = updates.buckets * updates.size_bytes * (plan.ranks - 1) / plan.ranks
     rate = SyncRate(bytes_per_second=sent / updates.seconds, latency_seconds=0.0)
     return simulate(plan, sync=rate, forward_seconds=updates.hiding_seconds)
+
+
+def plan_reports(
+    line: Line, profile: ModelProfile | None, shape: Shape, device: Device, *, pp_schedule: PipelineSchedule,
+    updates: UpdateTraffic | None,
+) -> tuple[MatrixPlanReport, ...]:  # fmt: skip
+    """`optimizer_plans` as documents, with the times that people see; `updates` as of `predicted`."""
+    plans = optimizer_plans(line, profile, shape, device, pp_schedule=pp_schedule)
+    averaged = not shape.wrapping.shares_optimizer
+    return tuple(report_of(plan, predicted(plans, updates) or simulate(plan), averaged=averaged) for plan in plans)
 
 
 def _by_pipeline_rank(

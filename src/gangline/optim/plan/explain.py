@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix
+from gangline.optim.plan.phases import assumed_rates, phases, rank_shares
 from gangline.optim.plan.simulate import StepPrediction, largest_bucket, outstanding_bytes, simulate
 from gangline.units import format_bytes
 
 MOST_STAGES = 16
 """Pipeline ranks that are told one by one."""
+MOST_RANKS = 8
+"""Rows of the table of owners."""
 _GEOMETRY = {
     "contiguous": "G1, uneven slices in model order",
     "permuted": "G2, equal shards ordered by owner",
@@ -15,12 +18,13 @@ _GEOMETRY = {
 }
 
 
-def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
+def explain(plan: OptimPlan, prediction: StepPrediction | None = None, *, averaged: bool = True) -> str:
     """Lines for a terminal: routing, balance, synchronization, groups, times and what is unusual.
 
     Args:
         plan: Any plan.
         prediction: Times to print; None: those of its own rates.
+        averaged: All copies get all sums of gradients; not where the state of a matrix is its owner's alone.
     """
     times = prediction or simulate(plan)
     parts = [
@@ -29,26 +33,54 @@ def explain(plan: OptimPlan, prediction: StepPrediction | None = None) -> str:
         _balance(plan),
         _sync(plan),
         _groups(plan),
+        _phases(plan, times, averaged),
         _times(times),
+        _rates(plan, prediction is not None),
         _overlap(plan, times),
         *_unusual(plan, times),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def explain_stages(plans: Sequence[OptimPlan], prediction: StepPrediction | None = None) -> str:
+def explain_stages(
+    plans: Sequence[OptimPlan], prediction: StepPrediction | None = None, *, averaged: bool = True
+) -> str:
     """The step of each pipeline rank, and the plan of the slowest; of one plan `explain`; of none nothing."""
     if len(plans) < 2:
-        return "\n".join(explain(plan, prediction) for plan in plans)
+        return "\n".join(explain(plan, prediction, averaged=averaged) for plan in plans)
     steps = [simulate(plan).step_seconds for plan in plans]
-    slowest = max(range(len(plans)), key=lambda rank: steps[rank])
+    slowest = _slowest(plans)
     told = [
         f"pipeline rank {rank}: {_count(len(plan.matrices), 'matrix', 'matrices')}, step {_ms(steps[rank])}"
         for rank, plan in enumerate(plans[:MOST_STAGES])
     ]
     if len(plans) > MOST_STAGES:
         told.append(f"and {len(plans) - MOST_STAGES} more")
-    return "\n".join([*told, f"the slowest, rank {slowest}:", explain(plans[slowest])])
+    return "\n".join([*told, f"the slowest, rank {slowest}:", explain(plans[slowest], averaged=averaged)])
+
+
+def explain_ranks(plans: Sequence[OptimPlan]) -> list[str]:
+    """Lines of `rank_table` of the slowest pipeline rank; of no plan none."""
+    return rank_table(plans[_slowest(plans)]) if plans else []
+
+
+def _slowest(plans: Sequence[OptimPlan]) -> int:
+    return max(range(len(plans)), key=lambda rank: simulate(plans[rank]).step_seconds)
+
+
+def rank_table(plan: OptimPlan) -> list[str]:
+    """Lines of a table: who computes how much, the most loaded rank first, as far as MOST_RANKS."""
+    shares = rank_shares(plan)
+    mean = sum(each.seconds for each in shares) / len(shares)
+    lines = [f"{'owner':>5}  {'host':>4}  {'matrices':>8}  {'compute':>11}  {'of mean':>7}  {'of matrices':>11}"]
+    lines += [
+        f"{each.owner:5}  {each.host:4}  {each.matrices:8,}  {_ms(each.seconds):>11}  {each.seconds / mean:7.2f}  "
+        f"{format_bytes(each.matrix_bytes):>11}"
+        for each in shares[:MOST_RANKS]
+    ]
+    if rest := shares[MOST_RANKS:]:
+        lines.append(f"and {_count(len(rest), 'rank')} with {_ms(rest[-1].seconds)} to {_ms(rest[0].seconds)}")
+    return lines
 
 
 def _head(plan: OptimPlan) -> str:
@@ -105,10 +137,30 @@ def _largest_slot(plan: OptimPlan) -> float:
     return max(sum(sizes[at] for at in host) for groups in plan.groups for group in groups for host in group)
 
 
+def _phases(plan: OptimPlan, times: StepPrediction, averaged: bool) -> str:
+    """Bytes that a rank sends, and how long that takes."""
+    found = [
+        f"{each.name} {format_bytes(each.sent_bytes)} {_ms(each.seconds)}"
+        for each in phases(plan, times, averaged=averaged)
+        if each.sent_bytes
+    ]
+    return f"phases   {', '.join(found)} (sent by a rank)" if found else ""
+
+
+def _rates(plan: OptimPlan, is_forecast: bool) -> str:
+    """Where the milliseconds of phases come from."""
+    found = [each for each in assumed_rates(plan) if not (is_forecast and "copies" in each)]
+    by_forecast = "; among copies as the forecast counts" if is_forecast and plan.ranks > 1 else ""
+    if not found:
+        return f"rates    {by_forecast.removeprefix('; ')}" if by_forecast else ""
+    return f"rates    assumed, not measured: {', '.join(found)}{by_forecast}"
+
+
 def _times(times: StepPrediction) -> str:
     exchange = f", exchange among hosts {_ms(times.exchange_seconds)} in parallel" if times.exchange_seconds else ""
     publish = f", updates to all copies {_ms(times.publish_seconds)}" if times.publish_seconds else ""
-    return f"step     {_ms(times.step_seconds)}: compute {_ms(times.compute_seconds)}{exchange}{publish} (modelled)"
+    made_of = f"compute {_ms(times.compute_seconds)}{exchange}{publish}"
+    return f"step     {_ms(times.step_seconds)} of matrices alone: {made_of} (modelled)"
 
 
 def _overlap(plan: OptimPlan, times: StepPrediction) -> str:

@@ -94,6 +94,11 @@ def _bucket_bytes(plan: OptimPlan) -> list[float]:
     ]  # fmt: skip
 
 
+def sent_updates(plan: OptimPlan) -> float:
+    """Bytes that a rank sends until all copies have all updates, by the formula of a ring, padding included."""
+    return sum(_bucket_bytes(plan)) * (plan.ranks - 1) / plan.ranks
+
+
 def outstanding_bytes(plan: OptimPlan) -> float:
     """In memory of a rank from the end of a step until the next forward pass applied them: all updates, where they
     travel during that pass."""

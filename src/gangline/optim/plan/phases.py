@@ -1,0 +1,134 @@
+"""A plan as a table for people and as a document: bytes and seconds by phase, and what each rank has to do. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangline.optim.plan.optimizer_plan import OptimPlan
+from gangline.optim.plan.simulate import StepPrediction, sent_updates
+
+PhaseName = Literal["gradients", "gather", "compute", "scatter", "updates"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase:
+    """One part of a step of a matrix rule."""
+
+    name: PhaseName
+    """`gradients` among copies; `gather`, `compute`, `scatter` of matrices on their hosts; `updates` to all copies."""
+    sent_bytes: float
+    """By a rank of the slowest owner, on average over its hosts; of collectives by the formula of a ring."""
+    seconds: float
+    """Modelled; phases overlap, so their sum is no step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedShare:
+    """What one rank computes of the step."""
+
+    owner: int
+    """Among ranks that hold the same parts."""
+    host: int
+    """Among ranks that a matrix is cut over."""
+    matrices: int
+    """With those that it shares with a team."""
+    seconds: float
+    """Of updates in a mean step, modelled or measured."""
+    matrix_bytes: float
+    """Of its matrices, whole, in the dtype that travels."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixPlanReport:
+    """The plan of a matrix rule on the ranks that hold one stage of the model, as `gangline plan --json` has it."""
+
+    rule: str
+    plan_hash: str
+    """The same on all ranks."""
+    matrices: int
+    owners: int
+    hosts: int
+    ratio: float
+    """Largest load of an owner over the mean."""
+    bound_ratio: float
+    """What no map of owners is below."""
+    geometry: str
+    """How updates reach the copies."""
+    owner_state_bytes: int
+    """Of the owner that keeps most, on all of its hosts together."""
+    step_seconds: float
+    """Gather, compute and scatter of the slowest owner."""
+    exposed_seconds: float
+    """Of updates to all copies, what ranks wait for."""
+    first_refresh_seconds: float
+    """That step 0 takes beyond a step without refreshes."""
+    rates_assumed: tuple[str, ...]
+    """Rates behind these seconds that were not measured, in words."""
+    phases: tuple[Phase, ...]
+    ranks: tuple[PlannedShare, ...]
+    """The most loaded first."""
+
+
+def report_of(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> MatrixPlanReport:
+    """Of `plan` by these `times`; `averaged` as of `phases`."""
+    return MatrixPlanReport(
+        rule=plan.rule, plan_hash=plan.plan_hash, matrices=len(plan.matrices), owners=plan.ranks, hosts=plan.hosts,
+        ratio=plan.ratio, bound_ratio=plan.bound_ratio, geometry=plan.geometry,
+        owner_state_bytes=max(plan.owner_state_bytes), step_seconds=times.step_seconds,
+        exposed_seconds=times.exposed_seconds, first_refresh_seconds=times.first_refresh_seconds,
+        rates_assumed=assumed_rates(plan), phases=phases(plan, times, averaged=averaged), ranks=rank_shares(plan),
+    )  # fmt: skip
+
+
+def phases(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> tuple[Phase, ...]:
+    """In the order of a step; those in which nothing is sent and nothing computed are left out.
+
+    Args:
+        plan: Of one stage.
+        times: Of that plan.
+        averaged: All copies get all sums of gradients, which takes twice what owners alone would.
+    """
+    passes = 2 if averaged else 1
+    hosted = max(_hosted_bytes(plan, owner) for owner in range(plan.ranks))
+    moved = hosted * (plan.hosts - 1) / plan.hosts**2
+    found = (
+        Phase(name="gradients", sent_bytes=passes * sent_updates(plan), seconds=passes * times.sync_seconds),
+        Phase(name="gather", sent_bytes=moved, seconds=times.exchange_seconds / 2),
+        Phase(name="compute", sent_bytes=0.0, seconds=times.compute_seconds),
+        Phase(name="scatter", sent_bytes=moved, seconds=times.exchange_seconds / 2),
+        Phase(name="updates", sent_bytes=sent_updates(plan), seconds=times.publish_seconds),
+    )
+    return tuple(each for each in found if each.seconds or each.sent_bytes)
+
+
+def _hosted_bytes(plan: OptimPlan, owner: int) -> float:
+    return sum(each.matrix.size(plan.options.element_bytes).value for each in plan.matrices if each.owner == owner)
+
+
+def rank_shares(plan: OptimPlan) -> tuple[PlannedShare, ...]:
+    """Of every rank, the most loaded first."""
+    ranks = plan.ranks * plan.hosts
+    counts, seconds, sizes = [0] * ranks, [0.0] * ranks, [0.0] * ranks
+    for each in plan.matrices:
+        for owner in each.team or (each.owner,):
+            rank = owner * plan.hosts + each.host
+            counts[rank] += 1
+            seconds[rank] += each.seconds
+            sizes[rank] += each.matrix.size(plan.options.element_bytes).value
+    found = [
+        PlannedShare(
+            owner=rank // plan.hosts, host=rank % plan.hosts, matrices=counts[rank], seconds=seconds[rank],
+            matrix_bytes=sizes[rank],
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda each: (-each.seconds, each.owner, each.host)))
+
+
+def assumed_rates(plan: OptimPlan) -> tuple[str, ...]:
+    """Of the exchanges that this plan has, in words."""
+    options, found = plan.options, []
+    if plan.ranks > 1:
+        found.append(f"{options.sync.bytes_per_second / 1e9:.4g} GB/s among copies (one network card)")
+    if plan.hosts > 1:
+        found.append(f"{options.exchange.bytes_per_second / 1e9:.4g} GB/s among hosts (NVLink)")
+    return tuple(found)
