@@ -8,7 +8,7 @@ from gangline.optim.plan.simulate import StepPrediction, largest_bucket, outstan
 from gangline.units import format_bytes
 
 MOST_STAGES = 16
-"""Pipeline ranks that are told one by one."""
+"""Pipeline ranks with a line each."""
 MOST_RANKS = 8
 """Rows of the table of owners."""
 _GEOMETRY = {
