@@ -33,11 +33,12 @@ _M_MMAP_THRESHOLD = -3
 def resident(folder: Path) -> int:
     """Bytes of this process's mappings of files in `folder` that are in memory."""
     total, here = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            here = str(folder) in line
-        elif here and line.startswith("Rss:"):
-            total += int(line.split()[1]) * 1024
+    with Path("/proc/self/smaps").open() as lines:  # the whole text would be megabytes of what is measured
+        for line in lines:
+            if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                here = str(folder) in line
+            elif here and line.startswith("Rss:"):
+                total += int(line.split()[1]) * 1024
     return total
 
 
