@@ -23,6 +23,8 @@ class PlanTraffic:
     replicas: int
     """Servers of a ring: those of one pipeline stage."""
     stages: int = 1
+    gpus: int | None = None
+    """Of all of them; None: all GPUs of the servers."""
     edges: EdgeBytes
     size_bytes: float
     """That one rank reduces in a step."""
@@ -109,7 +111,7 @@ def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic, *, lin
     sizes = Counter(group for row in rows for group in row)
     data, stage, _ = crossings(rows)
     load, least = _loads(fabric, rows)
-    rate = fabric_rate(fabric, servers=len(servers))
+    rate = fabric_rate(fabric, servers=len(servers), gpus=traffic.gpus)
     writes = traffic.write_seconds
     bandwidth = None if load is None or fabric.nic_bytes_per_second is None or traffic.replicas < 2 else ring_bandwidth(
         fabric, load, ranks=traffic.replicas

@@ -72,8 +72,8 @@ def plan_certificate(
     forecast = choice.forecast
     compute = next((term.seconds for term in forecast.terms if term.part == "compute"), None)
     traffic = PlanTraffic(
-        replicas=replicas, stages=mesh.pp, edges=edges, size_bytes=reduced_bytes(choice, profile, global_batch),
-        compute_seconds=compute, write_seconds=write_seconds,
+        replicas=replicas, stages=mesh.pp, gpus=mesh.world_size, edges=edges,
+        size_bytes=reduced_bytes(choice, profile, global_batch), compute_seconds=compute, write_seconds=write_seconds,
         hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600,
     )  # fmt: skip
     chosen = _of_fewest_groups(fabric)[:servers]
