@@ -7,6 +7,7 @@ import pytest
 from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, server_order, stage_edge_bytes
+from gangline.fabric.order_paths import RingTraffic
 from gangline.fabric.tiles import map_cells, node_order, tile_mapping
 from gangline.fabric.training import REFERENCE_FABRIC
 
@@ -14,9 +15,10 @@ EDGES = EdgeBytes(
     data=data_edge_bytes(2 * 175e9 / 128, 128),
     stage=stage_edge_bytes(sequences=12, tokens=2048, width=12_288, tensor_parallel=8),
 )
+RING = RingTraffic(wire_bytes=EDGES.data, ranks=128, rank_stride=8)
 TRAFFIC = PlanTraffic(
-    replicas=128, stages=16, edges=EDGES, size_bytes=10.94e9, compute_seconds=10.94 / 2.182, hours=14.3 * 24,
-    write_seconds=7.0,
+    replicas=128, stages=16, rings=(RING,), stage_edge_bytes=EDGES.stage, compute_seconds=10.94 / 2.182 / 4,
+    hours=14.3 * 24, write_seconds=7.0,
 )  # fmt: skip
 
 
@@ -54,7 +56,7 @@ def test_servers_of_an_uneven_gang_are_ordered_and_certified():
     shares = {"g00": 26, "g01": 12, "g02": 10}
     order = node_order(REFERENCE_FABRIC, servers[::-1], replicas=12, stages=4, edges=EDGES)
     assert sorted(order) == servers
-    found = certify(REFERENCE_FABRIC, order, replace(TRAFFIC, replicas=12, stages=4))
+    found = certify(REFERENCE_FABRIC, order, replace(TRAFFIC, replicas=12, stages=4, rings=(replace(RING, ranks=12),)))
     assert (found.groups, found.least_groups) == (3, 1)
     assert found.bytes_between == map_cells(shares, replicas=12, stages=4, edges=EDGES).bytes_between
 
@@ -76,7 +78,11 @@ def test_what_is_not_known_is_said():
 
 
 def test_a_gang_in_one_group_uses_no_uplink():
-    found = certify(REFERENCE_FABRIC, REFERENCE_FABRIC.servers[:64], replace(TRAFFIC, replicas=64, stages=1))
+    found = certify(
+        REFERENCE_FABRIC,
+        REFERENCE_FABRIC.servers[:64],
+        replace(TRAFFIC, replicas=64, stages=1, rings=(replace(RING, ranks=64),)),
+    )
     assert (found.groups, found.data_crossings, found.busiest_flows) == (1, 0, 0.0)
     assert "no uplink" in found.line
 

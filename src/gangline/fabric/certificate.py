@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from math import inf
 
 from gangline.errors import ConfigError
-from gangline.fabric.collectives import speed_up
+from gangline.fabric.collectives import algorithm_bandwidth, bus_bandwidth
 from gangline.fabric.failures import interrupt_probability, mean_hours_between
 from gangline.fabric.interval import best_interval
 from gangline.fabric.inventory import Fabric
-from gangline.fabric.mapping import EdgeBytes, crossings, least_data_crossings
-from gangline.fabric.paths import PathLoad, path_load
-from gangline.fabric.training import SECONDS_AN_HOUR, fabric_rate, ring_bandwidth
+from gangline.fabric.mapping import crossings, least_data_crossings
+from gangline.fabric.order_paths import OrderPaths, RingTraffic
+from gangline.fabric.training import SECONDS_AN_HOUR, fabric_rate
 from gangline.spec.codec import Document
 
 
@@ -21,11 +21,15 @@ class PlanTraffic:
     """What a plan asks of the network; None: not known."""
 
     replicas: int
-    """Servers of a ring: those of one pipeline stage."""
+    """Servers of one pipeline stage."""
     stages: int = 1
-    edges: EdgeBytes
-    size_bytes: float
-    """That one rank reduces in a step."""
+    gpus: int | None = None
+    """Of all of them; None: all GPUs of the servers."""
+    ranks_per_server: int = 8
+    rings: tuple[RingTraffic, ...]
+    """Of data-parallel ranks."""
+    stage_edge_bytes: float = 0.0
+    """Of one rail and step between the same replica of neighbouring stages, both ways together."""
     compute_seconds: float | None = None
     """Of a step."""
     overlap: float = 0.0
@@ -57,8 +61,13 @@ class Certificate(Document):
     least_busiest_flows: float | None = None
     """Were flows spread by hand."""
     algorithm_bytes_per_second: float | None = None
-    """Of the rings' all-reduce ("algbw")."""
+    """Of the all-reduce of the rings that send most between servers ("algbw")."""
     speed_up: float | None = None
+    """Computing over computing and the exchange that it does not hide."""
+    overlap: float = 0.0
+    """Share of computing that hides exchanges, in `speed_up`."""
+    worst_speed_up: float | None = None
+    """Were nothing hidden."""
     interrupt_probability: float | None = None
     """Of one or more within the training."""
     interval_seconds: float | None = None
@@ -80,7 +89,7 @@ class Certificate(Document):
             f"{self.bytes_between / 1e9:.1f} GB a rail and step",
             f"busiest uplink {busiest or _UNKNOWN}" if self.busiest_flows != 0 else "no uplink",
             f"all-reduce {_UNKNOWN if alg is None else f'{alg / 1e9:.1f} GB/s alg'}",
-            f"speed-up {_UNKNOWN if share is None else f'{share:.1%}'.replace('%', ' %')}",
+            f"speed-up {_speed_words(share, self.overlap, self.worst_speed_up)}",
             f"P(interrupt) {_UNKNOWN if chance is None else f'{chance:.2f}'}",
             f"checkpoint {_interval(self.interval_seconds)}",
             f"policy {self.policy} ({'counted as hash' if self.policy == 'unknown' else 'given'})",
@@ -90,6 +99,14 @@ class Certificate(Document):
 
 
 _UNKNOWN = "not known"
+
+
+def _speed_words(share: float | None, overlap: float, worst: float | None) -> str:
+    """The worst case beside what an overlap makes of it."""
+    if share is None:
+        return _UNKNOWN
+    beside = "" if not overlap or worst is None else f" with overlap {overlap:.0%}, {worst:.1%} without"
+    return f"{share:.1%}{beside}".replace("%", " %")
 
 
 def _interval(seconds: float | None) -> str:
@@ -107,20 +124,26 @@ def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic, *, lin
     rows = _rows(fabric, servers, traffic)
     names = sorted({group for row in rows for group in row})
     sizes = Counter(group for row in rows for group in row)
-    data, stage, _ = crossings(rows)
-    load, least = _loads(fabric, rows)
-    rate = fabric_rate(fabric, servers=len(servers))
+    paths = OrderPaths(fabric, [group for row in rows for group in row], traffic.ranks_per_server)
+    between = [each for each in traffic.rings if each.crosses(traffic.ranks_per_server)]
+    edges = [paths.crossings(each.ranks, each.rank_stride) for each in between]
+    widest = max(between, key=lambda each: each.wire_bytes, default=None)
+    busiest, least = _busiest_flows(paths, between)
+    exchange = _exchange_seconds(fabric, paths, traffic)
+    _, stage, _ = crossings(rows)
+    rate = fabric_rate(fabric, servers=len(servers), gpus=traffic.gpus)
     writes = traffic.write_seconds
-    bandwidth = None if load is None or fabric.nic_bytes_per_second is None or traffic.replicas < 2 else ring_bandwidth(
-        fabric, load, ranks=traffic.replicas
-    )  # fmt: skip
     return Certificate(
         fabric=fabric.digest, groups=len(names), least_groups=_least_groups(fabric, len(servers)),
-        data_crossings=data, least_data_crossings=least_data_crossings(list(sizes.values()), traffic.replicas),
-        stage_crossings=stage, bytes_between=data * traffic.edges.data + stage * traffic.edges.stage,
-        busiest_flows=None if load is None else load.busiest_flows,
-        least_busiest_flows=None if least is None else least.busiest_flows,
-        algorithm_bytes_per_second=bandwidth, speed_up=_speed_up(traffic, bandwidth),
+        data_crossings=sum(edges), least_data_crossings=least_data_crossings(list(sizes.values()), traffic.replicas),
+        stage_crossings=stage,
+        bytes_between=sum(
+            count * each.rail_bytes(traffic.ranks_per_server) for count, each in zip(edges, between, strict=True)
+        ) + stage * traffic.stage_edge_bytes,
+        busiest_flows=busiest, least_busiest_flows=least,
+        algorithm_bytes_per_second=_algorithm_bandwidth(fabric, paths, widest, traffic),
+        speed_up=_speed_up(traffic, exchange, traffic.overlap), overlap=traffic.overlap,
+        worst_speed_up=_speed_up(traffic, exchange, 0.0),
         interrupt_probability=None if traffic.hours is None else interrupt_probability(rate, traffic.hours),
         interval_seconds=None if writes is None else best_interval(writes, SECONDS_AN_HOUR * mean_hours_between(rate)),
         links=links, policy=fabric.path_policy, connections=fabric.connections,
@@ -141,16 +164,50 @@ def _rows(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic) -> list[
     return [groups[start : start + traffic.replicas] for start in range(0, len(groups), traffic.replicas)]
 
 
-def _loads(fabric: Fabric, rows: Sequence[Sequence[int]]) -> tuple[PathLoad | None, PathLoad | None]:
-    """Of the rings by the fabric's policy, and the least; None: the uplinks are not known."""
-    flows = Counter(here for row in rows for here, there in pairwise([*row, row[0]]) if here != there)
-    if not flows:
-        return PathLoad(busiest_flows=0.0, efficiency=1.0), PathLoad(busiest_flows=0.0, efficiency=1.0)
-    if fabric.leaf_uplinks is None:
+def _bus(fabric: Fabric, paths: OrderPaths, ring: RingTraffic, ranks_per_server: int) -> float | None:
+    """Bus bytes a second of a ring as its slowest flow has them; None: a rate or the uplinks are not known.
+
+    Links inside a server do not limit it where the fabric does not say how fast they are.
+    """
+    crosses, load = ring.crosses(ranks_per_server), paths.load(ring.ranks, ring.rank_stride)
+    if crosses and (load is None or fabric.nic_bytes_per_second is None):
+        return None
+    return bus_bandwidth(
+        members_per_server=ring.members(ranks_per_server), crosses_servers=crosses,
+        intra_bytes_per_second=fabric.intra_bus_bytes_per_second or inf,
+        nic_bytes_per_second=fabric.nic_bytes_per_second or 0.0,
+        efficiency=fabric.nic_bus_efficiency * (load.efficiency if load else 1.0),
+    )  # fmt: skip
+
+
+def _busiest_flows(paths: OrderPaths, rings: Sequence[RingTraffic]) -> tuple[float | None, float | None]:
+    """Of the rings that load an uplink most, by the fabric's policy and at the least; None: uplinks are not known."""
+    loads = [paths.load(each.ranks, each.rank_stride) for each in rings]
+    if None in loads:
         return None, None
-    counts = sorted(flows.values())
-    found = path_load(fabric.path_policy, counts, uplinks=fabric.leaf_uplinks, connections=fabric.connections)
-    return found, path_load("pinned", counts, uplinks=fabric.leaf_uplinks)
+    least = [paths.least_flows(each.ranks, each.rank_stride) or 0.0 for each in rings]
+    return max((each.busiest_flows for each in loads if each), default=0.0), max(least, default=0.0)
+
+
+def _algorithm_bandwidth(
+    fabric: Fabric, paths: OrderPaths, widest: RingTraffic | None, traffic: PlanTraffic
+) -> float | None:
+    bus = None if widest is None else _bus(fabric, paths, widest, traffic.ranks_per_server)
+    return None if bus is None or widest is None else algorithm_bandwidth(
+        "all_reduce", ranks=widest.ranks, bus_bytes_per_second=bus
+    )  # fmt: skip
+
+
+def _exchange_seconds(fabric: Fabric, paths: OrderPaths, traffic: PlanTraffic) -> float | None:
+    """Of a step, before any of it is hidden; None: a rate is not known."""
+    seconds = 0.0
+    for ring in traffic.rings:
+        if ring.ranks > 1:
+            bus = _bus(fabric, paths, ring, traffic.ranks_per_server)
+            if bus is None:
+                return None
+            seconds += ring.wire_bytes / bus
+    return seconds
 
 
 def _least_groups(fabric: Fabric, servers: int) -> int:
@@ -162,12 +219,9 @@ def _least_groups(fabric: Fabric, servers: int) -> int:
     return groups
 
 
-def _speed_up(traffic: PlanTraffic, bandwidth: float | None) -> float | None:
-    if traffic.replicas == 1:
+def _speed_up(traffic: PlanTraffic, exchange: float | None, overlap: float) -> float | None:
+    if exchange == 0:
         return 1.0
-    if not traffic.compute_seconds or bandwidth is None:
+    if not traffic.compute_seconds or exchange is None:
         return None
-    return speed_up(
-        traffic_bytes_per_second=traffic.size_bytes / traffic.compute_seconds, algorithm_bytes_per_second=bandwidth,
-        overlap=traffic.overlap,
-    )  # fmt: skip
+    return 1 / (1 + max(0.0, exchange / traffic.compute_seconds - overlap))

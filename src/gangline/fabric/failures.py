@@ -9,6 +9,10 @@ from gangline.spec.config.fabric import FailureRates
 HOURS_A_MONTH = 730.0
 GPUS_A_SERVER = 8
 """Of the fleets that published rates by server."""
+NICS_A_LEAF = 64
+"""Of the leaves whose failure rate is counted."""
+OPTICS_A_NIC = 6
+"""Both ends of three cables: to the leaf, from there to the spine, from there to the core."""
 
 LLAMA3_CAUSES: Final = {
     "faulty GPU": 148, "GPU HBM3 memory": 72, "software bug": 54, "network switch or cable": 35,
@@ -76,6 +80,22 @@ def interruption_rate(
         (leaves, rates.leaf_hours),
     )  # fmt: skip
     return sum(count / hours for count, hours in parts if hours is not None)
+
+
+def gang_rate(failures: str | FailureRates, *, gpus: int, servers: int, dual_homed: bool = False) -> float:
+    """Interruptions an hour of a gang, with what a network of three tiers has for its NICs, one a GPU.
+
+    Args:
+        failures: A preset by name, or rates.
+        gpus: Of the gang.
+        servers: Of the gang; one alone sends nothing over the network, whose failures do not stop it.
+        dual_homed: Every NIC hangs on two leaves, so that no leaf alone stops a gang.
+    """
+    nics = gpus if servers > 1 else 0
+    return interruption_rate(
+        failures, gpus=gpus, servers=servers, links=nics, optics=OPTICS_A_NIC * nics,
+        leaves=0 if dual_homed else -(-nics // NICS_A_LEAF),
+    )  # fmt: skip
 
 
 def mean_hours_between(rate_per_hour: float) -> float:

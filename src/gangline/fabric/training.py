@@ -10,7 +10,7 @@ from typing import Literal
 
 from gangline.errors import ConfigError
 from gangline.fabric.collectives import algorithm_bandwidth, bus_bandwidth, speed_up, training_days
-from gangline.fabric.failures import interruption_rate, mean_hours_between
+from gangline.fabric.failures import gang_rate, mean_hours_between
 from gangline.fabric.interval import best_interval, effective_share
 from gangline.fabric.inventory import Fabric, Group
 from gangline.fabric.paths import PathLoad, loads_of_policies
@@ -152,17 +152,12 @@ def time_share(fabric: Fabric, training: TrainingCase) -> float:
     return effective_share(interval, training.write_seconds, training.restart_seconds, mean)
 
 
-def fabric_rate(fabric: Fabric, *, servers: int) -> float:
-    """Interruptions an hour of a gang on so many servers, with what a network of three tiers has for their NICs."""
-    nics = servers * fabric.rails
-    return interruption_rate(
-        fabric.failures, gpus=nics, servers=servers, links=nics, optics=6 * nics,
-        leaves=0 if fabric.dual_homed else -(-nics // NICS_A_LEAF),
+def fabric_rate(fabric: Fabric, *, servers: int, gpus: int | None = None) -> float:
+    """Interruptions an hour of a gang on so many servers; `gpus` None: on all GPUs of them."""
+    return gang_rate(
+        fabric.failures, gpus=servers * fabric.rails if gpus is None else gpus, servers=servers,
+        dual_homed=fabric.dual_homed,
     )  # fmt: skip
-
-
-NICS_A_LEAF = 64
-"""Of the leaves whose failure rate is counted."""
 
 
 def _known(value: float | None, name: str) -> float:

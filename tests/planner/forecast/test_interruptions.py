@@ -1,12 +1,19 @@
 """Interruptions and saves of a gang, against the published figures of storage and failures."""
 
 from dataclasses import replace
+from math import exp, inf, log
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.planner.forecast.interruptions import restart_time, storage_costs, with_interruptions
+from gangline.planner.forecast.interruptions import (
+    mean_seconds_between,
+    restart_time,
+    storage_costs,
+    with_interruptions,
+)
+from gangline.spec.config.fabric import FailureRates
 from gangline.spec.config.site import SitePlanTable
 from gangline.spec.forecast import Forecast
 from gangline.spec.mesh import Mesh
@@ -79,6 +86,29 @@ def test_faster_storage_loses_less_and_more_gpus_are_interrupted_sooner(gpus, ra
     assert interrupted(fast, gpus=gpus).wall_seconds <= interrupted(slow, gpus=gpus).wall_seconds
     more, less = (interrupted(PLAN, gpus=each).interrupt_probability for each in (2 * gpus, gpus))
     assert more > less
+
+
+@pytest.mark.parametrize(
+    ("failures", "an_hour"),
+    [
+        ("hpn-link", 128 / (-730 / log(1 - 0.00057))), ("optics-10M", 6 * 128 / 10e6),
+        (FailureRates(optic_hours=1e5), 6 * 128 / 1e5), (FailureRates(link_hours=1e3), 128 / 1e3),
+        (FailureRates(leaf_hours=1e3), 2 / 1e3), (FailureRates(gpu_hours=1e4, link_hours=1e3), 128 / 1e4 + 128 / 1e3),
+    ],
+)  # fmt: skip
+def test_links_optics_and_leaves_of_16_servers_interrupt_a_gang_of_them(failures, an_hour):
+    """128 NICs, one a GPU, on leaves of 64, with six modules each on three tiers."""
+    plan = replace(PLAN, failures=failures)
+    found = with_interruptions(
+        FORECAST, plan, restart=restart_time(plan, ()), gpus=128, servers=16, parameters=1e9, moment_bytes=8
+    )
+    assert found.interrupt_probability == pytest.approx(1 - exp(-10 * an_hour), rel=1e-6)
+    assert mean_seconds_between(plan, gpus=128, servers=16) == pytest.approx(3600 / an_hour)
+
+
+def test_a_gang_on_one_server_does_not_stop_for_the_network():
+    plan = replace(PLAN, failures=FailureRates(link_hours=1.0, optic_hours=1.0, leaf_hours=1.0))
+    assert mean_seconds_between(plan, gpus=8, servers=1) == inf
 
 
 def test_what_has_no_time_gets_none():

@@ -1,6 +1,7 @@
 """What a plan asks of the network: bytes by hand, of a model by its shape and of a traced one; its certificate."""
 
 from dataclasses import replace
+from math import expm1
 
 import pytest
 from tests.planner.cases import gpus, line
@@ -12,6 +13,8 @@ from gangline.fabric.inventory import Fabric, Group
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.selection.plan_certificate import pipeline_traffic, plan_certificate
+from gangline.planner.shapes.hypothetical import with_network
+from gangline.spec.config.fabric import FailureRates
 from gangline.spec.config.line import MeshTable
 from gangline.spec.mesh import Mesh
 
@@ -20,10 +23,10 @@ SHAPE = formula_profile(EIGHT)
 FABRIC = Fabric(groups=tuple(Group(name=name, servers=(f"{name}0", f"{name}1")) for name in "ab"))
 
 
-def chosen(profile, **degrees):
-    mesh = MeshTable(tp=8, micro_batch=1, **degrees)
+def chosen(profile, *, site=H100, tp=8, **degrees):
+    mesh = MeshTable(tp=tp, micro_batch=1, **degrees)
     asked = line(batch=BATCH, steps=10, strategy="explicit", mesh=mesh)
-    return choose_plan(asked, H100, gpus(8, 4, name="h100"), profile)
+    return choose_plan(asked, site, gpus(8, 4, name="h100"), profile)
 
 
 def test_edges_of_a_pipeline_are_those_of_the_model():
@@ -59,3 +62,57 @@ def test_certificate_counts_what_crosses_between_the_groups_of_the_fabric():
     assert plan_certificate(small, choice, SHAPE, global_batch=BATCH) is None
     three = replace(choice, mesh=Mesh(pp=3, tp=8), num_nodes=4)
     assert plan_certificate(FABRIC, three, SHAPE, global_batch=BATCH) is None
+
+
+@pytest.mark.parametrize("homes", [False, True])
+def test_plan_and_certificate_count_the_same_interruptions(homes):
+    rates = FailureRates(gpu_hours=5e4, link_hours=2e3, optic_hours=1e5, leaf_hours=1e3)
+    fabric = replace(FABRIC, failures=rates, dual_homed=homes)
+    choice = chosen(SHAPE, site=with_network(H100, fabric), pp=2, dp_replicate=2)
+    found = plan_certificate(fabric, choice, SHAPE, global_batch=BATCH)
+    hours = choice.forecast.wall_seconds / 3600
+    an_hour = 32 * (1 / 5e4 + 1 / 2e3 + 6 / 1e5) + (0 if homes else 1 / 1e3)
+    assert choice.forecast.interrupt_probability == found.interrupt_probability
+    assert found.interrupt_probability == pytest.approx(-expm1(-hours * an_hour))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "degrees"),
+    [
+        ("explicit", {"tp": 1, "dp_shard": 32}), ("explicit", {"tp": 2, "dp_shard": 16}),
+        ("explicit", {"tp": 4, "dp_shard": 8}), ("explicit", {"tp": 8, "dp_shard": 4}),
+        ("explicit", {"tp": 1, "dp_replicate": 2, "dp_shard": 16}), ("zero2", {}), ("fsdp", {}), ("hsdp", {}),
+    ],
+)  # fmt: skip
+def test_plan_and_certificate_have_the_same_step(strategy, degrees):
+    """With NICs of 50 GB/s at 80 %, and uplinks that spray: as the site states them."""
+    fabric = replace(FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=8)
+    site = with_network(H100, replace(fabric, path_policy="spray"))
+    asked = line(batch=BATCH, steps=10, strategy=strategy, mesh=MeshTable(micro_batch=1, **degrees))
+    choice = choose_plan(asked, site, gpus(8, 4, name="h100"), SHAPE)
+    found = plan_certificate(replace(fabric, path_policy="spray"), choice, SHAPE, global_batch=BATCH)
+    seconds = {each.part: each.seconds for each in choice.forecast.terms}
+    share = seconds["compute"] / (seconds["compute"] + seconds["communication"])
+    assert found.speed_up == pytest.approx(share, rel=1e-9)
+    assert (found.overlap, found.worst_speed_up) == (0.0, found.speed_up)
+
+
+def test_peers_of_a_server_share_its_rails():
+    """Four rings of two ranks a server on eight NICs: each NIC has half of what a rank sends."""
+    choice = chosen(SHAPE, pp=2, tp=4, dp_replicate=4)
+    found = pipeline_traffic(choice, SHAPE, global_batch=BATCH)
+    weights = EIGHT.parameters / 8
+    assert found.data_edge_bytes == pytest.approx(2 * (4 - 1) / 4 * 4 * weights / 2)
+
+
+def test_the_worst_case_is_beside_an_overlap():
+    choice = chosen(SHAPE, dp_shard=4)
+    fabric = replace(FABRIC, nic_bytes_per_second=5e8, leaf_uplinks=8)
+    found = plan_certificate(fabric, choice, SHAPE, global_batch=BATCH, overlap=0.5)
+    worst = plan_certificate(fabric, choice, SHAPE, global_batch=BATCH)
+    assert worst.speed_up < found.speed_up < 1
+    assert found.worst_speed_up == worst.speed_up
+    assert 1 / found.speed_up == pytest.approx(1 / worst.speed_up - 0.5)
+    assert (
+        f"speed-up {100 * found.speed_up:.1f} % with overlap 50 %, {100 * worst.speed_up:.1f} % without" in found.line
+    )

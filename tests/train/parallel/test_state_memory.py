@@ -59,7 +59,7 @@ def test_ranks_hold_the_state_that_the_planner_counts():
             assert found["files"]["created"] < state / 2
             saved = found["memory"]["stepped"] - found["files"]["stepped"]
             expected = planner["memory"].total - planner["files"].total
-            assert saved >= 0.8 * expected  # gloo holds what it receives a little longer on some machines: 1.5 MB seen
+            assert saved >= 0.8 * expected  # 0.87 to 1.7 measured: what libraries take in a step differs by machine
 
 
 @pytest.mark.long

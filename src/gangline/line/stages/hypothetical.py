@@ -104,5 +104,5 @@ def certificate_of(
     write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
     return plan_certificate(
         network.fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds,
-        links=network.links,
+        overlap=site.plan.overlap, links=network.links,
     )  # fmt: skip

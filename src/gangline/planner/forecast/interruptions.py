@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gangline.fabric.failures import interrupt_probability, interruption_rate, mean_hours_between
+from gangline.fabric.failures import gang_rate, interrupt_probability, mean_hours_between
 from gangline.fabric.interval import best_interval, effective_share, write_seconds
 from gangline.spec.config.site import SitePlanTable
 from gangline.spec.forecast import Forecast, Term
@@ -52,7 +52,7 @@ def storage_costs(
 
 def mean_seconds_between(plan: SitePlanTable, *, gpus: int, servers: int) -> float:
     """Between two interruptions of the gang."""
-    return _HOUR * mean_hours_between(interruption_rate(plan.failures, gpus=gpus, servers=servers))
+    return _HOUR * mean_hours_between(gang_rate(plan.failures, gpus=gpus, servers=servers))
 
 
 def restart_time(plan: SitePlanTable, history: Iterable[MeasuredRun]) -> Term:
@@ -78,7 +78,7 @@ def with_interruptions(
     share = next((each.effective_share for each in costs if each.storage == plan.saves_to), 1.0)
     wall = forecast.wall_seconds / share + plan.start_seconds if share else float("inf")
     longer = wall / forecast.wall_seconds if forecast.wall_seconds else 1.0
-    rate = interruption_rate(plan.failures, gpus=gpus, servers=servers)
+    rate = gang_rate(plan.failures, gpus=gpus, servers=servers)
     return replace(
         forecast,
         wall_seconds=wall,

@@ -2,11 +2,12 @@
 
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.inventory import Fabric
-from gangline.fabric.mapping import EdgeBytes, data_edge_bytes
+from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.order_paths import RingTraffic
 from gangline.fabric.tiles import node_order
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.transformer.layout import ModelLayout
-from gangline.planner.transformer.memory import GRADIENT_BYTES
+from gangline.planner.transformer.step_time import exchanges
 from gangline.spec.gang.podset import PipelineTraffic
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile
@@ -17,21 +18,32 @@ def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, global_batch:
     """By which a placer puts the servers of a pipeline in order; None: there is none over servers, or not known."""
     mesh, tile = choice.mesh, choice.mesh.tile(choice.procs_per_node)
     cells = choice.num_nodes // tile
-    edges = plan_edges(choice, profile, cells // mesh.pp, global_batch=global_batch)
+    edges = plan_edges(choice, profile, global_batch=global_batch)
     if mesh.pp == 1 or cells % mesh.pp or edges is None:
         return None
     return PipelineTraffic(stages=mesh.pp, data_edge_bytes=edges.data, stage_edge_bytes=edges.stage)
 
 
-def plan_edges(choice: PlanChoice, profile: ModelProfile, replicas: int, *, global_batch: int) -> EdgeBytes | None:
-    """Bytes of one rail in a step on edges of rings over `replicas` servers and between stages; None: not known."""
+def plan_edges(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> EdgeBytes | None:
+    """Bytes of one rail in a step on an edge of each ring over servers and between stages; None: not known."""
     mesh, handed = choice.mesh, _handed_bytes(profile, choice.precision)
-    if (mesh.pp > 1 and handed is None) or not replicas:
+    if mesh.pp > 1 and handed is None:
         return None
+    rings = plan_rings(choice, profile, global_batch=global_batch)
     return EdgeBytes(
-        data=data_edge_bytes(reduced_bytes(choice, profile, global_batch), replicas),
+        data=sum(each.rail_bytes(choice.procs_per_node) for each in rings),
         stage=2.0 * (global_batch // mesh.data_parallel) * (handed or 0.0) / mesh.tp if mesh.pp > 1 else 0.0,
     )
+
+
+def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> list[RingTraffic]:
+    """What data-parallel ranks of an average stage exchange, as the forecast of its step counts it."""
+    mesh = choice.mesh
+    return exchanges(
+        ModelLayout(mesh=mesh, wrapping=wrapping_of(choice.strategy, mesh)), profile.parameters / (mesh.pp * mesh.tp),
+        sync=choice.memory.gradient_sync, precision=choice.precision,
+        micro_batches=max(1, global_batch // (mesh.data_parallel * choice.micro_batch)),
+    )  # fmt: skip
 
 
 def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
@@ -49,6 +61,7 @@ def plan_certificate(
     *,
     global_batch: int,
     write_seconds: float | None = None,
+    overlap: float = 0.0,
     links: str = "assumed",
 ) -> Certificate | None:
     """Of `choice` on the fewest groups that hold it; None: the fabric lacks servers, a server has two stages, or what
@@ -60,43 +73,31 @@ def plan_certificate(
         profile: Of the model that it trains.
         global_batch: Samples of a step.
         write_seconds: For which one checkpoint stops the training; None: not known.
+        overlap: Share of computing that hides what data-parallel ranks exchange.
         links: How the speeds of the fabric are known.
     """
     mesh, servers = choice.mesh, choice.num_nodes
     if servers < 2 or servers % mesh.pp or len(fabric.servers) < servers:
         return None
     replicas = servers // mesh.pp
-    edges = plan_edges(choice, profile, replicas, global_batch=global_batch)
+    edges = plan_edges(choice, profile, global_batch=global_batch)
     if edges is None:
         return None
     forecast = choice.forecast
     compute = next((term.seconds for term in forecast.terms if term.part == "compute"), None)
     traffic = PlanTraffic(
-        replicas=replicas, stages=mesh.pp, edges=edges, size_bytes=reduced_bytes(choice, profile, global_batch),
-        compute_seconds=compute, write_seconds=write_seconds,
+        replicas=replicas, stages=mesh.pp, gpus=mesh.world_size, ranks_per_server=choice.procs_per_node,
+        rings=tuple(plan_rings(choice, profile, global_batch=global_batch)), stage_edge_bytes=edges.stage,
+        compute_seconds=compute, overlap=overlap, write_seconds=write_seconds,
         hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600,
     )  # fmt: skip
-    chosen = _of_fewest_groups(fabric)[:servers]
+    chosen = of_fewest_groups(fabric)[:servers]
     return certify(
         fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic, links=links
     )
 
 
-def reduced_bytes(choice: PlanChoice, profile: ModelProfile, global_batch: int) -> float:
-    """What one rank all-reduces in a step, or would, were it to send as much as it does by gathering and scattering."""
-    parameters = profile.parameters / (choice.mesh.pp * choice.mesh.tp)
-    count = max(1, global_batch // (choice.mesh.data_parallel * choice.micro_batch))
-    layout = ModelLayout(mesh=choice.mesh, wrapping=wrapping_of(choice.strategy, choice.mesh))
-    reduced = GRADIENT_BYTES * parameters
-    if layout.shards == 1:
-        return reduced * (1.5 if layout.wrapping.shares_optimizer else 1)
-    width = 4 if choice.precision == "fp32" else 2
-    gathers = 2 * count if layout.wrapping.reshards else 1
-    reductions = count if choice.memory.gradient_sync == "each" else 1
-    return (gathers * width * parameters + reductions * reduced) / 2
-
-
-def _of_fewest_groups(fabric: Fabric) -> list[str]:
+def of_fewest_groups(fabric: Fabric) -> list[str]:
     """All servers, those of the largest groups first."""
     groups = sorted(fabric.groups, key=lambda each: (-len(each.servers), each.name))
     return [server for group in groups for server in group.servers]

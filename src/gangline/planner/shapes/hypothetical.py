@@ -23,6 +23,11 @@ class Network(Protocol):
         ...
 
     @property
+    def dual_homed(self) -> bool:
+        """Every NIC hangs on two leaves: no leaf alone stops a gang."""
+        ...
+
+    @property
     def nic_bytes_per_second(self) -> float | None:
         """Line rate of one NIC."""
         ...
@@ -99,4 +104,7 @@ def with_network(site: Site, network: Network) -> Site:
         )
         for name, each in site.gpu.items()
     }
-    return replace(site, gpu=gpus, plan=replace(site.plan, failures=cast(Preset | FailureRates, network.failures)))
+    failures = cast(Preset | FailureRates, network.failures)
+    if network.dual_homed and isinstance(failures, FailureRates):
+        failures = replace(failures, leaf_hours=None)
+    return replace(site, gpu=gpus, plan=replace(site.plan, failures=failures))
