@@ -112,10 +112,13 @@ def test_explain_answers_programs(fabric):
         (("show", "--radix", "5"), ConfigError, "switches of an even number of ports"),
         (("explain", "--order", "best"), UsageError, "wanted --order with some of plan, random, found best"),
         (("explain", "--connections", "0"), UsageError, "wanted --connections with numbers from 1 to 1024"),
-        (("explain", "--flops", "-1"), UsageError, "wanted --flops above 0, found -1"),
+        (("explain", "--flops", "-1"), UsageError, r"wanted --flops from 1e\+06 to 1e\+24, found -1"),
         (("explain", "--overlap", "2"), UsageError, "wanted --overlap"),
         (("explain", "--measured", "5e9"), UsageError, "wanted --measured RATE:SHARE"),
-        (("explain", "--measured", "5e9:0.7"), ConfigError, "speed-ups above 0 at two different bandwidths"),
+        (("explain", "--measured", "5e9:0.7"), UsageError, "wanted --measured RATE:SHARE"),
+        (("explain", "--measured", "5e9:1.7,20e9:0.9"), UsageError, "--measured: wanted larger shares at larger rates"),
+        (("explain", "--restart-seconds", "1e300"), UsageError, r"wanted --restart-seconds from 0 to 1e\+07"),
+        (("explain", "--tokens", "1e300"), UsageError, r"wanted --tokens from 1 to 1e\+24"),
     ],
 )
 def test_wrong_calls_are_explained(fabric, words, kind, said):

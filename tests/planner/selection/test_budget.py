@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.planner.selection.budget import check
+from gangline.planner.selection.budget import check, excess
 from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
@@ -39,6 +39,16 @@ def test_a_forecast_that_no_run_corrected_refuses_nobody_and_promises_nothing():
         assert f"the first forecast says {seconds}" in gate.reason
     late = Forecast(wall_seconds=6, origin="calibrated n=1")
     assert check(PlanTable(deadline_seconds=5), OPEN, late).verdict == "no"
+
+
+def test_beyond_a_budget_of_nothing_the_cheaper_forecast_is_nearer():
+    cheap, dear = (excess(PlanTable(budget_money=0), OPEN, Forecast(money=money)) for money in (409.0, 423.0))
+    assert cheap.ratio < dear.ratio
+
+
+def test_a_deadline_is_shown_as_a_time():
+    late = excess(PlanTable(deadline_seconds=3600), OPEN, Forecast(wall_seconds=46_010.0))
+    assert late.words == "time: 12 h 46 min forecast, at most 1 h 0 min"
 
 
 def test_a_no_outweighs_an_unknown():

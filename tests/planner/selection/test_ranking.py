@@ -123,7 +123,7 @@ def test_a_plan_beyond_a_bound_loses_to_one_within():
     assert choice.name != "fsdp-8"
     verdict, reason = verdicts(choice)["fsdp-8"]
     assert verdict == "late"
-    assert reason.startswith("seconds: ")
+    assert reason.startswith("time: ")
     assert check(bounds, LIMITS, choice.forecast).verdict == "unknown", "no run corrected it"
 
 

@@ -5,7 +5,6 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -16,6 +15,7 @@ from gangline.cli.options import HERE, FabricOption, JsonOption, RepoOption, Sit
 from gangline.cli.output import print_json, print_or_write
 from gangline.cli.terminal import say, spinner
 from gangline.errors import ConfigError, GateError, UsageError
+from gangline.spec.config.problems import BYTES_PER_SECOND, FLOPS_PER_SECOND, SECONDS_LOST
 
 if TYPE_CHECKING:
     from gangline.fabric.inventory import Fabric
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 1 << 20
 """Characters of a log that are read at once; no ring of NCCL is as long."""
+_COUNTS = (1.0, 1e24)
+"""Parameters and tokens."""
 app = typer.Typer(
     help="Show the network, explain what it makes of a training, and probe it.",
     rich_markup_mode=None,
@@ -110,19 +112,16 @@ def explain(
 
     if measured is not None:
         traffic, overlap = _fitted(measured)
-    positive = {"parameters": parameters, "tokens": tokens, "flops": flops}
-    for name, value in positive.items():
-        if not 0 < value < inf:
-            raise UsageError(f"wanted --{name} above 0, found {value:g}")
-    others = {
-        "traffic": traffic,
-        "overlap": overlap,
-        "write-seconds": write_seconds,
-        "restart-seconds": restart_seconds,
-    }
-    for name, value in others.items():
-        if not 0 <= value < (1 if name == "overlap" else inf):
-            raise UsageError(f"wanted --{name} of 0 or more{' below 1' if name == 'overlap' else ''}, found {value:g}")
+    if not 0 <= overlap < 1:
+        raise UsageError(f"wanted --overlap of 0 or more below 1, found {overlap:g}")
+    options = (
+        ("parameters", parameters, _COUNTS), ("tokens", tokens, _COUNTS), ("flops", flops, FLOPS_PER_SECOND),
+        ("traffic", traffic, (0.0, BYTES_PER_SECOND[1])), ("write-seconds", write_seconds, SECONDS_LOST),
+        ("restart-seconds", restart_seconds, SECONDS_LOST),
+    )  # fmt: skip
+    for name, value, (least, most) in options:
+        if not least <= value <= most:
+            raise UsageError(f"wanted --{name} from {least:g} to {most:g}, found {value:g}")
     network, links = _with_measured_links(fabric, repo, site) or (REFERENCE_FABRIC, "")
     training = TrainingCase(
         parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,
@@ -276,8 +275,10 @@ def _fitted(text: str) -> tuple[float, float]:
     try:
         points = [(float(rate), float(share)) for rate, share in (each.split(":") for each in text.split(","))]
         fit = fit_speed_up(points)
-    except ValueError as error:
+    except (ValueError, ConfigError) as error:
         raise UsageError(f"wanted --measured RATE:SHARE,..., 5e9:0.70,20e9:0.90 works; found {text!r}") from error
+    if fit.traffic_bytes_per_second <= 0:
+        raise UsageError(f"--measured: wanted larger shares at larger rates, found {text!r}")
     return fit.traffic_bytes_per_second, max(0.0, fit.overlap)
 
 

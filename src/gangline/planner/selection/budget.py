@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
 from typing import Literal
 
 from gangline.errors import ConfigError
@@ -10,7 +9,11 @@ from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
 from gangline.spec.record import Gate
-from gangline.units import format_number
+from gangline.units import format_number, format_seconds
+
+_TIME = "time"
+_NOTHING = 1e-9
+"""In place of a bound of 0, so that the plan nearest to it is the cheapest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +36,8 @@ def excess(
     edge = 1.0 if _is_first(forecast) else 1 + band
     beyond = [
         Excess(
-            kind="late" if name == "seconds" else "over_budget", ratio=known * edge / bound if bound else inf,
-            words=f"{name}: {format_number(known * edge)} forecast, at most {format_number(bound)}",
+            kind="late" if name == _TIME else "over_budget", ratio=known * edge / max(bound, _NOTHING),
+            words=f"{name}: {_shown(name, known * edge)} forecast, at most {_shown(name, bound)}",
         )
         for name, bound, known in _bounds(bounds, limits, forecast, seeds)
         if known is not None and known * edge > bound
@@ -103,7 +106,7 @@ def _bounds(
     for name, bound, limit, known in (
         ("GPU-hours", bounds.budget_gpu_hours, limits.gpu_hours_per_run, hours),
         ("money", bounds.budget_money, limits.money_per_run, money),
-        ("seconds", bounds.deadline_seconds, None, forecast.wall_seconds),
+        (_TIME, bounds.deadline_seconds, None, forecast.wall_seconds),
     ):
         tightest = min((each for each in (bound, limit) if each is not None), default=None)
         if tightest is not None:
@@ -112,12 +115,16 @@ def _bounds(
 
 def _guess(name: str, bound: float, known: float) -> tuple[str, str]:
     """A forecast that no run has corrected yet neither refuses nor promises anything."""
-    return "unknown", f"{name}: at most {format_number(bound)}, the first forecast says {format_number(known)}"
+    return "unknown", f"{name}: at most {_shown(name, bound)}, the first forecast says {_shown(name, known)}"
 
 
 def _answer(name: str, bound: float, known: float | None, band: float) -> tuple[str, str]:
     if known is None:
-        return "unknown", f"{name}: at most {format_number(bound)}, no forecast yet: no run of this plan was measured"
+        return "unknown", f"{name}: at most {_shown(name, bound)}, no forecast yet: no run of this plan was measured"
     edge = known * (1 + band)
     verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
-    return verdict, f"{name}: {format_number(edge)} forecast, {sign} {format_number(bound)}"
+    return verdict, f"{name}: {_shown(name, edge)} forecast, {sign} {_shown(name, bound)}"
+
+
+def _shown(name: str, value: float) -> str:
+    return format_seconds(value) if name == _TIME else format_number(value)

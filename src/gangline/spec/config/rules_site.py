@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
-from gangline.spec.config.problems import ConfigProblem, at_least, one_of, show
+from gangline.spec.config.problems import (
+    BYTES_PER_SECOND,
+    FLOPS_PER_SECOND,
+    MEMORY_BYTES,
+    SECONDS_LOST,
+    ConfigProblem,
+    at_least,
+    one_of,
+    show,
+    within,
+)
+from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     EnvironmentsTable,
@@ -27,6 +38,8 @@ from gangline.spec.config.site import (
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 MOST_OUTPUT_FILES = 100_000
 """A driver holds the list of them in memory."""
+_MOST_PRICE = 1e9
+"""Of a GPU-hour, in any currency."""
 WEB = "an http or https URL without a password in it"
 
 
@@ -105,13 +118,12 @@ def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[ConfigProblem]:
     if not 0 <= gpu.reserve_bytes < gpu.memory_bytes:
         found = f"memory_bytes = {gpu.memory_bytes:g}, reserve_bytes = {gpu.reserve_bytes:g}"
         yield ConfigProblem(key, "memory_bytes above reserve_bytes >= 0", found, "80e9 and 4e9 work")
+    yield from within(f"{key}.memory_bytes", gpu.memory_bytes, MEMORY_BYTES)
     for precision, rate in gpu.flops_per_second.items():
-        if rate <= 0:
-            yield ConfigProblem(f"{key}.flops_per_second.{precision}", "above 0", show(rate))
+        yield from within(f"{key}.flops_per_second.{precision}", rate, FLOPS_PER_SECOND)
     for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):
-        if (rate := getattr(gpu, name)) is not None and rate <= 0:
-            yield ConfigProblem(f"{key}.{name}", "above 0", show(rate))
-    yield from at_least(f"{key}.price_per_hour", gpu.price_per_hour, 0)
+        yield from within(f"{key}.{name}", getattr(gpu, name), BYTES_PER_SECOND)
+    yield from within(f"{key}.price_per_hour", gpu.price_per_hour, (0, _MOST_PRICE))
 
 
 def _plan_rules(plan: SitePlanTable) -> Iterator[ConfigProblem]:
@@ -119,10 +131,10 @@ def _plan_rules(plan: SitePlanTable) -> Iterator[ConfigProblem]:
         if not 0 <= getattr(plan, name) <= 1:
             yield ConfigProblem(f"plan.{name}", "a share in [0, 1]", show(getattr(plan, name)))
     for name in ("restart_seconds", "start_seconds"):
-        yield from at_least(f"plan.{name}", getattr(plan, name), 0)
+        yield from within(f"plan.{name}", getattr(plan, name), SECONDS_LOST)
     for name, rate in plan.storage.items():
-        if rate <= 0:
-            yield ConfigProblem(f"plan.storage.{name}", "above 0", show(rate))
+        yield from within(f"plan.storage.{name}", rate, BYTES_PER_SECOND)
+    yield from failure_rules("plan.failures", plan.failures)
     if plan.saves_to is not None and plan.saves_to not in plan.storage:
         yield ConfigProblem("plan.saves_to", one_of(sorted(plan.storage)), show(plan.saves_to))
 

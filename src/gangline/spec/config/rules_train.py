@@ -19,7 +19,7 @@ RESERVED = frozenset(
 )  # fmt: skip
 OPEN_TO_LINES = ("GANGLINE_WATCHDOG_", "GANGLINE_START_METHOD")
 """The only names of ours that a line may set: how long its first step takes, whether its imports bear a fork."""
-_MOST_BATCH = 10**9
+_MOST_BATCH, _MOST_STEPS = 10**9, 10**10
 _MOST_SEED = 2**63 - 1
 
 
@@ -43,6 +43,8 @@ def nearest_multiples(value: int, unit: int) -> str:
 
 def _number_rules(table: TrainTable) -> Iterator[ConfigProblem]:
     yield from at_least("train.steps", table.steps, 1)
+    if table.steps > _MOST_STEPS:
+        yield ConfigProblem("train.steps", f"at most {_MOST_STEPS}", show(table.steps))
     yield from at_least("train.global_batch", table.global_batch, 1)
     if table.global_batch > _MOST_BATCH:
         yield ConfigProblem(
