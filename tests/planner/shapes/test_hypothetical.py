@@ -21,6 +21,13 @@ def test_servers_hold_the_gpus_that_are_asked_for(wanted, nodes, inside):
     assert open_pool(H100, found).price_per_hour == 2.0
 
 
+def test_servers_hold_shards_only_in_memory_that_the_site_states():
+    assert open_pool(H100, hypothetical_inventory(H100, "16")).usable_host_bytes(8) == 0
+    stated = Site(gpu={"h100": GpuTable(memory_bytes=80e9, host_memory_bytes=2e12)})
+    pool = open_pool(stated, hypothetical_inventory(stated, "16"))
+    assert 100e9 < pool.usable_host_bytes(8) < 250e9
+
+
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [

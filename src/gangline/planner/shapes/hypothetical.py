@@ -77,7 +77,10 @@ def _of_kind(site: Site, wanted: str, gpus_a_server: int) -> Inventory:
         raise ConfigError(f"--gpus: wanted whole servers of {gpus_a_server} GPUs, found {count}; {works}")
     inside = min(count, gpus_a_server)
     device = Devices(kind="cuda", name=name, memory_bytes=int(table.memory_bytes), count=inside)
-    return Inventory(num_nodes=count // inside, cores=inside, devices=(device,), origin=ORIGIN)
+    memory = int(table.host_memory_bytes or 0)  # what the site does not state is not planned with
+    return Inventory(
+        num_nodes=count // inside, cores=inside, memory_bytes=memory, devices=(device,), origin=ORIGIN
+    )  # fmt: skip
 
 
 def _table(site: Site, kind: str) -> tuple[str, GpuTable]:

@@ -118,7 +118,8 @@ def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[ConfigProblem]:
     if not 0 <= gpu.reserve_bytes < gpu.memory_bytes:
         found = f"memory_bytes = {gpu.memory_bytes:g}, reserve_bytes = {gpu.reserve_bytes:g}"
         yield ConfigProblem(key, "memory_bytes above reserve_bytes >= 0", found, "80e9 and 4e9 work")
-    yield from within(f"{key}.memory_bytes", gpu.memory_bytes, MEMORY_BYTES)
+    for name in ("memory_bytes", "host_memory_bytes"):
+        yield from within(f"{key}.{name}", getattr(gpu, name), MEMORY_BYTES)
     for precision, rate in gpu.flops_per_second.items():
         yield from within(f"{key}.flops_per_second.{precision}", rate, FLOPS_PER_SECOND)
     for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):

@@ -118,6 +118,8 @@ class GpuTable:
     """Likewise between servers: one device's share of the network."""
     host_link_bytes_per_second: float | None = None
     """Delivered between one device and the memory of its server, each way; none: 25e9 is assumed."""
+    host_memory_bytes: float | None = None
+    """Of a server, for plans of GPUs that are not here (`--gpus`); none: these leave nothing there."""
     host_memory_bytes_per_second: float | None = None
     """Delivered by the memory of a server to its cores; none: 200e9 is assumed."""
     price_per_hour: float | None = None
