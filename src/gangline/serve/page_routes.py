@@ -89,7 +89,7 @@ def run_page(service: ServiceDep, caller: CallerDep, request: Request, run: RunN
 
 @router.get("/runs/{run}/report")
 def report(service: ServiceDep, run: RunName) -> HTMLResponse:
-    """The report, drawn from the record as it stands."""
+    """The report, drawn from the record as it is."""
     record = service.record(run)
     text = render_html(record, _base(service, record))
     return HTMLResponse(text, headers={"Content-Security-Policy": DOCUMENT_POLICY})

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResponse:
-    """What a sender is told, and what is counted."""
+    """The answer to a sender, and what is counted."""
 
     status: int
     outcome: DeliveryOutcome

@@ -56,7 +56,7 @@ def get_artifact(
 
 
 def require_own(record: Record, artifact: Artifact) -> None:
-    """Refuse a key that no driver of ours writes: a gang that writes its own record gets nobody else's files."""
+    """Refuse a key that no driver of ours writes: a gang that writes its own record gets no other project's files."""
     own = artifact.key.startswith(f"{record.prefix}/") and ".." not in artifact.key
     if not own and artifact.key != f"blobs/sha256/{artifact.sha256}":
         raise RequestRefused(404, "the record names a file that is not the run's own")

@@ -53,7 +53,7 @@ def get_order(service: ServiceDep, order: OrderPath) -> Order:
 def cancel_order(service: ServiceDep, caller: CallerDep, order: OrderPath, wanted: Reason | None = None) -> Order:
     """Leave an order, whatever it is at: waiting, being fetched or read, or at its run, which is stopped.
 
-    Answered with the order as it stands then; harmless when repeated.
+    Answered with the order as it is then; harmless when repeated.
     """
     reason = wanted.reason if wanted else ""
     found = service.context.database.orders.withdraw(order, note=reason_with_caller(caller, reason))

@@ -27,7 +27,7 @@ class Reason(ApiModel):
 
 
 class RunState(ApiModel):
-    """Where a run stands."""
+    """State of a run."""
 
     run: str
     state: str

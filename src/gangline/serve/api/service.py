@@ -108,11 +108,11 @@ class Service:
 
     @cached_property
     def failed_logins(self) -> TokenBuckets:
-        """Tokens that nobody has, by address."""
+        """Unknown tokens, by address."""
         return TokenBuckets(self.limits.failed_logins_per_second, self.limits.failed_logins_burst)
 
     def count_failed_login(self, peer: str) -> None:
-        """Count a token that nobody has.
+        """Count an unknown token.
 
         Raises:
             RequestRefused: 429, too many came from this address.
@@ -174,7 +174,7 @@ class Service:
         return found.project if found else None
 
     def find_row(self, run: str) -> RunRow | None:
-        """The run as the index knows it, else as the store does: it may have been born a moment ago."""
+        """The run as the index knows it, else as the store does: it may have been made a moment ago."""
         if not RUN.fullmatch(run):
             return None
         row = self.context.database.runs.get(run)

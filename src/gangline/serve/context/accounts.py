@@ -19,7 +19,7 @@ from gangline.serve.database.types import ROLES, Principal
 
 PREFIX = "gl_"
 MAX_CHARACTERS = 200
-"""A longer bearer is nobody's."""
+"""A longer bearer is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Accounts:
         self._clock = clock
 
     def of_token(self, token: str) -> Principal | None:
-        """None for whoever we do not know."""
+        """None: not known."""
         return self.of_digest(digest_of(token)) if len(token) <= MAX_CHARACTERS else None
 
     def of_digest(self, digest: str) -> Principal | None:

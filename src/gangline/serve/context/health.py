@@ -35,7 +35,7 @@ class StoreHealth:
 
 FRESH_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 3.0
-"""Then whoever asks meanwhile hears that the disk, or the database, does not answer."""
+"""Then requests hear that the disk, or the database, does not answer."""
 log = structlog.get_logger()
 
 

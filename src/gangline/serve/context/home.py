@@ -26,7 +26,7 @@ LOCAL_TOKEN = "local-token"  # noqa: S105  # the file's name
 
 @dataclass(frozen=True, slots=True)
 class ServiceHome:
-    """What stands where in that folder."""
+    """Places in that folder."""
 
     folder: Path
 
@@ -77,7 +77,7 @@ class ServiceHome:
             yield
 
     def local_token(self) -> KnownToken:
-        """The administrator of this machine: whoever may read the file; made the first time."""
+        """Token of the administrator, for any user who may read the file; made the first time."""
         path = self.folder / LOCAL_TOKEN
         with storage_errors(path):
             if not path.exists():

@@ -15,7 +15,7 @@ from gangline.sanitize import clean
 from gangline.storage.objects.protocol import Entry, ObjectStore
 
 MAX_RECORDS = 1000
-"""Records that are remembered and counted; of more than that nobody needs a list."""
+"""Records that are remembered; more are only counted."""
 MAX_REASON_CHARACTERS = 300
 """Characters of a reason."""
 log = structlog.get_logger()
@@ -48,7 +48,7 @@ class Quarantine:
         self._lock = threading.Lock()
 
     def refuse(self, key: str, error: Exception, entry: Entry | None) -> None:
-        """Remember `key`; `entry` is the object as it stands, None where it is gone."""
+        """Remember `key`; `entry` is the object as it is, None where it is gone."""
         if entry is None:
             self.accept(key)
             return
@@ -93,7 +93,7 @@ class Quarantine:
 
 
 def refuse_record(quarantine: Quarantine, store: ObjectStore, key: str, error: Exception) -> None:
-    """As `Quarantine.refuse`, for who does not know how the object stands; a store that is away is no reason."""
+    """As `Quarantine.refuse`, for a caller that has not read the object; a store that is away is no reason."""
     if isinstance(error, StorageError):
         raise error
     quarantine.refuse(key, error, store.head(key))

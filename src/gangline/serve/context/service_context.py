@@ -47,7 +47,7 @@ class ServiceContext:
     run_folder: Callable[[str, str], Path | None] = lambda _project, _commit: None
     """Where the run of a project's commit was driven on this machine: the folder whose `.gangline` has its gangs."""
     run_changed: Callable[[str, str, str], None] = lambda _project, _commit, _run: None
-    """Called by whoever drives when a run was born or ended: the index looks at it at once."""
+    """Called by a driver when a run was made or has ended: the index looks at it at once."""
 
     def project_names(self) -> frozenset[str]:
         """Projects that this site can start: of its forges, and repositories of this machine."""

@@ -67,8 +67,8 @@ class Telemetry:
 
         Args:
             projects: Names of projects; others are added when a run of theirs is seen.
-            forges: As in `[forge.NAME]`; whatever else a delivery calls itself is told as no forge.
-            price: Of a GPU hour; None: no money is told.
+            forges: As in `[forge.NAME]`; any other name of a delivery is counted as no forge.
+            price: Of a GPU hour; None: no money is reported.
         """
         self.book = SeriesStore()
         self._price = price
@@ -114,7 +114,7 @@ class Telemetry:
             self.book.set("runs_active", counts.get(project, 0), project=project)
 
     def leases_overdue(self, count: int) -> None:
-        """Open runs that nobody drives."""
+        """Open runs without a driver."""
         self.book.set("leases_overdue", count)
 
     def records_refused(self, count: int) -> None:
@@ -132,7 +132,7 @@ class Telemetry:
         self.book.set("store_conditional_writes", float(ok))
 
     def run_ended(self, record: Record) -> None:
-        """Count a run and show its finals; told twice, it counts once."""
+        """Count a run and show its finals; called twice, it counts once."""
         if record.run.state == "ended" and self._is_new(record.run.id):
             self._add_project(record.run.project)
             self._count_run(record)

@@ -32,7 +32,7 @@ class DatabaseSession(Protocol):
         ...
 
     def lock(self, what: str) -> None:
-        """From here to the end of the transaction nobody else is in the part called `what`."""
+        """From here to the end of the transaction, hold the lock called `what`."""
         ...
 
 

@@ -133,7 +133,7 @@ class SqlOrders:
         return read(rows[0]).order if rows else None
 
     def find_by_requester(self, *, project: str, by: str) -> Order | None:
-        pattern = canonical({"asked_by": by}).decode()[1:-1]  # as it stands in a body
+        pattern = canonical({"asked_by": by}).decode()[1:-1]  # as a body has it
         rows = self._engine.read(lambda session: session.rows(_BY_REQUESTER, project, pattern))
         return read(rows[0]).order if rows else None
 

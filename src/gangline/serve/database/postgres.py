@@ -1,6 +1,6 @@
 """PostgreSQL as engine, for several services over one state: connections that are kept, transactions, its errors.
 
-The URL may hold a password: it stands in no message.
+The URL may hold a password: no message shows it.
 """
 
 import threading

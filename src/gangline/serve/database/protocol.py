@@ -26,7 +26,7 @@ class Deliveries(Protocol):
         """Remember a verified delivery and, in the same transaction, queue its order.
 
         An order that yields is not queued where another of the same head waits: that one is somebody's, and finds
-        what stands there, too.
+        what is there, too.
 
         Returns:
             False where its id or its body was seen in the last 30 days: nothing is queued then.
@@ -46,7 +46,7 @@ class OrderQueue(Protocol):
     def claim(self, *, holder: str, now: float, lease_seconds: float, max_driving: int | None = None) -> Order | None:
         """The next order that may start, in fair turn over projects, now `driving`; None: nothing to do.
 
-        Nothing is to be done either while `most` orders are driven, whoever drives them.
+        Nothing is to be done either while `most` orders are driven, by any service.
         """
         ...
 
@@ -71,7 +71,7 @@ class OrderQueue(Protocol):
         ...
 
     def withdraw(self, order: int, *, note: str) -> Order | None:
-        """The order as it stands then: `dropped`, unless it is over or a run of it is driven; None where it is gone."""
+        """The order as it is then: `dropped`, unless it is over or a run of it is driven; None where it is gone."""
         ...
 
     def get(self, order: int) -> Order | None: ...
@@ -140,7 +140,7 @@ class Tokens(Protocol):
 
 
 class Database(Protocol):
-    """All of it, opened; closed by whoever opened it."""
+    """All of it, opened; the caller closes it."""
 
     deliveries: Deliveries
     orders: OrderQueue

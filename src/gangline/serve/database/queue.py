@@ -96,7 +96,7 @@ def read(row: Row) -> LeasedOrder:
 
 
 def write(session: DatabaseSession, leased: LeasedOrder) -> None:
-    """Write an order that stands in the table."""
+    """Write an order that the table has."""
     values = _values(leased)
     session.execute(_UPDATE, *values[1:], seal(values), leased.order.id)
 
@@ -114,7 +114,7 @@ def _builds_head(order: Order) -> bool:
 
 
 def _coalesce(session: DatabaseSession, newer: Order) -> None:
-    """Drop queued orders of the same head: whoever takes the newer one up finds what stands there then."""
+    """Drop queued orders of the same head: the newer one builds what the head is when it is taken up."""
     for leased in queued_for_head(session, newer):
         note = "a newer event of the same ref arrived before this one was started"
         write(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))

@@ -1,6 +1,6 @@
 """Tables of the state database, by version. A newer version than ours is refused, an older one is brought up to ours.
 
-Every row carries a seal over all of its other columns (`sealed`); what queries look at stands in columns, the whole
+Every row carries a seal over all of its other columns (`sealed`); what queries look at is in columns, the whole
 value as JSON in `body`.
 """
 

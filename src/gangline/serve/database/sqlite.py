@@ -1,7 +1,7 @@
 """SQLite as engine: one thread writes, each commit is on the disk (WAL, `synchronous=FULL`) before anybody hears of it.
 
 Whatever is waiting when the writer begins goes into one commit, so a burst of a thousand deliveries costs a few dozen
-waits for the disk; each piece stands in a savepoint of its own and fails alone. Readers have connections of their own.
+waits for the disk; each piece has a savepoint of its own and fails alone. Readers have connections of their own.
 """
 
 import sqlite3
@@ -135,7 +135,7 @@ class SqliteEngine:
             answer()
 
     def _require_file(self) -> None:
-        """What is written to a file without a name is gone when we end: it is acknowledged to nobody."""
+        """What is written to a file without a name is gone when we end: it is not acknowledged."""
         if _file_identity(self.path) != self._file:
             raise StorageError(self._moved_message())
 

@@ -61,7 +61,7 @@ def open_checked(database: Path) -> Iterator["str | None"]:
     """
     try:
         database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = Path(f"{database}.lock").open("ab")  # noqa: SIM115  # closed by whoever uses the database
+        file = Path(f"{database}.lock").open("ab")  # noqa: SIM115  # closed with the database
     except OSError as error:
         raise StorageError(
             f"wanted to write {database.parent}, found: {error.strerror}; name another serve.home"

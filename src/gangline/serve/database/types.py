@@ -32,7 +32,7 @@ class Principal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One thing to build: what stands at a ref when it is taken up, or a commit that was named."""
+    """One thing to build: the commit of a ref when it is taken up, or a commit that was named."""
 
     id: int = 0
     """Given by the database."""
@@ -44,7 +44,7 @@ class Order:
     ref: str
     """`refs/heads/<branch>`, or the ref of a pull request's head."""
     commit: str | None = None
-    """None: whatever stands at the ref; then found when it is taken up and written here."""
+    """None: that of the ref, found when it is taken up and then written here."""
     branch: str | None = None
     pull_request: int | None = None
     trust: Trust = "own"

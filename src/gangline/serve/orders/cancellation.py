@@ -18,14 +18,14 @@ log = structlog.get_logger()
 def stop_runs(context: ServiceContext, project: str, ref: str, *, reason: str, except_order: int = 0) -> list[str]:
     """Mark the open runs that orders of `ref` began, and drop orders that have none yet; names of the runs.
 
-    The mark is obeyed by a run's driver; where nobody drives, the next look at open runs ends it.
+    A run's driver obeys the mark; a run without driver is ended by the next look at open runs.
 
     Args:
         context: Whose orders.
         project: Of the ref.
         ref: That is gone.
         reason: One sentence for the records.
-        but: An order that is left alone: whoever settles it does so itself.
+        but: An order that is left alone: its caller settles it.
     """
     begun = context.database.orders.list(states=["driving", "parked"], projects=[project], limit=1000)
     runs = [each.run for each in begun if each.ref == ref and each.run is not None and each.id != except_order]
@@ -82,7 +82,7 @@ class OrderWithdrawal:
             stop_run(self._context, run, reason=reason)
 
     def _reason(self) -> str | None:
-        """Why the order was withdrawn; None where it was not, as far as can be told now."""
+        """Why the order was withdrawn; None where it was not, as far as is known now."""
         try:
             found = self._context.database.orders.get(self._order)
         except StorageError:

@@ -57,7 +57,7 @@ class DriverProcess:
         return None if found is None else DriverProcess(found)
 
     def run(self) -> str | None:
-        """Name of its run, once it has told."""
+        """Name of its run, once it has reported one."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), (self.folder / "out").open("rb") as out:
             line = out.readline(MOST_MESSAGE_BYTES)
             return str(json.loads(line)["run"]) if line.endswith(b"\n") else None
@@ -109,7 +109,7 @@ class DriverProcess:
 
 
 def remove_folders_except(orders: Path, held: Collection[int], *, older_than: float) -> None:
-    """Remove what is left of orders that nobody has in hand and that began before `older_than`."""
+    """Remove what is left of orders that no worker holds and that began before `older_than`."""
     for folder in orders.iterdir() if orders.is_dir() else []:
         if folder.name.isdecimal() and int(folder.name) not in held and folder.stat().st_mtime < older_than:
             shutil.rmtree(folder, ignore_errors=True)

@@ -33,7 +33,7 @@ class OrderNotifications:
         """Which versions of models others have published: their numbers are taken."""
         try:
             source.fetch_model_tags(self._clones)
-        except StorageError as error:  # one that stands here otherwise is told when it is sent
+        except StorageError as error:  # a tag that differs here is reported when it is sent
             log.warning("tags_not_brought", project=source.project, cause=str(error))
 
     def run_ended(self, order: Order, record: Record) -> None:
@@ -44,7 +44,7 @@ class OrderNotifications:
             self._send_tags(order, record)
 
     def commit_refused(self, order: Order, source: CommitSource, commit: str, error: ConfigError) -> str:
-        """No run can be born of this line: whoever pushed it hears so at the forge, in the sentence returned."""
+        """No run can be made of this line: the forge shows its author the sentence returned."""
         detail = clean(str(error), limit=400)
         if source.forge is not None and source.token is not None:
             status = CommitStatus(context="gangline/build", state="error", description=detail[:140])
@@ -55,14 +55,14 @@ class OrderNotifications:
         return detail
 
     def _comment(self, order: Order, record: Record) -> None:
-        """The run began before its pull request was opened, and told nobody there."""
+        """The run began before its pull request was opened, and has no comment there."""
         try:
             publish_comment(self._context.site, self._context.environ, record, pull_request=order.pull_request)
         except GanglineError as error:
             log.warning("comment_not_written", order=order.id, run=record.run.id, cause=str(error))
 
     def _send_tags(self, order: Order, record: Record) -> None:
-        """The tag of the published version stands in our clone; people look for it where they pushed."""
+        """The tag of the published version is in our clone alone; push it to where people look for it."""
         try:
             source_of(self._context, order).push_model_tags(self._clones)
         except GanglineError as error:

@@ -49,7 +49,7 @@ class RunnerStopped(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunnerContext:
-    """What every errand of a service shares."""
+    """What all orders of a service share."""
 
     context: ServiceContext
     clones: Clones
@@ -149,7 +149,7 @@ class OrderRunner:
         return self._find_or_start_run(place, identity)
 
     def _refused(self, source: CommitSource, commit: str, error: ConfigError) -> Order:
-        """An answer: no run can be born of this commit."""
+        """An answer: no run can be made of this commit."""
         reason = self._notifications.commit_refused(self.order, source, commit, error)
         return replace(self.order, state="done", commit=commit, note=reason)
 
@@ -165,14 +165,14 @@ class OrderRunner:
         return read_commit(place, commit, self.order, environ=self._context.environ, is_over=self._clones.is_over)
 
     def _find_or_start_run(self, place: Path, identity: RunIdentity) -> Order:
-        """By the run that stands for this question, else by a new one."""
+        """By the run that there is of it, else by a new one."""
         existing = newest_attempt(self._context.store, identity)
         if existing is not None and existing.run.state == "ended" and self.order.again:
             existing = None
         return self._follow_to_end(identity.commit.sha, place=place, record=existing)
 
     def _follow_to_end(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
-        """To the end of the run, driving it where nobody else does; without a record, a run is yet to be born."""
+        """To the end of the run, driving it unless another does; without a record the run is still to be made."""
         while True:
             if record is not None:
                 self._record_run(record.run.id, commit)
@@ -237,7 +237,7 @@ class OrderRunner:
             return None
 
     def _record_run(self, run: str | None, commit: str) -> None:
-        """Write down which run it is, once it is known; a database that is away is told at the next look."""
+        """Write down which run it is, once it is known; a database that is away gets it at the next look."""
         if run is None or run == self.order.run:
             return
         learned = replace(self.order, run=run, commit=commit)
@@ -261,7 +261,7 @@ class OrderRunner:
 
 
 def _as_recorded(order: Order, record: Record) -> Order:
-    """The order with what its run was born with: a fork's run is never gone on with as one of the project."""
+    """The order with what its run began with: a fork's run is never continued as one of the project."""
     commit = record.commit
     return replace(
         order, trust=commit.trust, branch=commit.branch or order.branch,

@@ -28,7 +28,7 @@ def after_exit(order: Order, code: int, *, record: Record | None, last_message: 
     Args:
         order: As it was driven.
         code: Exit code; negative for a signal.
-        record: As it stands then, where there is one.
+        record: As it is then, where there is one.
         said: The driver's last words.
         now: Seconds since the epoch.
     """
@@ -50,7 +50,7 @@ def after_run(order: Order, record: Record) -> Order:
 
 
 def after_failure(order: Order, last_message: str, *, now: float) -> Order:
-    """Tried again later; put aside after the last try, where it holds up nobody."""
+    """Tried again later; put aside after the last try, where it delays no other order."""
     tries = order.tries + 1
     if tries >= MOST_TRIES:
         note = f"failed {tries} times, the last time: {last_message}"

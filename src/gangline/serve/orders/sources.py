@@ -31,7 +31,7 @@ class CommitSource:
     """The site names the forge's server by URL: it may be on a private network."""
 
     def head(self, clones: Clones, ref: str) -> RefHead | None:
-        """What stands at `ref`; None where it is gone."""
+        """The commit of `ref`; None where it is gone."""
         if self.forge is not None:
             return self.forge.head(self.repository, ref)
         commit = self._branches(clones).get(ref)
@@ -45,7 +45,7 @@ class CommitSource:
         return [(ref, RefHead(commit=commit, branch=_branch(ref))) for ref, commit in found.items()]
 
     def fetch(self, clones: Clones, *refs: str) -> None:
-        """Bring what stands at `refs` into the clone.
+        """Fetch the commits of `refs` into the clone.
 
         Raises:
             ConfigError: The token's reference leads nowhere.
@@ -54,7 +54,7 @@ class CommitSource:
         clones.fetch(self.url, name=self.clone, refs=refs, credential=self._credential(), **self._server)
 
     def branch_state(self, clones: Clones, branch: str | None, commit: str) -> RemoteBranches:
-        """The default branch, which is fetched, beside `branch`, which stands at `commit`. Raises as `fetch`."""
+        """The default branch, which is fetched, and `branch`, which is at `commit`. Raises as `fetch`."""
         default = clones.fetch_default_branch(self.url, name=self.clone, credential=self._credential(), **self._server)
         own = {} if branch is None else {branch: commit}
         return RemoteBranches(None, own) if default is None else RemoteBranches(default[0], own | dict([default]))

@@ -1,6 +1,6 @@
 """Every few minutes all refs of all repositories are looked at, for events that were never sent; and what is old goes.
 
-What stands at a ref is offered once: a delivery of our own, named after ref and commit, remembers it. Refs that are
+The commit of a ref is offered once: a delivery of our own, named after ref and commit, remembers it. Refs that are
 gone stop their runs, parked orders whose run was approved or has ended are woken, schedules start at their minute.
 """
 
@@ -147,7 +147,7 @@ class Sweeper:
             pass
 
     def _unpark_ready(self) -> None:
-        """Orders of forks that were approved, or of runs that ended, by a way that told nobody."""
+        """Orders of forks that were approved, or of runs that ended, without a delivery that says so."""
         for each in self._context.database.orders.list(states=["parked"], projects=None, limit=1000):
             if each.run is not None and each.not_before > self._context.clock() and self._can_continue(each.run):
                 self._context.database.orders.unpark(each.run, now=self._context.clock())
@@ -156,7 +156,7 @@ class Sweeper:
         try:
             record = find_run(self._context.store, run)
         except (UsageError, IntegrityError):
-            return True  # it was deleted, or cannot be read: whoever takes the order up says so
+            return True  # it was deleted, or cannot be read: the worker that takes the order up says so
         is_approved_fork = record.commit.trust == "fork" and not awaits_approval(record)
         return record.run.state == "ended" or is_approved_fork
 

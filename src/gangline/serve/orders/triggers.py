@@ -38,7 +38,7 @@ class TriggerFacts:
 
 
 def trigger_refusal(order: Order, trigger: TriggerTable, found: TriggerFacts) -> str | None:
-    """Why no run starts, in one sentence; None: one does. Whoever asks by name, or by schedule, is not asked back."""
+    """Why no run starts, in one sentence; None: one does. A request by name, or by a schedule, always starts one."""
     if found.is_fork and (why := fork_refusal(trigger)):
         return why
     if order.cause in {"api", "schedule"}:
@@ -65,7 +65,7 @@ def newest_attempt(store: ObjectStore, identity: RunIdentity) -> Record | None:
 def changed_paths(
     source: CommitSource, clones: Clones, index: RunIndex, order: Order, *, commit: str, branch: str | None
 ) -> list[str] | None:
-    """Paths that differ from what was built last at this place; None: nothing was, or nobody can tell."""
+    """Paths that differ from what was built last at this place; None: nothing was, or it is not known."""
     if order.pull_request is not None and source.forge is not None:
         return source.forge.changes(source.repository, order.pull_request)
     if branch is None:

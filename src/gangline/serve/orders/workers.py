@@ -82,7 +82,7 @@ class Workers:
                 self._process(order)
 
     def _work_on_newer(self) -> None:
-        """Where all workers follow long runs, whoever pushed again, deleted or closed is not kept waiting for them."""
+        """Orders that replace, delete or close something do not wait where all workers follow long runs."""
         while not self._stopping.wait(IDLE_SECONDS):
             order = self._claim_newer() if len(self.driving()) >= self._context.site.serve.workers else None
             if order is not None:

@@ -64,7 +64,7 @@ def _ordered(records: Sequence[Record], reference: str | None) -> list[Record]:
 
 
 class Column(NamedTuple):
-    """A run, and how it stands against the first."""
+    """A run, compared with the first."""
 
     record: Record
     style: Style

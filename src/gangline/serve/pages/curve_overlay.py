@@ -1,6 +1,6 @@
 """Curves of several runs in one chart, on the band of the reference run.
 
-Lines differ in colour and dash, and each carries its letter at its end: no line is told apart by colour alone.
+Lines differ in colour and dash, and each carries its letter at its end: no line is known by its colour alone.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from gangline.units import format_number
 
 LETTERS = "ABCDEFGHIJ"
 COLORS = ("blue", "red", "green", "pink", "ink")
-"""Each stands out from light and from dark ground."""
+"""Each is seen on light and on dark ground."""
 DASHES = ("", "9 5", "2 4")
 LABELS_HEIGHT, LABELS_WIDTH, LABEL_GAP = 280.0, 30.0, 15.0
 FLOOR_PERCENT = 0.1

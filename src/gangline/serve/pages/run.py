@@ -36,13 +36,13 @@ def render_run(
     """The page at `/runs/<id>`.
 
     Args:
-        record: As it stands in the store.
+        record: As the store has it.
         base: Record of its base run, where that can be read: then the page says what changed.
         principal: Who looks; forms are shown to those who may send them.
         live: Events are served for it: the page follows them until the run has ended.
         now: Seconds since the epoch, for ages.
         csrf: Goes into each form.
-        progress: What is known of the running stage by whoever watches its gang.
+        progress: What the watch of its gang knows of the running stage.
         notice: Said above all else: the store is away, the record is as of then.
     """
     record = sanitized(record)

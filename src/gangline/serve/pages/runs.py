@@ -37,7 +37,7 @@ def render_runs(
     Args:
         rows: Newest first.
         wanted: What was asked for; the form keeps it.
-        orders: Oldest first; those that are settled are left out, unless no run could be born of them.
+        orders: Oldest first; those that are settled are left out, unless no run could be made of them.
         next_page: Cursor of the older page, put into the field `cursor`; None: these are the last.
         principal: Who looks.
         now: Seconds since the epoch, for ages.

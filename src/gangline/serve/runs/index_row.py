@@ -91,7 +91,7 @@ def _some(each: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 def row_of(record: Record) -> RunRow:
-    """What lists show of a record as it stands."""
+    """What lists show of a record."""
     judged = headline(record)
     band = judged.metric.base_band if judged else None
     begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]

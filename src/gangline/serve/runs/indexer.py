@@ -86,7 +86,7 @@ class Indexer:
         self._wake.set()
 
     def refresh(self, project: str, commit: str, run: str) -> None:
-        """A run was born, or has ended: look now. From any thread."""
+        """A run was made, or has ended: look now. From any thread."""
         with self._lock:
             self._urgent.append(run_prefix(project, commit, run))
         self._wake.set()

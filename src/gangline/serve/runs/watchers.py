@@ -123,7 +123,7 @@ class _RunPoller:
                 subscriber.publish(self._last)
 
     def unsubscribe(self, subscriber: Subscriber) -> bool:
-        """True where nobody looks any more; then the watch ends."""
+        """True where no client is left; then the watch ends."""
         with self._lock:
             if subscriber in self._subscribers:
                 self._subscribers.remove(subscriber)

@@ -39,7 +39,7 @@ class ClientAddresses:
         return found.pop() if len(found) == 1 and "None" not in found else peer
 
     def _nearest(self, hops: Sequence[str]) -> Address | None:
-        """From the end: proxies of ours, then whoever came to the first of them; None where that cannot be read."""
+        """From the end: proxies of ours, then the client of the first of them; None where that cannot be read."""
         address = None
         for hop in reversed(hops[-MAX_HOPS:]):
             address = _parse(hop)

@@ -25,7 +25,7 @@ class RequestLimits:
     """Of one principal, for long; in between `burst` at once."""
     burst: int = 300
     failed_logins_per_second: float = 1.0
-    """Of one address that shows tokens nobody has."""
+    """Of one address that shows unknown tokens."""
     failed_logins_burst: int = 20
     streams: int = 256
     """Event streams and followed logs, of everybody."""
@@ -97,7 +97,7 @@ class StreamSlots:
         self._lock = threading.Lock()
 
     def take(self, name: str) -> None:
-        """Raises RequestRefused where no slot is left; whoever took one gives it back."""
+        """Raises RequestRefused where no slot is left; the caller gives it back."""
         with self._lock:
             if sum(self._open.values()) >= self._limit or self._open.get(name, 0) >= self._limit_each:
                 detail = f"too many streams are open, at most {self._limit_each} of one caller; close one"

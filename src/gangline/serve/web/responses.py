@@ -36,7 +36,7 @@ class RequestRefused(Exception):
 
 
 def status_of(error: GanglineError) -> int:
-    """How HTTP says what an error class means; what nobody foresaw is ours: 500."""
+    """How HTTP says what an error class means; any other error is ours: 500."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 

@@ -39,12 +39,12 @@ class Sessions:
         self.cookie = f"{'__Host-' if secure else ''}gangline-{port}"
 
     def begin(self, digest: str) -> str:
-        """Set-Cookie header for whoever has shown the token of `digest`."""
+        """Set-Cookie header after the token of `digest` was shown."""
         value = f"{digest}.{int(self._clock() + SESSION_SECONDS)}.{secrets.token_hex(4)}"
         return self._set_cookie(f"{value}.{self._mac('session', value)}", int(SESSION_SECONDS))
 
     def end(self, cookie: str) -> str:
-        """Set-Cookie header that forgets the session; whoever kept a copy of the cookie is refused, too."""
+        """Set-Cookie header that forgets the session; a copy of the cookie is refused, too."""
         if self.digest_in(cookie) is not None:
             now = self._clock()
             alive = {mac: ends for mac, ends in self._ended.items() if ends > now}
