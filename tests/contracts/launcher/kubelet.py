@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ class ProcessKubelet:
         materialise(folder, podset, store=self._store, secrets=lambda key: self._secret(pod, key))
         environ = keeper_environ(folder, replace(podset, store=self._store.url), node)
         command = [sys.executable, "-m", "gangline.keeper.main"]
-        self._hands.run(name, ready=False, namespace=self._api.namespace)
+        self._act(name, partial(self._hands.run, ready=False))
         process = subprocess.Popen(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
         )
@@ -151,7 +152,7 @@ class ProcessKubelet:
             self._stop(pod, running)
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"]["conditions"])
         if ready != running.has_joined:
-            self._hands.run(running.name, ready=running.has_joined, namespace=self._api.namespace)
+            self._act(running.name, partial(self._hands.run, ready=running.has_joined))
 
     def _stop(self, pod: dict[str, Any], running: _Running) -> None:
         now = datetime.now(UTC).timestamp()
@@ -164,12 +165,14 @@ class ProcessKubelet:
     def _end(self, uid: str, pod: dict[str, Any], running: _Running, code: int) -> None:
         end = running.folder.end(running.node)
         del self._running[uid]
-        self._hands.end(
-            running.name,
-            128 - code if code < 0 else code,
-            message=to_message(end) if end else "",
-            namespace=self._api.namespace,
-        )
+        exit_code, message = 128 - code if code < 0 else code, to_message(end) if end else ""
+        self._act(running.name, partial(self._hands.end, exit_code=exit_code, message=message))
+
+    def _act(self, name: str, act: Callable[..., object]) -> None:
+        """On a pod, unless it was deleted by force since it was read: a real kubelet lets go of it, too."""
+        with self._api.server.store.changed:
+            if self._api.server.store.get(("pods", self._api.namespace, name)) is not None:
+                act(name, namespace=self._api.namespace)
 
     def _say(self, running: _Running) -> None:
         log = self._api.server.logs.setdefault((self._api.namespace, running.name), [])

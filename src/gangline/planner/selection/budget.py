@@ -9,7 +9,7 @@ from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
 from gangline.spec.record import Gate
-from gangline.units import format_number, format_seconds
+from gangline.units import format_number, format_step
 
 _TIME = "time"
 _NOTHING = 1e-9
@@ -127,4 +127,4 @@ def _answer(name: str, bound: float, known: float | None, band: float) -> tuple[
 
 
 def _shown(name: str, value: float) -> str:
-    return format_seconds(value) if name == _TIME else format_number(value)
+    return format_step(value) if name == _TIME else format_number(value)
