@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -11,50 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.spec.python_environment import STARTUP, code_folders, python_path
+from gangline.spec.python_environment import STARTUP
 from gangline.train.startup import audit, devices
-
-
-class Desk:
-    """A code layer, and a folder that is no part of anything."""
-
-    def __init__(self, root: Path) -> None:
-        self.code, self.outside, self.told = root / "home" / "code", root / "outside", root / "home" / "ran-0.jsonl"
-        for each in (self.code, self.outside):
-            each.mkdir(parents=True)
-        (self.outside / "labels.txt").write_text("0 1 2")
-
-    def environ(self, *path: str, **own: str) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"], "HOME": str(self.code.parent), "GANGLINE_RAN": str(self.told),
-            "GANGLINE_HOME": str(self.code.parent), "GANGLINE_LAYER": str(self.code), "OUTSIDE": str(self.outside),
-            "PYTHONPATH": python_path(code_folders(self.code, path), None),
-        } | own  # fmt: skip
-
-    def run(self, text, *flags, path=(), **own):
-        (self.code / "program.py").write_text(text)
-        command = [sys.executable, *flags, "program.py"]
-        environ = self.environ(*path, **own)
-        return self.start(command, environ)
-
-    def start(self, command, environ):
-        """In a session of its own, as keepers start ranks."""
-        return subprocess.run(
-            command, cwd=self.code, env=environ, capture_output=True, text=True, check=False, start_new_session=True
-        )
-
-    def programs(self) -> list[str]:
-        return [line["program"] for line in self.lines("started")]
-
-    def lines(self, event: str) -> list[dict]:
-        text = self.told.read_text() if self.told.exists() else ""
-        return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
-
-
-@pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
-
 
 READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n"
 
@@ -145,84 +102,6 @@ def test_without_torch_the_kind_of_an_open_device_is_reported_where_all_are_of_o
     assert devices.gpu_names() == set()
 
 
-def test_a_database_of_sqlite_is_a_file_that_is_read(desk):
-    text = (
-        "import os, sqlite3\nfolder = os.environ['OUTSIDE']\n"
-        "for name in ('there.db', 'own.db', 'own.db'):\n"
-        "    sqlite3.connect(f'{folder}/{name}').execute('create table if not exists a(b)')\n"
-        "sqlite3.connect(f'file:{folder}/uri.db?mode=ro', uri=True); sqlite3.connect(':memory:')\n"
-    )
-    for name in ("there.db", "uri.db"):
-        sqlite3.connect(desk.outside / name).execute("create table a(b)")
-    done = desk.run(text)
-    assert done.returncode == 0, done.stderr
-    assert [Path(read["path"]).name for read in desk.lines("read")] == ["there.db", "uri.db"]
-
-
-NATIVELY = """\
-import os, torch
-from torch.jit import load
-file = os.environ["OUTSIDE"] + "/labels.txt"
-try:
-    load(file)
-except RuntimeError:
-    print("no TorchScript")
-print(torch.from_file(filename=os.environ["OUTSIDE"] + "/weights.bin", size=3, dtype=torch.uint8).sum())
-"""
-
-
-@pytest.mark.long
-def test_what_torch_opens_in_native_code_is_told(desk):
-    (desk.outside / "weights.bin").write_bytes(bytes([1, 2, 3]))
-    done = desk.run(NATIVELY)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["no", "TorchScript", "tensor(6)"]
-    read = [Path(line["path"]).name for line in desk.lines("read")]
-    assert sorted(read) == ["labels.txt", "weights.bin"]
-
-
-TORCH = {
-    "torch/__init__.py": "def from_file(filename): return filename\nfrom torch import jit\nimport torch.late\n",
-    "torch/jit.py": "def load(f): raise RuntimeError(f)\n",
-    "torch/late.py": "",
-}
-
-
-def test_calls_that_open_files_in_native_code_are_reported_and_do_what_they_did(desk):
-    for name, text in TORCH.items():
-        (desk.code / name).parent.mkdir(exist_ok=True)
-        (desk.code / name).write_text(text)
-    done = desk.run(
-        "import os, pathlib, torch\nfile = pathlib.Path(os.environ['OUTSIDE'], 'labels.txt')\n"
-        "print(torch.from_file(filename=file) == file, torch.from_file.__name__)\n"
-        "try: torch.jit.load(f=3)\nexcept RuntimeError as error: print(error)\n"
-    )
-    assert done.stdout.split() == ["True", "from_file", "3"]
-    (line,) = desk.lines("read")
-    assert line["path"] == str(desk.outside / "labels.txt")
-    assert desk.lines("unseen") == []
-
-
-TORCHVISION = {
-    "torchvision/__init__.py": "from torchvision import io\nimport torchvision.late\n",
-    "torchvision/io/__init__.py": "from torchvision.io.image import read_file, read_image\n",
-    "torchvision/io/image.py": "def read_file(path): return str(path)\ndef read_image(path): return read_file(path)\n",
-    "torchvision/late.py": "",
-}
-
-
-@pytest.mark.parametrize("call", ["read_image", "read_file"])
-def test_images_that_torchvision_opens_in_native_code_are_reported(desk, call):
-    for name, text in TORCHVISION.items():
-        (desk.code / name).parent.mkdir(exist_ok=True)
-        (desk.code / name).write_text(text)
-    done = desk.run(
-        f"import os\nfrom torchvision.io import {call} as call\nprint(call(os.environ['OUTSIDE'] + '/labels.txt'))\n"
-    )
-    assert done.stdout.strip() == str(desk.outside / "labels.txt")
-    assert [line["path"] for line in desk.lines("read")] == [str(desk.outside / "labels.txt")]
-
-
 def test_paths_of_every_kind_are_taken_and_many_are_counted(desk):
     text = (
         "import os, pathlib\nfolder = os.environ['OUTSIDE']\nopen(pathlib.Path(folder, 'labels.txt')).read()\n"
@@ -293,113 +172,6 @@ def test_a_report_that_is_full_says_so_once_in_each_process_and_grows_no_more(de
     assert done.returncode == 0, done.stderr
     assert 1 <= len(desk.lines("unseen")) <= 3
     assert desk.told.stat().st_size <= audit.FULL_BYTES
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        "import subprocess; subprocess.run(['cat', labels])",
-        "import subprocess; subprocess.run(['/bin/cat', labels], env={}, cwd='/')",
-        "import subprocess; subprocess.run('cat ' + labels, shell=True)",
-        "os.system('cat ' + labels)",
-        "os.posix_spawnp('cat', ['cat', labels], os.environ)",
-        "os.spawnlp(os.P_WAIT, 'cat', 'cat', labels)",
-        "os.execvp('cat', ['cat', labels])",
-    ],
-)
-def test_a_program_that_is_started_is_told_once_however_it_is_started(desk, start):
-    done = desk.run(f"import os; labels = os.environ['OUTSIDE'] + '/labels.txt'\n{start}\n{start}\n")
-    assert "0 1 2" in done.stdout, done.stderr
-    assert set(desk.programs()) == {"cat"}
-    assert len(desk.programs()) == (2 if "spawnlp" in start else 1)  # these are started by two forks
-
-
-def test_what_a_shell_makes_of_more_than_words_is_the_shells(desk):
-    assert desk.run("import os; os.system('cat $OUTSIDE/labels.txt; true'); os.system('exec cat')\n").returncode == 0
-    assert desk.programs() == ["sh"]
-
-
-def test_a_python_that_tells_by_itself_is_no_program_of_another_kind(desk):
-    (desk.code / "script").write_text(f"#!{sys.executable} -u\n{READ}")
-    (desk.code / "script").chmod(0o755)
-    text = (
-        "import subprocess, sys\nfor each in ([sys.executable, '-uW', 'ignore', '-c', '1'], ['./script']):\n"
-        "    subprocess.run(each, check=True)\n"
-    )
-    done = desk.run(text)
-    assert done.returncode == 0, done.stderr
-    assert desk.programs() == []
-    assert len(desk.lines("python")) == 3
-    assert len(desk.lines("read")) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "environ"),
-    [
-        ("'-I'", "None"), ("'-uE'", "None"), ("'-W', 'ignore', '-S'", "None"), ("", "{}"),
-        ("", "os.environ | {'PYTHONPATH': '.'}"),
-    ],
-)  # fmt: skip
-def test_a_python_that_reads_no_path_is_a_program_that_tells_nothing(desk, words, environ):
-    command = f"[sys.executable, {words or repr('-u')}, '-c', '1']"
-    text = f"import os, subprocess, sys\nsubprocess.run({command}, env={environ})\n"
-    assert desk.run(text).returncode == 0
-    assert desk.programs() == [Path(sys.executable).name]
-
-
-def test_tools_of_the_system_are_known_by_their_folder_and_not_by_their_name(desk):
-    text = (
-        "import os, subprocess\nsubprocess.run(['uname']); os.system('mkdir -p out'); os.system('nvidia-smi')\n"
-        "import platform; platform.processor(); import ctypes.util; ctypes.util.find_library('m')\n"
-    )
-    assert desk.run(text).returncode == 0
-    assert desk.programs() == []
-    (desk.code / "uname").symlink_to("/bin/cat")
-    assert desk.run("import subprocess; subprocess.run(['./uname', 'program.py'])\n").returncode == 0
-    assert desk.programs() == ["uname"]
-
-
-def test_git_is_a_tool_only_where_it_shows_no_files(desk):
-    desk.run("import subprocess\nfor each in ('status', 'rev-parse'): subprocess.run(['git', each])\n")
-    assert desk.programs() == []
-    desk.run("import subprocess; subprocess.run(['git', 'clone', 'nowhere'])\n")
-    assert desk.programs() == ["git"]
-
-
-def test_a_program_that_is_not_there_was_not_started(desk):
-    text = "import contextlib, subprocess\nwith contextlib.suppress(OSError): subprocess.run(['not-there'])\n"
-    assert desk.run(text).returncode == 0
-    assert desk.programs() == []
-
-
-def test_names_of_programs_are_bounded(desk):
-    text = (
-        "import os, subprocess\nfor n in range(30):\n    os.symlink('/bin/cat', f'{n:0200}')\n"
-        "    subprocess.run([f'./{n:0200}', '/dev/null'], check=True)\n"
-    )
-    done = desk.run(text)
-    assert done.returncode == 0, done.stderr
-    assert (len(desk.programs()), len(desk.programs()[0])) == (audit.MOST_PROGRAMS, 100)
-
-
-def test_a_shell_that_is_the_rank_is_told_by_the_python_that_it_starts(desk):
-    (desk.code / "program.py").write_text("1\n")
-    done = desk.start(["sh", "-c", f"cat $OUTSIDE/labels.txt; {sys.executable} program.py; true"], desk.environ())
-    assert done.stdout == "0 1 2", done.stderr
-    assert desk.programs() == [Path("/bin/sh").resolve().name]
-
-
-@pytest.mark.parametrize(("folder", "told"), [("site-packages", []), ("of-the-repository", ["cat"])])
-def test_what_torchs_compiler_starts_reads_no_data(desk, folder, told):
-    """Its processes are given another PYTHONPATH."""
-    packages = desk.outside / folder
-    (packages / "torch" / "_inductor").mkdir(parents=True)
-    (packages / "torch" / "__init__.py").touch()
-    (packages / "torch" / "_inductor" / "pool.py").write_text("import subprocess; subprocess.run(['cat', '/dev/null'])")
-    path = os.pathsep.join([desk.environ()["PYTHONPATH"], str(packages)])
-    done = desk.run("import torch._inductor.pool\n", PYTHONPATH=path)
-    assert done.returncode == 0, done.stderr
-    assert desk.programs() == told
 
 
 def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_imported(desk):
