@@ -5,6 +5,7 @@ from math import expm1
 
 import pytest
 from tests.planner.cases import gpus, line
+from tests.planner.forecast.test_update_traffic import WORK
 from tests.planner.transformer.reference import EIGHT
 from tests.planner.transformers import EIGHT as TRACED
 from tests.planner.transformers import H100, transformer
@@ -12,14 +13,14 @@ from tests.planner.transformers import H100, transformer
 from gangline.fabric.inventory import Fabric, Group
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.formula_question import formula_profile
-from gangline.planner.selection.plan_certificate import pipeline_traffic, plan_certificate
+from gangline.planner.selection.plan_certificate import pipeline_traffic, plan_certificate, plan_rings
 from gangline.planner.shapes.hypothetical import with_network
 from gangline.spec.config.fabric import FailureRates
 from gangline.spec.config.line import MeshTable
 from gangline.spec.mesh import Mesh
 
 BATCH = 256
-SHAPE = formula_profile(EIGHT)
+SHAPE, TINY = formula_profile(EIGHT), formula_profile(replace(EIGHT, layers=2))
 FABRIC = Fabric(groups=tuple(Group(name=name, servers=(f"{name}0", f"{name}1")) for name in "ab"))
 
 
@@ -103,6 +104,15 @@ def test_peers_of_a_server_share_its_rails():
     found = pipeline_traffic(choice, SHAPE, global_batch=BATCH)
     weights = EIGHT.parameters / 8
     assert found.data_edge_bytes == pytest.approx(2 * (4 - 1) / 4 * 4 * weights / 2)
+
+
+def test_rings_of_shared_optimizers_leave_out_parameters_that_owners_send():
+    asked = line(batch=BATCH, steps=10, strategy="zero1", mesh=MeshTable(micro_batch=1))
+    choice = choose_plan(asked, H100, gpus(8, 4, name="h100"), TINY)
+    (whole,) = plan_rings(choice, TINY, global_batch=BATCH)
+    (rest,) = plan_rings(choice, replace(TINY, matrix_work=WORK), global_batch=BATCH)
+    ranks = choice.mesh.data_parallel
+    assert whole.wire_bytes - rest.wire_bytes == pytest.approx((ranks - 1) / ranks * 4 * WORK.parameters)
 
 
 def test_the_worst_case_is_beside_an_overlap():

@@ -1,10 +1,11 @@
-"""What a plan asks of the network, and its certificate: where stages and replicas would stand on a fabric. Pure."""
+"""What a plan asks of the network, and its certificate: on which servers of a fabric its stages and replicas are. Pure."""
 
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.inventory import Fabric
 from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic
 from gangline.fabric.tiles import node_order
+from gangline.planner.forecast.optimizer_model import OptimizerModel
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.step_time import exchanges
@@ -39,11 +40,13 @@ def plan_edges(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) 
 def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> list[RingTraffic]:
     """What data-parallel ranks of an average stage exchange, as the forecast of its step counts it."""
     mesh = choice.mesh
-    return exchanges(
+    found = exchanges(
         ModelLayout(mesh=mesh, wrapping=wrapping_of(choice.strategy, mesh)), profile.parameters / (mesh.pp * mesh.tp),
         sync=choice.memory.gradient_sync, precision=choice.precision,
+        optimizer=OptimizerModel(matrix_work=profile.matrix_work),
         micro_batches=max(1, global_batch // (mesh.data_parallel * choice.micro_batch)),
     )  # fmt: skip
+    return [RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride) for sent, ranks, stride in found]
 
 
 def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:

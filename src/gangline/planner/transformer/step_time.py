@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gangline.fabric.collectives import bus_factor
-from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
@@ -228,17 +227,21 @@ def exchange_seconds(
     precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW,
 ) -> float:  # fmt: skip
     """What data-parallel ranks move in a step, before any of it is hidden."""
+    seconds = 0.0
     found = exchanges(
         layout, parameters, sync=sync, micro_batches=micro_batches, precision=precision, optimizer=optimizer
     )
-    return sum(hardware.seconds(each.wire_bytes, each.ranks, stride=each.rank_stride) for each in found)
+    for wire_bytes, ranks, stride in found:
+        seconds += hardware.seconds(wire_bytes, ranks, stride=stride)
+    return seconds
 
 
 def exchanges(
     layout: ModelLayout, parameters: float, *, sync: Sync, micro_batches: int, precision: Precision = "bf16",
     optimizer: OptimizerModel = ADAMW,
-) -> list[RingTraffic]:  # fmt: skip
-    """Of data-parallel ranks in a step, ring by ring.
+) -> list[tuple[float, int, int]]:  # fmt: skip
+    """Of data-parallel ranks in a step, for each ring: bytes that a rank sends, ranks, their distance. No RingTraffic:
+    a plan asks for thousands.
 
     Copies reduce their gradients once; those that share the optimizer also send the new parameters, without matrices,
     whose owners do; shards are gathered once, or twice a micro-batch; replicas of shards then average their part.
@@ -252,15 +255,12 @@ def exchanges(
             work = optimizer.matrix_work
             owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
             sent += bus_factor("all_gather", replicas) * GRADIENT_BYTES * (parameters - owned)
-        return [RingTraffic(wire_bytes=sent, ranks=replicas, rank_stride=mesh.tp * mesh.cp)]
+        return [(sent, replicas, mesh.tp * mesh.cp)]
     gathers = 2 * micro_batches if layout.wrapping.reshards else 1
     reductions = micro_batches if sync == "each" else 1
     moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
     averaged = bus_factor("all_reduce", replicas) * reduced / shards
-    return [
-        RingTraffic(wire_bytes=moved, ranks=shards, rank_stride=mesh.tp),
-        RingTraffic(wire_bytes=averaged, ranks=replicas, rank_stride=mesh.tp * shards),
-    ]
+    return [(moved, shards, mesh.tp), (averaged, replicas, mesh.tp * shards)]
 
 
 def update_seconds(
