@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gangline.spec.config.matrix_rule import EXCLUDE, PLAN, RULES, matrix_rule_problems
+from gangline.spec.config.matrix_rule import EXCLUDE, PLAN, RULES, bound_of, matrix_rule_problems
 
 
 def matrix_rule_section() -> str:
@@ -34,8 +34,10 @@ def _rows(rule: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str, str
 
 
 def _wanted(rule: str, key: str) -> str:
-    """What a line is answered that gives `key` a value of no kind."""
-    return next(matrix_rule_problems({"rule": rule, key: object()})).wanted
+    """What a line is answered that gives `key` a value of no kind, with the bounds of a number."""
+    wanted = next(matrix_rule_problems({"rule": rule, key: object()})).wanted
+    bound = bound_of(rule, key)
+    return wanted if bound is None else f"{wanted.partition(',')[0]}, {bound[0]}"
 
 
 def _table(rows: list[tuple[str, str, str]] | Iterator[tuple[str, str, str]]) -> str:

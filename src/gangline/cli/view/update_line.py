@@ -21,5 +21,5 @@ def forecast_line(forecast: Forecast) -> list[str]:
     term = next((each for each in forecast.terms if each.part == "optimizer"), None)
     if term is None:
         return []
-    rest = "matrices by the rate of this model's passes, their exchange, all other parameters"
-    return [f"forecast optimizer {step_time(term.seconds)} of the step above, {term.origin}: {rest}"]
+    rest = "with the exchange and all other parameters"
+    return [f"forecast {step_time(term.seconds)} of the step above ({term.origin}), {rest}"]

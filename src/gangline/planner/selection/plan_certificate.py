@@ -1,4 +1,4 @@
-"""What a plan asks of the network, and its certificate: on which servers of a fabric its stages and replicas are. Pure."""
+"""What a plan asks of the network, and its certificate: where its stages and replicas are on a fabric. Pure."""
 
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.inventory import Fabric

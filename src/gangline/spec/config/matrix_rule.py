@@ -191,11 +191,17 @@ def _value_problems(key: str, value: Any, default: Any) -> Iterator[ConfigProble
         yield ConfigProblem(key, "a number, 0 or more", show(value), f"{default:g} is the default")
 
 
+def bound_of(rule: str, key: str) -> Bound | None:
+    """Of an option: in words, and whether a number is within it."""
+    return _BOUNDS.get(f"{rule}.{key}") or _BOUNDS.get(key)
+
+
 def _bound_problems(rule: str, key: str, value: Any) -> Iterator[ConfigProblem]:
     """`value`: of the right kind."""
-    wanted, holds = _BOUNDS.get(f"{rule}.{key}") or _BOUNDS.get(key) or ("", lambda _: True)
-    if not all(map(holds, value if isinstance(value, list) else [value])):
-        yield ConfigProblem(f"optimizer.{key}", wanted, show(value))
+    wanted, holds = bound_of(rule, key) or ("", lambda _: True)
+    wrong = [each for each in (value if isinstance(value, list) else [value]) if not holds(each)]
+    if wrong:
+        yield ConfigProblem(f"optimizer.{key}", wanted, show(wrong[0]))
 
 
 def _is_choice(default: Any) -> bool:
