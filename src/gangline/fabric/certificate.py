@@ -102,11 +102,11 @@ _UNKNOWN = "not known"
 
 
 def _speed_words(share: float | None, overlap: float, worst: float | None) -> str:
-    """The worst case beside what an overlap makes of it."""
+    """With an overlap also what it is without."""
     if share is None:
         return _UNKNOWN
-    beside = "" if not overlap or worst is None else f" with overlap {overlap:.0%}, {worst:.1%} without"
-    return f"{share:.1%}{beside}".replace("%", " %")
+    without = "" if not overlap or worst is None else f" with overlap {overlap:.0%}, {worst:.1%} without"
+    return f"{share:.1%}{without}".replace("%", " %")
 
 
 def _interval(seconds: float | None) -> str:

@@ -1,5 +1,6 @@
 """The page of a plan by formula: bars of memory, the bound, risk, saves, the network, and each number's origin."""
 
+import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -10,6 +11,7 @@ from tests.planner.cases import gpus, line
 from tests.planner.transformer.reference import EIGHT, R1
 from tests.planner.transformer.test_reference_case import SITE
 
+from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.formula_table import formula_table
 from gangline.cli.view.memory_bar import memory_bar
@@ -84,6 +86,16 @@ def test_page_of_two_kinds_says_what_each_takes_and_what_one_alone_would():
     assert re.search(r"2 servers of h100 take 192 samples in .*, 2 servers of a100 take 64 samples in", lines[2])
     assert any("on h100 " in each and " %: " in each for each in lines[3:6])
     assert any("on a100 " in each for each in lines[3:6])
+
+
+def test_ranks_of_a_matrix_rule_are_in_the_document_where_reasons_are_asked_for(gangline, monkeypatch):
+    wanted = replace(line(batch=256, steps=2000), optimizer={"rule": "muon"}, plan=PlanTable(transformer=EIGHT))
+    found = plan_hypothetically(SimpleNamespace(line=wanted), site=SITE, inventory=gpus(8, 2, name="a100"))
+    monkeypatch.setattr(PlanQuestion, "hypothetical", lambda _: found)
+    assert json.loads(gangline("plan", "--json").stdout)["optimizer"] == []
+    (plan,) = json.loads(gangline("plan", "--json", "--why").stdout)["optimizer"]
+    assert len(plan["ranks"]) == plan["owners"] * plan["hosts"] == 16
+    assert {each["name"] for each in plan["phases"]} >= {"compute"}
 
 
 def test_eighty_columns_are_enough():

@@ -93,7 +93,7 @@ def command(
         from gangline.cli.view.formula_page import hypothetical_page
 
         gate = asked.budget
-        print_json(_hypothetical_document(asked)) if json else say(
+        print_json(_hypothetical_document(asked, why=why)) if json else say(
             hypothetical_page(asked, why=why, terms=terms, width=width)
         )
     else:
@@ -101,7 +101,7 @@ def command(
         if measure_costs is not None:
             _write_costs(found, measure_costs)
         gate = found.budget
-        print_json(_document(found)) if json else say(plan_page(found, why=why, terms=terms, width=width))
+        print_json(_document(found, why=why)) if json else say(plan_page(found, why=why, terms=terms, width=width))
     if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
@@ -205,19 +205,19 @@ def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
 
 
-def _hypothetical_document(found: "HypotheticalPlan") -> dict[str, object]:
+def _hypothetical_document(found: "HypotheticalPlan", *, why: bool) -> dict[str, object]:
     shown = {name: getattr(found, name) for name in ("choice", "inventory", "budget", "links", "certificate")}
-    return {**shown, "optimizer": _matrix_plans(found)}
+    return {**shown, "optimizer": _matrix_plans(found) if why else ()}
 
 
-def _document(found: "Preview") -> dict[str, object]:
+def _document(found: "Preview", *, why: bool) -> dict[str, object]:
     return {
         "run": found.run,
         "commit": found.request.commit,
         "choice": found.choice,
         "inventory": found.inventory,
         "profile": found.profile,
-        "optimizer": _matrix_plans(found),
+        "optimizer": _matrix_plans(found) if why else (),
         "budget": found.budget,
         "environment": found.environment,
         "sandbox": {
@@ -227,7 +227,7 @@ def _document(found: "Preview") -> dict[str, object]:
 
 
 def _matrix_plans(found: "Preview | HypotheticalPlan") -> "tuple[MatrixPlanReport, ...]":
-    """Of each pipeline rank; empty: the line has no matrix rule, or ranks alone know its matrices."""
+    """Of each pipeline rank, which takes long for many GPUs; empty: no matrix rule, or it is known in ranks alone."""
     line, choice = found.request.line, found.choice
     if line.optimizer.get("rule") is None or choice.is_left_to_program:
         return ()

@@ -39,7 +39,7 @@ class PlannedShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixPlanReport:
-    """The plan of a matrix rule on the ranks that hold one stage of the model, as `gangline plan --json` has it."""
+    """The plan of a matrix rule on the ranks that hold one stage of the model, in `gangline plan --why --json`."""
 
     rule: str
     plan_hash: str
