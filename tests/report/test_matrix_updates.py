@@ -28,6 +28,11 @@ def test_words_say_that_each_update_was_computed_once_and_how_loads_lie_to_the_b
     )
 
 
+def test_words_say_that_all_copies_computed_each_update():
+    found = updates_words(replace(UPDATES, wanted=60, computed=60, repeats=2))
+    assert "60 updates, each computed by all 2 copies; most" in found
+
+
 def test_words_say_where_an_update_was_computed_twice():
     assert "31 updates computed where 30 were wanted" in updates_words(replace(UPDATES, computed=31))
 

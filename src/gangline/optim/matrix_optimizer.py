@@ -42,6 +42,7 @@ from gangline.optim.executors.team_updates import teams_of
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlanOptions
 from gangline.optim.rules.matrix_rule import MatrixRule
+from gangline.spec.config.matrix_rule import REPEATS_UNDER_ZERO1
 
 _IN_FLIGHT = 2
 """Buckets of a step that nothing overlaps, at once: memory for more would buy nothing."""
@@ -83,6 +84,8 @@ class MatrixOptimizer(Optimizer):
             ConfigError: A group or a parameter that no plan takes, or plans that differ between ranks.
         """
         require_groups(groups)
+        if shares_state and options is not None and options.copies == "repeat":
+            raise ConfigError(REPEATS_UNDER_ZERO1)
         parameters, names = list(matrix_parameters(groups)), elementwise_names(groups)
         groups = [{name: value for name, value in each.items() if name not in ("names", "splits")} for each in groups]
         matrix = [each for each in groups if each["kind"] == "matrix"]
@@ -296,8 +299,8 @@ class MatrixOptimizer(Optimizer):
         hosts = UpdateExchange(process_groups.of(holders.hosts))
         copies = UpdateExchange(process_groups.of(holders.copies))
         plan = build_plan(
-            [matrix for each in parameters for matrix in matrices_of(each)], self.rule.spec, ranks=copies.ranks,
-            hosts=hosts.ranks, options=self._options,
+            [matrix for each in parameters for matrix in matrices_of(each)], self.rule.spec,
+            ranks=1 if self._options.copies == "repeat" else copies.ranks, hosts=hosts.ranks, options=self._options,
         )  # fmt: skip
         require_equal_plans(plan, (hosts, copies), device)
         return MatrixExecutor(

@@ -66,7 +66,8 @@ def owner_picture(record: Record) -> OwnerPicture | None:
 def updates_words(updates: MatrixUpdates) -> str:
     """`muon/standard: 24 matrices in 40 steps, 960 updates, each computed once; slowest rank 1.00 of the mean, ...`."""
     if updates.computed == updates.wanted:
-        count = f"{updates.computed:,} updates, each computed once"
+        each = "once" if updates.repeats == 1 else f"by all {updates.repeats:,} copies"
+        count = f"{updates.computed:,} updates, each computed {each}"
     else:
         count = f"{updates.computed:,} updates computed where {updates.wanted:,} were wanted"
     loads = [sum(each.loads.values()) for each in updates.ranks]

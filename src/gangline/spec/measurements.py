@@ -168,7 +168,9 @@ class MatrixUpdates:
     ranks: tuple[RankUpdateCount, ...] = ()
     """The first MOST_RANKS."""
     computed: int = 0
-    """By all ranks; equal to `wanted`, or an update was computed twice or never."""
+    """By all ranks; equal to `wanted`, or an update was computed too often or never."""
+    repeats: int = 1
+    """Copies of a matrix that each compute its update; `wanted` counts them all."""
     late: LateUpdates | None = None
     """None: steps waited for all updates."""
 

@@ -150,6 +150,8 @@ class MatrixWork:
     """Matrices that a rank updates together, at most."""
     element_bytes: int = 4
     """Of what travels."""
+    repeats: bool = False
+    """Each copy of a matrix computes all updates itself and keeps all state."""
     blocks: int = 0
     """That hold them, by their names; 0: no numbered list does."""
     bucket_elements: int | None = None

@@ -115,6 +115,14 @@ def test_owners_are_those_of_the_shape():
     assert [each.kind for each in routing(asked, profile)] == ["elementwise", "matrix", "elementwise", "matrix"]
 
 
+def test_each_copy_that_repeats_all_is_the_only_owner():
+    table = {"rule": "muon", "copies": "repeat"}
+    shape = Shape("hsdp", Mesh(dp_replicate=2, dp_shard=2))
+    [plan] = optimizer_plans(under(table), model_and_profile("muon")[1], shape, "cpu")
+    assert (plan.ranks, plan.hosts) == (1, 2)
+    assert "each copy computes all" in explain(plan)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved_1f1b", "zbv"])
 def test_each_pipeline_rank_plans_the_matrices_of_its_stages(schedule):
     model, ranks = TASKS.Deep(layers=7), 2

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from tests.optim.executors.layouts import MATRICES, SHAPES, stepped, stepped_by_each
+from tests.optim.executors.layouts import MATRICES, SHAPES, make, stepped, stepped_by_each
 from tests.train.parallel.compress.ranks import on_ranks
+
+from gangline.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,39 @@ def _require_equal(found, alone):
 def test_any_layout_gives_the_bits_of_one_process(alone, size, layout, options):
     assert alone["computed"] == 4 * MATRICES
     _require_equal(on_ranks(size, stepped, layout, 4, options), alone)
+
+
+@pytest.mark.parametrize(
+    ("size", "layout"), [(2, "copies"), pytest.param(4, "hsdp", marks=pytest.mark.long)], ids=["copies", "hsdp"]
+)
+def test_copies_that_repeat_all_updates_exchange_none_and_have_all_state(alone, size, layout):
+    found = on_ranks(size, stepped, layout, 4, {"copies": "repeat"})
+    for rank in found:
+        for name, each in alone["parameters"].items():
+            assert torch.equal(rank["parameters"][name], each), name
+        assert rank["sent"] == 0
+    assert sum(rank["computed"] for rank in found) == 2 * alone["computed"]
+    copies = [found[:1], found[1:]] if layout == "copies" else [found[:2], found[2:]]
+    for ranks in copies:
+        held = {name: value for rank in ranks for name, value in rank["owner"].items()}
+        assert held.keys() == alone["owner"].keys()
+        assert all(torch.equal(value, alone["owner"][name]) for name, value in held.items())
+
+
+def _refusals():
+    found = []
+    for layout, options in (("owned", {"copies": "repeat"}), ("copies", {"copies": "repeat", "team": "auto"})):
+        try:
+            make(layout, **options)
+        except ConfigError as error:
+            found.append(str(error))
+    return found
+
+
+def test_copies_that_repeat_all_have_nothing_to_share():
+    for found in on_ranks(2, _refusals):
+        assert "zero1 deals it out to them" in found[0]
+        assert "nothing to share" in found[1]
 
 
 LAYOUTS = {

@@ -115,6 +115,24 @@ def test_updates_that_nobody_waits_for_are_refused(asked):
         choose_plan(overlapping(asked), SITE, cpu(4), SMALL)
 
 
+def repeating(asked, rule="muon"):
+    return replace(asked, optimizer={"rule": rule, "copies": "repeat"})
+
+
+def test_copies_that_keep_all_state_do_not_share_it():
+    with pytest.raises(ConfigError, match=r"^optimizer\.copies: .* zero1 deals it out to them; .* works$"):
+        choose_plan(repeating(line(strategy="zero1")), SITE, cpu(2), SMALL)
+    assert choose_plan(repeating(line(strategy="ddp")), SITE, cpu(2), SMALL).strategy == "ddp"
+
+
+@pytest.mark.parametrize("rule", ["shampoo", "soap"])
+def test_live_replicas_need_a_rule_whose_state_all_of_them_have(rule):
+    live = line(strategy="ddp", recovery=Recovery(mode="live"))
+    with pytest.raises(ConfigError, match=r"keeps state of a matrix on one rank; optimizer\.copies = \"repeat\""):
+        choose_plan(replace(live, optimizer={"rule": rule}), SITE, cpu(2), SMALL)
+    assert choose_plan(repeating(live, rule), SITE, cpu(2), SMALL).strategy == "ddp"
+
+
 def test_updates_that_arrive_later_leave_live_replicas_no_whole_state():
     with pytest.raises(ConfigError, match=r"^optimizer\.overlap: .* \"off\", or recovery\.mode = \"restart\", works$"):
         choose_plan(overlapping(line(strategy="ddp", recovery=Recovery(mode="live"))), SITE, cpu(2), SMALL)

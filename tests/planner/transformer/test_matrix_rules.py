@@ -31,12 +31,15 @@ LAYOUTS = [
 ]
 
 
-def profile_under(rule, model=EIGHT):
-    return with_matrix_work(replace(line(), optimizer={"rule": rule}), formula_profile(model))
+BY_COPIES = [*(("share", *each) for each in LAYOUTS), *(("repeat", *each) for each in LAYOUTS if each[0] != "zero1")]
 
 
-def optimizer_under(rule):
-    return optimizer_model({"rule": rule}, profile_under(rule))
+def profile_under(rule, model=EIGHT, copies="share"):
+    return with_matrix_work(replace(line(), optimizer={"rule": rule, "copies": copies}), formula_profile(model))
+
+
+def optimizer_under(rule, copies="share"):
+    return optimizer_model({"rule": rule}, profile_under(rule, copies=copies))
 
 
 @pytest.mark.parametrize("model", [EIGHT, MIXTURE])
@@ -47,29 +50,44 @@ def test_matrices_are_all_of_a_block_but_its_router_and_norms(model):
 
 
 @pytest.mark.parametrize("rule", ["muon", "shampoo", "soap"])
-@pytest.mark.parametrize(("strategy", "layout"), LAYOUTS)
-def test_state_of_a_rank_is_that_of_a_traced_plan(rule, strategy, layout):
-    optimizer, profile = optimizer_under(rule), profile_under(rule)
+@pytest.mark.parametrize(("copies", "strategy", "layout"), BY_COPIES)
+def test_state_of_a_rank_is_that_of_a_traced_plan(rule, copies, strategy, layout):
+    optimizer, profile = optimizer_under(rule, copies), profile_under(rule, copies=copies)
     *_, kept = state_memory(layout, EIGHT.parameters, sync="last", width_bytes=2, optimizer=optimizer)
     shape = Shape(strategy=strategy, mesh=layout.mesh)
     assert kept == pytest.approx(rank_parts(profile, shape, MemoryLoad(moment_bytes=optimizer.moment_bytes)).optimizer)
 
 
-@pytest.mark.parametrize(("strategy", "layout"), LAYOUTS)
-def test_messages_of_matrices_are_those_of_a_traced_plan(strategy, layout):
-    optimizer, profile = optimizer_under("muon"), profile_under("muon")
+@pytest.mark.parametrize(("copies", "strategy", "layout"), BY_COPIES)
+def test_messages_of_matrices_are_those_of_a_traced_plan(copies, strategy, layout):
+    optimizer, profile = optimizer_under("muon", copies), profile_under("muon", copies=copies)
     load = PassLoad(micro_batch=4, micro_batches=4, precision="bf16")
     messages = collectives(profile, Shape(strategy=strategy, mesh=layout.mesh), load)
     wire = sum(each.wire_bytes for each in messages if each.part == "optimizer")
     own = update_seconds(layout, EIGHT.parameters, FLAT, optimizer=optimizer)
     sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
-    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(16, 140e12)
+    own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(
+        optimizer.owners(layout.mesh), 140e12
+    )
     if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
         traffic = {"sync": "last", "micro_batches": 4, "optimizer": optimizer}
         copies = replace(layout, wrapping=DDP)
         own += exchange_seconds(layout, EIGHT.parameters, FLAT, **traffic)
         own -= exchange_seconds(copies, EIGHT.parameters, FLAT, **traffic)
     assert own == pytest.approx(wire / 40e9)
+
+
+def test_copies_that_repeat_all_have_all_state_and_send_nothing():
+    share, repeat = optimizer_under("soap"), optimizer_under("soap", "repeat")
+    mesh = Mesh(dp_replicate=16)
+    assert (share.owners(mesh), repeat.owners(mesh)) == (16, 1)
+    kept = [
+        state_memory(ModelLayout(mesh=mesh, wrapping=DDP), 0.0, sync="last", width_bytes=2, optimizer=each)[2]
+        for each in (share, repeat)
+    ]
+    assert kept[1] == 16 * kept[0] == repeat.owner_bytes
+    assert repeat.matrix_seconds(1, 1e12) == pytest.approx(16 * share.matrix_seconds(16, 1e12))
+    assert repeat.update_bytes(mesh, owners=1) == 0
 
 
 def test_one_large_matrix_is_one_ranks_work_however_many_there_are():

@@ -29,6 +29,14 @@ def test_a_number_that_ranks_refuse_is_refused_by_its_key(rule, key, value, want
         PlanOptions(**read.plan) if key in PLAN else make_rule(read)
 
 
+@pytest.mark.parametrize("other", [{"overlap": "forward"}, {"team": "auto"}])
+def test_copies_that_repeat_all_share_nothing(other):
+    table = {"rule": "muon", "copies": "repeat", **other}
+    assert [each.key for each in matrix_rule_problems(table)] == ["optimizer.copies"]
+    with pytest.raises(ConfigError, match=r"^optimizer\.copies: with copies = \"repeat\" each copy computes all"):
+        PlanOptions(**read_matrix_rule(table).plan)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_a_number_that_is_none_is_refused(value):
     assert [each.key for each in matrix_rule_problems({"rule": "muon", "lr": value})] == ["optimizer.lr"]

@@ -43,6 +43,7 @@ def last_model(store, home, folder) -> dict[str, torch.Tensor]:
 
 
 MUON = {"rule": "muon", "dtype": "float32", "exclude": []}
+SOAP, SHAMPOO = ({"rule": rule, "refresh_every": 3, "copies": "repeat", "exclude": []} for rule in ("soap", "shampoo"))
 
 
 def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
@@ -60,7 +61,13 @@ def unbroken_model(gang, plan) -> dict[str, torch.Tensor]:
 @pytest.mark.proves("live replicas", oracle="an unbroken run of as many ranks, weights", gate="same bits")
 @pytest.mark.parametrize(
     ("victim", "optimizer"),
-    [(0, {}), (1, MUON), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(1, {}), (0, MUON)])],
+    [
+        (0, {}),
+        (1, MUON),
+        (0, SOAP),
+        (1, SHAMPOO),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [(1, {}), (0, MUON)]),
+    ],
 )
 @pytest.mark.long
 def test_survivor_loses_no_step_and_the_run_ends_with_the_bits_of_an_unbroken_one(
@@ -189,6 +196,23 @@ def test_replica_of_shards_heals_from_the_other(stand, make_gang, tmp_path, reac
     worst = weight_gap(found, wanted)
     assert worst <= 1e-5
     reached(worst)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_factors_of_a_replica_of_shards_come_from_who_keeps_the_same_ones(stand, make_gang, tmp_path):
+    plan = live_plan(2, mesh=Mesh(dp_replicate=2, dp_shard=2), strategy="hsdp", micro_batch=2, optimizer=SOAP)
+    home = submit(stand, plan, PACE="0.1")
+    await_step(home, 3, generation=0)
+    kill_rank(home, 1)
+    await_step(home, 4, generation=1)
+    hurry(home)
+    end = finish(stand)
+    assert end.exit_code == 0, end
+    assert events_of(home, 1, "healed")[-1]["source"] == 3, "who held the same shard"
+    assert not [each for rank in range(4) for each in events_of(home, rank, "resumed")]
+    found, wanted = last_model(stand.store, home, tmp_path / "found"), unbroken_model(make_gang(), plan)
+    assert weight_gap(found, wanted) <= 1e-5
 
 
 @pytest.mark.slow

@@ -156,7 +156,20 @@ def test_live_replicas_need_a_rule_whose_state_all_of_them_have(warm, tmp_path):
     gang, data = gang_in(tmp_path, warm)
     live = plan_of("ddp", Mesh(dp_replicate=2), data, optimizer=RULES["soap"], recovery=Recovery(mode="live"))
     assert set(gang.run(live)) == {ConfigError.exit_code}
-    assert 'use recovery.mode = "restart", or rule = "muon"' in gang.log()
+    assert 'optimizer.copies = "repeat", recovery.mode = "restart", or rule = "muon" works' in gang.log()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_copies_that_repeat_all_updates_train_the_weights_of_those_that_share_them(warm, tmp_path, rule):
+    found = {}
+    for copies in ("share", "repeat"):
+        gang, data = gang_in(tmp_path / copies, warm)
+        table = RULES[rule] | {"copies": copies}
+        found[copies] = trained(gang, plan_of("hsdp", Mesh(dp_replicate=2, dp_shard=2), data, optimizer=table))
+    assert gaps(found["repeat"], found["share"]) == (0.0, 0.0)
+    updates = gang.events(event="matrix_updates")[-1]
+    assert (updates["matrices"], updates["repeats"]) == (MATRICES, 2)
+    assert updates["wanted"] == updates["computed"] == 2 * MATRICES * updates["steps"]
 
 
 @pytest.mark.long

@@ -74,7 +74,7 @@ def _optimizer(found: HypotheticalPlan, *, why: bool) -> Iterator[str]:
         yield f"optimizer {rule}: its costs are not known before the run, it counts as the elementwise rule"
         return
     shape = Shape(choice.strategy, choice.mesh)
-    sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape)))
+    sent = sum(each.wire_bytes for each in matrix_updates(work, shape.mesh, owners=num_owners(shape, work)))
     kept = optimizer_model(line.optimizer, profile).saved_bytes(profile.parameters)
     seconds = next((each.seconds for each in choice.forecast.terms if each.part == "optimizer"), None)
     taken = "" if seconds is None else f" · {step_time(seconds)} a step"

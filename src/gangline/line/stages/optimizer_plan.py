@@ -43,7 +43,7 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     options = PlanOptions(**table.plan)
     work = matrix_work(
         matrices, spec, element_bytes=options.element_bytes, bucket_elements=options.most_elements,
-        overlaps=table.overlaps, batch=options.batch,
+        overlaps=table.overlaps, repeats=table.repeats, batch=options.batch,
         measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
     )  # fmt: skip
     return replace(profile, matrix_work=work)
@@ -81,7 +81,7 @@ def optimizer_plans(
         return ()
     hosts = mesh.dp_shard * mesh.cp * mesh.tp
     options = PlanOptions(**table.plan, device=device_curve(device, table.cost))
-    owners = num_owners(shape) // hosts
+    owners = 1 if table.repeats else num_owners(shape, None) // hosts
     held = _by_pipeline_rank(matrices, profile, mesh.pp, pp_schedule) if mesh.pp > 1 else [matrices]
     return tuple(build_plan(each, spec, ranks=owners, hosts=hosts, options=options) for each in held if each)
 

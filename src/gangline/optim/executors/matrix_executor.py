@@ -36,7 +36,7 @@ class MatrixExecutor:
     ) -> None:  # fmt: skip
         """Args:
         parameters: In any order, of one device.
-        plan: Of their matrices.
+        plan: Of their matrices; its owners are all copies, or each copy is the only one.
         rule: Of the plan.
         parts: What each host holds of each parameter: `parts[host][parameter]`.
         hosts: Ranks that each parameter is cut over.
@@ -47,6 +47,9 @@ class MatrixExecutor:
         self.wanted = 0
         """Updates that all holders together had to compute since the start."""
         self.plan, self.parameters, self._hosts, self._copies = plan, parameters, hosts, copies
+        self._owner = copies.place if plan.ranks > 1 else 0
+        self.repeats = copies.ranks // plan.ranks
+        """Ranks that compute each update, so that no copy depends on another."""
         device, travels = local_part(parameters[0].parameter).device, _TRAVELS[plan.options.element_bytes]
         place_of = {each.name: place for place, each in enumerate(parameters)}
         pieces = [
@@ -57,10 +60,10 @@ class MatrixExecutor:
         self._exchange = HostExchange(pieces, [each.matrix.shape for each in plan.matrices], hosts, like)
         self._publisher = UpdatePublisher(plan.buckets, [each.elements for each in own], copies, like)
         self._updates = RankUpdates(
-            parameters, plan, rule, own, owner=copies.place, host=hosts.place, prepares_all=prepares_all,
+            parameters, plan, rule, own, owner=self._owner, host=hosts.place, prepares_all=prepares_all,
             travels=travels,
         )  # fmt: skip
-        self._groups: Sequence[MicroGroup] = plan.groups[copies.place]
+        self._groups: Sequence[MicroGroup] = plan.groups[self._owner]
         held = [place for group in self._groups for place in group[hosts.place]]
         self._slots = _slots([place for place in held if not plan.matrices[place].team], plan)
         shared = sorted(place for place in held if plan.matrices[place].team)
@@ -97,7 +100,7 @@ class MatrixExecutor:
     @property
     def published(self) -> tuple[frozenset[Tensor], ...]:
         """Parameters by bucket, of what `begin_step` returns."""
-        if self._copies.ranks == 1:
+        if self.plan.ranks == 1:
             return ()
         of = {each.name: each.parameter for each in self.parameters}
         return tuple(
@@ -110,7 +113,7 @@ class MatrixExecutor:
         """Planned seconds of this rank's updates in a step, by kind of matrix: its name without numbers."""
         found: dict[str, float] = {}
         for each in self.plan.matrices:
-            if self._copies.place in (each.team or (each.owner,)) and each.host == self._hosts.place:
+            if self._owner in (each.team or (each.owner,)) and each.host == self._hosts.place:
                 kind = re.sub(r"\d+", "*", " ".join(each.matrix.key).strip())
                 found[kind] = found.get(kind, 0.0) + each.seconds
         return found
@@ -136,10 +139,10 @@ class MatrixExecutor:
         """
         self._updates.begin(inputs)
         names = {self.parameters[place].name for place in inputs.active}
-        self.wanted += sum(each.matrix.fqn in names for each in self.plan.matrices)
+        self.wanted += self.repeats * sum(each.matrix.fqn in names for each in self.plan.matrices)
         owned = self._update_local() if self._hosts.ranks == 1 else self._update_assembled()
         self._updates.prepare_others()
-        return self._publisher.publish(owned, self._updates.apply) if self._copies.ranks > 1 else []
+        return self._publisher.publish(owned, self._updates.apply) if self.plan.ranks > 1 else []
 
     def _update_local(self) -> dict[int, Tensor]:
         """Updates of matrices that this rank holds whole: at most c_max is prepared at once. Only teams exchange
@@ -186,7 +189,7 @@ class MatrixExecutor:
         self._receive_all(self._exchange.received(group, scattered.wait()), owned)
 
     def _receive_all(self, received: dict[int, Tensor], owned: dict[int, Tensor]) -> None:
-        if self._copies.ranks > 1:
+        if self.plan.ranks > 1:
             owned.update(received)
             return
         for place, update in received.items():  # nobody else needs it: its memory is free for the next group

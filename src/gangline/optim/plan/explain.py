@@ -87,7 +87,7 @@ def _head(plan: OptimPlan) -> str:
     return (
         f"{plan.rule}: {_count(len(plan.matrices), 'matrix', 'matrices')}, {_count(plan.ranks, 'owner')} x "
         f"{_count(plan.hosts, 'host')}, "
-        f"plan {plan.plan_hash[:12]}"
+        f"{'each copy computes all, ' if plan.options.copies == 'repeat' else ''}plan {plan.plan_hash[:12]}"
     )
 
 

@@ -10,6 +10,7 @@ from gangline.optim.plan.groups import HostExchangeRate, MicroGroup
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.owners import balance_ratio
 from gangline.spec.codec import Document, digest
+from gangline.spec.config.matrix_rule import REPEATS_ALONE
 from gangline.units import Bytes, format_bytes
 
 BUCKET_ELEMENTS = 400_000_000
@@ -42,6 +43,8 @@ class PlanOptions:
     """When roots and bases are computed anew: spread over the steps, by owner, or all in one, whatever the plan."""
     batch: int = 1
     """Matrices of one shape that are updated together, at most; above 1 their bits may depend on the plan."""
+    copies: Literal["share", "repeat"] = "share"
+    """What ranks with copies of a matrix do: one of them computes its update, or each does and keeps all state."""
     overlap: Literal["off", "forward"] = "off"
     """`forward`: updates travel from owners to copies during the next forward pass, which waits for those it needs."""
     element_bytes: int = 4
@@ -57,6 +60,8 @@ class PlanOptions:
             raise ConfigError(
                 f"optimizer.batch is 1 or more, element_bytes 2, 4 or 8; found {self.batch}, {self.element_bytes}"
             )
+        if self.copies == "repeat" and (self.overlap == "forward" or self.team == "auto"):
+            raise ConfigError(f"optimizer.copies: {REPEATS_ALONE}")
         bucket = 1 if self.bucket_elements is None else self.bucket_elements
         if bucket < 1 or self.c_max_bytes < 1 or self.owner_memory_bytes < 0:
             raise ConfigError(

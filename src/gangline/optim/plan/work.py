@@ -51,7 +51,7 @@ def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
 
 def matrix_work(
     matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None,
-    bucket_elements: int | None = None, overlaps: bool = False, batch: int = 1,
+    bucket_elements: int | None = None, overlaps: bool = False, repeats: bool = False, batch: int = 1,
 ) -> MatrixWork:  # fmt: skip
     """Over all `matrices`, of which there is one or more; the other arguments as of `MatrixWork`.
 
@@ -75,6 +75,7 @@ def matrix_work(
         blocks=len({*blocks_of(matrices)} - {OUTSIDE}),
         bucket_elements=bucket_elements,
         overlaps=overlaps,
+        repeats=repeats,
         seconds=sum(seconds[each.shape] for each in matrices) if seconds else None,
         largest_seconds=max(seconds.values(), default=None),
     )

@@ -8,7 +8,7 @@ from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.optimizer import ADAMW_MOMENT_BYTES
 from gangline.spec.forecast import MemoryCause
 from gangline.spec.plan import Precision
-from gangline.spec.profile import ModelProfile, Trace, Unit
+from gangline.spec.profile import MatrixWork, ModelProfile, Trace, Unit
 from gangline.spec.strategies import traits_of
 
 WEIGHT_BYTES, GRADIENT_BYTES = 4, 4
@@ -133,7 +133,8 @@ def _staged(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
 def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
     """Gradients, updates of matrices and their state from files at the end of a step, when no activations are there;
     0: no updates travel, no state is in files."""
-    taken = OptimizerModel(matrix_work=profile.matrix_work).update_bytes(shape.mesh, owners=num_owners(shape))
+    work = profile.matrix_work
+    taken = OptimizerModel(matrix_work=work).update_bytes(shape.mesh, owners=num_owners(shape, work))
     if load.offload == "optimizer_nvme":
         taken += _state_in_use(profile, shape)
     own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
@@ -141,9 +142,9 @@ def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
 
 
 def _owner_state(profile: ModelProfile, shape: Shape) -> float:
-    """Of matrices that a rank owns: their state is on one rank of all that hold them."""
+    """Of matrices that a rank owns: their state is on one rank of all that share them."""
     work = profile.matrix_work
-    return work.owner_bytes / (shape.mesh.pp * num_owners(shape)) if work else 0.0
+    return work.owner_bytes / (shape.mesh.pp * num_owners(shape, work)) if work else 0.0
 
 
 def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
@@ -154,11 +155,11 @@ def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
     return min(work.batch * work.largest_owner_bytes, max(work.largest_owner_bytes, _owner_state(profile, shape)))
 
 
-def num_owners(shape: Shape) -> int:
+def num_owners(shape: Shape, work: MatrixWork | None) -> int:
     """Ranks of a stage that share the matrix updates of one copy of it; replicas that meet rarely have one each."""
     mesh = shape.mesh
     rarely = (traits := traits_of(shape.strategy)) is not None and traits.averages_rarely
-    return mesh.dp_shard * mesh.cp * mesh.tp * (1 if rarely else mesh.dp_replicate)
+    return mesh.dp_shard * mesh.cp * mesh.tp * (1 if rarely or (work and work.repeats) else mesh.dp_replicate)
 
 
 def rank_bytes(profile: ModelProfile | None, shape: Shape, load: MemoryLoad = MemoryLoad()) -> float | None:

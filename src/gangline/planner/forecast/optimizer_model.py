@@ -29,6 +29,11 @@ class OptimizerModel:
         """Kept besides, on the owners of matrices, over the whole model."""
         return self.matrix_work.owner_bytes if self.matrix_work else 0
 
+    def owners(self, mesh: Mesh) -> int:
+        """Ranks of a stage of `mesh` that share the updates of its matrices."""
+        copies = 1 if self.matrix_work and self.matrix_work.repeats else mesh.dp_replicate
+        return mesh.dp_shard * mesh.cp * mesh.tp * copies
+
     def saved_bytes(self, parameters: float) -> float:
         """Of a model with so many parameters, wherever ranks keep them."""
         return self.moment_bytes * parameters + self.owner_bytes

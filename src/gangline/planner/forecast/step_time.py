@@ -100,7 +100,7 @@ def late_updates(inputs: StepInputs, speeds: Speeds, messages: list[Collective])
     """Of a step whose updates travel during the next forward pass; None: they do not, or some rate is not known."""
     work, shape = inputs.optimizer.matrix_work, inputs.shape
     exchanged, computed = _exchanged("communication", speeds, messages), _passes(inputs, speeds)
-    owners, hosts = num_owners(shape), shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp
+    owners, hosts = num_owners(shape, work), shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp
     if work is None or not work.overlaps or owners == hosts or exchanged is None or computed is None:
         return None
     device = speeds.rates.device if speeds.rates else "cuda"
@@ -206,7 +206,8 @@ def _update(inputs: StepInputs, speeds: Speeds) -> float | None:
         return None
     device = "cpu" if inputs.host else speeds.rates.device if speeds.rates else "cuda"
     moves = UPDATE_MOVES[device] * inputs.profile.tensors / stages
-    matrices = inputs.optimizer.matrix_seconds(stages * num_owners(inputs.shape), speeds.flops_per_second)
+    owners = num_owners(inputs.shape, inputs.optimizer.matrix_work)
+    matrices = inputs.optimizer.matrix_seconds(stages * owners, speeds.flops_per_second)
     return streamed + each * moves + matrices
 
 

@@ -81,7 +81,7 @@ def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Col
         *_sequence_peers(profile, shape, load),
         *_stage_messages(profile, shape, load),
         *_experts(profile, shape, load),
-        *(matrix_updates(work, shape.mesh, owners=num_owners(shape)) if (work := profile.matrix_work) else ()),
+        *(matrix_updates(work, shape.mesh, owners=num_owners(shape, work)) if (work := profile.matrix_work) else ()),
     ]
 
 

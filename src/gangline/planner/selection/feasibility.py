@@ -6,8 +6,14 @@ from gangline.errors import ConfigError
 from gangline.planner.axes.expert import expert_obstacle
 from gangline.planner.axes.pipeline_conflicts import command_axis_refusal
 from gangline.planner.forecast.memory_options import contradictions
+from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.line import Line
-from gangline.spec.config.matrix_rule import OVERLAP_WHILE_LIVE
+from gangline.spec.config.matrix_rule import (
+    OVERLAP_WHILE_LIVE,
+    OWNER_STATE_RULES,
+    OWNER_STATE_WHILE_LIVE,
+    REPEATS_UNDER_ZERO1,
+)
 from gangline.spec.mesh import Mesh
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import names, traits_of
@@ -81,6 +87,16 @@ def overlap_obstacle(line: Line, mesh: Mesh) -> str | None:
         'optimizer.overlap: "forward" is for updates that owners send to copies, and no rank has such a copy here; '
         'dp_replicate, or "off" works'
     )
+
+
+def copies_obstacle(line: Line, shape: Shape) -> str | None:
+    """Why ranks with copies cannot do with matrices what `optimizer.copies` says; None: they can."""
+    rule, repeats = line.optimizer.get("rule"), line.optimizer.get("copies") == "repeat"
+    if repeats and shape.wrapping.shares_optimizer:
+        return REPEATS_UNDER_ZERO1
+    if not repeats and rule in OWNER_STATE_RULES and line.train.recovery.mode == "live":
+        return OWNER_STATE_WHILE_LIVE.format(rule=rule)
+    return None
 
 
 def require_options(line: Line) -> None:

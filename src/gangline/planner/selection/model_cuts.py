@@ -9,7 +9,7 @@ from math import gcd
 from gangline.planner.axes.bubble import runnable_schedules
 from gangline.planner.axes.pipeline_conflicts import pipeline_conflicts_of_line
 from gangline.planner.axes.tensor import NO_RULES
-from gangline.planner.selection.feasibility import compression_obstacle, obstacle, overlap_obstacle
+from gangline.planner.selection.feasibility import compression_obstacle, copies_obstacle, obstacle, overlap_obstacle
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.shapes.world_size import choose_world, is_whole, micro_unit, num_nodes
@@ -114,6 +114,7 @@ def refusal_reason(line: Line, shape: Shape, profile: ModelProfile | None) -> st
     return (
         compression_obstacle(line, shape.mesh)
         or overlap_obstacle(line, shape.mesh)
+        or copies_obstacle(line, shape)
         or next(iter(pipeline_conflicts_of_line(line, shape.mesh)), None)
         or obstacle(shape.mesh, profile)
     )

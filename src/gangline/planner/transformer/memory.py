@@ -65,7 +65,7 @@ def state_memory(
         optimizer: What it keeps; owners of matrices share what is theirs evenly.
         on_host: Shards and their optimizer wait in the memory of the server; gradients that are not reduced yet do not.
     """
-    shards, owned = layout.shards, optimizer.owner_bytes / layout.mesh.world_size
+    shards, owned = layout.shards, _owned_bytes(layout, optimizer)
     cast = width_bytes if width_bytes < MASTER_BYTES else 0
     if not layout.wrapping.shards:
         sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else 1
@@ -88,7 +88,11 @@ def state_memory(
 def host_memory(layout: ModelLayout, parameters: float, optimizer: OptimizerModel) -> float:
     """Of the shards of one rank, their gradients and optimizer, which wait in the memory of its server."""
     kept = MASTER_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
-    return kept * parameters / layout.shards + optimizer.owner_bytes / layout.mesh.world_size
+    return kept * parameters / layout.shards + _owned_bytes(layout, optimizer)
+
+
+def _owned_bytes(layout: ModelLayout, optimizer: OptimizerModel) -> float:
+    return optimizer.owner_bytes / (layout.mesh.pp * optimizer.owners(layout.mesh))
 
 
 def block_bytes(layout: ModelLayout, *, width_bytes: int) -> float:
@@ -138,4 +142,4 @@ def rank_memory(
 
 def update_memory(layout: ModelLayout, optimizer: OptimizerModel) -> float:
     """Updates of matrices that a rank holds at the end of a step."""
-    return optimizer.update_bytes(layout.mesh, owners=layout.mesh.world_size // layout.mesh.pp)
+    return optimizer.update_bytes(layout.mesh, owners=optimizer.owners(layout.mesh))

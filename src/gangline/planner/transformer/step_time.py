@@ -19,7 +19,6 @@ from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
-from gangline.spec.profile import MatrixWork
 from gangline.spec.transformer import Transformer
 
 
@@ -271,17 +270,17 @@ def update_seconds(
     sharing = layout.mesh.dp_replicate if layout.wrapping.shares_optimizer else layout.shards
     rate = hardware.host.memory_bytes_per_second if on_host else hardware.memory_bytes_per_second
     streamed = optimizer.streamed_bytes(parameters / sharing) / rate
-    products = optimizer.matrix_seconds(layout.mesh.world_size, hardware.flops_per_second)
-    work = optimizer.matrix_work
-    return streamed + products + (_matrix_seconds(layout, hardware, work) if work else 0.0)
+    products = optimizer.matrix_seconds(layout.mesh.pp * optimizer.owners(layout.mesh), hardware.flops_per_second)
+    return streamed + products + _matrix_seconds(layout, hardware, optimizer)
 
 
-def _matrix_seconds(layout: ModelLayout, hardware: Hardware, work: MatrixWork) -> float:
+def _matrix_seconds(layout: ModelLayout, hardware: Hardware, optimizer: OptimizerModel) -> float:
     """What owners exchange, one after the other."""
-    owners = layout.mesh.world_size // layout.mesh.pp
+    if optimizer.matrix_work is None:
+        return 0.0
     return sum(
         hardware.seconds(each.wire_bytes, each.ranks, stride=each.rank_stride)
-        for each in matrix_updates(work, layout.mesh, owners=owners)
+        for each in matrix_updates(optimizer.matrix_work, layout.mesh, owners=optimizer.owners(layout.mesh))
     )
 
 
@@ -291,14 +290,13 @@ def late_updates(
 ) -> UpdateTraffic | None:  # fmt: skip
     """Of a step with so much computing and exchange; None: no updates travel during its next forward pass."""
     work, costs = optimizer.matrix_work, token_costs(model)
-    owners = layout.mesh.world_size // layout.mesh.pp
     if work is None or not work.overlaps or layout.replicas == 1:
         return None
     blocks = model.layers * costs.block_flops
     first = first_forward(compute, micro_batches, 1 + recomputed_share(recompute) / 3)
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
-        published_updates(work, layout.mesh, owners=owners), work,
+        published_updates(work, layout.mesh, owners=optimizer.owners(layout.mesh)), work,
         lambda each: hardware.seconds(each.wire_bytes / each.count, each.ranks, stride=each.rank_stride),
         forward_seconds=forward,
         hides=what_hides(forward, computed=compute, exchanged=exchange, overlap=hardware.overlap),

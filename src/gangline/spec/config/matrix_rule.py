@@ -28,7 +28,8 @@ PLAN: dict[str, Any] = {
     "alpha": 1.0, "bucket_elements": 400_000_000, "owner_memory_bytes": 0, "c_max_bytes": 1 << 30,
     "geometry": ("auto", "contiguous", "permuted", "owner"), "oversize": ("own_slot", "error"),
     "refresh": ("staggered", "together"),
-    "team": ("off", "auto"), "overlap": ("off", "forward"), "batch": 1, "element_bytes": 4,
+    "copies": ("share", "repeat"), "team": ("off", "auto"), "overlap": ("off", "forward"), "batch": 1,
+    "element_bytes": 4,
 }  # fmt: skip
 """Options of the plan, as `optim.plan` has them."""
 Bound = tuple[str, Callable[[float], bool]]
@@ -44,6 +45,22 @@ _BOUNDS: dict[str, Bound] = {
 OVERLAP_WHILE_LIVE = (
     'optimizer.overlap: "forward" leaves a replica without a whole state of one step until its next forward pass ends, '
     'and train.recovery.mode = "live" goes on from such states; "off", or recovery.mode = "restart", works'
+)
+"""Planner and ranks refuse it with the same message."""
+REPEATS_ALONE = (
+    'with copies = "repeat" each copy computes all updates itself, so that overlap = "forward" and team = "auto" have '
+    'nothing to share; leave them out, or use "share"'
+)
+OWNER_STATE_WHILE_LIVE = (
+    'train.recovery.mode: "live" needs the whole state on every replica, and rule {rule!r} keeps state of a matrix on '
+    'one rank; optimizer.copies = "repeat", recovery.mode = "restart", or rule = "muon" works'
+)
+"""Planner and ranks refuse it with the same message."""
+OWNER_STATE_RULES = ("shampoo", "soap")
+"""Of `RULES`, those that keep state of a matrix on one rank."""
+REPEATS_UNDER_ZERO1 = (
+    'optimizer.copies: "repeat" keeps all state on every copy, and zero1 deals it out to them; "ddp", or copies = '
+    '"share" works'
 )
 """Planner and ranks refuse it with the same message."""
 EXCLUDE = ("embed", "head", "router", "norm")
@@ -77,6 +94,11 @@ class MatrixRuleTable:
         """Updates travel to copies during the next forward pass."""
         return self.plan.get("overlap") == "forward"
 
+    @property
+    def repeats(self) -> bool:
+        """Each copy of a matrix computes its update, and keeps all of its state."""
+        return self.plan.get("copies") == "repeat"
+
 
 def read_matrix_rule(table: Mapping[str, Any]) -> MatrixRuleTable | None:
     """The matrix rule of a table without problems; None: it has none."""
@@ -108,6 +130,7 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
         works = f'did you mean "{near}"?' if near else '"package.module:Class" names a rule of your own'
         yield ConfigProblem("optimizer.rule", one_of(list(RULES)), show(rule), works)
         return
+    yield from _copies_problems(table)
     options: dict[str, Any] = {**PLAN, **RULES.get(rule, {})}
     for key in keys:
         if key == "exclude":
@@ -123,6 +146,11 @@ def matrix_rule_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
             near = _near(key, {*options, "exclude", "route", "cost"})
             works = f"did you mean {near}?" if near else f"there are {', '.join(sorted(options))}"
             yield ConfigProblem(f"optimizer.{shorten(key)}", f"an option of {rule}", "an unknown one", works)
+
+
+def _copies_problems(table: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    if table.get("copies") == "repeat" and (table.get("overlap") == "forward" or table.get("team") == "auto"):
+        yield ConfigProblem("optimizer.copies", '"share"', '"repeat"', REPEATS_ALONE)
 
 
 def _is_class(rule: str) -> bool:

@@ -5,7 +5,7 @@ each replica and is sent between these ranks only.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,6 @@ class RetainedState:
         numbers = {
             "progress": progress.numbers(),
             "optimizer": state.numbers,
-            "tensors": sorted(state.tensors),
             "checkpoint": engine.saves.last_key,
         }
         before_step, before = engine.generator_snapshot or (-1, {})
@@ -64,15 +63,16 @@ class RetainedState:
         }  # without a mesh, which would hold connections
         return RetainedState(numbers, own, {now: generator_state()} | {before_step: before})
 
-    def open(self, engine: TrainingEngine) -> dict[str, Tensor]:
-        """Restore numbers and optimizer state of a new `engine`; returns its tensors, to be filled; local."""
+    def open(self, engine: TrainingEngine, names: Collection[str]) -> dict[str, Tensor]:
+        """Restore numbers and optimizer state of a new `engine`; returns those of its tensors that `names` has, in
+        order, to be filled; local."""
         model, optimizer = engine.wrapped.bare, engine.optimizer
-        initialise_optimizer(model, optimizer, self.numbers["tensors"])
+        initialise_optimizer(model, optimizer, names)
         restore_numbers(model, optimizer, self.numbers["optimizer"], file="memory of a living rank")
         engine.restore(TrainingProgress.of(self.numbers["progress"]))
         engine.saves.last_key = self.numbers["checkpoint"]
         tensors = live_state(model, optimizer).tensors
-        return {name: tensors[name] for name in self.numbers["tensors"]}
+        return {name: tensors[name] for name in sorted(tensors.keys() & set(names))}
 
     def fill(self, tensors: dict[str, Tensor]) -> None:
         """Copy the retained tensors into `tensors`; local."""
@@ -97,7 +97,8 @@ def recover(context: RankContext, engine: TrainingEngine, retained: RetainedStat
         return False
     began, first, source = time.monotonic(), min(sources.values()), sources[pieces[context.rank]]
     known = RetainedState(numbers=peers.broadcast(retained.numbers if context.rank == first else None, source=first))
-    tensors = known.open(engine)
+    names = peers.union(dict.fromkeys(retained.tensors, True) if context.rank in sources.values() else {})
+    tensors = known.open(engine, names)  # owners of matrices have state that others lack
     if context.rank == source:
         retained.fill(tensors)
     size = _broadcast(context, tensors, source)

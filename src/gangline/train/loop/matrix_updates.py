@@ -27,13 +27,13 @@ def emit_matrix_updates(context: RankContext, optimizer: Optimizer, *, steps: in
 
 
 def _told(executor: MatrixExecutor) -> dict[str, Any]:
-    plan = executor.plan
-    holders = plan.ranks * plan.hosts
+    plan, share = executor.plan, executor.plan.ranks * executor.plan.hosts
     return {
-        "plan": plan.plan_hash, "rule": plan.rule, "matrices": len(plan.matrices), "holders": holders,
+        "plan": plan.plan_hash, "rule": plan.rule, "matrices": len(plan.matrices),
+        "holders": share * executor.repeats, "repeats": executor.repeats,
         "computed": executor.computed, "wanted": executor.wanted, "seconds": executor.compute_seconds,
         "loads": executor.own_loads, "late": _late(plan),
-        "bound": least_makespan([each.seconds for each in plan.matrices], holders),
+        "bound": least_makespan([each.seconds for each in plan.matrices], share),
     }  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "matrices": sum(each["matrices"] for each in plans),
         "wanted": round(sum(each["wanted"] / each["holders"] for each in told)),
         "computed": sum(each["computed"] for each in told),
+        "repeats": max(each["repeats"] for each in told),
         "bound_seconds": max(each["bound"] for each in plans),
         "late": _all_late([each["late"] for each in by_rank[0] if each["late"]]),
         "ranks": ranks[: MatrixUpdates.MOST_RANKS],

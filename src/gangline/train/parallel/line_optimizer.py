@@ -14,7 +14,12 @@ from gangline.optim.plan.routing import Route
 from gangline.optim.plan.work import device_curve
 from gangline.optim.routing import partition_params
 from gangline.optim.rules.matrix_rule import MatrixRule
-from gangline.spec.config.matrix_rule import OVERLAP_WHILE_LIVE, MatrixRuleTable, read_matrix_rule
+from gangline.spec.config.matrix_rule import (
+    OVERLAP_WHILE_LIVE,
+    OWNER_STATE_WHILE_LIVE,
+    MatrixRuleTable,
+    read_matrix_rule,
+)
 from gangline.train.parallel.model_parts import find_blocks
 from gangline.train.parallel.optimizer_state import place_state
 from gangline.train.parallel.state_on_disk import MatrixStateOnDisk, StateWindow
@@ -63,11 +68,8 @@ def _matrix_optimizer(
     if table.overlaps and plan.recovery.mode == "live":
         raise ConfigError(OVERLAP_WHILE_LIVE)
     rule = make_rule(table)
-    if plan.recovery.mode == "live" and _has_owner_state(rule):
-        raise ConfigError(
-            f'train.recovery.mode: "live" needs the whole state on every replica, and rule {table.rule!r} keeps '
-            'state of a matrix on one rank; use recovery.mode = "restart", or rule = "muon"'
-        )
+    if plan.recovery.mode == "live" and not table.repeats and _has_owner_state(rule):
+        raise ConfigError(OWNER_STATE_WHILE_LIVE.format(rule=table.rule))
     groups = partition_params(
         model, exclude=table.exclude, routes=[Route(**each) for each in table.routes], is_part=plan.mesh.pp > 1
     )
