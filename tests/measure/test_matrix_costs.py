@@ -25,3 +25,11 @@ def test_each_shape_is_timed_once_and_plans_find_it(rule):
     small, large = (row["seconds"] for row in table["rows"])
     assert large > small
     assert (table["rows"][1]["refresh_seconds"] > 0) == (rule.spec.refresh_every > 1)
+
+
+@pytest.mark.parametrize("rule", [Muon(dtype="float32"), Soap()])
+def test_matrices_that_are_updated_together_are_timed_together_where_there_are_as_many(rule):
+    table = cost_table(rule, SHAPES * 2, torch.device("cpu"), batch=3)
+    assert list(cost_table_problems(table)) == []
+    found = sorted((row["rows"], row["batch"]) for row in table["rows"])
+    assert found == [(16, 1), (16, 3), (96, 1), (96, 2)]

@@ -2,14 +2,16 @@
 
     python -m gangline.measure.matrix_costs < REQUEST.json
 
-takes {"device": "cuda", "optimizer": {"rule": "muon", ...}, "shapes": [[rows, columns], ...]}, of which the optimizer
-is that of a line, and prints the table as JSON. A processor computes on one thread, by the time of that thread. Cheap
-shapes come first, and what `MOST_SECONDS` leave no time for is left out: plans scale their model for it.
+takes {"device": "cuda", "optimizer": {"rule": "muon", ...}, "shapes": [[rows, columns, count], ...]}, of which the
+optimizer is that of a line, and prints the table as JSON. Matrices are timed one at a time, and as many together as the
+optimizer's `batch` says, where there are that many. A processor computes on one thread, by the time of that thread.
+Cheap shapes come first, and what `MOST_SECONDS` leave no time for is left out: plans scale their model for it.
 """
 
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
@@ -34,49 +36,56 @@ def main() -> int:
     request = json.load(sys.stdin)
     table = read_matrix_rule(request["optimizer"])
     assert table is not None, "who asks has a matrix rule"
-    shapes = [(rows, columns) for rows, columns in request["shapes"]]
-    sys.stdout.write(json.dumps(cost_table(make_rule(table), shapes, torch.device(request["device"])), indent=1) + "\n")
+    shapes = [(rows, columns) for rows, columns, count in request["shapes"] for _ in range(count)]
+    batch, device = table.plan.get("batch", 1), torch.device(request["device"])
+    sys.stdout.write(json.dumps(cost_table(make_rule(table), shapes, device, batch=batch), indent=1) + "\n")
     return 0
 
 
-def cost_table(rule: MatrixRule, shapes: Sequence[Shape], device: torch.device) -> dict[str, Any]:
+def cost_table(rule: MatrixRule, shapes: Sequence[Shape], device: torch.device, *, batch: int = 1) -> dict[str, Any]:
     """The content of such a file; `rule` may be a class of one's own.
 
     Args:
         rule: With the options that it will have.
         shapes: Of whole matrices, in any order.
         device: That computes; nothing else should run on it.
+        batch: Of matrices of one shape that are timed together, too, where there are as many.
     """
-    sides = {(min(shape), max(shape)) for shape in shapes}
-    rows = list(_rows(rule, sorted(sides, key=lambda shape: (cost(rule.spec, shape).value, shape)), device))
+    counts = Counter((min(shape), max(shape)) for shape in shapes)
+    cases = {(shape, together) for shape, count in counts.items() for together in (1, min(batch, count))}
+    ordered = sorted(cases, key=lambda case: (cost(rule.spec, *case).value, case))
+    rows = list(_rows(rule, ordered, device))
     return {"format": FORMAT, "device": device_name(device), "torch": str(torch.__version__), "rows": rows}
 
 
-def _rows(rule: MatrixRule, shapes: Sequence[Shape], device: torch.device) -> Iterator[dict[str, Any]]:
+def _rows(rule: MatrixRule, cases: Sequence[tuple[Shape, int]], device: torch.device) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
     start = time.monotonic()
-    for shape in shapes:
+    for shape, together in cases:
         if time.monotonic() - start > MOST_SECONDS:
             return
-        step, refresh = update_seconds(rule, shape, device)
+        step, refresh = update_seconds(rule, shape, device, together=together)
         yield {
-            "rule": rule.spec.name, "rows": shape[0], "columns": shape[1], "batch": 1, "dtype": rule.spec.dtype,
+            "rule": rule.spec.name, "rows": shape[0], "columns": shape[1], "batch": together, "dtype": rule.spec.dtype,
             "seconds": step, "refresh_seconds": refresh,
         }  # fmt: skip
 
 
 @torch.no_grad()
-def update_seconds(rule: MatrixRule, shape: Shape, device: torch.device) -> tuple[float, float]:
-    """Of an update of one matrix without refresh, and what a refresh of its roots or basis adds."""
-    gradient = torch.randn(1, *shape, device=device)
-    state = {
-        name: torch.zeros(size, dtype=getattr(torch, dtype), device=device)
-        for name, (size, dtype, where) in rule.spec.state(shape).items()
-        if where == "owner"
-    }
+def update_seconds(rule: MatrixRule, shape: Shape, device: torch.device, *, together: int = 1) -> tuple[float, float]:
+    """Of an update of `together` matrices without refresh, and what a refresh of their roots or bases adds."""
+    gradients = torch.randn(together, *shape, device=device)
+    states = [
+        {
+            name: torch.zeros(size, dtype=getattr(torch, dtype), device=device)
+            for name, (size, dtype, where) in rule.spec.state(shape).items()
+            if where == "owner"
+        }
+        for _ in range(together)
+    ]
 
     def update(is_due: bool) -> Tensor:
-        return rule.compute(gradient, [state], rule.defaults, refresh=[is_due])
+        return rule.compute(gradients, states, rule.defaults, refresh=[is_due] * together)
 
     update(is_due=True)  # the first one has a basis to find, and kernels to load
     step = _median_seconds(lambda: update(is_due=False), device)

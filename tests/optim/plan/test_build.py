@@ -202,6 +202,20 @@ def test_a_plan_of_20_000_experts_takes_less_than_five_seconds_of_the_processor(
     assert len(plan.matrices) == 20_160
 
 
+@pytest.mark.parametrize(("ranks", "c_max", "together"), [(1, 1 << 30, 4), (2, 1 << 30, 3), (1, 2 * 4 * 64 * 64, 2)])
+def test_matrices_that_are_launched_together_share_the_launch(ranks, c_max, together):
+    device = DeviceCurve(launch_seconds=1.0)
+    matrices = [LogicalMatrix(fqn=f"layers.{layer}.w", shape=(64, 64)) for layer in range(6)]
+    alone, batched = (
+        build_plan(
+            matrices, MuonSpec(), ranks=ranks, options=PlanOptions(device=device, batch=batch, c_max_bytes=c_max)
+        )
+        for batch in (1, 4)
+    )
+    saved = {round(one.seconds - each.seconds, 9) for one, each in zip(alone.matrices, batched.matrices, strict=True)}
+    assert saved == {round(1 - 1 / together, 9)}
+
+
 def test_fragments_of_one_parameter_are_ordered_by_their_rows():
     """`q` and `k` have one name and `up` comes after `gate` in any list."""
     split = FragmentSplit(kind="qkv", heads=2, kv_heads=2, head_dim=8)

@@ -117,9 +117,19 @@ def test_what_a_table_lacks_is_modelled_on_the_scale_of_what_it_has():
         return MeasuredCost(rule="muon/standard", shape=shape, dtype="bfloat16", seconds=seconds)
 
     device = DeviceCurve(table=(row((4, 8), 2.0), row((4, 16), 3.0), row((8, 8), 9.0)))
-    for shape, batch in (((5, 8), 1), ((4, 8), 2)):
+    for shape, batch in (((5, 8), 1), ((5, 8), 2)):
         wanted = 3.0 * model.seconds(MUON[0], shape, batch).value
         assert device.seconds(MUON[0], shape, batch).value == pytest.approx(wanted)
+
+
+def test_a_batch_takes_as_long_as_the_largest_measured_ones_up_to_it():
+    rows = [
+        MeasuredCost(rule="muon/standard", shape=(4, 8), dtype="bfloat16", batch=batch, seconds=seconds)
+        for batch, seconds in ((1, 0.5), (4, 0.8))
+    ]
+    device = DeviceCurve(table=tuple(rows))
+    found = [device.seconds(MUON[0], (8, 4), batch).value for batch in (1, 3, 4, 8)]
+    assert found == pytest.approx([0.5, 1.5, 0.8, 1.6])
 
 
 def test_a_measured_refresh_is_spread_over_its_steps_and_known_alone():

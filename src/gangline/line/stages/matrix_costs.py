@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 
 from gangline.errors import ConfigError, TrainingError
 from gangline.launch.sandbox.environment import passed_on
@@ -36,7 +37,8 @@ def measured_cost_table(line: Line, profile: ModelProfile | None, inventory: Inv
         raise ConfigError(
             f"--measure-costs: wanted a device of this machine, found {inventory.origin}; run it where ranks will be"
         )
-    shapes = sorted({each.shape for each in matrices})
+    counts = sorted(Counter(each.shape for each in matrices).items())
+    shapes = [[*shape, count] for shape, count in counts]
     optimizer = {name: value for name, value in line.optimizer.items() if name != "cost"}
     process = subprocess.run(
         [sys.executable, "-m", "gangline.measure.matrix_costs"], env=passed_on(), capture_output=True, text=True,

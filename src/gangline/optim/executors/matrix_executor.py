@@ -200,10 +200,9 @@ def _slots(places: Sequence[int], plan: OptimPlan) -> list[list[int]]:
     """Matrices of one shape, as many together as the plan says, or fewer where they are above c_max."""
     slots: dict[tuple[int, int], list[list[int]]] = {}
     for place in places:
-        matrix = plan.matrices[place].matrix
-        fit = plan.options.c_max_bytes // matrix.size(plan.options.element_bytes).value
-        alike = slots.setdefault(matrix.shape, [[]])
-        if len(alike[-1]) >= max(1, min(plan.options.batch, fit)):
+        shape = plan.matrices[place].matrix.shape
+        alike = slots.setdefault(shape, [[]])
+        if len(alike[-1]) >= plan.options.together(shape, len(places)):
             alike.append([])
         alike[-1].append(place)
     return [slot for alike in slots.values() for slot in alike]

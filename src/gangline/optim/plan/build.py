@@ -81,7 +81,8 @@ class _Builder:
         self, matrices: tuple[LogicalMatrix, ...], rule: RuleSpec, ranks: int, hosts: int, options: PlanOptions
     ) -> None:
         self._matrices, self._rule, self._ranks, self._hosts, self._options = matrices, rule, ranks, hosts, options
-        by_shape = {shape: self._cost(shape) for shape in {each.shape for each in matrices}}
+        counts = Counter(each.shape for each in matrices)
+        by_shape = {shape: self._cost(shape, count) for shape, count in counts.items()}
         self._seconds = [by_shape[each.shape][0] for each in matrices]
         self._refresh = [by_shape[each.shape][1] for each in matrices]
         self._state = [by_shape[each.shape][2] for each in matrices]
@@ -103,15 +104,18 @@ class _Builder:
         geometry, groups = min(found, key=lambda each: max(plan.times.total_seconds for plan in each[1]))
         return self._plan(geometry, [plan.groups for plan in groups])
 
-    def _cost(self, shape: tuple[int, int]) -> tuple[float, float, int]:
-        """Seconds of a mean step and of a refresh, and bytes of owner state."""
+    def _cost(self, shape: tuple[int, int], count: int) -> tuple[float, float, int]:
+        """Of one of `count` matrices: seconds of a mean step, as one of an equal share that are computed together, and
+        of a refresh, and bytes of owner state."""
         device, rule = self._options.device, self._rule
+        together = self._options.together(shape, count // (self._ranks * self._hosts))
         state = sum(
             rows * columns * _element_bytes(rule, dtype)
             for (rows, columns), dtype, where in rule.state(shape).values()
             if where == "owner"
         )
-        return device.seconds(rule, shape).value, device.refresh_seconds(rule, shape).value, state
+        seconds = device.seconds(rule, shape, together).value / together
+        return seconds, device.refresh_seconds(rule, shape).value, state
 
     def _check_oversize(self) -> None:
         large = [each for each in self._hosted if each.hosted.value > self._options.c_max_bytes]

@@ -196,9 +196,9 @@ class DeviceCurve:
             raise ConfigError(f"a device has a positive peak and no negative time, found {self}")
 
     def seconds(self, rule: RuleSpec, shape: Shape, batch: int = 1) -> Seconds:
-        """Of a mean step of `batch` matrices of one shape, launched together."""
+        """Of a mean step of `batch` matrices of one shape, launched together, or in parts as large as were measured."""
         if row := self.measured(rule, shape, batch):
-            return Seconds(row.seconds + row.refresh_seconds / rule.refresh_every)
+            return Seconds((row.seconds + row.refresh_seconds / rule.refresh_every) * batch / row.batch)
         return Seconds(self._modelled(rule, shape, batch) * self._scale(rule))
 
     def refresh_seconds(self, rule: RuleSpec, shape: Shape) -> Seconds:
@@ -208,9 +208,10 @@ class DeviceCurve:
         return Seconds(self.compute_seconds(rule.refresh_cost(shape), min(shape)).value * self._scale(rule))
 
     def measured(self, rule: RuleSpec, shape: Shape, batch: int = 1) -> MeasuredCost | None:
-        """Row of the table; None: it has none."""
-        kind = (rule.name, rule.dtype, (min(shape), max(shape)), batch)
-        return next((row for row in self.table if (row.rule, row.dtype, row.shape, row.batch) == kind), None)
+        """Row of the table, of the largest batch up to this one; None: it has none."""
+        kind = (rule.name, rule.dtype, (min(shape), max(shape)))
+        rows = [row for row in self.table if (row.rule, row.dtype, row.shape) == kind and row.batch <= batch]
+        return max(rows, key=lambda row: row.batch, default=None)
 
     def compute_seconds(self, flops: Flops, side: int) -> Seconds:
         """Of products whose smaller side is `side`, without launch."""

@@ -95,7 +95,10 @@ def _costs(plan: OptimPlan) -> str:
     """Where the seconds of updates come from."""
     device = plan.options.device
     shapes = {tuple(sorted(each.matrix.shape)) for each in plan.matrices}
-    known = {row.shape for row in device.table if (row.rule, row.dtype, row.batch) == (plan.rule, plan.dtype, 1)}
+    known = {
+        row.shape for row in device.table
+        if (row.rule, row.dtype) == (plan.rule, plan.dtype) and row.batch <= plan.options.batch
+    }  # fmt: skip
     measured = len(shapes & known)
     if not measured:
         none = f"; none is measured on {device.source}" if device.source else ""

@@ -1,10 +1,11 @@
 """The plan of a matrix optimizer as data: who computes which update, in which group, and what it should take. Pure."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.costs import DeviceCurve
+from gangline.optim.plan.costs import DeviceCurve, Shape
 from gangline.optim.plan.geometry import BucketPlan, Geometry, GeometryChoice, SyncRate
 from gangline.optim.plan.groups import HostExchangeRate, MicroGroup
 from gangline.optim.plan.matrix import LogicalMatrix
@@ -68,6 +69,11 @@ class PlanOptions:
                 f"optimizer.bucket_elements and c_max_bytes are 1 or more, owner_memory_bytes 0 or more, found "
                 f"{self.bucket_elements}, {format_bytes(self.c_max_bytes)} and {self.owner_memory_bytes}"
             )
+
+    def together(self, shape: Shape, count: int) -> int:
+        """Matrices of `shape` that a rank which has `count` of them updates at a time, 1 or more."""
+        fit = self.c_max_bytes // (self.element_bytes * prod(shape))
+        return max(1, min(self.batch, fit, count))
 
     @property
     def most_elements(self) -> int | None:

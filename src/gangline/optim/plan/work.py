@@ -60,8 +60,8 @@ def matrix_work(
     flops = {shape: cost(rule, shape).value for shape in {each.shape for each in matrices}}
     kept = {shape: _state_bytes(rule, shape) for shape in flops}
     seconds = {}
-    if measured is not None and any(measured.measured(rule, shape) for shape in flops):
-        seconds = {shape: measured.seconds(rule, shape).value for shape in flops}
+    if measured is not None and any(measured.measured(rule, shape, batch) for shape in flops):
+        seconds = {shape: measured.seconds(rule, shape, batch).value / batch for shape in flops}
     return MatrixWork(
         rule=rule.name,
         parameters=int(sum(each.elements.value for each in matrices)),
