@@ -1,9 +1,11 @@
-"""A step of Muon on all matrices of Qwen3-8B, parameters and gradients in bfloat16, beside torch.optim.Muon.
+"""A step of Muon on all matrices of Qwen3-8B, parameters and gradients in bfloat16, with torch.optim.Muon and, where
+the package `dion` can be imported, that of microsoft/dion.
 
 Bounds: two thirds of torch's time, which the design wants of the faster kernel; and torch's peak of memory, with the
 momentum in float32 in place of bfloat16 and what one matrix needs while it is computed.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 from figures import Report
@@ -22,6 +24,8 @@ def names(shapes: Shapes) -> tuple[str, ...]:  # noqa: ARG001  the same for all
 def run(report: Report, shapes: Shapes) -> None:
     sides = shapes.matrices()
     found = {name: apart(measured, shapes, sides, name) for name in ("torch", "standard", "gram")}
+    if find_spec("dion"):
+        found["dion"] = apart(measured, shapes, sides, "dion")
     report.tell("steps", found)
     fastest = min(found[name]["seconds"] for name in ("standard", "gram"))
     report.add("fastest / torch", fastest / found["torch"]["seconds"], at_most=SHARE, source="the design's target")
@@ -49,6 +53,10 @@ def measured(shapes: Shapes, sides: list[tuple[int, int]], name: str) -> dict[st
     optimizer: Any
     if name == "torch":
         optimizer = torch.optim.Muon(parameters)
+    elif name == "dion":
+        import dion  # type: ignore[import-not-found]  # in no lock: put on PYTHONPATH to compare
+
+        optimizer = dion.Muon(parameters, use_triton=shapes.device == "cuda")
     else:
         group = {"params": parameters, "names": [f"{at}" for at in range(len(sides))], "kind": "matrix"}
         optimizer = MatrixOptimizer([group], rule=Muon(kernel=name))  # type: ignore[arg-type]

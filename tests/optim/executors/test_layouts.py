@@ -46,6 +46,16 @@ def test_any_layout_gives_the_bits_of_one_process(alone, size, layout, options):
 
 
 @pytest.mark.parametrize(
+    ("size", "layout"), [(2, "copies"), (2, "rows"), pytest.param(4, "hsdp", marks=pytest.mark.long)]
+)
+def test_what_travels_in_bfloat16_is_rounded_alike_in_any_layout(alone, size, layout):
+    options = {"element_bytes": 2}
+    wanted = stepped("local", 4, options)
+    assert not torch.equal(wanted["parameters"]["qkv"], alone["parameters"]["qkv"])
+    _require_equal(on_ranks(size, stepped, layout, 4, options), wanted)
+
+
+@pytest.mark.parametrize(
     ("size", "layout"), [(2, "copies"), pytest.param(4, "hsdp", marks=pytest.mark.long)], ids=["copies", "hsdp"]
 )
 def test_copies_that_repeat_all_updates_exchange_none_and_have_all_state(alone, size, layout):
