@@ -16,7 +16,7 @@ _RULES: tuple[RuleSpec, ...] = (
 
 def optimizer_page() -> str:
     """The page, as markdown."""
-    parts = (_head(), _models(), _balance(), _alpha(), _groups(), _steps(), _iterations())
+    parts = (_head(), _models(), _broken(), _balance(), _alpha(), _groups(), _steps(), _iterations())
     return "\n\n".join(parts) + "\n"
 
 
@@ -56,6 +56,24 @@ def _models() -> str:
 TFLOP of all matrices, split; roots and bases of Shampoo and SOAP are refreshed every 10 steps.
 
 {_table(head, rows)}"""
+
+
+def _broken() -> str:
+    rows = []
+    for size in tables.SIZES:
+        fused = QWEN3[size].matrices("fused")
+        cells = [
+            "/".join(f"{tables.broken_share(fused, ranks, limit):.0%}" for ranks in tables.RANKS)
+            for limit in (None, tables.BUCKET)
+        ]
+        rows.append((size, *cells))
+    ranks = "/".join(map(str, tables.RANKS))
+    return f"""## Matrices that equal slices break
+
+Elements in matrices that a cut of the buffer into {ranks} equal slices goes through, fused: what a rank that updates
+its slice alone gets wrong.
+
+{_table(("size", "one buffer", "buckets of 400 M"), rows)}"""
 
 
 def _balance() -> str:

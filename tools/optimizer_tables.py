@@ -65,6 +65,18 @@ def equal_cuts(matrices: Sequence[LogicalMatrix], ranks: int, limit: Elements | 
     return in_model_order(buffers, [baselines.equal_cut(each, ranks) for each in buffers])
 
 
+def broken_share(matrices: Sequence[LogicalMatrix], ranks: int, limit: Elements | None = None) -> float:
+    """Of elements, those in matrices that slices of equal size cut, in one buffer or in buckets."""
+    broken = 0.0
+    for buffer in baselines.buckets(matrices, limit):
+        start, total = 0, sum(buffer.sizes)
+        for size in buffer.sizes:  # the first cut above the start, in units of 1 / ranks
+            cut = (start * ranks // total + 1) * total
+            broken += size if cut < (start + size) * ranks else 0
+            start += size
+    return broken / sum(each.elements.value for each in matrices)
+
+
 def best_map(matrices: Sequence[LogicalMatrix], ranks: int) -> list[int]:
     """Owners by the map of this project."""
     items = [WorkItem(key=each.key, cost=cost(_MUON, each.shape)) for each in matrices]

@@ -1,10 +1,12 @@
 """Ranks that lack gradients, have NaN, or know other plans: the same end on all of them, and none waits."""
 
 import pytest
+import torch
 from tests.optim.executors.layouts import (
     SHAPES,
     interrupted_step,
     lost_updates,
+    make,
     plan_hash,
     step_with_nan,
     step_without,
@@ -12,6 +14,8 @@ from tests.optim.executors.layouts import (
     waited_for,
 )
 from tests.train.parallel.compress.ranks import on_ranks
+
+from gangline.errors import NonFiniteError
 
 
 @pytest.mark.parametrize("layout", ["copies", "rows"])
@@ -66,3 +70,17 @@ def test_an_update_that_nobody_computes_ends_the_run():
     errors = on_ranks(2, lost_updates)
     assert errors[0] == errors[1]
     assert errors[0].startswith("the first step has 12 matrices, but ")
+
+
+@pytest.mark.parametrize("value", [1e30, -3e38, 1e-30])
+def test_a_gradient_whose_square_is_out_of_range_is_finite(value):
+    parameters, optimizer = make("local", rule="muon", shapes={"w": (4, 6)})
+    before = parameters["w"].detach().clone()
+    parameters["w"].grad = torch.full((4, 6), value)
+    parameters["bias"].grad = torch.full((5, 3), value)
+    optimizer.step()
+    assert parameters["w"].isfinite().all()
+    assert not torch.equal(parameters["w"], before)
+    parameters["w"].grad[0, 0] = float("inf")
+    with pytest.raises(NonFiniteError, match="gradients of w are not finite"):
+        optimizer.step()

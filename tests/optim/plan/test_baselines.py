@@ -114,3 +114,15 @@ def test_contiguous_is_the_best_cut(costs, ranks):
     owners = baselines.contiguous(costs, ranks)
     assert list(owners) == sorted(owners)
     assert max(loads_of(owners, costs, ranks)) == best(0, ranks)
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "percent"),
+    [
+        ("8B", None, [6, 30, 62, 83, 95]), ("32B", None, [0, 0, 0, 54, 81]),
+        ("8B", tables.BUCKET, [80, 100, 100, 100, 100]),
+    ],
+)  # fmt: skip
+def test_equal_slices_break_as_many_elements_as_the_design_says(size, limit, percent):
+    fused = QWEN3[size].matrices("fused")
+    assert [round(100 * tables.broken_share(fused, ranks, limit)) for ranks in tables.RANKS] == percent
