@@ -42,7 +42,7 @@ def measured(shapes: Shapes) -> dict[str, Any]:
 def group(shapes: Shapes, side: int) -> Any:
     import torch
 
-    from gangline.optim.executors.exchange import Pending, UpdateExchange
+    from gangline.optim.executors.exchange import UpdateExchange
     from gangline.optim.executors.holders import Part
     from gangline.optim.executors.host_exchange import HostExchange
     from gangline.optim.executors.pieces import overlap
@@ -54,10 +54,6 @@ def group(shapes: Shapes, side: int) -> Any:
         def __init__(self) -> None:
             super().__init__(None)
             self.ranks = HOSTS
-
-        def all_to_all(self, pieces: Any, received: Any) -> Pending:
-            del received
-            return Pending(torch.cat(list(pieces)), self.traffic)
 
     rows, device = side // HOSTS, torch.device(shapes.device)
     parts = [Part(((host * rows, (host + 1) * rows),), (0, side)) for host in range(HOSTS)]

@@ -148,6 +148,10 @@ class MatrixWork:
     """Of one matrix."""
     batch: int = 1
     """Matrices that a rank updates together, at most."""
+    largest_elements: int = 0
+    """Of one matrix."""
+    c_max_bytes: int = 1 << 30
+    """Of matrices that a host assembles at a time; more of one that is larger."""
     element_bytes: int = 4
     """Of what travels."""
     repeats: bool = False

@@ -6,7 +6,7 @@ import pytest
 from tests.planner.cases import RATES, TRACED, cpu, gpus, line
 from tests.planner.transformer.reference import A100, R1, SPACE
 
-from gangline.planner.forecast.memory import MemoryLoad, rank_parts
+from gangline.planner.forecast.memory import MemoryLoad, host_bytes, rank_parts
 from gangline.planner.forecast.optimizer_model import OptimizerModel
 from gangline.planner.forecast.shape_forecast import ExecutionOptions, ForecastEvidence, formula_of
 from gangline.planner.forecast.update_traffic import what_hides
@@ -83,12 +83,15 @@ def test_a_given_size_of_buckets_decides_their_number():
 
 
 def test_updates_count_where_activations_leave_no_room_for_them():
-    profile = replace(TRACED, matrix_work=WORK)
+    profile = replace(TRACED, matrix_work=replace(WORK, c_max_bytes=1_000))
     assert rank_parts(profile, TWO).by_cause["updates"] == 4 * 1_600_000
     busy = rank_parts(profile, TWO, MemoryLoad(micro_batch=3))
     assert busy.updates == 4 * 1_600_000 - busy.activations
     assert "updates" not in rank_parts(profile, TWO, MemoryLoad(micro_batch=16)).by_cause
-    assert "updates" not in rank_parts(profile, Shape("fsdp", Mesh(dp_shard=2))).by_cause
+    fsdp = Shape("fsdp", Mesh(dp_shard=2))
+    assert rank_parts(profile, fsdp).by_cause["updates"] == 6_000
+    assert "updates" not in rank_parts(profile, fsdp, MemoryLoad(offload="cpu")).by_cause
+    assert host_bytes(profile, fsdp, MemoryLoad(offload="cpu")) == 16 * 1_000_000 + 6_000
     # shards free their gradients before the next pass: gradients and updates share what activations leave
     shards = Shape("hsdp", Mesh(dp_replicate=2, dp_shard=2))
     load = MemoryLoad(micro_batch=6)
@@ -106,7 +109,18 @@ def test_a_step_that_waits_holds_its_own_updates_and_those_of_two_buckets():
     assert held() == 6_400_000
     assert held(overlaps=False, bucket_elements=400_000_000) == 6_400_000
     assert held(overlaps=False, bucket_elements=400_000) == 6_400_000 * (1 + 0.5 * 3) / 4
-    assert OptimizerModel(matrix_work=WORK).update_bytes(Mesh(dp_shard=4), owners=4) == 0
+    assert OptimizerModel(matrix_work=WORK).held_bytes(Mesh(dp_shard=4), owners=4) == 0
+
+
+def test_a_host_assembles_a_group_at_a_time_or_all_that_it_has():
+    def assembled(mesh, **changes):
+        return OptimizerModel(matrix_work=replace(WORK, overlaps=False, **changes)).update_bytes(mesh, owners=4)
+
+    fsdp, hsdp = Mesh(dp_shard=4), Mesh(dp_replicate=2, dp_shard=2)
+    assert assembled(fsdp) == 6 * 1_600_000, "its share of 6.4 MB"
+    assert assembled(fsdp, c_max_bytes=400_000) == 6 * 400_000
+    assert assembled(fsdp, c_max_bytes=400_000, largest_elements=300_000) == 6 * 1_200_000, "one matrix is larger"
+    assert assembled(hsdp) == 1_600_000 + 6 * 1_600_000, "with its own updates, which go to a copy then"
 
 
 BY_FORMULA = OptimizerModel(
@@ -141,7 +155,7 @@ def test_memory_by_formula_has_updates_where_activations_leave_no_room():
     memory = layout_memory(question, plan.layout, plan.setting)
     assert memory.updates == max(0.0, held - memory.activations - memory.buffers)
     assert sum(memory.by_cause.values()) == memory.total
-    assert update_memory(replace(layout, mesh=Mesh(dp_shard=16), wrapping=FSDP), BY_FORMULA) == 0
+    assert update_memory(replace(layout, mesh=Mesh(dp_shard=16), wrapping=FSDP), BY_FORMULA) == 6 * (1 << 30), "c_max"
 
 
 def test_a_plan_fits_where_its_updates_do():

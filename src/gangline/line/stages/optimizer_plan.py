@@ -43,7 +43,7 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     options = PlanOptions(**table.plan)
     work = matrix_work(
         matrices, spec, element_bytes=options.element_bytes, bucket_elements=options.most_elements,
-        overlaps=table.overlaps, repeats=table.repeats, batch=options.batch,
+        overlaps=table.overlaps, repeats=table.repeats, batch=options.batch, c_max_bytes=options.c_max_bytes,
         measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
     )  # fmt: skip
     return replace(profile, matrix_work=work)

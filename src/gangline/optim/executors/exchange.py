@@ -64,25 +64,25 @@ class UpdateExchange:
         self.place = 0 if group is None else dist.get_rank(group)
         self.traffic = Traffic()
 
-    def all_to_all(self, pieces: Sequence[Tensor], received: Sequence[int]) -> Pending:
-        """Send `pieces[r]` to each rank r of the group.
+    def all_to_all(self, pieces: Sequence[Sequence[Tensor]], like: Tensor, received: Sequence[int]) -> Pending:
+        """Send `pieces[r]`, one after the other, to each rank r of the group.
 
         Args:
-            pieces: One dimension each, of one dtype.
+            pieces: One dimension each.
+            like: Any tensor of their device and dtype.
             received: Elements that come from each rank.
 
         Returns:
             What came, one rank after the other.
         """
-        sent = torch.cat(list(pieces))
+        sizes = [sum(map(len, each)) for each in pieces]
+        sent = torch.cat([like.new_empty(0), *(part for each in pieces for part in each)])
         if self.group is None:
             return Pending(sent, self.traffic)
-        away = len(sent) - len(pieces[self.place])
+        away = len(sent) - sizes[self.place]
         self._count(away * sent.element_size())
         output = sent.new_empty(sum(received))
-        work = dist.all_to_all_single(
-            output, sent, list(received), [len(each) for each in pieces], group=self.group, async_op=True
-        )
+        work = dist.all_to_all_single(output, sent, list(received), sizes, group=self.group, async_op=True)
         return Pending(output, self.traffic, work, sent)
 
     def broadcast(self, tensor: Tensor, root: int) -> Pending:

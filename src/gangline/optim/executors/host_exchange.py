@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from gangline.optim.executors.exchange import Pending, UpdateExchange
@@ -32,10 +31,10 @@ class HostExchange:
 
     def gather(self, group: MicroGroup, parts: Mapping[int, Tensor]) -> Pending:
         """Send `parts`, what this host holds of each matrix of the group; `assemble` takes what comes."""
-        pieces = [self._joined([parts[place] for place in places]) for places in group]
+        pieces = [[parts[place] for place in places] for places in group]
         mine = group[self._hosts.place]
         received = [sum(self._pieces[place][peer].elements for place in mine) for peer in range(len(group))]
-        return self._hosts.all_to_all(pieces, received)
+        return self._hosts.all_to_all(pieces, self._like, received)
 
     def assemble(self, places: Sequence[int], received: Tensor) -> dict[int, Tensor]:
         """Whole matrices that this host computes, from the parts of all hosts."""
@@ -53,11 +52,9 @@ class HostExchange:
     def scatter(self, group: MicroGroup, updates: Mapping[int, Tensor]) -> Pending:
         """Send each host what it holds of the `updates` that this one computed; `received` takes what comes."""
         mine = group[self._hosts.place]
-        pieces = [
-            self._joined([_cut(updates[place], self._pieces[place][peer]) for place in mine])
-            for peer in range(len(group))
-        ]
-        return self._hosts.all_to_all(pieces, [sum(self.own(each).elements for each in places) for places in group])
+        pieces = [[_cut(updates[place], self._pieces[place][peer]) for place in mine] for peer in range(len(group))]
+        received = [sum(self.own(each).elements for each in places) for places in group]
+        return self._hosts.all_to_all(pieces, self._like, received)
 
     def received(self, group: MicroGroup, scattered: Tensor) -> dict[int, Tensor]:
         """What this host holds of each update of the group."""
@@ -66,9 +63,6 @@ class HostExchange:
             found[place] = scattered[start : start + self.own(place).elements]
             start += self.own(place).elements
         return found
-
-    def _joined(self, parts: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(parts)) if parts else self._like.new_empty(0)
 
 
 def _cut(update: Tensor, piece: MatrixPiece) -> Tensor:

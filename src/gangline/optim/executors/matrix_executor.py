@@ -174,9 +174,12 @@ class MatrixExecutor:
             whole = self._exchange.assemble(group[self._hosts.place], gathered.pop().wait())
             if at + 1 < len(self._groups):
                 gathered.append(self._gather(self._groups[at + 1]))
-            scattered.append((group, self._exchange.scatter(group, self._updates.compute(whole))))
-            if len(scattered) > 1:
-                self._receive(*scattered.pop(0), owned)
+            updates = self._updates.compute(whole)
+            del whole
+            if scattered:  # had all of this group's computing to arrive: its memory is free for the next one
+                self._receive(*scattered.pop(), owned)
+            scattered.append((group, self._exchange.scatter(group, updates)))
+            del updates
         if scattered:
             self._receive(*scattered.pop(), owned)
         return owned

@@ -52,6 +52,7 @@ def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
 def matrix_work(
     matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None,
     bucket_elements: int | None = None, overlaps: bool = False, repeats: bool = False, batch: int = 1,
+    c_max_bytes: int = 1 << 30,
 ) -> MatrixWork:  # fmt: skip
     """Over all `matrices`, of which there is one or more; the other arguments as of `MatrixWork`.
 
@@ -71,6 +72,8 @@ def matrix_work(
         owner_bytes=sum(kept[each.shape][1] for each in matrices),
         largest_owner_bytes=max(owned for _, owned in kept.values()),
         batch=batch,
+        largest_elements=max(int(each.elements.value) for each in matrices),
+        c_max_bytes=c_max_bytes,
         element_bytes=element_bytes,
         blocks=len({*blocks_of(matrices)} - {OUTSIDE}),
         bucket_elements=bucket_elements,

@@ -133,12 +133,17 @@ def _staged(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
 def _after_step(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
     """Gradients, updates of matrices and their state from files at the end of a step, when no activations are there;
     0: no updates travel, no state is in files."""
-    work = profile.matrix_work
-    taken = OptimizerModel(matrix_work=work).update_bytes(shape.mesh, owners=num_owners(shape, work))
+    if load.offload == "cpu":
+        return 0.0
+    taken = _update_bytes(profile, shape)
     if load.offload == "optimizer_nvme":
         taken += _state_in_use(profile, shape)
-    own = 0.0 if load.offload == "cpu" else GRADIENT_BYTES * _shard_parameters(profile, shape)
-    return own + taken if taken else 0.0
+    return GRADIENT_BYTES * _shard_parameters(profile, shape) + taken if taken else 0.0
+
+
+def _update_bytes(profile: ModelProfile, shape: Shape) -> float:
+    work = profile.matrix_work
+    return OptimizerModel(matrix_work=work).update_bytes(shape.mesh, owners=num_owners(shape, work))
 
 
 def _owner_state(profile: ModelProfile, shape: Shape) -> float:
@@ -171,7 +176,8 @@ def host_bytes(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:
     """What one rank holds in the memory of its server instead."""
     if load.offload != "cpu":
         return 0.0
-    return (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, shape)
+    kept = (WEIGHT_BYTES + GRADIENT_BYTES + load.moment_bytes) * _shard_parameters(profile, shape)
+    return kept + _update_bytes(profile, shape)
 
 
 def _stage_parameters(profile: ModelProfile, shape: Shape) -> float:

@@ -11,6 +11,9 @@ from gangline.spec.profile import MatrixWork, ModelProfile
 
 UPDATED_BYTES = 14
 """Read and written of one parameter by an update, in addition to its moments, which are read and written once."""
+_ASSEMBLED = 6
+"""Times a group of matrices is in memory of a host at most: one computed with its updates, the next one as it is sent
+and received, updates of the last one as they are."""
 _IN_FLIGHT = 2
 """Buckets of updates that a step which waits for them has on their way at a time."""
 
@@ -43,11 +46,18 @@ class OptimizerModel:
         return (UPDATED_BYTES + 2 * self.moment_bytes) * parameters
 
     def update_bytes(self, mesh: Mesh, *, owners: int) -> float:
-        """Of updates of matrices that a rank holds at most at the end of a step, without padding; `owners` of a stage.
+        """Of matrices and their updates that a rank holds at most in a step of the optimizer, without padding; `owners`
+        of a stage."""
+        work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
+        if work is None:
+            return 0.0
+        own = work.element_bytes * work.parameters / (mesh.pp * owners) if owners > hosts else 0.0
+        assembled = self._assembled_bytes(work, mesh, owners) if hosts > 1 else 0.0
+        return max(own + assembled, self.held_bytes(mesh, owners=owners))
 
-        All where they travel during the next forward pass; else its own, which wait for their turn, and those of others
-        in two buckets.
-        """
+    def held_bytes(self, mesh: Mesh, *, owners: int) -> float:
+        """Of updates at the end of the step: all where they travel during the next forward pass; else its own, which
+        wait for their turn, and those of others in two buckets; none where no rank has a copy."""
         work, hosts = self.matrix_work, mesh.dp_shard * mesh.cp * mesh.tp
         if work is None or owners == hosts:
             return 0.0
@@ -55,6 +65,13 @@ class OptimizerModel:
         travels = min(1.0, _IN_FLIGHT / update_buckets(work, elements))
         held = 1.0 if work.overlaps else (1 + travels * (copies - 1)) / copies
         return work.element_bytes * elements * held
+
+    @staticmethod
+    def _assembled_bytes(work: MatrixWork, mesh: Mesh, owners: int) -> float:
+        """Of whole matrices on one host: as much at a time as `c_max_bytes` allows, in a plan that is faster less."""
+        largest = work.element_bytes * work.largest_elements
+        share = work.element_bytes * work.parameters / (mesh.pp * owners)
+        return _ASSEMBLED * min(max(share, largest), max(work.c_max_bytes, largest))
 
     def matrix_seconds(self, owners: int, flops_per_second: float) -> float:
         """Of the rank that computes most of all `owners`: an equal share, or the largest matrix; measured, if it is."""

@@ -279,7 +279,7 @@ class LayoutCandidates:
             question.model, self.layout, load, micro_batch=micro_batch, recompute=recompute, loss_chunks=chunks,
             precision=question.precision,
         )  # fmt: skip
-        return max(sum(work), update_memory(self.layout, question.optimizer))
+        return max(sum(work), 0.0 if question.space.on_host else update_memory(self.layout, question.optimizer))
 
     def passes_of(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
         """Of all `count` passes of a step, computed once."""

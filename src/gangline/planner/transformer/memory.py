@@ -86,9 +86,9 @@ def state_memory(
 
 
 def host_memory(layout: ModelLayout, parameters: float, optimizer: OptimizerModel) -> float:
-    """Of the shards of one rank, their gradients and optimizer, which wait in the memory of its server."""
+    """Of the shards of one rank, their gradients, optimizer and updates, which are in the memory of its server."""
     kept = MASTER_BYTES + GRADIENT_BYTES + optimizer.moment_bytes
-    return kept * parameters / layout.shards + _owned_bytes(layout, optimizer)
+    return kept * parameters / layout.shards + _owned_bytes(layout, optimizer) + update_memory(layout, optimizer)
 
 
 def _owned_bytes(layout: ModelLayout, optimizer: OptimizerModel) -> float:
@@ -136,7 +136,7 @@ def rank_memory(
     )
     return RankMemory(
         weights=weights, gradients=gradients, optimizer=kept, activations=activations, buffers=buffers,
-        updates=max(0.0, update_memory(layout, optimizer) - activations - buffers),
+        updates=0.0 if on_host else max(0.0, update_memory(layout, optimizer) - activations - buffers),
     )  # fmt: skip
 
 
