@@ -28,31 +28,31 @@ _UNSEEN = "no controller in its usual place has an image with a version that thi
 _TRUSTS: tuple[Trust, ...] = ("own", "fork")
 
 
-def check_cluster(desk: Workspace) -> tuple[list[Finding], Path]:
+def check_cluster(workspace: Workspace) -> tuple[list[Finding], Path]:
     """All findings in the order they are told, and the file that keeps the facts for `gangline emit --cluster`.
 
     Raises:
         ConfigError: No cluster is configured.
         StorageError: It does not answer.
     """
-    api = open_cluster(desk.site, desk.environ)
+    api = open_cluster(workspace.site, workspace.environ)
     facts = read_facts(api)
-    path = home(desk.repo) / FACTS
+    path = home(workspace.repo) / FACTS
     with storage_errors(path.parent):
         path.write_bytes(facts.to_json())
     return [
         Finding(name="namespace", ok=True, text=api.namespace),
         *_versions(api),
-        *_served(facts, desk.site),
+        *_served(facts, workspace.site),
         _placer(api, facts),
         _rights(api),
         _secrets(api),
         _admission(api),
-        _account(api, desk.site.pod),
-        _servers(api, desk.site),
-        _image(desk.site),
-        _store(desk.site),
-        _model_code(desk),
+        _account(api, workspace.site.pod),
+        _servers(api, workspace.site),
+        _image(workspace.site),
+        _store(workspace.site),
+        _model_code(workspace),
     ], path
 
 
@@ -181,9 +181,12 @@ def _store(site: Site) -> Finding:
     return Finding(name="store", ok=ok, text=f"pods are given {endpoint or url}", without="set store.endpoint")
 
 
-def _model_code(desk: Workspace) -> Finding:
+def _model_code(workspace: Workspace) -> Finding:
     """Where code of commits runs beside gangs: the look at the model, the memory run, the smoke test."""
-    at = {trust: code_isolation(desk.repo, trust, site=desk.site, environ=desk.environ) for trust in _TRUSTS}
+    at = {
+        trust: code_isolation(workspace.repo, trust, site=workspace.site, environ=workspace.environ)
+        for trust in _TRUSTS
+    }
     bad = [each for each in at.values() if each.engine == "none"]
     words = {each.text: None for each in at.values()}
     return Finding(

@@ -68,11 +68,11 @@ def _planned(repo: Path, site: Path | None, run: str | None) -> "tuple[str, Plan
     from gangline.spec.plan import Plan
     from gangline.storage.objects.blobs import get_blob
 
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
     if record.plan is None:
         raise UsageError(f"{record.run.id} has no plan yet; gangline run --until plan makes one, or give --nodes")
-    shape = gang_shape(Plan.from_json(get_blob(desk.store, record.plan.key)), record)
+    shape = gang_shape(Plan.from_json(get_blob(workspace.store, record.plan.key)), record)
     if shape.placement.kinds:
         raise ConfigError(
             f"{record.run.id}: wanted a plan for one kind of GPU, found one for two, which fabric.toml does not "

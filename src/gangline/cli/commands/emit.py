@@ -75,19 +75,19 @@ def command(
         return
     if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
         raise UsageError(f"--check and --cluster are about the objects of a gang; leave them out for {kind}")
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
     if kind == "kfp":
         from gangline.kfp.compiler import compile_run
 
-        text = compile_run(desk.repo, record, site=desk.site).decode()
+        text = compile_run(workspace.repo, record, site=workspace.site).decode()
     else:
         text = emit_gang(
-            desk.repo,
+            workspace.repo,
             record,
             cast(GangKind, kind),
-            site=desk.site,
-            environ=desk.environ,
+            site=workspace.site,
+            environ=workspace.environ,
             facts_file=cluster,
             check=check,
         )

@@ -23,10 +23,10 @@ def require_format(format_: str) -> None:
 
 
 def show_comparison(
-    desk: Workspace, base: Record, this: Record, *, format_: str, out: Path | None, json: bool, fail_on_worse: bool
+    workspace: Workspace, base: Record, this: Record, *, format_: str, out: Path | None, json: bool, fail_on_worse: bool
 ) -> None:
     """Print or write it; with `fail_on_worse` exit 60 unless `this` was compared and is no worse."""
-    comparison = compare(base, this, read_differences(desk.store, _repository(desk, base, this), base, this))
+    comparison = compare(base, this, read_differences(workspace.store, _repository(workspace, base, this), base, this))
     if json:
         print_json(comparison)
     else:
@@ -43,10 +43,10 @@ def _demand_no_worse(comparison: Comparison) -> None:
         raise typer.Exit(GateError.exit_code)
 
 
-def _repository(desk: Workspace, *records: Record) -> Repository | None:
+def _repository(workspace: Workspace, *records: Record) -> Repository | None:
     """The clone that has the commits of both; a store may be read from anywhere."""
     try:
-        repository = Repository.at(desk.repo)
+        repository = Repository.at(workspace.repo)
     except UsageError:
         return None
     return repository if all(repository.has(record.commit.sha) for record in records) else None
