@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 
 from gangline.errors import GanglineError, IntegrityError
 from gangline.line.gangs.attempts import check_result, read_result
@@ -285,15 +285,15 @@ with (out / "ranks/0.jsonl").open("ab") as lines:
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     repo = repositories.make_repository(tmp_path / "repo")
-    return Desk(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
+    return Workspace(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
 
 
-def test_a_run_whose_rank_writes_junk_ends_as_any_other(desk):
+def test_a_run_whose_rank_writes_junk_ends_as_any_other(workspace):
     program = repositories.PROGRAM + HOSTILE_PROGRAM.format(junk=JUNK)
-    repositories.commit(desk.repo, {"answer.py": program})
-    record = desk.run()
+    repositories.commit(workspace.repo, {"answer.py": program})
+    record = workspace.run()
     assert record.run.verdict == "passed"
     assert stage(record, "train").state == "done"
     assert record.curve.points[-1].value == 1.0
@@ -307,13 +307,13 @@ def test_a_run_whose_rank_writes_junk_ends_as_any_other(desk):
         {"role": "train", "final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"eval_loss": float("nan")}}]},
     ],
 )
-def test_a_run_whose_rank_says_what_it_may_not_ends_refused(desk, result):
+def test_a_run_whose_rank_says_what_it_may_not_ends_refused(workspace, result):
     text = f'(out / "result.json").write_text({json.dumps(result)!r})\n'
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + text})
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + text})
     with pytest.raises(GanglineError) as caught:
-        desk.run()
+        workspace.run()
     assert caught.value.exit_code in (50, 60)
-    (record,) = desk.records()
+    (record,) = workspace.records()
     assert record.run.state == "ended"
     assert record.run.verdict in ("failed", "refused")
 

@@ -97,12 +97,12 @@ def indexer(still):
     )  # fmt: skip
 
 
-def poison(desk, data, name="zzzzzz", project="alpha"):
+def poison(workspace, data, name="zzzzzz", project="alpha"):
     """`data` where the record of an open run of `project` should be; its run id."""
-    made = record_of(desk, project, "open")
+    made = record_of(workspace, project, "open")
     bad = replace(made, run=replace(made.run, id=f"{project}-{made.commit.sha[:8]}-{name}"))
-    desk.store.put(f"{bad.prefix}/record.json", data(bad) if callable(data) else data)
-    mark_open(desk.store, bad)
+    workspace.store.put(f"{bad.prefix}/record.json", data(bad) if callable(data) else data)
+    mark_open(workspace.store, bad)
     return bad
 
 
@@ -312,15 +312,15 @@ def test_a_row_of_almost_a_record_can_be_kept_and_drawn_or_is_refused(found):
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(almost_records(), min_size=1, max_size=10))
 def test_an_index_with_almost_records_in_it_sees_all_others(still, indexer, found):
-    desk = still.context
+    workspace = still.context
     for number, (_, data) in enumerate(found):
-        id_ = record_of(desk, "alpha", "passed").run.id
+        id_ = record_of(workspace, "alpha", "passed").run.id
         as_theirs = data.replace(b"bytegpt-9f31c2a0-k7q2mx", id_.encode()).replace(b'"bytegpt"', b'"alpha"')
-        poison(desk, as_theirs, name=f"aaaaa{'abcdefghijkl'[number]}")
-    before = desk.database.runs.get(still.run("beta", "open"))
-    fresh = replace(record_of(desk, "beta", "open"), seq=before.seq + 1)
-    desk.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
+        poison(workspace, as_theirs, name=f"aaaaa{'abcdefghijkl'[number]}")
+    before = workspace.database.runs.get(still.run("beta", "open"))
+    fresh = replace(record_of(workspace, "beta", "open"), seq=before.seq + 1)
+    workspace.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
     indexer.open_pass()
     indexer.full_pass()
     indexer.rebuild_finals()
-    assert desk.database.runs.get(fresh.run.id).seq == fresh.seq
+    assert workspace.database.runs.get(fresh.run.id).seq == fresh.seq

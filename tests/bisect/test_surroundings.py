@@ -44,17 +44,17 @@ def test_what_the_search_trained_itself_counts():
     assert read_values([BASE], LINE, since, Surroundings(data="f" * 64)).values
 
 
-def test_data_of_the_store_are_read_as_they_are_now_and_those_of_the_commit_are_its_own(desk):
-    commit(desk.repo, {"a.txt": "x"})
-    request = resolve_request(desk.repo, commit=None, overrides=(), strategy=None)
+def test_data_of_the_store_are_read_as_they_are_now_and_those_of_the_commit_are_its_own(workspace):
+    commit(workspace.repo, {"a.txt": "x"})
+    request = resolve_request(workspace.repo, commit=None, overrides=(), strategy=None)
 
     def now(*text):
         line = replace(request.line, data=replace(request.line.data, text=text))
-        return surroundings_now(replace(request, line=line), desk.site, desk.store).data
+        return surroundings_now(replace(request, line=line), workspace.site, workspace.store).data
 
     assert now("repo:a.txt") == now() == ""
-    desk.store.put("data/b.txt", b"1")
+    workspace.store.put("data/b.txt", b"1")
     first = now("data/b.txt")
-    desk.store.put("data/b.txt", b"2")
+    workspace.store.put("data/b.txt", b"2")
     assert first != now("data/b.txt") != ""
     assert now("data/missing.txt") == ""

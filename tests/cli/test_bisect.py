@@ -26,14 +26,14 @@ def test_a_budget_that_says_nothing_is_refused_with_one_that_does(text, site):
         budget_hours(text, site)
 
 
-def test_where_nobody_can_agree_a_budget_is_demanded_and_nothing_begins(gangline, desk, commit):
+def test_where_nobody_can_agree_a_budget_is_demanded_and_nothing_begins(gangline, workspace, commit):
     good = commit("one")
     commit("two")
     result = gangline("bisect", "loss", "--good", good)
     assert result.exit_code == 2
     assert "--budget 1h" in str(result.exception)
     assert "2 commits · about 6 trainings to the end" in result.stderr
-    assert not (desk / ".gangline" / "store" / "bisects").exists()
+    assert not (workspace / ".gangline" / "store" / "bisects").exists()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_who_is_stopped_hears_that_the_same_command_goes_on(capsys):
 
 
 @pytest.fixture
-def commit(desk):
+def commit(workspace):
     from tests.line import repositories
 
-    return lambda text: repositories.commit(desk, {"train.py": f"# {text}\n"}, text)
+    return lambda text: repositories.commit(workspace, {"train.py": f"# {text}\n"}, text)

@@ -92,7 +92,7 @@ def test_all_ranks_leave_after_the_step_in_which_one_was_asked_to_stop_and_it_is
 
 
 @pytest.mark.slow
-def test_at_a_desk_the_program_runs_as_it_is(library, tmp_path):
+def test_outside_a_gang_the_program_runs_as_it_is(library, tmp_path):
     environ = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     with_and_without = [alone(library, tmp_path, environ | {"PLAIN": plain}) for plain in ("", "1")]
     assert with_and_without[0] == with_and_without[1]

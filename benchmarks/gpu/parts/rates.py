@@ -60,14 +60,14 @@ def ceilings(shapes: Shapes, name: str, size: tuple[int, int, int]) -> tuple[flo
 
 
 def measured_rates(shapes: Shapes, model: Model) -> Any:
-    from desk import line_of, profile_of, rates
+    from planning_inputs import line_of, profile_of, rates
 
     return rates(shapes, line_of(shapes, model, steps=STEPS), profile_of(model))
 
 
 def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
     """Of one step, before anything was run."""
-    from desk import inventory, line_of, profile_of
+    from planning_inputs import inventory, line_of, profile_of
 
     from gangline.planner.selection.choice import choose_plan
     from gangline.spec.config.site import Site

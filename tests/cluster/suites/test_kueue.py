@@ -8,9 +8,9 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.desk import Desk, short_line, site_of
 from tests.cluster.driver import driving
 from tests.cluster.rig.wait import await_true
+from tests.cluster.workspace import Workspace, short_line, site_of
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 
@@ -183,7 +183,7 @@ def test_record_of_a_line_says_when_its_gang_was_admitted_and_where_it_ran(kueue
     repo, home = short_line(tmp_path_factory.mktemp("bytegpt")), tmp_path_factory.mktemp("home")
     site = site_of(kueue, image, namespace, launch='launcher = "job"\nqueue = "gangs"')
     with driving(kueue):
-        record = Desk(kueue, repo, home, namespace, site).run("pods")
+        record = Workspace(kueue, repo, home, namespace, site).run("pods")
     assert record["run"]["verdict"] == "passed"
     assert record["run"]["created"] < record["gang"]["admitted"]
     assert len(record["gang"]["servers"]) == 2

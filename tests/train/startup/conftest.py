@@ -11,7 +11,7 @@ import pytest
 from gangline.spec.python_environment import code_folders, python_path
 
 
-class Desk:
+class AuditWorkspace:
     """A code layer, and a folder that is no part of anything."""
 
     def __init__(self, root: Path) -> None:
@@ -48,5 +48,5 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def workspace(tmp_path):
+    return AuditWorkspace(tmp_path)

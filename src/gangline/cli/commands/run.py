@@ -95,13 +95,9 @@ def command(
         observer = ProfileRequester(view, workspace.store, window) if window else view
         if driving == "here":
             run_line(
-                workspace.repo,
-                site=workspace.site,
-                environ=workspace.environ,
-                target=target,
-                observer=observer,
-                **asked,
-            )
+                workspace.repo, site=workspace.site, environ=workspace.environ, target=target,
+                observer=observer, **asked,
+            )  # fmt: skip
         else:
             from gangline.kfp.driver import drive
 
