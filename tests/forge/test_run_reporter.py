@@ -27,7 +27,7 @@ def stub():
 
 
 class Driven:
-    """As much of a context as a teller sees, over a run that has just been born."""
+    """As much of a context as a RunReporter reads, over a new run."""
 
     def __init__(self, stub, **commit):
         record = records.bare()

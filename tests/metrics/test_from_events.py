@@ -26,9 +26,9 @@ def values(book):
 
 def told(rank, *events, by_rank=True):
     book = SeriesStore()
-    teller = RankSeries("r", rank, book, by_rank=by_rank)
+    series = RankSeries("r", rank, book, by_rank=by_rank)
     for event in events:
-        teller.observe(event)
+        series.observe(event)
     return values(book)
 
 

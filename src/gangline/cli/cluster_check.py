@@ -29,7 +29,7 @@ _TRUSTS: tuple[Trust, ...] = ("own", "fork")
 
 
 def check_cluster(workspace: Workspace) -> tuple[list[Finding], Path]:
-    """All findings in the order they are told, and the file that keeps the facts for `gangline emit --cluster`.
+    """All findings in the order they are printed, and the file that keeps the facts for `gangline emit --cluster`.
 
     Raises:
         ConfigError: No cluster is configured.

@@ -38,7 +38,7 @@ class Finding:
 
 
 def check_machine(repo: Path, site: Path | None) -> list[Finding]:
-    """All findings, in the order they are told."""
+    """All findings, in the order they are printed."""
     torch, gpu = check_torch()
     return [
         check_python(), check_git(), torch, check_cores(), check_store(repo, site), check_sandbox(repo, site), gpu,

@@ -20,7 +20,7 @@ def print_json(value: Any) -> None:
 
 
 def print_or_write(text: str, out: Path | None) -> None:
-    """On stdout where `out` is nothing or `-`; else into that file, whose path is told.
+    """On stdout where `out` is nothing or `-`; else into that file, whose path is printed.
 
     Raises:
         StorageError: It cannot be written.

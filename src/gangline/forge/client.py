@@ -49,8 +49,8 @@ class ForgeResponse:
     @property
     def said(self) -> str:
         """What the forge says went wrong, as one harmless line."""
-        told = self.data.get("message") or self.data.get("error") if isinstance(self.data, dict) else None
-        return clean(str(told), limit=200) if told else "without a reason"
+        message = self.data.get("message") or self.data.get("error") if isinstance(self.data, dict) else None
+        return clean(str(message), limit=200) if message else "without a reason"
 
 
 class ForgeClient:

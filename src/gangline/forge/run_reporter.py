@@ -85,18 +85,18 @@ def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
         ctx.record_event("resolve", "forge", f"statuses of this run are not reported: {error}")
         yield
         return
-    teller = RunReporter(ctx, forge, place[1])
-    ctx.observer = teller
+    reporter = RunReporter(ctx, forge, place[1])
+    ctx.observer = reporter
     is_store_away = False
     try:
         yield
     except GanglineError as error:
         is_store_away = isinstance(error, StorageError)
-        teller.leave(str(error))
+        reporter.leave(str(error))
         raise
     finally:
-        teller.close(remember=not is_store_away)
-        ctx.observer = teller.inner
+        reporter.close(remember=not is_store_away)
+        ctx.observer = reporter.inner
 
 
 def _link(ctx: ReportedRun, url: str) -> None:

@@ -139,7 +139,7 @@ def passed_reason(gates: Iterable[Gate]) -> str:
 
 def verdict_reason(record: Record) -> str:
     """One sentence: the run's own, else that of the first gate that said no."""
-    if record.run.verdict == "passed":  # of records that were written before their reason told of unknown gates, too
+    if record.run.verdict == "passed":  # of records that were written before their reason named unknown gates
         return passed_reason(record.gates)
     if record.run.reason:
         return record.run.reason

@@ -237,7 +237,7 @@ class Diagnosis:
 
     kind: DiagnosisKind
     names: tuple[str, ...]
-    """Ranks, servers, links or leaves; several where they cannot be told apart."""
+    """Ranks, servers, links or leaves; several where they cannot be distinguished."""
     evidence: str
     cost_percent: float | None
     """Of a step's time, for the whole gang; None: not known."""

@@ -79,7 +79,7 @@ class Outputs(Document):
     files: tuple[OutputFile, ...] = ()
     """Sorted by path."""
     left_out: tuple[OmittedFile, ...] = ()
-    """At most `MOST_TOLD`."""
+    """At most `MOST_OMITTED_LISTED`."""
     num_left_out: int = 0
     refused: str = ""
     """Why nothing was collected: more than the site allows."""

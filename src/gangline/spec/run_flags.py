@@ -9,11 +9,11 @@ GOOD: frozenset[StageState] = frozenset({"done", "taken", "skipped"})
 
 
 UNDER_WAY = "under way"
-"""Reason of a drill that has marked its run and not struck yet."""
+"""Reason of a drill that has marked its run but not injected its fault yet."""
 
 
 def was_drilled(record: Record) -> bool:
-    """Was a fault injected, or is one about to be? A drill that never struck changed nothing."""
+    """Whether a drill injected a fault, or is about to; a drill that injected none changed nothing."""
     return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
 
 

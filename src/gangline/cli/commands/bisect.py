@@ -75,7 +75,7 @@ def command(
 
 
 def _run(search: Bisection, view: BisectView) -> BisectState:
-    """To its ending; who stops it is told how to go on."""
+    """Run it to its end; an interrupt prints how to continue."""
     again = f"the same command resumes {search.state.id}"
     try:
         with exit_on_sigterm():

@@ -61,7 +61,7 @@ def post_receive(*, site: SiteOption = None) -> None:
     if wanted:
         receiver = _Receiver(repo, site)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for said in pool.map(receiver.told, wanted):
+            for said in pool.map(receiver.start_run, wanted):
                 say(f"gangline: {said}", err=True)
         receiver.tidy()
     if left:
@@ -87,14 +87,14 @@ class _Receiver:
         self._clones = Clones(home / "clones")
 
     def tidy(self) -> None:
-        """Remove clones that nobody asked for lately; a run ends sooner."""
+        """Remove clones that were not used lately; a run ends sooner."""
         try:
             self._clones.release(idle_seconds=self._site.limits.run_seconds + _KEPT_SECONDS)
         except (GanglineError, OSError) as error:
             say(f"gangline: old clones stay: {clean(error, 300)}", err=True)
 
-    def told(self, push: Push) -> str:
-        """One sentence for whoever pushed; whatever happens, the push itself stands."""
+    def start_run(self, push: Push) -> str:
+        """Start the run of a push; returns one sentence for the user. A failure does not undo the push."""
         try:
             return clean(self._start(push), 300)
         except GanglineError as error:

@@ -75,10 +75,10 @@ def export(
     """Write the numbers of runs that ended as OpenMetrics text, for promtool to take in."""
     workspace = open_workspace(repo, site)
     records = [r for r in list_runs(workspace.store) if r.run.state == "ended"] if every else [workspace.run(run)]
-    told = (
+    snapshots = (
         [rank_metric_snapshots(workspace.store, each, every_seconds=every_seconds) for each in records]
         if every_seconds
         else []
     )
-    text = render_openmetrics(records, price=price_at(workspace.site), moments=chain.from_iterable(told))
+    text = render_openmetrics(records, price=price_at(workspace.site), moments=chain.from_iterable(snapshots))
     print_or_write(text, out)

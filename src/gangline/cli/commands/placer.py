@@ -19,7 +19,7 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOpt
     workspace = open_workspace(repo, site)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    told = {"passed": partial(touch, alive)} if alive else {}
+    liveness = {"passed": partial(touch, alive)} if alive else {}
     cluster, ledger = open_cluster(workspace.site, workspace.environ), workspace.site.launch.ledger
     network = stated_network(workspace.environ)
-    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, fabric=network, **told)
+    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, fabric=network, **liveness)

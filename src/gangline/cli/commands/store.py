@@ -80,8 +80,8 @@ def copy(
     else:
         environ = os.environ
         source = _open(from_, from_credentials, environ)
-    told = _Counter(quiet=json)
-    copied = copy_store(source, _open(to, to_credentials, environ), prefix, on_object=told.count)
+    counter = _Counter(quiet=json)
+    copied = copy_store(source, _open(to, to_credentials, environ), prefix, on_object=counter.count)
     if json:
         print_json(copied)
     else:

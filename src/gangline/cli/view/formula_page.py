@@ -37,8 +37,8 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
         lines.append(f"links     {found.links}")
     if found.certificate is not None:
         lines.append(f"network   {found.certificate.line}")
-    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
-    lines += [part for each in told for part in why_lines(choice, each)]
+    explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
+    lines += [part for each in explained for part in why_lines(choice, each)]
     wrapped = [part for each in lines for part in _wrapped(each, width)]
     heading = _wrapped(_heading(line, found.site, inventory, choice), width)
     return "\n".join([*heading, table, *wrapped])
@@ -111,8 +111,8 @@ def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
         yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
 
 
-_TOLD = 2
-"""Plans whose numbers are told one by one."""
+_EXPLAINED = 2
+"""Plans whose numbers are printed one by one."""
 
 
 def why_lines(choice: PlanChoice, candidate: Candidate) -> list[str]:

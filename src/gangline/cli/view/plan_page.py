@@ -17,8 +17,8 @@ from gangline.units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from gangline.line.stages.preview import Preview
 
-_TOLD = 2
-"""Plans whose numbers are told one by one: the best, and the one it was hardest to choose from."""
+_EXPLAINED = 2
+"""Plans whose numbers are printed one by one: the best, and the one it was hardest to choose from."""
 
 
 def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
@@ -47,8 +47,8 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.problems]
-    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
-    lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
+    explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
+    lines += [line for each in explained for line in _known(each, said=choice.forecast.missing)]
     return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
 
 
@@ -142,8 +142,8 @@ def _buckets(buckets: GradientBuckets) -> str:
 
 def _forecast(forecast: Forecast, band: float) -> str:
     """A step of the chosen plan: its largest parts, and how far to trust it."""
-    told = (each for each in forecast.terms if each.seconds > 0.01 * (forecast.step_seconds or 0.0))
-    largest = sorted(told, key=lambda each: -each.seconds)[:3]
+    large = (each for each in forecast.terms if each.seconds > 0.01 * (forecast.step_seconds or 0.0))
+    largest = sorted(large, key=lambda each: -each.seconds)[:3]
     parts = ", ".join(f"{each.part} {step_time(each.seconds)}" for each in largest)
     made_of = f": {parts}" if parts else ""
     trust = "not corrected by any run yet" if forecast.origin.startswith("rates") else f"within {percent(band)}"

@@ -21,7 +21,7 @@ from gangline.line.record.observer import Observer
 
 
 class RunView(Observer, Protocol):
-    """An observer that may hold the screen, as a context manager, and remembers what it was told."""
+    """An observer that may hold the screen, as a context manager, and remembers what was reported to it."""
 
     @property
     def run_id(self) -> str | None:
@@ -53,7 +53,7 @@ def choose_view(*, json: bool) -> RunView:
 
 @contextmanager
 def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
-    """Hold the screen while the block runs; a failure whose reason was shown is not told twice.
+    """Hold the screen while the block runs; a failure whose reason was shown is not printed twice.
 
     Args:
         view: The screen.

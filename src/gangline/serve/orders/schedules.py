@@ -1,6 +1,6 @@
 """`trigger.schedule` of branches that publish: remembered from the last order of each, due by the clock in UTC.
 
-A file in the service's home, since a schedule must outlive the order that told of it. Each minute of a schedule is
+A file in the service's home, since a schedule must outlive the order that named it. Each minute of a schedule is
 queued once, whichever service looks first; one that was missed for less than an hour is made up for.
 """
 

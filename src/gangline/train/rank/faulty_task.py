@@ -90,7 +90,7 @@ class FaultyTask:
 
     def hand_out(self, sample: Any) -> Any:
         """The sample to poison, poisoned if its step is due."""
-        if not (self._is_due() or (self._was_struck() and self._step() <= self._order.step)):
+        if not (self._is_due() or (self._was_injected() and self._step() <= self._order.step)):
             return sample
         self._mark()
         self._is_bad = True
@@ -104,11 +104,11 @@ class FaultyTask:
         beat = heartbeat.peek(self._gang.heartbeat)
         return beat.step if beat is not None else heartbeat.NO_STEP
 
-    def _was_struck(self) -> bool:
+    def _was_injected(self) -> bool:
         return (self._gang.home / MARK).exists()
 
     def _mark(self) -> None:
-        if not self._was_struck():
+        if not self._was_injected():
             content = asdict(self._order) | {"by": self._gang.rank, "mono": time.monotonic()}
             replace_file(self._gang.home / MARK, canonical(content), durable=False)
 

@@ -40,7 +40,7 @@ class _Change:
     line: Line
 
 
-def smallest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
+def suggest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
     """One change that is enough, as a sentence; empty: none of those tried is."""
     found = _all_nearest(_of_line(line), inventory, fits)
     if found:
