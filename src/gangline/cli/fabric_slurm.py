@@ -1,6 +1,5 @@
 """`gangline fabric slurm`: the files by which Slurm starts a gang on servers in our order."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,11 +42,11 @@ def slurm(
     Nothing is submitted: sbatch FOLDER/job.sbatch does, with the options of your cluster before it.
     """
     from gangline.cli.output import print_or_write
+    from gangline.cli.workspace import stated_fabric
     from gangline.launch.slurm.batch_script import SCRIPT, SlurmGang, batch_script, rank_file
     from gangline.launch.slurm.server_choice import choose_servers
-    from gangline.line.gangs.stated_network import stated_network
 
-    stated = stated_network(os.environ, fabric)
+    stated = stated_fabric(fabric)
     if stated is None or not stated.groups:
         raise ConfigError("wanted a fabric.toml whose groups name the servers, found none; --fabric FILE names it")
     name, shape = _planned(repo, site, run) if nodes is None else (_NAME, _asked(nodes, per_node, tile))

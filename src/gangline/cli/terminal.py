@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 import typer
 
@@ -21,11 +22,16 @@ def say_over(text: str = "") -> None:
     sys.stderr.flush()
 
 
+def is_plain(stream: TextIO) -> bool:
+    """Whether `stream` gets plain lines: under NO_COLOR or TERM=dumb, or where it is no terminal."""
+    environ = os.environ
+    return bool(environ.get("NO_COLOR")) or environ.get("TERM", "dumb") == "dumb" or not stream.isatty()
+
+
 @contextmanager
 def spinner(text: str) -> Iterator[Callable[[str], None]]:
-    """Show `text` behind a spinner while the block runs, or what the block says since; nothing under NO_COLOR or where
-    stderr is no terminal."""
-    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+    """Show `text`, or what the block passes on since, behind a spinner while it runs; nothing on a plain stderr."""
+    if is_plain(sys.stderr):
         yield lambda _: None
         return
     from rich.console import Console

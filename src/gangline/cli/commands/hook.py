@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
@@ -51,15 +52,16 @@ def install(
 @app.command(name="post-receive")
 def post_receive(*, site: SiteOption = None) -> None:
     """What git calls after a push, in the repository; starts a run for each branch and does not wait for it."""
-    if "GIT_QUARANTINE_PATH" in os.environ:
+    environ = os.environ
+    if "GIT_QUARANTINE_PATH" in environ:
         raise UsageError("this push is not accepted yet: wanted to be called as post-receive, not as pre-receive")
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        del os.environ[name]  # nothing below is about the git that called us
-    set_up_logs(os.environ)
+    for name in [name for name in environ if name.startswith("GIT_")]:
+        del environ[name]  # nothing below is about the git that called us
+    set_up_logs(environ)
     repo = Path.cwd()
     wanted, left = choose_pushes(read_pushes(sys.stdin))
     if wanted:
-        receiver = _Receiver(repo, site)
+        receiver = _Receiver(repo, site, environ)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for said in pool.map(receiver.start_run, wanted):
                 say(f"gangline: {said}", err=True)
@@ -74,11 +76,11 @@ def post_receive(*, site: SiteOption = None) -> None:
 class _Receiver:
     """Brings pushed commits to where runs are driven from."""
 
-    def __init__(self, repo: Path, site_file: Path | None) -> None:
+    def __init__(self, repo: Path, site_file: Path | None, environ: Mapping[str, str]) -> None:
         from gangline.serve.context.home import ServiceHome, effective_site
 
         self._repo = repo
-        self._site = effective_site(repo, load_site(site_file, environ=os.environ))
+        self._site = effective_site(repo, load_site(site_file, environ=environ))
         home = site_paths.home(repo) / "hook" / str(os.getuid())  # who pushes by ssh is not always the same user
         with storage_errors(home):
             home.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 On failure, Ctrl-C or SIGTERM the view is closed, and the user reads how to resume or cancel the run.
 """
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Protocol, Self
 
 import typer
 
-from gangline.cli.terminal import say
+from gangline.cli.terminal import is_plain, say
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.plain import PlainView
 from gangline.errors import SIGTERM_CODE, GanglineError
@@ -44,7 +43,7 @@ def choose_view(*, json: bool) -> RunView:
     """NO_COLOR, TERM=dumb or an output that is no terminal give plain lines."""
     if json:
         return JsonView()
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
+    if is_plain(sys.stdout):
         return PlainView()
     from gangline.cli.view.live import LiveView
 

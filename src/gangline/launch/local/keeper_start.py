@@ -48,7 +48,7 @@ def require_gpus(podset: PodSet) -> None:
 
 
 def _num_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = passed_on().get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
     return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])

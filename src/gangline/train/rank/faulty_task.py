@@ -9,7 +9,6 @@ repeated. A batch without floating-point numbers gets a loss that is not finite.
 refuses, and only this rank is affected.
 """
 
-import os
 import resource
 import time
 from dataclasses import asdict, dataclass
@@ -51,7 +50,7 @@ class FaultyTask:
     def __init__(self, task: Task, order: str) -> None:
         """`order`: JSON of a `FaultOrder`."""
         self._order = from_json(FaultOrder, order.encode())
-        self._gang = RankEnvironment.read(os.environ)
+        self._gang = RankEnvironment.read()
         self._task = task
         self._is_bad = False
         """The poisoned sample was returned, and its loss has not been computed yet."""
