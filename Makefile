@@ -28,7 +28,7 @@ check: setup-dev ## format, lint, types, the map of rooms, names, sizes, docstri
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports | tail -n 3
+	@found=$$($(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports) || { echo "$$found"; exit 1; }
 	@$(PYTEST) -q tests/test_rooms.py tests/test_house.py tests/surface/test_keys_are_read.py tests/manifests tests/jenkins -m "not cluster and not tools"
 
 tools: setup-dev ## build MinIO, versitygw and Gitea for the tests, from Go modules, outside the tree
