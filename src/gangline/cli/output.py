@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,10 @@ def columns(rows: Sequence[Sequence[str]], *, last: int = 200) -> str:
 def dash(value: object) -> str:
     """What is not known shows as a dash."""
     return "-" if value is None or value == "" else str(value)
+
+
+def wrap_facts(line: str, width: int | None) -> list[str]:
+    """Lines of `name      facts`, which continue below the facts; None: one line."""
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)

@@ -42,6 +42,11 @@ def stage(record: Record, name: str) -> StageInfo:
     return record.stages.get(name, StageInfo())
 
 
+def is_reported(record: Record) -> bool:
+    """Whether it has ended and its report is made: nothing more will change."""
+    return record.run.state == "ended" and stage(record, "report").state in FINAL
+
+
 NOT_FINITE = "not_finite"
 """Output of the stages train and evaluate: metrics that are not finite, which a record cannot hold as numbers."""
 

@@ -1,8 +1,8 @@
 """What `gangline plan` prints of a line on devices that are there: candidates, the chosen plan, owners, notes."""
 
-import textwrap
 from typing import TYPE_CHECKING
 
+from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.view.update_line import forecast_line, update_line
 from gangline.planner.selection.choice import PlanChoice
@@ -49,7 +49,7 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     lines += [f"note      {trouble}" for trouble in found.problems]
     explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
     lines += [line for each in explained for line in _known(each, said=choice.forecast.missing)]
-    return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+    return "\n".join([*table, *(part for line in lines for part in wrap_facts(line, width))])
 
 
 def _optimizer(found: "Preview", *, why: bool) -> list[str]:
@@ -87,18 +87,13 @@ def _programs(found: "Preview", width: int | None) -> str:
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
         *(f"note      {trouble}" for trouble in found.problems),
     ]
-    return "\n".join([f"{found.run} · {_have(found)}", "", *(part for line in lines for part in _wrapped(line, width))])
+    return "\n".join(
+        [f"{found.run} · {_have(found)}", "", *(part for line in lines for part in wrap_facts(line, width))]
+    )
 
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
 _TO_A_SESSION = "a Session in it takes copies of the model; train.strategy asks for another way"
-
-
-def _wrapped(line: str, width: int | None) -> list[str]:
-    """Below the word that it begins with."""
-    if width is None or len(line) <= width:
-        return [line]
-    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
 
 
 def _samples(count: int) -> str:

@@ -10,9 +10,10 @@ from starlette.responses import StreamingResponse
 
 from gangline.serve.api.dependencies import CallerDep, RunPath, ServiceDep, problems
 from gangline.serve.api.service import Service
-from gangline.serve.runs.run_events import RunEvent, end_event, has_ended, record_event
+from gangline.serve.runs.run_events import RunEvent, end_event, record_event
 from gangline.serve.runs.watchers import Subscriber
 from gangline.spec.record import Record
+from gangline.spec.run_flags import is_reported
 
 router = APIRouter(prefix="/api/v1/runs/{run}/events", tags=["run"])
 MEDIA_TYPE = "text/event-stream"
@@ -53,7 +54,7 @@ async def _stream(service: Service, caller: str, record: Record, seen: int) -> A
         yield f"retry: {RETRY_MILLISECONDS}\n\n"
         if record.seq > seen:
             yield _as_event(record_event(record))
-        if has_ended(record):
+        if is_reported(record):
             yield _as_event(end_event(record))
             return
         service.watchers.subscribe(record, subscriber)

@@ -33,7 +33,7 @@ from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sources import CommitSource, source_of
 from gangline.serve.orders.triggers import find_pull_request_order, line_to_run, newest_attempt
 from gangline.spec.record import Record
-from gangline.spec.run_flags import FINAL, stage
+from gangline.spec.run_flags import is_reported
 
 CHILD_SECONDS = 0.1
 """Between two looks at a child."""
@@ -178,7 +178,7 @@ class OrderRunner:
                 self._record_run(record.run.id, commit)
                 record = RecordStore.of(self._context.store, record).read() or record
                 self.order = _as_recorded(self.order, record)
-                if _is_reported(record):
+                if is_reported(record):  # a driver that died before its report is replaced for that alone
                     return self._close(record)
                 if self._is_driven(record) and not self._follows:
                     return self._parked(PARKED_SECONDS, f"{record.run.id} is driven already")
@@ -267,11 +267,6 @@ def _as_recorded(order: Order, record: Record) -> Order:
         order, trust=commit.trust, branch=commit.branch or order.branch,
         pull_request=order.pull_request if commit.pull_request is None else commit.pull_request,
     )  # fmt: skip
-
-
-def _is_reported(record: Record) -> bool:
-    """It has ended and said so: a driver that died before its report is replaced for that alone."""
-    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bool) -> list[str]:

@@ -13,7 +13,6 @@ from gangline.launch.protocol import GangEvent
 from gangline.report.facts import stages_in_order, verdict_reason, verdict_text
 from gangline.report.progress import StageProgress
 from gangline.spec.record import Record
-from gangline.spec.run_flags import FINAL, stage
 
 PROGRESS_SECONDS = 0.5
 
@@ -92,11 +91,6 @@ def end_event(record: Record) -> RunEvent:
 def _words(record: Record) -> str:
     """The verdict as people read it; empty while there is none."""
     return verdict_text(record) if record.run.verdict else ""
-
-
-def has_ended(record: Record) -> bool:
-    """Its verdict and its report are there: nothing more will come."""
-    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 def _json(data: dict[str, Any]) -> str:

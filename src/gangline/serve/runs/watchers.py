@@ -18,10 +18,11 @@ from gangline.report.progress import StageProgress
 from gangline.serve.context.quarantine import refuse_record
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.runs.record_reader import read_record
-from gangline.serve.runs.run_events import GangProgress, RunEvent, end_event, has_ended, record_event
+from gangline.serve.runs.run_events import GangProgress, RunEvent, end_event, record_event
 from gangline.serve.runs.run_stopper import gangs_folder
 from gangline.serve.web.responses import RequestRefused
 from gangline.spec.record import Record
+from gangline.spec.run_flags import is_reported
 
 POLL_SECONDS = 1.0
 QUEUED = 32
@@ -163,7 +164,7 @@ class _RunPoller:
             if record.seq != seen:
                 seen, self._record = record.seq, record
                 self._publish(record_event(record))
-            if has_ended(record):
+            if is_reported(record):
                 self._publish(end_event(record))
                 return self._stop.set()
             self._follow_gang()
