@@ -45,7 +45,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def terminal_width(otherwise: int = 100) -> int:
-    """Columns to draw on, from 72 to 120; `otherwise` where nobody looks."""
+    """Columns of the terminal, from 72 to 120; `otherwise` if stdout is not one."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
     return min(max(columns, 72), 120)
 

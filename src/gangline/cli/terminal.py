@@ -12,12 +12,12 @@ from gangline.sanitize import visible
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print on stdout, or on stderr; with a line end but where `nl` is false."""
+    """Print on stdout or stderr; with a line end unless `nl` is false."""
     typer.echo(visible(str(text)), err=err, nl=nl)
 
 
 def say_over(text: str = "") -> None:
-    """On stderr, a terminal, in place of the line that the cursor is in."""
+    """Replace the cursor's line on stderr, which is a terminal."""
     sys.stderr.write(f"\r\x1b[2K{visible(text)}")
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""What a plan's order of servers costs on its fabric, beside the least it could, in one line. Pure."""
+"""Cost of a plan's order of servers on its fabric, with the least possible cost, in one line. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -88,7 +88,7 @@ def _add_security(document: dict[str, Any]) -> None:
 
 
 def _require_rules(router: APIRouter) -> None:
-    """A route that no rule speaks of is a mistake of ours, found before anything is served."""
+    """Raise for a route without a rule: a programming error, found before anything is served."""
     for route in router.routes:
         for method in getattr(route, "methods", None) or ():
             path = getattr(route, "path", "")

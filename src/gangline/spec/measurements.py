@@ -188,19 +188,19 @@ class StartedFrom:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
+    """How fast the training was, and its restarts and saves, over all gangs of its stage, as reported by rank 0."""
 
     flops_per_second: float | None = None
     """Model arithmetic of the whole gang, median step."""
     wire_bytes_per_step: float | None = None
     """What rank 0 sent to other ranks over TCP."""
     resumes: dict[str, int] = field(default_factory=dict)
-    """How often a generation went on from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
+    """How often a generation resumed from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
     `living` (replicas that were not lost)."""
     rollbacks: int = 0
     """Returns to a checkpoint within a generation: a step was not finite."""
     steps_redone: int = 0
-    """Done once more, for they were not in what training went on from."""
+    """Done again, because they were not in the checkpoint that training resumed from."""
     samples: Samples | None = None
     """None: a program that takes its samples itself."""
     started_from: StartedFrom | None = None

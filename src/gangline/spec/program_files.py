@@ -111,7 +111,7 @@ class UndeclaredRead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeReport:
-    """Told by the first rank of each node, and by the Python processes that it started."""
+    """Reported by the first rank of each node, and by the Python processes that it started."""
 
     python: str = ""
     """Version of the interpreter; of several the one that ran code of the commit and loaded most."""

@@ -157,7 +157,7 @@ def saved(workspace):
 
 def test_what_a_run_starts_from_is_said_before_it_is_queued(saved):
     opened, prefix = saved
-    assert opened().text.startswith(f"goes on from step 3 of {prefix}/step-00000003, run cheap-")
+    assert opened().text.startswith(f"continues from step 3 of {prefix}/step-00000003, run cheap-")
     assert opened(start=StartCheckpoint()) is None
     qkv = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
     start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
@@ -207,7 +207,7 @@ def test_plan_looks_at_what_a_run_would_start_from(saved, workspace):
             assert (
                 preview(workspace.repo, **workspace.where, overrides=overrides)
                 .problems[0]
-                .startswith("goes on from step 3")
+                .startswith("continues from step 3")
             )
         else:
             with pytest.raises(ConfigError, match=rf"train\.start\.checkpoint.*{message}"):

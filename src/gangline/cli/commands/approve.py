@@ -21,7 +21,7 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let a fork's run execute its code, after reading it: this commit alone, the next push asks again."""
+    """Let a fork's run execute its code, after reading it: this commit only; the next push needs another approval."""
     workspace = open_workspace(repo, site)
     sealer = Sealer.of(workspace.site, workspace.environ)
     record = approve(workspace.store, workspace.run(run), who=who or getpass.getuser(), sealer=sealer)

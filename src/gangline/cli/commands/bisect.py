@@ -108,10 +108,10 @@ def budget_hours(text: str, site: Site) -> float:
 
 
 def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
-    """Say what it may cost; without a budget somebody has to agree.
+    """Print the expected cost; without a budget the user has to confirm it.
 
     Raises:
-        UsageError: Nobody is there to agree.
+        UsageError: There is no terminal to confirm it.
         Abort: Somebody did not.
     """
     forecast, state = search.forecast, search.state

@@ -71,7 +71,7 @@ def command(
 def _run(
     workspace: Workspace, commit: str | None, overrides: tuple[str, ...], *, target: str | None, quiet: bool
 ) -> Record:
-    """To its end; a gate that says no is an answer, too."""
+    """Run it to its end; a refusal by a gate is a result, too."""
 
     def to_its_end(observer: Observer) -> Record:
         last = LastRecord(observer)

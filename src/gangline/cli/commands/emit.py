@@ -22,7 +22,7 @@ _JENKINS_SUFFIXES = {".groovy", ".txt", ".yaml"}
 
 
 def pipeline() -> str:
-    """The same for every model repository."""
+    """Files that are the same for every model repository."""
     return (_jenkins_folder() / _PIPELINE).read_text("utf-8")
 
 

@@ -11,7 +11,7 @@ from gangline.line.run.watch import follow_run
 def command(
     run: LastRunArgument = None, *, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False
 ) -> None:
-    """Show a run as it goes on, to its end; exits with the code that the run ended with. Ctrl-C only stops watching."""
+    """Show a run until its end; exits with the code that the run ended with. Ctrl-C only stops watching."""
     workspace = open_workspace(repo, site)
     whole = workspace.run(run).run.id
     with attended_view(choose_view(json=json), drives=False) as view:

@@ -74,7 +74,7 @@ def post_receive(*, site: SiteOption = None) -> None:
 
 
 class _Receiver:
-    """Brings pushed commits to where runs are driven from."""
+    """Fetches pushed commits into the clone from which runs are driven."""
 
     def __init__(self, repo: Path, site_file: Path | None, environ: Mapping[str, str]) -> None:
         from gangline.serve.context.home import ServiceHome, effective_site
@@ -116,7 +116,7 @@ class _Receiver:
         return f"run {driver.run} started; gangline follow {driver.run} --repo {self._repo}"
 
     def _refusal(self, push: Push, place: Path) -> str | None:
-        """By the triggers of its line."""
+        """Why the triggers of its line start no run; None: they start one."""
         from gangline.serve.database.types import Order
         from gangline.serve.orders.commit_reader import read_line
         from gangline.serve.orders.triggers import TriggerFacts, trigger_refusal

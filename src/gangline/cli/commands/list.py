@@ -51,7 +51,7 @@ def command(
 
 
 def _tell_refused(refused: Sequence[str]) -> None:
-    """Of records that are none: one line, beside the list."""
+    """One line on stderr about records that cannot be read."""
     if refused:
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
         count = f"{len(refused)} record{'s' if len(refused) > 1 else ''}"

@@ -58,7 +58,7 @@ def command(
 def _left(
     workspace: Workspace, record: Record, role: str, *, ranks: Sequence[int] | None, unknown: UsageError
 ) -> Iterable[LogLine]:
-    """Of a gang that the launcher does not know any more, as it was swept; raises `unknown` where it left nothing."""
+    """Stored log lines of a swept gang; raises `unknown` if there are none."""
     lines = lines_left(workspace.store, record, role, ranks=ranks)
     first = next(lines, None)
     if first is None:

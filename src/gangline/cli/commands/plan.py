@@ -117,12 +117,12 @@ def _write_costs(found: "Preview", file: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanQuestion:
-    """What is to be planned, and for which devices."""
+    """The request of a plan, and its devices."""
 
     workspace: Workspace
     site: Site
     devices: Inventory | None
-    """Asked for; None: those that are there."""
+    """Requested devices; None: the existing ones."""
     network: PlannedNetwork | None
     commit: str | None
     strategy: str | None
@@ -174,7 +174,7 @@ class PlanQuestion:
 
 
 def _asks_servers(site: Site) -> bool:
-    """Where a request may be tried again, which is logged; a plan on this machine from its own files logs nothing."""
+    """Set up logs if requests may be retried; a plan on this machine from its own files logs nothing."""
     return site.launch.target != "local" or not site.store.url.startswith("file:")
 
 

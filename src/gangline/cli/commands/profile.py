@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Profile steps of a run while it trains, or show the windows that were profiled.
 
-    Beside them the picture of the model, with how the plan cuts its weights. A window that is over already begins at
+    The picture of the model is written too, with how the plan cuts its weights. A window that is over already begins at
     once. The ranks answer when it is done; their files reach the store within half a minute.
     """
     workspace = open_workspace(repo, site)
@@ -88,7 +88,7 @@ def _draw_model(workspace: Workspace, record: Record, folder: Path) -> Path | No
 
 
 def _write(workspace: Workspace, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
-    """The page of one window, with its traces beside it where they are wanted."""
+    """Write the page of one window, and its traces next to it if requested."""
     from gangline.report.profile_page import render_profile_page
 
     keys = {each.rank: key for each in profile.summaries if (key := trace_key(profile, each))}
@@ -103,7 +103,7 @@ def _write(workspace: Workspace, record: Record, profile: Profile, folder: Path,
 
 
 def _fetch(workspace: Workspace, key: str, folder: Path) -> str:
-    """A trace out of the store; its path beside the page."""
+    """Download a trace; returns its path relative to the page."""
     folder.mkdir(parents=True, exist_ok=True)
     name = key.rsplit("/", 1)[-1]
     blob = get_bounded(workspace.store, key, most_bytes=MOST_TRACE_BYTES)

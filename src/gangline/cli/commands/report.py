@@ -51,7 +51,7 @@ def command(
 
 
 def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:
-    """Where it was asked for, else beside the records; where nothing can be written there, in a temporary folder.
+    """Write to the requested path, else next to the records, else, if that is not writable, to a temporary folder.
 
     Raises:
         StorageError: `out` cannot be written.

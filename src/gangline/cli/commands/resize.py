@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Ask an elastic run (`train.ranks = [min, max]`) for another number of ranks.
 
-    Its ranks save together and leave; the next generation goes on from there, no sample lost or taken twice, and the
+    Its ranks save together and exit; the next generation continues from there, no sample lost or taken twice, and the
     restart budget untouched. `gangline follow` shows when it has happened.
     """
     workspace = open_workspace(repo, site)

@@ -77,7 +77,7 @@ def command(
 ) -> None:
     """Take a commit through all stages; called again, resume it.
 
-    Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a gang on a cluster goes on.
+    Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a cluster's gang keeps running.
     SIGTERM leaves every gang running.
     """
     workspace = open_workspace(repo / path, site)

@@ -34,7 +34,7 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve webhooks, the API and the pages of a site. Ctrl-C stops it; runs that it started go on."""
+    """Serve webhooks, the API and the pages of a site. Ctrl-C stops it; runs that it started continue."""
     _require_packages()
     from gangline.serve.server import address_of, bind, serve_until_signal
     from gangline.serve.startup import open_service
@@ -94,7 +94,7 @@ def _greet(running: "RunningService", *, as_json: bool) -> None:
 
 
 def _facts(running: "RunningService") -> Mapping[str, str]:
-    """What a person wants to know of a service that has just begun, in the order they want it."""
+    """Facts about a service that has just started, in the order in which they are printed."""
     context = running.context
     serve = context.site.serve
     url = (serve.public_url or f"http://{serve.listen}").rstrip("/")

@@ -59,6 +59,6 @@ def _progress(workspace: Workspace, record: Record) -> "StageProgress | None":
 
 
 def _doing(progress: "StageProgress | None") -> str:
-    """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a run that goes on."""
+    """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a running run."""
     sentence = progress.sentence() if progress else ""
     return f"{progress.stage} {sentence}" if progress and sentence else ""

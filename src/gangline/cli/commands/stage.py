@@ -28,7 +28,7 @@ def check_jenkins_workspace(repo: Path, site: Site, environ: Mapping[str, str]) 
     """Jenkins names the workspace in WORKSPACE; without it there is nothing to say.
 
     Raises:
-        ConfigError: The store lies in it, or it is a second one beside that of the branch, whose gangs nobody finds.
+        ConfigError: The store lies in it, or it is a second workspace of the branch, whose gangs are not found again.
     """
     if not (name := environ.get("WORKSPACE")):
         return

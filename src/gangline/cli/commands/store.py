@@ -73,7 +73,7 @@ def copy(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Copy objects from one store to another, each verified; called again, go on where it stopped."""
+    """Copy objects from one store to another, each verified; called again, continue where it stopped."""
     if from_ is None:
         workspace = open_workspace(repo, site)
         source, environ = workspace.store, workspace.environ

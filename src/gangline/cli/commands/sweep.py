@@ -48,7 +48,7 @@ def command(
 
 
 def _once(workspace: Workspace, *, dry_run: bool, with_outputs: bool, json: bool, quiet: bool) -> None:
-    """One pass; `quiet` says nothing of gangs that stay, and outlives a store or cluster that is away."""
+    """One pass; with `quiet`, gangs that stay are not printed, and an unavailable store or cluster is no error."""
     try:
         swept = sweep(
             workspace.repo, site=workspace.site, environ=workspace.environ, dry_run=dry_run, with_outputs=with_outputs

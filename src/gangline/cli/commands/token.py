@@ -102,7 +102,7 @@ def revoke(
 
 @contextmanager
 def _tokens(repo: "Path", site: "Path | None", database: str | None) -> Iterator["Tokens"]:
-    """Those of the service's database, which may be running: both may write."""
+    """Tokens of the service's database; the service may be running."""
     from gangline.serve.context.home import ServiceHome
     from gangline.serve.database.open import open_database
 

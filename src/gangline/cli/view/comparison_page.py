@@ -36,7 +36,7 @@ def show_comparison(
 
 
 def _demand_no_worse(comparison: Comparison) -> None:
-    """Only what was compared and is no worse goes on: a build that cannot tell must not look green."""
+    """Exit 60 unless the runs were compared and `this` is no worse: an unknown result must not pass a build."""
     if comparison.outcome == "NOT COMPARABLE":
         raise GateError(f"--fail-on-worse: wanted BETTER or SAME, found NOT COMPARABLE: {comparison.why}")
     if comparison.outcome == "WORSE":

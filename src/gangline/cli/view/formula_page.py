@@ -24,7 +24,7 @@ from gangline.units import format_bytes, format_count, format_seconds
 
 
 def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
-    """All of it; `width` None: nobody looks."""
+    """The whole page; `width` None: no terminal."""
     line, choice, inventory = found.request.line, found.choice, found.inventory
     capacity = max(float(each.gpus.memory_bytes or 0) if each.gpus else 0.0 for each in inventory.kinds)
     settings = choice.search.settings if choice.search else {}

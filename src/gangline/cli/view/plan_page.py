@@ -22,7 +22,7 @@ _EXPLAINED = 2
 
 
 def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
-    """The whole page; `why` tells all plans and the parts of the best two, `terms` those of the plan of that name."""
+    """The whole page; `why` adds all plans and the parts of the best two, `terms` those of the plan of that name."""
     choice = found.choice
     if choice.is_left_to_program:
         return _programs(found, width)
@@ -77,7 +77,7 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
 
 
 def _programs(found: "Preview", width: int | None) -> str:
-    """Of a program that is left to itself: nothing to choose from, so no table."""
+    """Page of a program that chooses its own plan: no table."""
     choice = found.choice
     lines = [
         f"plan      {choice.name} on {choice.device.upper()}; {choice.reason}",
@@ -93,7 +93,7 @@ def _programs(found: "Preview", width: int | None) -> str:
 
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
-_TO_A_SESSION = "a Session in it takes copies of the model; train.strategy asks for another way"
+_TO_A_SESSION = "a Session in it trains copies of the model; train.strategy sets another way"
 
 
 def _samples(count: int) -> str:
@@ -157,7 +157,7 @@ def _bound(choice: PlanChoice, global_batch: int) -> str:
 
 
 def _other_sizes(found: "Preview") -> str:
-    """Of an elastic line: the world sizes its plan is ready for beside the chosen one."""
+    """Other world sizes that the plan of an elastic line is ready for."""
     own = found.choice.is_left_to_program
     worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
     ready = ", ".join(f"{world}{name}" for world, name in worlds)
@@ -165,7 +165,7 @@ def _other_sizes(found: "Preview") -> str:
 
 
 def _have(found: "Preview") -> str:
-    """What there is to train on, and how large the model is."""
+    """Available devices, and the size of the model."""
     machines = " and ".join(map(_machines, found.inventory.kinds))
     if found.choice.is_left_to_program:
         return machines

@@ -29,7 +29,7 @@ class RunView(Observer, Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the ending, and with it the reason of a failure, has been shown."""
+        """Whether the end of the run, with the reason of a failure, was shown."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -75,7 +75,7 @@ def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """While the block runs, SIGTERM is a SystemExit: who leaves can say how to go on."""
+    """While the block runs, SIGTERM raises SystemExit, so that the command can print how to continue."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
@@ -84,7 +84,7 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
-    """Leave the gang alone: who restarts the driver finds it by the run id."""
+    """Leave the gang running: a restarted driver finds it by the run id."""
     sys.exit(SIGTERM_CODE)
 
 

@@ -1,6 +1,6 @@
 """Smallest change to a line, or to the devices, with which some plan fits: what a refusal suggests.
 
-Precision and optimizer change what is trained: they are named beside more servers, where nothing else is enough.
+Precision and optimizer change what is trained: they are named only if nothing else is enough, after more servers.
 """
 
 from collections.abc import Callable, Iterator, Sequence

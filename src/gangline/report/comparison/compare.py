@@ -24,11 +24,11 @@ MOST_PERCENT = 1e6
 """Of a tolerance that a record names; more, or what is no number, judges nothing."""
 _FEW_SEEDS = "the base evaluated fewer than three seeds"
 _MEASURED = {*_AS_COST, "tokens_per_second", "mfu"}
-"""Speed and memory: by chance equal or not, they decide nothing."""
+"""Speed and memory, which do not decide the outcome."""
 
 
 def compare(base: Record, this: Record, beyond: ComparisonContext | None = None) -> Comparison:
-    """How `this` did against `base`, judged on the bands that `base` learned."""
+    """Compare `this` with `base`, by the bands that `base` learned."""
     more = beyond or ComparisonContext()
     metrics = tuple(
         _number(name, metric, this.metrics[name], _judging_band(base, this, name))
@@ -65,7 +65,7 @@ def _is_judged(record: Record, name: str) -> bool:
 
 
 def _alone(record: Record, other: Record) -> tuple[str, ...]:
-    """Metrics without counterpart; a run that measured nothing is described elsewhere."""
+    """Sentence on metrics that one run lacks; empty if a run measured nothing."""
     return tuple(sorted(record.metrics.keys() - other.metrics.keys() - _MEASURED)) if other.metrics else ()
 
 

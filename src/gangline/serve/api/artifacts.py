@@ -63,7 +63,7 @@ def require_own(record: Record, artifact: Artifact) -> None:
 
 
 def wanted_range(text: str | None, size: int) -> tuple[int, int]:
-    """First byte and the one after the last; a range that we do not understand means the whole file.
+    """First byte and the one after the last; the whole file for a range of unknown form.
 
     Raises:
         RequestRefused: 416, it lies outside the file.

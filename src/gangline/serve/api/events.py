@@ -1,4 +1,4 @@
-"""`/api/v1/runs/{run}/events`: a run as it goes on, as server-sent events."""
+"""`/api/v1/runs/{run}/events`: a run while it runs, as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def follow_run(
     *,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
-    """Follow a run; after a break, `Last-Event-ID` leaves out what was seen. A comment every 15 s says it lives."""
+    """Follow a run; after a break, `Last-Event-ID` leaves out what was seen. A comment is sent every 15 s."""
     record = await run_in_threadpool(service.record, run)
     seen = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else -1
     service.slots.take(caller.name)

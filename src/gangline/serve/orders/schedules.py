@@ -25,7 +25,7 @@ LATE_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheduled:
-    """A branch that is built by the clock."""
+    """A branch that is built on a schedule."""
 
     project: str
     forge: str | None

@@ -39,7 +39,7 @@ class GangProgress:
         self._lock = threading.Lock()
 
     def see(self, event: GangEvent) -> RunEvent | None:
-        """Fold one in; what to show, where it is time for that."""
+        """Add an event; returns what to show if it is time to."""
         with self._lock:
             self._progress.see(event)
             if event.data.get("event") == "step" and self._clock() - self._published < PROGRESS_SECONDS:
@@ -68,7 +68,7 @@ def progress_fields(progress: StageProgress) -> dict[str, Any]:
 
 
 def record_event(record: Record) -> RunEvent:
-    """The event that tells clients the state of a run."""
+    """The event with the state of a run."""
     begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
     data = {
         "run": record.run.id,

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class Subscriber:
-    """Who looks: a queue on its event loop."""
+    """A subscriber: a queue on its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -42,7 +42,7 @@ class Subscriber:
         self._loop.call_soon_threadsafe(self._put, event)
 
     async def next(self, seconds: float) -> RunEvent | None:
-        """The next news; None where there was none in that time."""
+        """The next event; None if there was none within the time limit."""
         try:
             return await asyncio.wait_for(self._queue.get(), seconds)
         except TimeoutError:
@@ -55,7 +55,7 @@ class Subscriber:
 
 
 class RunWatchers:
-    """All watches of a service; a watch ends with its last looker."""
+    """All watches of a service; a watch ends with its last subscriber."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class RunWatchers:
                 del self._pollers[run]
 
     def progress(self, run: str) -> StageProgress | None:
-        """Of a run that somebody watches, what is known of its running stage."""
+        """State of the running stage of a watched run."""
         poller = self._pollers.get(run)
         return poller.progress() if poller else None
 

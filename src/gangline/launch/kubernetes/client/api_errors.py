@@ -30,7 +30,7 @@ def server_message(body: Object) -> str:
 
 
 def may_have_happened(status: int, body: Object) -> bool:
-    """Whether a write that was answered with this 5xx may stand in the server all the same."""
+    """Whether a write that was answered with this 5xx may have been carried out."""
     return status not in (429, 503) and "failed calling webhook" not in server_message(body)
 
 

@@ -171,7 +171,7 @@ def _after(request: ApiRequest) -> str:
 
 
 def _checked_response(opened: HttpStream, deadline: Deadline) -> ApiResponse:
-    """The whole answer, by the deadline; one that asks for another try raises NoAnswer."""
+    """The whole answer, by the deadline; one that allows another try raises NoAnswer."""
     try:
         response: HttpResponse = opened.read(max_bytes=_MAX_ANSWER_BYTES, deadline=deadline)
     except BodyTooLarge as error:

@@ -126,7 +126,7 @@ def _topology(seen: Snapshot) -> WaitingReason | None:
 
 
 def _devices(seen: Snapshot) -> list[str]:
-    """What its pods request beside CPUs and memory, of which KAI does not say what is short."""
+    """Requests of its pods other than CPUs and memory, for which KAI does not report shortages."""
     needs = pod_needs(seen.pods[0].get("spec") or {}) if seen.pods else {}
     return sorted(name for name in needs if "/" in name)
 
