@@ -222,7 +222,7 @@ class MatrixOptimizer(Optimizer):
         """
         if "_executors" in vars(self):
             raise ConfigError(
-                "a matrix optimizer takes no parameter group after its plans are made; create it anew with all groups"
+                "a matrix optimizer takes no parameter group after its plans are made; create a new one with all groups"
             )
         super().add_param_group(param_group)
 

@@ -56,7 +56,7 @@ def _new_app() -> FastAPI:
         title="gangline",
         version=__version__,
         summary="Runs of every commit: start, stop, follow, compare.",
-        description="Every route but the state of the service asks for `Authorization: Bearer gl_...`.",
+        description="Every route but the state of the service requires `Authorization: Bearer gl_...`.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

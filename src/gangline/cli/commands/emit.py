@@ -50,7 +50,7 @@ def command(
     run: LastRunArgument = None,
     *,
     cluster: Annotated[
-        Path | None, typer.Option("--cluster", help="Facts that doctor --cluster wrote; no server is asked then.")
+        Path | None, typer.Option("--cluster", help="Facts that doctor --cluster wrote; no server is contacted.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Let the API server judge it by dry run.")] = False,
     out: Annotated[

@@ -24,7 +24,7 @@ _FILE = {"schema": {"type": "string", "format": "binary"}}
     "/{kind}",
     responses={
         200: {"description": "The file.", "content": {"*/*": _FILE}},
-        206: {"description": "The range of it that was asked for.", "content": {"*/*": _FILE}},
+        206: {"description": "The requested range.", "content": {"*/*": _FILE}},
         **problems(404, 409, 416, 503),
     },
     response_class=Response,

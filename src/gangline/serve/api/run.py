@@ -42,7 +42,7 @@ class RunState(ApiModel):
     "",
     responses={
         200: {"description": "The record as it is in the store.", "content": {"application/json": {"schema": _RECORD}}},
-        304: {"description": "It is still as your `If-None-Match` says"},
+        304: {"description": "It has not changed since `If-None-Match`"},
         **problems(404, 409, 503),
     },
     response_class=Plain,

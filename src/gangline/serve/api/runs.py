@@ -60,7 +60,7 @@ def enqueue(context: ServiceContext, order: Order, *, key: str | None) -> Order:
     if found is None:
         raise RequestRefused(409, "this Idempotency-Key was used for another project")
     if not is_new and _request(found) != _request(marked):
-        raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which asks for something else")
+        raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which is for another request")
     return found
 
 

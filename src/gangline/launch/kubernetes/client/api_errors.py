@@ -77,7 +77,7 @@ def _forbidden(what: str, text: str, *, verb: str, place: ResourcePath) -> Gangl
         return ApiQuotaExceeded(f"{what}: {text}")
     if _NO_RIGHT.search(text):
         return ApiForbidden(f"{what}: this account lacks the right `{verb}` on `{place.resource}` ({text})")
-    return ApiRejected(f"{what}: an admission control said no: {text}")
+    return ApiRejected(f"{what}: an admission control refused it: {text}")
 
 
 def _details(body: Object) -> Object:

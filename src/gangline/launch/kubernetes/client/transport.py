@@ -178,7 +178,7 @@ def _checked_response(opened: HttpStream, deadline: Deadline) -> ApiResponse:
         raise OutcomeUnknown(str(error)) from error
     body = _parsed(response.data)
     if body is None and response.status < 300:
-        raise OutcomeUnknown(f"{response.status} with a body that is no object")
+        raise OutcomeUnknown(f"{response.status} with a body that is not an object")
     answer = ApiResponse(status=response.status, body=body or {"message": response.data[:500].decode(errors="replace")})
     if not is_retryable(answer.status, answer.body):
         return answer

@@ -78,7 +78,7 @@ def _outside(seen: Snapshot) -> WaitingReason:
     if text:
         return WaitingReason(kind="queue", sentence=f"queue {queue} has not let it in: {one_line(text)}", raw=text)
     if not _phase(seen):
-        sentence = "Volcano has not looked at it yet, which it does within seconds where its scheduler runs"
+        sentence = "Volcano has not processed it yet, which takes seconds if its scheduler runs"
     else:
         sentence = f"queue {queue} has not let it in, and Volcano does not say why"
     if "volcano_queue" in seen.denied:
