@@ -58,6 +58,9 @@ NAME_FIELDS = {ast.Name: "id", ast.arg: "arg", ast.Attribute: "attr", ast.alias:
 )
 """Where a node has the name that it gives or uses."""
 
+HIDES_THE_ACTOR = re.compile(r"\b(?:[Aa]new|[Bb]eside|[Hh]ence|[Ll]est|[Nn]obody|[Tt]old|[Ww]hoever)\b")
+"""Words that leave open who acts, in docstrings and messages."""
+
 
 def relative(path: Path) -> str:
     return str(path.relative_to(SOURCE))
@@ -102,6 +105,17 @@ def test_no_name_has_a_retired_part():
         for node in each
         if (field := NAME_FIELDS.get(type(node))) and (name := getattr(node, field))
         if RETIRED_EVERYWHERE & set(re.split(r"_|(?<=[a-z])(?=[A-Z])", name))
+    }
+    assert found == set()
+
+
+def test_texts_are_free_of_words_that_hide_the_actor():
+    found = {
+        f"{relative(path)}:{node.lineno} {words[0]}"
+        for path, each in nodes().items()
+        for node in each
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+        if (words := HIDES_THE_ACTOR.findall(node.value))
     }
     assert found == set()
 

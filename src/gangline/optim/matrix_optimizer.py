@@ -187,7 +187,7 @@ class MatrixOptimizer(Optimizer):
         """From now on `step` leaves updates of other owners to the next forward pass; local, on all ranks alike.
 
         Each unit waits for the updates of its parameters as it is called, the rest of `model` as its own forward pass
-        begins; at its end none is outstanding. Whoever reads parameters in between, or uses those of a unit without
+        begins; at its end none is outstanding. Code that reads parameters in between, or uses those of a unit without
         calling it, calls `wait` before; `state_dict` and `load_state_dict` of the model do.
 
         Args:

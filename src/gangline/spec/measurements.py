@@ -226,7 +226,7 @@ class Remedy:
     shares: tuple[int, ...] = ()
     """Samples of a step by replica."""
     saves_percent: float | None = None
-    """Of a step's time, that `shares` save beside equal ones where work grows with samples; None: not known."""
+    """Share of a step's time that `shares` save against equal ones if work grows with samples; None: not known."""
     most_percent: float | None = None
     """Of a step's time, that no split saves more than."""
 

@@ -209,7 +209,7 @@ def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: i
         (mesh.pp > 1 and sync == "each" and wrapping.shards, "stages reduce after the last micro-batch"),
         (mesh.pp > 1 and loss_chunks > 1, "the loss of a pipeline is not cut into pieces"),
         (mesh.pp > 1 and wrapping.shares_optimizer, "copies that share the optimizer run without pp"),
-        (keeps and mesh.pp == 1 and cut, f"shards beside tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
+        (keeps and mesh.pp == 1 and cut, f"shards with tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
         (keeps and mesh.pp == 1 and mesh.dp_replicate > 1, f"replicas of shards run as {strategy_of(mesh)}"),
         (compiled in SPLIT, "compiled blocks do not take backward passes apart"),
     )

@@ -172,7 +172,7 @@ def _why_not(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) ->
         return f"two projects: {base.run.project} and {this.run.project}"
     for record, other in ((base, this), (this, base)):
         if not record.metrics:
-            alone = f" beside {', '.join(sorted(other.metrics))}" if other.metrics else ""
+            alone = f" for {', '.join(sorted(other.metrics))}" if other.metrics else ""
             return f"{record.run.id} has no metrics{alone}: it {_ended(record)}"
     if base.inputs.data != this.inputs.data:
         return f"the data differ: {short(base.inputs.data)} and {short(this.inputs.data)}"

@@ -35,7 +35,7 @@ class StoreHealth:
 
 FRESH_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 3.0
-"""Time after which requests are told that the disk or the database does not answer."""
+"""Time after which requests fail because the disk or the database does not answer."""
 log = structlog.get_logger()
 
 
