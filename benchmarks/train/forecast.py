@@ -103,8 +103,8 @@ def judge(stage: PlanStage, name: str, what: dict, steps: int, *, teach: bool) -
     choice = stage.choose(line)
     plan = make_plan(line, choice, run="r", run_prefix="runs/p/c/r", data=DataSource())
     found = run({name: plan}, steps=steps, samples=plan.global_batch * 8)[name]
-    told = sorted(found.steps, key=lambda each: each["seconds"])
-    fastest = told[: max(3, round(FASTEST * len(told)))]
+    reported = sorted(found.steps, key=lambda each: each["seconds"])
+    fastest = reported[: max(3, round(FASTEST * len(reported)))]
     seconds = fmean(each["seconds"] for each in fastest)
     parts = parts_of([*fastest[:2], *fastest])  # it leaves the first two out
     forecast = choice.forecast
@@ -112,7 +112,7 @@ def judge(stage: PlanStage, name: str, what: dict, steps: int, *, teach: bool) -
         "name": name, "plan": choice.name, "judged": name in JUDGED, "forecast": forecast.step_seconds,
         "measured": seconds, "error": seconds / forecast.step_seconds - 1, "origin": forecast.origin,
         "wire_forecast": forecast.wire_bytes,
-        "spread": median(each["seconds"] for each in told) / seconds,
+        "spread": median(each["seconds"] for each in reported) / seconds,
         "parts": {term.part: [term.raw_seconds, term.seconds, parts.get(term.part, 0.0)] for term in forecast.terms},
     }  # fmt: skip
     if teach:

@@ -89,9 +89,9 @@ def commit_hunter(repo: Path, canaries: Canaries) -> str:
 
 
 def demand_nothing_found(canaries: Canaries, store, record, *folders: Path) -> None:
-    told = json.loads(store.get(f"{record.gang_prefix}/hunted-rank.json").data)
-    assert told["found"] == []
-    assert told["written"] == [], "out of its reach"
+    reported = json.loads(store.get(f"{record.gang_prefix}/hunted-rank.json").data)
+    assert reported["found"] == []
+    assert reported["written"] == [], "out of its reach"
     assert record.run.verdict == "passed"
     assert canaries.carried_off(*folders) == []
 

@@ -90,9 +90,9 @@ def fork(s3, tmp_path):
 
 def demand_harmless(store, record):
     """What the ranks wrote lies below their prefix, and the run is the fork's."""
-    told = json.loads(store.get(f"{record.gang_prefix}/done.json").data)
-    assert [name for name, done in told if done] == ["own put"]
-    assert len(told) > 40
+    reported = json.loads(store.get(f"{record.gang_prefix}/done.json").data)
+    assert [name for name, done in reported if done] == ["own put"]
+    assert len(reported) > 40
     assert (record.commit.trust, record.commit.protected, record.run.verdict) == ("fork", False, "passed")
     assert stage(record, "publish").state == "skipped"
     assert not list(list_all(store, "models/"))

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.row("C8")
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
-def told(record, **fields):
+def reported(record, **fields):
     """Bytes of a record of which some parts are something else."""
     plain = json.loads(record.to_json())
     for path, value in fields.items():
@@ -47,7 +47,7 @@ def told(record, **fields):
 
 def with_bytes(record, value, place="inputs__values"):
     """`value` where anything may stand, as no JSON writer would write it."""
-    return told(record, **{place: {"a": "@"}}).replace(b'"@"', value)
+    return reported(record, **{place: {"a": "@"}}).replace(b'"@"', value)
 
 
 def damages(record):
@@ -59,24 +59,24 @@ def damages(record):
         "deep": DEEP,
         "deep where anything may stand": with_bytes(record, DEEP),
         "deeper than it could be written": with_bytes(record, b"[" * 600 + b"]" * 600),
-        "not a number": told(record, inputs__values={"a": float("nan")}),
-        "infinity": told(record, inputs__values={"a": float("inf")}),
+        "not a number": reported(record, inputs__values={"a": float("nan")}),
+        "infinity": reported(record, inputs__values={"a": float("inf")}),
         "a number that is infinity": with_bytes(record, b"1e999"),
-        "a seq that no database holds": told(record, seq=10**30),
+        "a seq that no database holds": reported(record, seq=10**30),
         "a huge number": with_bytes(record, b"1" + b"0" * 5000),
-        "a number that is no float": told(record, stages={"build": {"seconds": 10**400}}),
+        "a number that is no float": reported(record, stages={"build": {"seconds": 10**400}}),
         "half a character": record.to_json().replace(b'"subject":"', b'"subject":"\\ud800'),
         "half a character in bytes": record.to_json().replace(b'"subject":"', b'"subject":"\xed\xa0\x80'),
-        "no time of birth": told(record, run__created="yesterday"),
-        "the year 99999": told(record, run__created="99999-01-01T00:00:00Z"),
-        "a text for a table": told(record, stages="all"),
-        "a list for a text": told(record, commit__subject=["a"]),
-        "no parts": told(record, run={}),
-        "a mesh of nothing": told(record, plan=json.loads(canonical(replace(records.passed().plan)))
+        "no time of birth": reported(record, run__created="yesterday"),
+        "the year 99999": reported(record, run__created="99999-01-01T00:00:00Z"),
+        "a text for a table": reported(record, stages="all"),
+        "a list for a text": reported(record, commit__subject=["a"]),
+        "no parts": reported(record, run={}),
+        "a mesh of nothing": reported(record, plan=json.loads(canonical(replace(records.passed().plan)))
                                   | {"mesh": {"dp_shard": 0}}),
-        "a subject of a megabyte": told(record, commit__subject="x" * (MOST_READ_BYTES // 2)),
+        "a subject of a megabyte": reported(record, commit__subject="x" * (MOST_READ_BYTES // 2)),
         "larger than any record": b" " * (MOST_READ_BYTES + 1),
-        "a newer schema": told(record, schema=99),
+        "a newer schema": reported(record, schema=99),
     }  # fmt: skip
 
 

@@ -34,9 +34,9 @@ def test_values_on_other_data_do_not_count_and_are_named():
     ],
 )
 def test_values_with_other_packages_do_not_count_where_a_program_imported_them(now, other):
-    told = replace(BASE, ran=RAN, inputs=replace(BASE.inputs, image=None))
-    assert Surroundings(versions=NOW | now).other_in(told) == other
-    assert not Surroundings(versions=NOW | now).other_in(replace(told, ran=replace(RAN, foreign=("Python 3.13",))))
+    reported = replace(BASE, ran=RAN, inputs=replace(BASE.inputs, image=None))
+    assert Surroundings(versions=NOW | now).other_in(reported) == other
+    assert not Surroundings(versions=NOW | now).other_in(replace(reported, ran=replace(RAN, foreign=("Python 3.13",))))
 
 
 def test_what_the_search_trained_itself_counts():

@@ -45,7 +45,7 @@ def test_ends_and_options_that_make_no_search_are_usage_errors(gangline, argumen
     assert gangline("bisect", "loss", *arguments).exit_code == 2
 
 
-class Struck:
+class Faulty:
     """A search during which the machine, or a person, says stop."""
 
     state = SimpleNamespace(id="demo-bisect-aaaaaa")
@@ -64,11 +64,11 @@ def interrupted():
 def test_who_is_stopped_hears_that_the_same_command_goes_on(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit):
-        _run(Struck(lambda: signal.raise_signal(signal.SIGTERM)), BisectView())
+        _run(Faulty(lambda: signal.raise_signal(signal.SIGTERM)), BisectView())
     assert capsys.readouterr().err == "interrupted: the same command resumes demo-bisect-aaaaaa\n"
     assert signal.getsignal(signal.SIGTERM) == before
     with pytest.raises(Interrupted, match="the same command resumes demo-bisect-aaaaaa"):
-        _run(Struck(interrupted), BisectView())
+        _run(Faulty(interrupted), BisectView())
 
 
 @pytest.fixture

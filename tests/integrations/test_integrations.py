@@ -63,14 +63,14 @@ def run(gang, **environ):
     return Generation(gang, PLAN, {"MASTER_PORT": str(free_port()), **environ}, start=start).wait()
 
 
-def told(text):
+def reported(text):
     return json.loads(next(line for line in text.splitlines() if line.startswith("losses")).removeprefix("losses"))
 
 
 @pytest.mark.long
 def test_losses_are_those_of_the_library_alone_through_a_kill_and_a_stop(gang, library):
     assert run(gang, PLAIN="1") == [0, 0], gang.log()
-    plain = told(gang.log())
+    plain = reported(gang.log())
     assert len(plain) == 6
     gang.generation = 0
     assert DEAD in run(gang, DIE="4"), "no rank died"
@@ -105,4 +105,4 @@ def alone(library, folder, environ):
         env=environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return told(done.stdout)
+    return reported(done.stdout)

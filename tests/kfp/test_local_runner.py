@@ -49,7 +49,7 @@ def home(workspace, tmp_path):
 
 def both(workspace, files, asked=lambda run: run()):
     """Records and what was told of the same question twice, from the same empty place."""
-    told = []
+    reported = []
     for run in (workspace.run, partial(kfp_run, workspace)):
         shutil.rmtree(workspace.repo)
         repositories.make_repository(
@@ -57,8 +57,8 @@ def both(workspace, files, asked=lambda run: run()):
         )
         repositories.commit(workspace.repo, files)
         asked(run)
-        told.append((workspace.records()[0], workspace.seen.ended))
-    return told
+        reported.append((workspace.records()[0], workspace.seen.ended))
+    return reported
 
 
 @pytest.mark.long

@@ -90,8 +90,8 @@ def cluster_queue_spec(*, flavor, selector, covered, cpus="2"):
 
 
 def delete(cluster, things):
-    told = {"apiVersion": "v1", "kind": "List", "items": things}
-    cluster.kubectl.run("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", feed=json.dumps(told))
+    reported = {"apiVersion": "v1", "kind": "List", "items": things}
+    cluster.kubectl.run("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", feed=json.dumps(reported))
 
 
 def is_active(cluster, name):
@@ -151,9 +151,9 @@ def test_queue_that_can_never_take_a_gang_is_final_after_30_seconds(stand, why):
     here = stand(**options)
     here.launcher.submit(pair(here, SLEEPER, "never", **changes))
     began = time.monotonic()
-    told = list(here.launcher.follow("never"))
-    end = told[-1].end
-    assert end.exit_code == 10, said(told)
+    reported = list(here.launcher.follow("never"))
+    end = reported[-1].end
+    assert end.exit_code == 10, said(reported)
     assert sentence in end.reason
     assert time.monotonic() - began >= FINAL_SECONDS
 

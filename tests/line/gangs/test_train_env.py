@@ -165,20 +165,20 @@ def test_variables_that_frameworks_know_and_the_program_does_not_get_are_named_o
 
 
 def test_variables_that_an_earlier_run_named_are_told_again_only_where_others_are_missed(keeper):
-    def told():
+    def reported():
         return [text for text in keeper.seen.notes if text.startswith("not passed on")]
 
     commit(keeper, LOOKS)
     keeper.run()
-    assert len(told()) == 1
+    assert len(reported()) == 1
     commit(keeper, LOOKS + "# more\n")
     record = keeper.run()
-    assert told() == []
+    assert reported() == []
     assert [event.kind for event in record.events].count("environment") == 1
     keeper.environ["WANDB_API_KEY"] = "x"
     commit(keeper, LOOKS + "# and more\n")
     keeper.run()
-    (said,) = told()
+    (said,) = reported()
     assert "HF_HOME, WANDB_API_KEY; set them" in said
 
 

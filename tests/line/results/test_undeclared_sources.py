@@ -123,8 +123,8 @@ class TestEditable:
     def installed(self, root: Path, source: Path) -> list[Editable]:
         folder = root / "demo_pkg-0.1.dist-info"
         folder.mkdir(parents=True)
-        told = {"url": source.as_uri(), "dir_info": {"editable": True}}
-        (folder / "direct_url.json").write_text(json.dumps(told))
+        reported = {"url": source.as_uri(), "dir_info": {"editable": True}}
+        (folder / "direct_url.json").write_text(json.dumps(reported))
         return list(editable_packages_in(source, [str(root)]))
 
     def test_a_package_installed_from_the_work_tree_is_found_with_its_modules(self, tmp_path):

@@ -162,7 +162,7 @@ with Program() as program:
 
 
 @pytest.mark.parametrize(
-    ("saves", "second", "losses", "told"),
+    ("saves", "second", "losses", "reported"),
     [
         (False, 4, [1.0] * 4, [f"{EARLY}, counted from its last restart, as it did not resume by program.resume"]),
         (True, 4, [9.0] * 2 + [1.0] * 2, [EARLY]),
@@ -170,7 +170,7 @@ with Program() as program:
     ],
 )  # fmt: skip
 def test_the_curve_of_a_restarted_program_has_no_points_that_its_last_generation_did_not_reach(
-    workspace, saves, second, losses, told
+    workspace, saves, second, losses, reported
 ):
     line = repositories.LINE.replace("steps = 4", "steps = 8")
     repositories.commit(workspace.repo, {"answer.py": RESTARTED.format(saves=saves, second=second), "line.toml": line})
@@ -178,7 +178,7 @@ def test_the_curve_of_a_restarted_program_has_no_points_that_its_last_generation
     assert record.gang.restarts == 1
     assert [point.value for point in record.curve.points] == losses
     assert stage(record, "train").outputs["final_step"] == len(losses)
-    assert said(record) == told
+    assert said(record) == reported
     result = json.loads(workspace.store.get(f"{record.gang_prefix}/result.json").data)
     assert [loss for _, loss in result["jobs"][0]["losses"]] == losses
 

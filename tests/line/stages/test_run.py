@@ -64,9 +64,9 @@ def test_another_environment_variable_is_another_training(workspace):
 
 
 def test_what_a_drilled_run_trained_is_neither_taken_nor_a_base(workspace):
-    struck = workspace.run()
+    faulty = workspace.run()
     drill = Drill(name="kill-rank", row="T1", result="held")
-    RecordStore.of(workspace.store, struck, workspace.sealer).change(lambda record: replace(record, drills=(drill,)))
+    RecordStore.of(workspace.store, faulty, workspace.sealer).change(lambda record: replace(record, drills=(drill,)))
     repositories.commit(workspace.repo, {"README.md": "words"})
     other = workspace.run()
     assert (stage(other, "train").state, other.commit.base) == ("done", None)

@@ -230,8 +230,8 @@ def test_a_log_that_a_pod_left_of_a_seed_is_found_by_its_role(workspace):
 
 
 def with_seeds(*seeds):
-    told = make_record()
-    return replace(told, inputs=replace(told.inputs, seeds=seeds, values={}))
+    reported = make_record()
+    return replace(reported, inputs=replace(reported.inputs, seeds=seeds, values={}))
 
 
 def test_every_gang_of_every_seed_is_stopped():

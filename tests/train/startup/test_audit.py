@@ -75,13 +75,13 @@ sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 
 
 @pytest.mark.parametrize(
-    ("begun", "count", "told"), [(True, 2, ["GPU A"]), (True, 3, ["GPU A"]), (False, 2, []), (True, 4, [])]
+    ("begun", "count", "reported"), [(True, 2, ["GPU A"]), (True, 3, ["GPU A"]), (False, 2, []), (True, 4, [])]
 )
-def test_kinds_of_gpu_with_memory_of_this_process_are_told_once(workspace, begun, count, told):
+def test_kinds_of_gpu_with_memory_of_this_process_are_told_once(workspace, begun, count, reported):
     """A device that is lost takes nothing else along."""
     done = workspace.run(CUDA.format(begun=begun, count=count) + READ)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line["name"] for line in workspace.lines("gpu")] == told
+    assert [line["name"] for line in workspace.lines("gpu")] == reported
     assert len(workspace.lines("read")) == len(workspace.lines("ran")) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_name_of_the_commit_is_another_file_in_another_folder(workspace):
 
 def test_files_of_the_commit_leave_room_for_others_and_files_beyond_it_are_said_to_be_unseen(workspace, monkeypatch):
     monkeypatch.setattr(audit, "MOST_SEEN", 3)
-    watched = audit.ProgramAudit(str(workspace.told), workspace.environ())
+    watched = audit.ProgramAudit(str(workspace.reported), workspace.environ())
     for number in range(10):
         watched.opened(str(workspace.code / f"{number}.png"), os.O_RDONLY)
     watched.opened(str(workspace.outside / "labels.txt"), os.O_RDONLY)
@@ -165,13 +165,13 @@ def test_what_is_no_path_is_an_error_of_the_program_alone(workspace, path):
 
 def test_a_report_that_is_full_says_so_once_in_each_process_and_grows_no_more(workspace):
     line = json.dumps({"event": "started", "program": "x" * 900}) + "\n"
-    workspace.told.write_text(line * (audit.MOST_FILE_BYTES // len(line)))
+    workspace.reported.write_text(line * (audit.MOST_FILE_BYTES // len(line)))
     done = workspace.run(
         READ + "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, '-c', 'pass'])\n"
     )
     assert done.returncode == 0, done.stderr
     assert 1 <= len(workspace.lines("unseen")) <= 3
-    assert workspace.told.stat().st_size <= audit.FULL_BYTES
+    assert workspace.reported.stat().st_size <= audit.FULL_BYTES
 
 
 def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_imported(workspace):
@@ -180,11 +180,11 @@ def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_im
     (workspace.outside / "stray.py").write_text("")
     (workspace.code / "own.py").write_text("")
     workspace.run("import sys, os, own, yaml; sys.path.append(os.environ['OUTSIDE']); import stray\n")
-    (told,) = workspace.lines("ran")
-    assert told["packages"]["pyyaml"] == yaml.__version__
-    assert told["modules"]["code"] == 2
-    assert told["elsewhere"] == [["stray", str(workspace.outside / "stray.py")]]
-    assert told["last"] is True
+    (reported,) = workspace.lines("ran")
+    assert reported["packages"]["pyyaml"] == yaml.__version__
+    assert reported["modules"]["code"] == 2
+    assert reported["elsewhere"] == [["stray", str(workspace.outside / "stray.py")]]
+    assert reported["last"] is True
     assert workspace.lines("python")[0]["version"] == ".".join(map(str, sys.version_info[:3]))
 
 
@@ -207,9 +207,9 @@ def test_modules_that_torch_compiled_in_this_run_are_told_apart_those_of_before_
         "import kernel, launcher, fetched, older\n",
         **own,
     )
-    (told,) = workspace.lines("ran")
-    assert told["modules"]["compiled"] == 2
-    assert sorted(name for name, _ in told["elsewhere"]) == ["fetched", "older"]
+    (reported,) = workspace.lines("ran")
+    assert reported["modules"]["compiled"] == 2
+    assert sorted(name for name, _ in reported["elsewhere"]) == ["fetched", "older"]
 
 
 def test_children_tell_beside_their_parent_however_they_begin(workspace):
@@ -243,7 +243,7 @@ def test_a_killed_program_leaves_what_it_told_before(workspace):
 @pytest.mark.parametrize("flag", ["-I", "-S", "-E"])
 def test_a_python_that_reads_no_path_runs_and_tells_nothing(workspace, flag):
     assert workspace.run("print(1)\n", flag).stdout == "1\n"
-    assert not workspace.told.exists()
+    assert not workspace.reported.exists()
 
 
 def test_a_sitecustomize_of_its_own_runs_as_ever_and_the_startup_folder_is_on_no_path(workspace):
@@ -255,9 +255,9 @@ def test_a_sitecustomize_of_its_own_runs_as_ever_and_the_startup_folder_is_on_no
     assert path[:2] == [str(workspace.code)] * 2
 
 
-@pytest.mark.parametrize("told", ["/proc/no/such", "/dev/full", "relative"])
-def test_a_report_that_cannot_be_written_breaks_no_program(workspace, told):
-    done = workspace.run(READ + "print(labels)\n", GANGLINE_RAN=told)
+@pytest.mark.parametrize("reported", ["/proc/no/such", "/dev/full", "relative"])
+def test_a_report_that_cannot_be_written_breaks_no_program(workspace, reported):
+    done = workspace.run(READ + "print(labels)\n", GANGLINE_RAN=reported)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2\n", "")
 
 

@@ -109,8 +109,8 @@ def test_a_shell_that_is_the_rank_is_told_by_the_python_that_it_starts(workspace
     assert workspace.programs() == [Path("/bin/sh").resolve().name]
 
 
-@pytest.mark.parametrize(("folder", "told"), [("site-packages", []), ("of-the-repository", ["cat"])])
-def test_what_torchs_compiler_starts_reads_no_data(workspace, folder, told):
+@pytest.mark.parametrize(("folder", "reported"), [("site-packages", []), ("of-the-repository", ["cat"])])
+def test_what_torchs_compiler_starts_reads_no_data(workspace, folder, reported):
     """Its processes are given another PYTHONPATH."""
     packages = workspace.outside / folder
     (packages / "torch" / "_inductor").mkdir(parents=True)
@@ -119,4 +119,4 @@ def test_what_torchs_compiler_starts_reads_no_data(workspace, folder, told):
     path = os.pathsep.join([workspace.environ()["PYTHONPATH"], str(packages)])
     done = workspace.run("import torch._inductor.pool\n", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
-    assert workspace.programs() == told
+    assert workspace.programs() == reported
