@@ -190,7 +190,7 @@ _BUILDS = {"opened", "reopened", "synchronize", "synchronized", "edited", "ready
 
 
 def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """Event of a push to a branch; None for a tag."""
+    """Event of a push to a branch; that of a tag is `other`."""
     repository = webhook_delivery.repository_at(payload, "repository", "full_name")
     ref = text_at(payload, "ref")
     branch = webhook_delivery.branch_ref(ref)
@@ -202,7 +202,7 @@ def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
 
 
 def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """Event of a pull request; None if the event changes no commit."""
+    """Event of a pull request; one whose action changes no commit is `other`."""
     repository = webhook_delivery.repository_at(payload, "repository", "full_name")
     action = text_at(payload, "action")
     if action not in _BUILDS | {"closed"}:
@@ -233,7 +233,7 @@ def branch_deleted_event(payload: Mapping[str, Any], *, event_id: str) -> Webhoo
 
 
 def other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """Name of the repository of an event that is ignored; the ping of an organization has none."""
+    """Event that is ignored; the ping of an organization names no repository."""
     try:
         name = webhook_delivery.repository_at(payload, "repository", "full_name")
     except MalformedDeliveryError:

@@ -98,7 +98,7 @@ class StageProgress:
             self._see_first(name, data)
 
     def _see_first(self, name: Any, data: dict[str, Any]) -> None:
-        """Fields that only rank 0 reports."""
+        """Take the fields that only rank 0 reports."""
         if name == "busy":
             self.doing = ACTIVITY_WORDS.get(str(data.get("phase")), "")
             if self.losses:  # else it counts the job before

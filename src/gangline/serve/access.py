@@ -107,7 +107,7 @@ class AccessMiddleware:
         return principal
 
     def _digest(self, request: Request) -> str | None:
-        """Principal of the token in the header, else of the session, which may write through pages only."""
+        """Digest of the token in the header, else of the session's, which may write through pages only."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and token.strip():
             return sha256(token.strip().encode("utf-8", "surrogatepass")).hexdigest()

@@ -174,7 +174,7 @@ class PlanQuestion:
 
 
 def _asks_servers(site: Site) -> bool:
-    """Set up logs if requests may be retried; a plan on this machine from its own files logs nothing."""
+    """Whether requests may be retried, which is logged; a plan on this machine from its own files logs nothing."""
     return site.launch.target != "local" or not site.store.url.startswith("file:")
 
 

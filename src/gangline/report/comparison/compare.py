@@ -65,7 +65,7 @@ def _is_judged(record: Record, name: str) -> bool:
 
 
 def _alone(record: Record, other: Record) -> tuple[str, ...]:
-    """Sentence on metrics that one run lacks; empty if a run measured nothing."""
+    """Metrics of `record` that `other` lacks; empty if `other` measured nothing."""
     return tuple(sorted(record.metrics.keys() - other.metrics.keys() - _MEASURED)) if other.metrics else ()
 
 

@@ -93,7 +93,7 @@ def _verdict(record: Record) -> str:
     word = verdict_word(record)
     if word != "open":
         return f"**{VERDICT_MARKS[word]} {verdict_text(record)}** {markdown(verdict_reason(record))}".rstrip()
-    return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _stands(record)}"
+    return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _progress(record)}"
 
 
 def _waits(record: Record) -> str:
@@ -107,7 +107,7 @@ def _waits(record: Record) -> str:
     return f"{markdown(waiting.who, 300)}{until}{now}"
 
 
-def _stands(record: Record) -> str:
+def _progress(record: Record) -> str:
     begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
     return f"at {begun[-1]}" if begun else "not begun"
 

@@ -40,7 +40,7 @@ class BufferedBody:
         self.evicted = False
 
     def evict(self) -> None:
-        """The reader of the body gets the time-out."""
+        """Drop the body: its reader gets a time-out."""
         assert self.timeout is not None, "only what is being read gives way"
         self.evicted = True
         self.timeout.reschedule(asyncio.get_running_loop().time())

@@ -180,7 +180,7 @@ class S3Client:
         raise self.refused(method, path, answer)
 
     def _is_worth_waiting(self, error: NoAnswer, deadline: Deadline) -> bool:
-        """A server that never answered gets a shorter deadline: the endpoint may be wrong."""
+        """Whether to try again: a server that never answered gets a shorter deadline, as the endpoint may be wrong."""
         was_reached = self._is_met or isinstance(error, OutcomeUnknown)
         return was_reached or deadline.elapsed_seconds() < self._connect_seconds
 

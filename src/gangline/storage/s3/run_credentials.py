@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gangline.storage.s3.store import S3Store
 
 ACCOUNT_SECONDS = 3600
-"""A crashed driver neither renews nor revokes a credential."""
+"""Lifetime of an access key, which a crashed driver neither renews nor revokes."""
 SESSION_SECONDS = 900
-"""STS gives none for less."""
+"""Shortest lifetime of a session that STS issues."""
 SHARED_INPUTS = ("blobs/",)
 """Readable by name, which is a digest, and never listed."""
 _WRITE = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
