@@ -24,12 +24,12 @@ demo: setup      ## one commit of a small GPT through the whole line, on this ma
 test: setup-dev check  ## checks and the default test suite
 	@$(SUITE) -n 4 -m "not slow and not long and not gpu and not tools and not cluster and not versions"
 
-check: setup-dev ## format, lint, types, the map of rooms, manifests, pipelines
+check: setup-dev ## format, lint, types, the map of rooms, names, sizes, docstrings, keys, manifests, pipelines
 	@$(BIN)/ruff format --check -q . || { echo "run: .venv/bin/ruff format ."; exit 1; }
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports | tail -n 3
-	@$(PYTEST) -q tests/manifests tests/jenkins -m "not cluster and not tools"
+	@found=$$($(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports) || { echo "$$found"; exit 1; }
+	@$(PYTEST) -q tests/test_rooms.py tests/test_house.py tests/surface/test_keys_are_read.py tests/manifests tests/jenkins -m "not cluster and not tools"
 
 tools: setup-dev ## build MinIO, versitygw and Gitea for the tests, from Go modules, outside the tree
 	@$(BIN)/python -m tests.tools

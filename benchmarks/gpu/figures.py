@@ -69,26 +69,28 @@ class Report:
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        told = {
+        reported = {
             "part": self.part, "ended": self.ended, "rehearsal": self.is_rehearsal, "conditions": dict(self.conditions),
             "figures": [asdict(each) | {"held": None if self.is_rehearsal else each.is_held} for each in self.figures],
             "missing": self.missing, "seen": self.seen,
         }  # fmt: skip
         staged = self.path.with_suffix(".staged")
-        staged.write_text(json.dumps(told, indent=1) + "\n")
+        staged.write_text(json.dumps(reported, indent=1) + "\n")
         staged.replace(self.path)
 
 
-def table(told: Mapping[str, Any]) -> str:
+def table(reported: Mapping[str, Any]) -> str:
     """Of one part's file."""
-    where = told["conditions"]
-    head = f"{told['part']}: {told['ended']}{', a rehearsal: no limit is judged' if told['rehearsal'] else ''}"
+    where = reported["conditions"]
+    head = (
+        f"{reported['part']}: {reported['ended']}{', a rehearsal: no limit is judged' if reported['rehearsal'] else ''}"
+    )
     words = [
         where.get("device"),
         *(f"{name} {where.get(name)}" for name in ("driver", "torch", "python", "cores", "load")),
     ]
     machine = " · ".join(map(str, words))
-    rows = [("figure", "value", "", "limit", "", "limit comes from"), *map(_row, told["figures"])]
+    rows = [("figure", "value", "", "limit", "", "limit comes from"), *map(_row, reported["figures"])]
     return "\n".join([head, machine, *_aligned(rows)])
 
 

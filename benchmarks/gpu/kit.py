@@ -48,9 +48,9 @@ def make(folder: Path) -> int:
     names = sorted(set(closure(*RUNTIME, *TESTS)))
     fetch(names, folder / "wheels")
     wheels = sorted(path.name for path in (folder / "wheels").iterdir())
-    told = {"commit": git("rev-parse", "HEAD").strip(), "changed": bool(git("status", "--porcelain")),
+    reported = {"commit": git("rev-parse", "HEAD").strip(), "changed": bool(git("status", "--porcelain")),
             "python": PYTHON, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "wheels": wheels}  # fmt: skip
-    (folder / "kit.json").write_text(json.dumps(told, indent=1) + "\n")
+    (folder / "kit.json").write_text(json.dumps(reported, indent=1) + "\n")
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -67,13 +67,13 @@ def trained(context: Any, after_step: Callable[[int], None]) -> list[dict[str, A
     from gangline.train.loop.engine import TrainingJob
     from gangline.train.loop.trainer import Trainer
 
-    told: list[dict[str, Any]] = []
-    context.events.listeners.append(lambda each: told.append(each) if each["event"] == "step" else None)
+    reported: list[dict[str, Any]] = []
+    context.events.listeners.append(lambda each: reported.append(each) if each["event"] == "step" else None)
     task, plan = Llama(), context.plan
     trainer = Trainer(context, task, TrainingJob(seed=plan.seed, steps=plan.steps, number=0))
     trainer.train(task.build_data("train", {"model": plan.model}), after_step=after_step)
     trainer.engine.close()
-    return told
+    return reported
 
 
 def settle(device: str) -> None:

@@ -97,13 +97,13 @@ def show(out: Path, part: str, code: int, reason: str) -> int:
     if not out.exists():
         print(f"{part}: {reason or f'ended with {code} before its first figure'}", flush=True)
         return code or 1
-    told = json.loads(out.read_text())
-    if told["ended"] == "under way":
-        told["ended"] = reason or f"broke off, exit {code}"
-        out.write_text(json.dumps(told, indent=1) + "\n")
-    print(f"\n{table(told)}\nfigures in {out}\n", flush=True)
-    held = all(each["held"] is not False for each in told["figures"])
-    return code or int(not held or told["ended"] != "complete")
+    reported = json.loads(out.read_text())
+    if reported["ended"] == "under way":
+        reported["ended"] = reason or f"broke off, exit {code}"
+        out.write_text(json.dumps(reported, indent=1) + "\n")
+    print(f"\n{table(reported)}\nfigures in {out}\n", flush=True)
+    held = all(each["held"] is not False for each in reported["figures"])
+    return code or int(not held or reported["ended"] != "complete")
 
 
 if __name__ == "__main__":

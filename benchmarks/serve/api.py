@@ -69,7 +69,7 @@ def measure_requests():
             for what, path, query, bound in asked(runs):
                 spent = cpu_seconds(server.pid)
                 seconds = [timed(client, path, query) for _ in range(ROUNDS)]
-                held &= told(what, seconds, bound, cpu=(cpu_seconds(server.pid) - spent) / ROUNDS)
+                held &= reported(what, seconds, bound, cpu=(cpu_seconds(server.pid) - spent) / ROUNDS)
         server.terminate()
         server.join()
     return held
@@ -88,7 +88,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def told(what, seconds, bound, *, cpu):
+def reported(what, seconds, bound, *, cpu):
     seconds = sorted(seconds[10:])
     p50, p99 = seconds[len(seconds) // 2], seconds[int(len(seconds) * 0.99)]
     costs = f"bound {bound * 1e3:.0f} ms   cpu {cpu * 1e3:.1f} ms"

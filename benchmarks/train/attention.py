@@ -53,19 +53,19 @@ def judge(model: dict) -> dict:
         matrices=[[each.rows, each.inner, each.columns] for each in trace.matrices[:12]],
         attention=[[each.queries, each.keys, each.width, int(each.is_causal)] for each in trace.attention],
     ))  # fmt: skip
-    told = forecast(replace(profile, traces=(trace,)), rates)
+    reported = forecast(replace(profile, traces=(trace,)), rates)
     before = forecast(replace(profile, traces=(replace(trace, attention=()),)), rates)
     seconds = measured(model)
     [attended] = rates.attention
     row = {
-        "sequence": model["context"], "measured": seconds, "forecast": told, "as products": before,
+        "sequence": model["context"], "measured": seconds, "forecast": reported, "as products": before,
         "attention_flops_per_second": attended.flops_per_second,
         "share": sum(each.count * each.counted_flops for each in trace.attention)
         / trace.samples / trace.flops_per_sample,
     }  # fmt: skip
     print(
-        f"sequence {row['sequence']:5}: measured {1e3 * seconds:7.1f} ms, forecast {1e3 * told:7.1f} ms "
-        f"({told / seconds:.2f}), as products {1e3 * before:7.1f} ms ({before / seconds:.2f}); attention has "
+        f"sequence {row['sequence']:5}: measured {1e3 * seconds:7.1f} ms, forecast {1e3 * reported:7.1f} ms "
+        f"({reported / seconds:.2f}), as products {1e3 * before:7.1f} ms ({before / seconds:.2f}); attention has "
         f"{row['share']:.0%} of what is counted, {attended.flops_per_second / 1e9:.0f} GFLOP/s; "
         f"load {os.getloadavg()[0]:.0f}",
         flush=True,

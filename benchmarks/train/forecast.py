@@ -47,9 +47,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--json", type=Path, default=ROOT / ".gangline" / "benchmarks" / "forecast.json")
     asked = parser.parse_args()
-    load, desk = os.getloadavg()[0], Desk()
-    rows = [judge(desk, name, what, asked.steps, teach=True) for name, what in TEACHERS.items()]
-    rows += [judge(desk, name, what, asked.steps, teach=False) for name, what in (JUDGED | SHOWN).items()]
+    load, stage = os.getloadavg()[0], PlanStage()
+    rows = [judge(stage, name, what, asked.steps, teach=True) for name, what in TEACHERS.items()]
+    rows += [judge(stage, name, what, asked.steps, teach=False) for name, what in (JUDGED | SHOWN).items()]
     worst = max(abs(row["error"]) for row in rows if row["judged"])
     print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after; worst error of a judged plan {worst:.1%}")
     asked.json.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def main() -> int:
     return 0 if worst <= BOUND else 1
 
 
-class Desk:
+class PlanStage:
     """What the plan stage knows: the machine, the model, its rates, and runs so far."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Desk:
         return choose_plan(line, Site(), self.inventory, self.profile, self.history, rates=self.rates)
 
 
-def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict:
+def judge(stage: PlanStage, name: str, what: dict, steps: int, *, teach: bool) -> dict:
     """Forecast one plan, run it, and say both."""
     from gangline.line.results.rank_times import parts_of
     from gangline.planner.gang_plans import make_plan
@@ -100,11 +100,11 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
     from gangline.spec.profile import MeasuredRun
 
     line = _line(what, steps)
-    choice = desk.choose(line)
+    choice = stage.choose(line)
     plan = make_plan(line, choice, run="r", run_prefix="runs/p/c/r", data=DataSource())
     found = run({name: plan}, steps=steps, samples=plan.global_batch * 8)[name]
-    told = sorted(found.steps, key=lambda each: each["seconds"])
-    fastest = told[: max(3, round(FASTEST * len(told)))]
+    reported = sorted(found.steps, key=lambda each: each["seconds"])
+    fastest = reported[: max(3, round(FASTEST * len(reported)))]
     seconds = fmean(each["seconds"] for each in fastest)
     parts = parts_of([*fastest[:2], *fastest])  # it leaves the first two out
     forecast = choice.forecast
@@ -112,7 +112,7 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
         "name": name, "plan": choice.name, "judged": name in JUDGED, "forecast": forecast.step_seconds,
         "measured": seconds, "error": seconds / forecast.step_seconds - 1, "origin": forecast.origin,
         "wire_forecast": forecast.wire_bytes,
-        "spread": median(each["seconds"] for each in told) / seconds,
+        "spread": median(each["seconds"] for each in reported) / seconds,
         "parts": {term.part: [term.raw_seconds, term.seconds, parts.get(term.part, 0.0)] for term in forecast.terms},
     }  # fmt: skip
     if teach:
@@ -121,7 +121,7 @@ def judge(desk: Desk, name: str, what: dict, steps: int, *, teach: bool) -> dict
             global_batch=line.train.global_batch, micro_batch=choice.micro_batch, step_seconds=seconds, parts=parts,
             forecast=forecast,
         )  # fmt: skip
-        desk.history.insert(0, taught)
+        stage.history.insert(0, taught)
     show(row)
     return row
 

@@ -98,8 +98,8 @@ def _train(plan, rank, groups, samples) -> Found:
     from gangline.train.runtime.context import RankContext
     from gangline.train.runtime.device_mesh import Meshes
 
-    events, told, marks = EventLog(None, rank=rank, generation=0), [], []
-    events.listeners.append(lambda each: told.append(each) if each["event"] == "step" else None)
+    events, reported, marks = EventLog(None, rank=rank, generation=0), [], []
+    events.listeners.append(lambda each: reported.append(each) if each["event"] == "step" else None)
     context = RankContext(
         plan=plan, rank=rank, device=torch.device("cpu"), groups=groups, clock=PhaseClock("start"), events=events,
         meshes=Meshes.of(plan, rank),
@@ -118,8 +118,8 @@ def _train(plan, rank, groups, samples) -> Found:
     trainer.engine.close()
     counted = plan.steps - 1 - WARM_UP
     (sent, began), (all_sent, ended) = marks
-    losses = [each["loss"] for each in told]
-    return Found(losses, (all_sent - sent) / counted, (ended - began) / counted, told[WARM_UP:-1])
+    losses = [each["loss"] for each in reported]
+    return Found(losses, (all_sent - sent) / counted, (ended - began) / counted, reported[WARM_UP:-1])
 
 
 def loopback_bytes() -> int:

@@ -35,7 +35,7 @@ def concealable(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def conceal(text: str, values: Iterable[str]) -> str:
-    """`text` without `values`, as far as they stand there as they are."""
+    """`text` without `values`, where they occur literally."""
     for value in values:
         text = text.replace(value, CONCEALED)
     return text

@@ -1,5 +1,5 @@
-"""Attacks are played against a desk, as people and drivers use it."""
+"""Attacks are played against a workspace, as people and drivers use it."""
 
-from tests.line.conftest import desk
+from tests.line.conftest import workspace
 
-__all__ = ["desk"]
+__all__ = ["workspace"]

@@ -5,7 +5,7 @@ from secrets import token_hex
 
 import pytest
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 
 from gangline.errors import StorageError
 from gangline.line.gangs.launchers import gang_credentials
@@ -30,29 +30,29 @@ SECONDS = 60.0
 
 @pytest.fixture
 def at(tmp_path):
-    """A desk whose site keeps everything on this server."""
+    """A workspace whose site keeps everything on this server."""
 
     def make(server, **options):
         url = f"s3://{server.bucket}/{token_hex(4)}"
         table = StoreTable(url=url, endpoint=server.endpoint, credentials="secret:env:S3_KEY", **options)
         environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "S3_KEY": server.credentials}
-        return Desk(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
+        return Workspace(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
 
     return make
 
 
-def stolen(desk, server, program=TELLS_ITS_CREDENTIAL):
+def stolen(workspace, server, program=TELLS_ITS_CREDENTIAL):
     """The store as a rank of the run that this drives opens it, by what it read in its own file."""
-    repositories.commit(desk.repo, {"answer.py": program})
-    record = desk.run()
-    (file,) = desk.repo.glob(".gangline/gangs/*/**/out/stolen")
-    prefix = desk.site.store.url.removeprefix(f"s3://{server.bucket}/")
+    repositories.commit(workspace.repo, {"answer.py": program})
+    record = workspace.run()
+    (file,) = workspace.repo.glob(".gangline/gangs/*/**/out/stolen")
+    prefix = workspace.site.store.url.removeprefix(f"s3://{server.bucket}/")
     return record, server.store(prefix, credentials=file.read_text())
 
 
 def test_what_a_rank_kept_of_its_credential_is_dead_when_its_run_has_ended(at, minio_server):
-    desk = at(minio_server)
-    record, thief = stolen(desk, minio_server)
+    workspace = at(minio_server)
+    record, thief = stolen(workspace, minio_server)
     ended = time.monotonic()
     assert record.run.verdict == "passed"
     refused = [
@@ -64,24 +64,24 @@ def test_what_a_rank_kept_of_its_credential_is_dead_when_its_run_has_ended(at, m
         with pytest.raises(StorageError, match="InvalidAccessKeyId"):
             call()
     assert time.monotonic() - ended < SECONDS
-    assert credential_owners(desk.store) == frozenset()
+    assert credential_owners(workspace.store) == frozenset()
     assert not [event for event in record.events if event.kind == "credential"]
 
 
 def test_it_is_dead_when_its_run_has_failed(at, minio_server):
-    desk = at(minio_server)
+    workspace = at(minio_server)
     with pytest.raises(Exception, match="answer"):
-        stolen(desk, minio_server, TELLS_ITS_CREDENTIAL + "raise SystemExit('answer')\n")
-    (record,) = desk.records()
+        stolen(workspace, minio_server, TELLS_ITS_CREDENTIAL + "raise SystemExit('answer')\n")
+    (record,) = workspace.records()
     assert record.run.verdict == "failed"
-    assert credential_owners(desk.store) == frozenset()
+    assert credential_owners(workspace.store) == frozenset()
 
 
 @pytest.mark.parametrize("lends", ["session", "none"])
 def test_a_run_says_once_what_outlives_it(at, minio_server, monkeypatch, lends):
-    desk = at(minio_server, scoped=lends == "session")
+    workspace = at(minio_server, scoped=lends == "session")
     monkeypatch.setattr(minio_accounts, "add", unavailable)
-    record, _ = stolen(desk, minio_server)
+    record, _ = stolen(workspace, minio_server)
     (event,) = [event for event in record.events if event.kind == "credential"]
     assert ("up to 900 s after its end" if lends == "session" else "the site's own") in event.text
 
@@ -90,44 +90,44 @@ def unavailable(*_, **__):
     raise minio_accounts.AccountsUnavailable("the store's key may not handle access keys of its own")
 
 
-def open_run(desk):
+def open_run(workspace):
     """A run that is planned and no more, and a credential that was lent to it."""
-    record = desk.run(until="plan")
-    server_store = desk.store
-    gang_credentials(server_store, desk.site, desk.environ, rights_of(record))
+    record = workspace.run(until="plan")
+    server_store = workspace.store
+    gang_credentials(server_store, workspace.site, workspace.environ, rights_of(record))
     assert credential_owners(server_store) == {record.prefix}
     return record
 
 
 def test_cancelling_a_run_that_nobody_drives_ends_its_credential(at, minio_server):
-    desk = at(minio_server)
-    record = open_run(desk)
-    assert cancel_run(desk.repo, record.run.id, **desk.where, reason="enough").run.verdict == "cancelled"
-    assert credential_owners(desk.store) == frozenset()
+    workspace = at(minio_server)
+    record = open_run(workspace)
+    assert cancel_run(workspace.repo, record.run.id, **workspace.where, reason="enough").run.verdict == "cancelled"
+    assert credential_owners(workspace.store) == frozenset()
 
 
 def test_cancelling_again_ends_what_a_driver_left(at, minio_server):
-    desk = at(minio_server)
-    record = open_run(desk)
-    end(desk, record)
-    cancel_run(desk.repo, record.run.id, **desk.where, reason="enough")
-    assert credential_owners(desk.store) == frozenset()
+    workspace = at(minio_server)
+    record = open_run(workspace)
+    end(workspace, record)
+    cancel_run(workspace.repo, record.run.id, **workspace.where, reason="enough")
+    assert credential_owners(workspace.store) == frozenset()
 
 
 def test_sweep_ends_what_a_driver_that_died_left_and_nothing_of_a_run_that_goes_on(at, minio_server):
-    desk = at(minio_server)
-    record = open_run(desk)
+    workspace = at(minio_server)
+    record = open_run(workspace)
     for dry_run in (True, False):
-        sweep(desk.repo, **desk.where, dry_run=dry_run)
-        assert credential_owners(desk.store) == {record.prefix}
-    end(desk, record)
-    sweep(desk.repo, **desk.where, dry_run=True)
-    assert credential_owners(desk.store) == {record.prefix}
-    sweep(desk.repo, **desk.where)
-    assert credential_owners(desk.store) == frozenset()
+        sweep(workspace.repo, **workspace.where, dry_run=dry_run)
+        assert credential_owners(workspace.store) == {record.prefix}
+    end(workspace, record)
+    sweep(workspace.repo, **workspace.where, dry_run=True)
+    assert credential_owners(workspace.store) == {record.prefix}
+    sweep(workspace.repo, **workspace.where)
+    assert credential_owners(workspace.store) == frozenset()
 
 
-def end(desk, record):
+def end(workspace, record):
     """As a driver does that dies in the next moment."""
     ended = states.end_run(record, "failed", now="2026-01-01T00:00:00Z", reason="died", exit_code=1)
-    desk.store.put(f"{record.prefix}/record.json", ended.to_json())
+    workspace.store.put(f"{record.prefix}/record.json", ended.to_json())

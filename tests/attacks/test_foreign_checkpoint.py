@@ -17,16 +17,16 @@ pytestmark = pytest.mark.row("P1")
 
 @pytest.fixture
 def passed(tmp_path, tmp_path_factory):
-    desk = copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
-    desk.line = replace(desk.line, publish=PublishTable(smoke=False))
-    return desk
+    workspace = copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
+    workspace.line = replace(workspace.line, publish=PublishTable(smoke=False))
+    return workspace
 
 
-def moved(desk, other):
-    """Copy the checkpoint of the desk's run to where that of `other` would be."""
+def moved(workspace, other):
+    """Copy the checkpoint of the workspace's run to where that of `other` would be."""
     place = f"{other.gang_prefix}/checkpoints/step-00000002"
-    for entry in list_all(desk.store, f"{desk.checkpoint}/"):
-        desk.store.put(f"{place}/{entry.key.rpartition('/')[2]}", desk.store.get(entry.key).data)
+    for entry in list_all(workspace.store, f"{workspace.checkpoint}/"):
+        workspace.store.put(f"{place}/{entry.key.rpartition('/')[2]}", workspace.store.get(entry.key).data)
     return place
 
 
@@ -89,10 +89,10 @@ open_store(os.environ["GANGLINE_STORE"]).put(place + "/manifest.json", signed)
 
 
 @pytest.mark.parametrize("strange", [{"run": "cheap-00000000-aaaaaa"}, {}], ids=["another run", "another plan"])
-def test_a_program_that_hands_in_the_checkpoint_of_another_run_or_plan_fails(desk, strange):
+def test_a_program_that_hands_in_the_checkpoint_of_another_run_or_plan_fails(workspace, strange):
     """Ranks have the key of checkpoints; which run and plan theirs must be of is known to the driver."""
-    repositories.commit(desk.repo, {"answer.py": HANDS_IN.replace("STRANGE", repr(strange))})
+    repositories.commit(workspace.repo, {"answer.py": HANDS_IN.replace("STRANGE", repr(strange))})
     with pytest.raises(IntegrityError, match="wanted a checkpoint of cheap-"):
-        desk.run()
-    (record,) = desk.records()
+        workspace.run()
+    (record,) = workspace.records()
     assert (record.run.verdict, record.run.exit_code) == ("failed", 50)

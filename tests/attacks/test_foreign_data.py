@@ -5,7 +5,7 @@ import os
 
 import pytest
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 
 from gangline.data.resolve import resolve_text
 from gangline.errors import ConfigError
@@ -29,73 +29,76 @@ FOREIGN = [
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     repo = repositories.make_repository(tmp_path / "repo")
-    return Desk(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
+    return Workspace(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
 
 
-def copies(desk):
+def copies(workspace):
     """Blobs that hold what the line may not read."""
-    blobs = [desk.store.get(entry.key).data for entry in list_all(desk.store, "blobs/")]
+    blobs = [workspace.store.get(entry.key).data for entry in list_all(workspace.store, "blobs/")]
     return [blob for blob in blobs if SECRET in blob]
 
 
-def build(desk, kind, key, origin=None):
+def build(workspace, kind, key, origin=None):
     """The build stage of a line with `key` for its data."""
-    repositories.commit(desk.repo, {"line.toml": f'{repositories.LINE}[data]\n{kind} = ["{key}"]\n'})
-    record = desk.run(origin=origin, until="build")
+    repositories.commit(workspace.repo, {"line.toml": f'{repositories.LINE}[data]\n{kind} = ["{key}"]\n'})
+    record = workspace.run(origin=origin, until="build")
     return stage(record, "build")
 
 
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("origin", [None, FORK], ids=["own", "fork"])
 @pytest.mark.parametrize("kind", ["text", "shards"])
-def test_a_line_that_names_others_files_is_refused_before_anything_is_read(desk, kind, origin):
+def test_a_line_that_names_others_files_is_refused_before_anything_is_read(workspace, kind, origin):
     for key in (f"{OTHERS}/report.md", f"{OTHERS}/gang/out.txt", "models/b/1.json", "logs/build/a.log"):
-        desk.store.put(key, SECRET)
+        workspace.store.put(key, SECRET)
     for key in FOREIGN:
         with pytest.raises(
             ConfigError, match=rf"^line\.toml: data\.{kind}\[0\]: wanted a key below a data pre"
         ) as refused:
-            build(desk, kind, key, origin)
+            build(workspace, kind, key, origin)
         assert refused.value.exit_code == 10
         assert "data/NAME works" in str(refused.value)
-    assert not desk.records()
-    assert not copies(desk)
+    assert not workspace.records()
+    assert not copies(workspace)
 
 
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("origin", [None, FORK], ids=["own", "fork"])
 @pytest.mark.parametrize("kind", ["text", "shards"])
 @pytest.mark.parametrize("key", ["elsewhere/a.txt", "database/a.txt", "Data/a.txt", "data"])
-def test_a_key_below_no_prefix_of_the_site_is_refused_before_it_is_read(desk, kind, origin, key):
-    desk.store.put(key, SECRET)
+def test_a_key_below_no_prefix_of_the_site_is_refused_before_it_is_read(workspace, kind, origin, key):
+    workspace.store.put(key, SECRET)
     with pytest.raises(ConfigError, match=rf"^line\.toml: data\.{kind}\[0\]: .*data/NAME works"):
-        build(desk, kind, key, origin)
-    assert not copies(desk)
+        build(workspace, kind, key, origin)
+    assert not copies(workspace)
 
 
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("kind", ["text", "shards"])
-def test_a_fork_reads_no_run_of_the_project_either(desk, kind):
-    desk.store.put(f"{OWN}/gang/out.txt", SECRET)
+def test_a_fork_reads_no_run_of_the_project_either(workspace, kind):
+    workspace.store.put(f"{OWN}/gang/out.txt", SECRET)
     with pytest.raises(ConfigError, match=r"of a run, which a fork's line does not read"):
-        build(desk, kind, f"{OWN}/gang/out.txt", FORK)
-    assert not copies(desk)
+        build(workspace, kind, f"{OWN}/gang/out.txt", FORK)
+    assert not copies(workspace)
 
 
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("origin", [None, FORK], ids=["own", "fork"])
-def test_data_of_the_site_are_read_and_own_runs_by_own_lines(desk, origin):
-    desk.site = Site(store=StoreTable(data=("corpora/public/",)))
-    shard = desk.store.put("blobs/sha256/" + "0" * 64, b"1") and {"key": "blobs/sha256/" + "0" * 64, "size_bytes": 1}
-    desk.store.put("corpora/public/a.txt", b"text for all")
-    desk.store.put("corpora/public/a.json", json.dumps([shard]).encode())
-    assert build(desk, "text", "corpora/public/a.txt", origin).state == "done"
-    assert build(desk, "shards", "corpora/public/a.json", origin).state == "done"
+def test_data_of_the_site_are_read_and_own_runs_by_own_lines(workspace, origin):
+    workspace.site = Site(store=StoreTable(data=("corpora/public/",)))
+    shard = workspace.store.put("blobs/sha256/" + "0" * 64, b"1") and {
+        "key": "blobs/sha256/" + "0" * 64,
+        "size_bytes": 1,
+    }
+    workspace.store.put("corpora/public/a.txt", b"text for all")
+    workspace.store.put("corpora/public/a.json", json.dumps([shard]).encode())
+    assert build(workspace, "text", "corpora/public/a.txt", origin).state == "done"
+    assert build(workspace, "shards", "corpora/public/a.json", origin).state == "done"
     if origin is None:
-        desk.store.put(f"{OWN}/gang/out.txt", b"text of an earlier run")
-        assert build(desk, "text", f"{OWN}/gang/out.txt").state == "done"
+        workspace.store.put(f"{OWN}/gang/out.txt", b"text of an earlier run")
+        assert build(workspace, "text", f"{OWN}/gang/out.txt").state == "done"
 
 
 @pytest.mark.row("A1")
@@ -126,13 +129,13 @@ def test_a_folder_on_the_path_is_no_package(tmp_path, monkeypatch):
 
 
 @pytest.mark.row("P5")
-def test_a_fork_reads_no_package_of_the_driver_but_gangline(desk):
+def test_a_fork_reads_no_package_of_the_driver_but_gangline(workspace):
     with pytest.raises(
         ConfigError, match=r"data\.text\[0\]: wanted a package that a fork's line may read \(gangline\)"
     ):
-        build(desk, "text", "package:pytest/**", FORK)
-    assert build(desk, "text", "package:gangline/units.py", FORK).state == "done"
-    assert build(desk, "text", "package:pytest/**").state == "done"
+        build(workspace, "text", "package:pytest/**", FORK)
+    assert build(workspace, "text", "package:gangline/units.py", FORK).state == "done"
+    assert build(workspace, "text", "package:pytest/**").state == "done"
 
 
 def resolve(patterns, root):

@@ -86,12 +86,12 @@ def attack(service, how, branch, *, late_seconds=LATE_SECONDS):
     service.forget_peak()
     before, began = service.memory_bytes(), time.monotonic()
     with service.watched():
-        told = service.wait(service.order(branch), states={"done", "dropped", "quarantined", "parked"})
+        reported = service.wait(service.order(branch), states={"done", "dropped", "quarantined", "parked"})
     took, peak = time.monotonic() - began, service.peak_bytes()
     figures = f"rss {before >> 20} -> {peak >> 20} MiB, healthz {max(service.waits):.3f} s, order {took:.1f} s"
-    print(f"{branch}: {figures}, {told['state']}: {told['note'][:120]}")
-    assert (told["state"], told["run"]) == ("done", None), told
-    assert how.refused in told["note"]
+    print(f"{branch}: {figures}, {reported['state']}: {reported['note'][:120]}")
+    assert (reported["state"], reported["run"]) == ("done", None), reported
+    assert how.refused in reported["note"]
     assert peak - before < MEMORY_BYTES, figures
     assert max(service.waits) < late_seconds, figures
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 
 from gangline.errors import StorageError, UsageError
 from gangline.faults.s3_gateway import S3Gateway
@@ -70,14 +70,14 @@ def test_a_store_with_odd_objects_finds_its_runs_and_is_swept(s3_server, tmp_pat
     prefix = f"odd-{token_hex(4)}"
     table = StoreTable(url=f"s3://{s3_server.bucket}/{prefix}", endpoint=s3_server.endpoint, credentials="secret:env:K")
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "K": s3_server.credentials}
-    desk = Desk(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
-    record = desk.run(until="plan")
+    workspace = Workspace(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
+    record = workspace.run(until="plan")
     for name in ODD:
         for folder in (f"{record.prefix}/gang", "runs/a/c/r/gang"):
-            desk.store.wire.send("PUT", f"{prefix}/{folder}/{name}", body=b"x")
-    assert find_run(desk.store, record.run.id).run.id == record.run.id
-    assert [each.run.id for each in list_runs(desk.store)] == [record.run.id]
-    assert sweep(desk.repo, **desk.where) == []
+            workspace.store.wire.send("PUT", f"{prefix}/{folder}/{name}", body=b"x")
+    assert find_run(workspace.store, record.run.id).run.id == record.run.id
+    assert [each.run.id for each in list_runs(workspace.store)] == [record.run.id]
+    assert sweep(workspace.repo, **workspace.where) == []
 
 
 class Circles(S3Gateway):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 
 from gangline.errors import GanglineError, IntegrityError
 from gangline.line.gangs.attempts import check_result, read_result
@@ -71,7 +71,7 @@ class Claims:
         return Blob(self._make(start, wanted), "etag", self._sizes[key])
 
 
-class Told(list):
+class Reported(list):
     """Stands for a context: its store, and what it remembers."""
 
     def __init__(self, store):
@@ -88,7 +88,7 @@ def test_ten_gigabytes_of_metrics_are_refused_before_a_byte_is_read(parts):
     begins = range(0, 10 * GB, size)
     store = Claims({f"{PREFIX}/metrics{f'.{start:012d}' if start else ''}.jsonl": size for start in begins})
     with pytest.raises(IntegrityError, match=rf"{PREFIX}/metrics.jsonl: wanted at most 1\.1 GB.*found 10 GB; not read"):
-        read_metrics(Told(store), PLAN, 1)
+        read_metrics(Reported(store), PLAN, 1)
     assert store.read_bytes == 0
 
 
@@ -97,13 +97,13 @@ def test_a_file_of_more_parts_than_anybody_writes_is_refused():
         {f"{PREFIX}/metrics.{start:012d}.jsonl": 1 for start in range(1, 70_000)} | {f"{PREFIX}/metrics.jsonl": 1}
     )
     with pytest.raises(IntegrityError, match="wanted at most 65536 parts"):
-        read_metrics(Told(store), PLAN, 1)
+        read_metrics(Reported(store), PLAN, 1)
     assert store.read_bytes == 0
 
 
 def test_ten_gigabytes_of_events_cost_the_record_what_they_tell_and_no_more():
     store = Claims({f"{PREFIX}/ranks/{rank}.jsonl": 10 * GB for rank in range(2)})
-    ctx, finished = Told(store), SimpleNamespace(plan=PLAN, attempts=1)
+    ctx, finished = Reported(store), SimpleNamespace(plan=PLAN, attempts=1)
     assert training_result._training(ctx, finished).samples is None
     ((_, kind, text),) = ctx
     assert kind == "events"
@@ -124,7 +124,7 @@ def test_a_line_of_a_hundred_megabytes_is_left_out_in_a_block_of_memory():
 
     store = Claims({f"{PREFIX}/metrics.jsonl": size}, make)
     began = time.monotonic()
-    rows, _ = read_metrics(Told(store), PLAN, 1)
+    rows, _ = read_metrics(Reported(store), PLAN, 1)
     assert losses_of(rows) == {1: 2.0}
     assert store.largest <= growing_file.BLOCK_BYTES
     assert time.monotonic() - began < 10
@@ -134,7 +134,7 @@ def test_more_lines_or_steps_than_a_training_has_are_refused(monkeypatch):
     monkeypatch.setattr(growing_file, "MOST_LINES", 50_000)
     store = Claims({f"{PREFIX}/metrics.jsonl": 60_000 * 3}, lambda _, size: (b"{}\n" * size)[:size])
     with pytest.raises(IntegrityError, match="wanted at most 50000 lines"):
-        read_metrics(Told(store), PLAN, 1)
+        read_metrics(Reported(store), PLAN, 1)
     with pytest.raises(IntegrityError, match="wanted at most 100 steps"):
         by_step(({"step": step} for step in range(101)), most_steps=100)
     table = by_step({"step": step, f"name{step}": 1.0} for step in range(1000))
@@ -146,14 +146,14 @@ def test_lines_of_junk_are_left_out_and_the_others_count(tmp_path):
     rows = [json.dumps({"step": step, "loss": 4.0 - step}).encode() for step in (1, 2)]
     store.put(f"{PREFIX}/metrics-1.jsonl", b"\n".join((rows[0], *JUNK)) + b"\n")
     store.put(f"{PREFIX}/metrics.jsonl", b"\n".join((rows[1], *JUNK)) + b"\n")
-    table, file = read_metrics(Told(store), PLAN, 2)
+    table, file = read_metrics(Reported(store), PLAN, 2)
     losses = losses_of(table)
     assert (losses[1], losses[2]) == (3.0, 2.0)
     assert set(losses) == {1, 2}
     assert {step for step, _ in table.column("loss")} == {1, 2, 7, 8, 9}
     drawn = build_curve(losses, steps=10, base=None, floor_percent=0.1, origin="")
     assert [point.value for point in drawn.points] == [3.0, 2.0]
-    again, _ = read_metrics(Told(store), PLAN, 2)
+    again, _ = read_metrics(Reported(store), PLAN, 2)
     assert list(again) == list(table)
     assert file.size_bytes < 10_000
     for name in ("step_seconds", "mfu", "tokens_per_second", "flops_per_second"):
@@ -180,8 +180,8 @@ EVENTS = st.lists(
 @given(events=EVENTS, peers=EVENTS)
 def test_no_event_of_a_rank_breaks_its_driver(events, peers):
     texts = {
-        f"{PREFIX}/ranks/{rank}.jsonl": "".join(json.dumps(each) + "\n" for each in told).encode()
-        for rank, told in enumerate((events, peers))
+        f"{PREFIX}/ranks/{rank}.jsonl": "".join(json.dumps(each) + "\n" for each in reported).encode()
+        for rank, reported in enumerate((events, peers))
     }
     store = SimpleNamespace(
         list=lambda prefix, after="", _limit=1000: [
@@ -189,7 +189,7 @@ def test_no_event_of_a_rank_breaks_its_driver(events, peers):
         ],
         get=lambda key, start=0, size=None: Blob(texts[key][start:][:size], "", len(texts[key])),
     )
-    training_result._training(Told(store), SimpleNamespace(plan=PLAN, attempts=1))
+    training_result._training(Reported(store), SimpleNamespace(plan=PLAN, attempts=1))
     for row in read_ranks(store, PREFIX, world_size=2):
         assert set(row.phases) <= set(PHASES)
     read_parts(store, PREFIX, world_size=2)
@@ -285,15 +285,15 @@ with (out / "ranks/0.jsonl").open("ab") as lines:
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     repo = repositories.make_repository(tmp_path / "repo")
-    return Desk(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
+    return Workspace(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
 
 
-def test_a_run_whose_rank_writes_junk_ends_as_any_other(desk):
+def test_a_run_whose_rank_writes_junk_ends_as_any_other(workspace):
     program = repositories.PROGRAM + HOSTILE_PROGRAM.format(junk=JUNK)
-    repositories.commit(desk.repo, {"answer.py": program})
-    record = desk.run()
+    repositories.commit(workspace.repo, {"answer.py": program})
+    record = workspace.run()
     assert record.run.verdict == "passed"
     assert stage(record, "train").state == "done"
     assert record.curve.points[-1].value == 1.0
@@ -307,13 +307,13 @@ def test_a_run_whose_rank_writes_junk_ends_as_any_other(desk):
         {"role": "train", "final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"eval_loss": float("nan")}}]},
     ],
 )
-def test_a_run_whose_rank_says_what_it_may_not_ends_refused(desk, result):
+def test_a_run_whose_rank_says_what_it_may_not_ends_refused(workspace, result):
     text = f'(out / "result.json").write_text({json.dumps(result)!r})\n'
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + text})
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + text})
     with pytest.raises(GanglineError) as caught:
-        desk.run()
+        workspace.run()
     assert caught.value.exit_code in (50, 60)
-    (record,) = desk.records()
+    (record,) = workspace.records()
     assert record.run.state == "ended"
     assert record.run.verdict in ("failed", "refused")
 

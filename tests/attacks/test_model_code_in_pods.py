@@ -87,7 +87,7 @@ def home(cluster, tmp_path_factory):
 
 
 @pytest.fixture
-def desk(cluster, home, monkeypatch):
+def workspace(cluster, home, monkeypatch):
     """(repository, site, environment, canaries) of a driver that has no sandbox."""
     folder, namespace = home
     monkeypatch.setattr(sandbox, "find_engine", lambda *_, **__: Unconfined("this is a pod"))
@@ -123,8 +123,8 @@ def desk(cluster, home, monkeypatch):
     return repo, site, environ, canaries
 
 
-def runner_for(desk, trust):
-    repo, site, environ, _ = desk
+def runner_for(workspace, trust):
+    repo, site, environ, _ = workspace
     store = site_paths.open_site_store(repo, site, environ)
     subject = CodeOwner(
         run="demo-0a1b2c3d-abcdef", project="demo", commit="0a1b2c3d" * 5, trust=trust, image=site.registry.base
@@ -146,18 +146,18 @@ def demand_nothing_found(canaries, said):
 
 
 @pytest.mark.parametrize("trust", ["own", "fork"])
-def test_hostile_task_finds_no_secret(cluster, desk, home, trust, tmp_path):
-    repo, _, _, canaries = desk
+def test_hostile_task_finds_no_secret(cluster, workspace, home, trust, tmp_path):
+    repo, _, _, canaries = workspace
     model = replace(model_of(repo), trust=trust)
 
-    runner, store = runner_for(desk, trust)
+    runner, store = runner_for(workspace, trust)
     assert inspect_model(model, home=repo / ".gangline", runner=runner).profile.blocks == 0
     demand_nothing_found(canaries, runner.said)
 
     inventory = cpu(2, 8e9)
     choice = choose_plan(line(), SITE, inventory, ModelProfile(parameters=64 * 64))
     plan = make_plan(line(), choice, run="demo-1", run_prefix="runs/demo", data=DataSource())
-    plan, (runner, _) = replace(plan, program=ProgramSpec(task="model:Tiny")), runner_for(desk, trust)
+    plan, (runner, _) = replace(plan, program=ProgramSpec(task="model:Tiny")), runner_for(workspace, trust)
     weighed = run_memory_check(
         model, choice, plan, site=SITE, inventory=inventory, always=True, notify=print, runner=runner
     )
@@ -169,7 +169,7 @@ def test_hostile_task_finds_no_secret(cluster, desk, home, trust, tmp_path):
     folder.mkdir()
     save_file(built.state_dict(), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"task": "model:Tiny", "model": {}}))
-    runner, _ = runner_for(desk, trust)
+    runner, _ = runner_for(workspace, trust)
     done = runner.run(
         ModuleJob(
             module="gangline.train.roles.smoke_test", arguments=("../model", "--code", ".", "--options",

@@ -70,17 +70,17 @@ def closed():
         yield stack
 
 
-def plant_in(canaries: Canaries, desk) -> None:
-    """In what this desk has itself: its key, its store, its other gangs, its git."""
-    assert desk.sealer  # makes the key
-    key = key_folder(desk.environ) / LOCAL_NAME
+def plant_in(canaries: Canaries, workspace) -> None:
+    """In what this workspace has itself: its key, its store, its other gangs, its git."""
+    assert workspace.sealer  # makes the key
+    key = key_folder(workspace.environ) / LOCAL_NAME
     canaries.paths.append(key)
     canaries.values.append(key.read_text().splitlines()[1])
-    other = FolderStore(Path(desk.store.url.removeprefix("file:")))
+    other = FolderStore(Path(workspace.store.url.removeprefix("file:")))
     other.put("runs/other/abc/other-1/gang/secret.txt", canaries.new().encode())
     canaries.paths.append(Path(other.url.removeprefix("file:")) / "runs/other/abc/other-1/gang/secret.txt")
-    canaries.plant(home(desk.repo) / "gangs" / "other-1" / "secrets" / "checkpoint-key")
-    canaries.plant(desk.repo / ".git" / "canary.conf", mode=0o644)
+    canaries.plant(home(workspace.repo) / "gangs" / "other-1" / "secrets" / "checkpoint-key")
+    canaries.plant(workspace.repo / ".git" / "canary.conf", mode=0o644)
     canaries.out_of_reach += canaries.paths
 
 
@@ -89,63 +89,63 @@ def commit_hunter(repo: Path, canaries: Canaries) -> str:
 
 
 def demand_nothing_found(canaries: Canaries, store, record, *folders: Path) -> None:
-    told = json.loads(store.get(f"{record.gang_prefix}/hunted-rank.json").data)
-    assert told["found"] == []
-    assert told["written"] == [], "out of its reach"
+    reported = json.loads(store.get(f"{record.gang_prefix}/hunted-rank.json").data)
+    assert reported["found"] == []
+    assert reported["written"] == [], "out of its reach"
     assert record.run.verdict == "passed"
     assert canaries.carried_off(*folders) == []
 
 
-def call(desk, *words: str) -> str:
-    """A command of gangline, typed by the user of this desk; the last word of its answer."""
-    site = desk.repo.parent / "site.toml"
-    site.write_text(site_text(desk.site))
+def call(workspace, *words: str) -> str:
+    """A command of gangline, typed by the user of this workspace; the last word of its answer."""
+    site = workspace.repo.parent / "site.toml"
+    site.write_text(site_text(workspace.site))
     command = [sys.executable, "-P", "-m", "gangline", *words, "--site", str(site)]
-    environ = {**os.environ, **desk.environ}
-    done = subprocess.run(command, env=environ, cwd=desk.repo, capture_output=True, text=True, check=False)
+    environ = {**os.environ, **workspace.environ}
+    done = subprocess.run(command, env=environ, cwd=workspace.repo, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split()[-1] if done.stdout else ""
 
 
 @needs_engine
-def test_of_an_own_commit_on_a_laptop(desk, canaries, outside, tmp_path):
-    desk.site = replace(desk.site, kfp=KfpTable(token=f"secret:file:{outside / 'token'}"))
-    plant_in(canaries, desk)
-    commit_hunter(desk.repo, canaries)
-    call(desk, "run", "--json")
-    demand_nothing_found(canaries, desk.store, desk.records()[0], tmp_path, outside)
+def test_of_an_own_commit_on_a_laptop(workspace, canaries, outside, tmp_path):
+    workspace.site = replace(workspace.site, kfp=KfpTable(token=f"secret:file:{outside / 'token'}"))
+    plant_in(canaries, workspace)
+    commit_hunter(workspace.repo, canaries)
+    call(workspace, "run", "--json")
+    demand_nothing_found(canaries, workspace.store, workspace.records()[0], tmp_path, outside)
 
 
 @needs_engine
-def test_of_an_approved_fork_on_a_laptop(desk, canaries, closed, outside, tmp_path):
+def test_of_an_approved_fork_on_a_laptop(workspace, canaries, closed, outside, tmp_path):
     closed.enter_context(canaries.service())
-    plant_in(canaries, desk)
-    commit_hunter(desk.repo, canaries)
-    desk.run(origin=FORK, until="plan")
-    approve(desk.store, desk.records()[0], who="maintainer", sealer=desk.sealer)
-    demand_nothing_found(canaries, desk.store, desk.run(origin=FORK), tmp_path, outside)
+    plant_in(canaries, workspace)
+    commit_hunter(workspace.repo, canaries)
+    workspace.run(origin=FORK, until="plan")
+    approve(workspace.store, workspace.records()[0], who="maintainer", sealer=workspace.sealer)
+    demand_nothing_found(canaries, workspace.store, workspace.run(origin=FORK), tmp_path, outside)
 
 
 @needs_engine
 @pytest.mark.parametrize("trust", ["own", pytest.param("fork", marks=pytest.mark.slow)])
 @pytest.mark.long
-def test_by_the_steps_of_jenkins(desk, canaries, closed, outside, tmp_path, trust):
+def test_by_the_steps_of_jenkins(workspace, canaries, closed, outside, tmp_path, trust):
     """An agent of Jenkins keeps bound credentials next to the workspace, and names them in variables."""
     if trust == "fork":
         closed.enter_context(canaries.service())
     bound = canaries.plant(outside / "workspace@tmp" / "secretFiles" / "key.pem", mode=0o644)
     named = canaries.plant(outside / "elsewhere" / "kubeconfig", mode=0o644)
-    desk.environ |= {"WORKSPACE_TMP": str(bound.parents[1]), "DEPLOY_KEY": str(named)}
-    plant_in(canaries, desk)
-    commit_hunter(desk.repo, canaries)
-    repositories.settle_inventory(desk.repo)
+    workspace.environ |= {"WORKSPACE_TMP": str(bound.parents[1]), "DEPLOY_KEY": str(named)}
+    plant_in(canaries, workspace)
+    commit_hunter(workspace.repo, canaries)
+    repositories.settle_inventory(workspace.repo)
     branch = "their-idea" if trust == "fork" else "main"
-    run = call(desk, "stage", "resolve", "--trust", trust, "--branch", branch, "--driver", "jenkins")
+    run = call(workspace, "stage", "resolve", "--trust", trust, "--branch", branch, "--driver", "jenkins")
     if trust == "fork":
-        call(desk, "approve", run)
+        call(workspace, "approve", run)
     for name in STAGES[1:]:
-        call(desk, "stage", name, "--run", run, "--driver", "jenkins")
-    demand_nothing_found(canaries, desk.store, desk.record(run), tmp_path, outside)
+        call(workspace, "stage", name, "--run", run, "--driver", "jenkins")
+    demand_nothing_found(canaries, workspace.store, workspace.record(run), tmp_path, outside)
 
 
 @needs_engine

@@ -87,9 +87,9 @@ def runner_of(repo: Path, site: Site = Site()) -> Overheard:  # noqa: B008  # fr
 
 
 def demand_nothing_found(canaries: Canaries, said: str, *phases: str) -> None:
-    told = hunts(said)
-    assert {each["hunted"] for each in told} >= set(phases)
-    assert [each for each in told if each["found"] or each["written"]] == []
+    reported = hunts(said)
+    assert {each["hunted"] for each in reported} >= set(phases)
+    assert [each for each in reported if each["found"] or each["written"]] == []
     assert canaries.carried_off(canaries.root) == []
 
 

@@ -42,9 +42,9 @@ def names(record, *, project=None, commit=None, run=None):
     return replace(record, seq=LATE, run=run_info, commit=replace(record.commit, sha=commit or record.commit.sha))
 
 
-def forged(desk, verdict):
+def forged(workspace, verdict):
     """(where it lies, record): everything that a writer of `runs/alpha/` may think of."""
-    theirs, mine = record_of(desk, VICTIM, verdict), record_of(desk, OWN, verdict)
+    theirs, mine = record_of(workspace, VICTIM, verdict), record_of(workspace, OWN, verdict)
     id_, commit = theirs.run.id, theirs.commit.sha
     yield own_key(verdict), names(theirs)
     yield own_key(verdict), names(mine, run=id_)
@@ -77,26 +77,26 @@ def still(tmp_path_factory):
 def served(still):
     """As nobody has attacked it."""
     yield still
-    desk = still.context
-    for entry in list(desk.store.list("runs/")) + list(desk.store.list("open/")):
-        desk.store.delete(entry.key)
+    workspace = still.context
+    for entry in list(workspace.store.list("runs/")) + list(workspace.store.list("open/")):
+        workspace.store.delete(entry.key)
     for project in (OWN, VICTIM):
         for verdict in VERDICTS:
-            record = record_of(desk, project, verdict)
-            desk.store.put(f"{record.prefix}/record.json", record.to_json())
+            record = record_of(workspace, project, verdict)
+            workspace.store.put(f"{record.prefix}/record.json", record.to_json())
             if record.run.state == "open":
-                mark_open(desk.store, record)
+                mark_open(workspace.store, record)
 
 
 def attack(world, place):
     """Write the forged records, mark them open, and let the index find them by each of its ways; their ids."""
-    desk = world.context
-    indexer = Indexer(desk.store, desk.database.runs, health=StoreHealth(), telemetry=desk.telemetry)
+    workspace = world.context
+    indexer = Indexer(workspace.store, workspace.database.runs, health=StoreHealth(), telemetry=workspace.telemetry)
     for verdict in VERDICTS:
-        prefix, record = list(forged(desk, verdict))[place]
-        desk.store.put(f"{prefix}/record.json", record.to_json())
+        prefix, record = list(forged(workspace, verdict))[place]
+        workspace.store.put(f"{prefix}/record.json", record.to_json())
         _, project, commit, run = prefix.split("/")
-        desk.store.put(f"open/{project}/{run}", commit.encode())
+        workspace.store.put(f"open/{project}/{run}", commit.encode())
         indexer.refresh(project, commit, run)
         yield run
     indexer.open_pass()
@@ -141,31 +141,31 @@ def test_a_forged_record_hides_nothing_from_whom_it_belongs_to(served, place):
 
 
 def test_a_gang_of_another_project_is_not_followed_for_whoever_names_it_in_a_record(served):
-    desk = served.context
-    mine = record_of(desk, OWN, "passed")
+    workspace = served.context
+    mine = record_of(workspace, OWN, "passed")
     for name in (run_id(VICTIM, "open"), f"{mine.run.id}-t2/../{run_id(VICTIM, 'open')}", mine.run.id[:-1], ""):
         stolen = replace(mine, seq=LATE, gang=replace(mine.gang, name=name))
-        desk.store.put(f"{mine.prefix}/record.json", stolen.to_json())
+        workspace.store.put(f"{mine.prefix}/record.json", stolen.to_json())
         with served.client((OWN, "reader")) as client:
             for path in ("/logs", "/events", ""):
                 assert client.get(f"/api/v1/runs/{mine.run.id}{path}").status_code == 409
 
 
 def test_a_watch_follows_no_gang_that_a_record_names_later(served):
-    desk = served.context
-    mine = record_of(desk, OWN, "open")
-    desk.store.put(f"{mine.prefix}/record.json", replace(mine, seq=1).to_json())
+    workspace = served.context
+    mine = record_of(workspace, OWN, "open")
+    workspace.store.put(f"{mine.prefix}/record.json", replace(mine, seq=1).to_json())
     with (
         served.client((OWN, "reader")) as client,
         client.stream("GET", f"/api/v1/runs/{mine.run.id}/events") as stream,
     ):
         lines = stream.iter_lines()
         assert next(line for line in lines if line.startswith("id:")) == "id: 1"
-        gang = replace(record_of(desk, OWN, "passed").gang, name=run_id(VICTIM, "open"))
+        gang = replace(record_of(workspace, OWN, "passed").gang, name=run_id(VICTIM, "open"))
         running = {"train": StageInfo(state="running")}
-        desk.store.put(f"{mine.prefix}/record.json", replace(mine, seq=2, gang=gang, stages=running).to_json())
+        workspace.store.put(f"{mine.prefix}/record.json", replace(mine, seq=2, gang=gang, stages=running).to_json())
         time.sleep(1.5)  # a look a second
-        desk.store.put(f"{mine.prefix}/record.json", replace(mine, seq=3).to_json())
+        workspace.store.put(f"{mine.prefix}/record.json", replace(mine, seq=3).to_json())
         assert next(line for line in lines if line.startswith("id:")) == "id: 3"
 
 

@@ -19,9 +19,9 @@ OPEN = '[publish]\nmodel = "other"\nbranches = ["**"]\nsmoke = false\n'
 
 
 @pytest.fixture
-def gated(desk):
-    repositories.commit(desk.repo, {"line.toml": GATED})
-    return desk
+def gated(workspace):
+    repositories.commit(workspace.repo, {"line.toml": GATED})
+    return workspace
 
 
 def test_the_gate_refuses_a_loss_above_its_limit(gated):
@@ -49,19 +49,19 @@ def test_a_branch_that_drops_its_gate_is_judged_by_the_gate_of_the_default_branc
     assert record.inputs.values["publish.branches"] == ["main"]
 
 
-def test_a_branch_that_lets_itself_publish_is_not_published(desk):
-    repositories.git(desk.repo, "checkout", "--quiet", "-b", "feature")
-    repositories.commit(desk.repo, {"line.toml": repositories.LINE + OPEN})
-    record = desk.run()
+def test_a_branch_that_lets_itself_publish_is_not_published(workspace):
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "feature")
+    repositories.commit(workspace.repo, {"line.toml": repositories.LINE + OPEN})
+    record = workspace.run()
     assert (record.run.verdict, stage(record, "publish").state) == ("passed", "skipped")
-    assert not list(list_all(desk.store, "models/"))
+    assert not list(list_all(workspace.store, "models/"))
 
 
 @pytest.fixture
 def passed(tmp_path, tmp_path_factory):
-    desk = copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
-    desk.line = replace(desk.line, publish=PublishTable(model="other", smoke=False))
-    return desk
+    workspace = copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
+    workspace.line = replace(workspace.line, publish=PublishTable(model="other", smoke=False))
+    return workspace
 
 
 def test_a_model_belongs_to_the_project_that_published_it_first(passed):

@@ -9,7 +9,7 @@ from secrets import token_hex
 
 import pytest
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 from tests.serve.orders.yard import Yard
 
 from gangline.line.request.run_request import CommitOrigin
@@ -80,19 +80,19 @@ def s3(minio_server):
 
 @pytest.fixture
 def fork(s3, tmp_path):
-    """A desk on that store, whose HEAD is hostile."""
+    """A workspace on that store, whose HEAD is hostile."""
     table, variables = s3
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), **variables}
-    desk = Desk(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
-    repositories.commit(desk.repo, {"answer.py": HOSTILE})
-    return desk
+    workspace = Workspace(repositories.make_repository(tmp_path / "repo"), Site(store=table), environ)
+    repositories.commit(workspace.repo, {"answer.py": HOSTILE})
+    return workspace
 
 
 def demand_harmless(store, record):
     """What the ranks wrote lies below their prefix, and the run is the fork's."""
-    told = json.loads(store.get(f"{record.gang_prefix}/done.json").data)
-    assert [name for name, done in told if done] == ["own put"]
-    assert len(told) > 40
+    reported = json.loads(store.get(f"{record.gang_prefix}/done.json").data)
+    assert [name for name, done in reported if done] == ["own put"]
+    assert len(reported) > 40
     assert (record.commit.trust, record.commit.protected, record.run.verdict) == ("fork", False, "passed")
     assert stage(record, "publish").state == "skipped"
     assert not list(list_all(store, "models/"))
@@ -123,18 +123,18 @@ def test_under_the_service(s3, tmp_path):
         repositories.git(yard.repo, "update-ref", "refs/pull/7/head", sha)
         yard.forge.forks.add(7)
         site = replace(yard.context.site, store=table)
-        desk = Desk(yard.repo, site, {**yard.context.environ, **variables})
-        yard.context = replace(yard.context, site=site, store=desk.store, environ=desk.environ)
+        workspace = Workspace(yard.repo, site, {**yard.context.environ, **variables})
+        yard.context = replace(yard.context, site=site, store=workspace.store, environ=workspace.environ)
         (tmp_path / "site.toml").write_text(site_text(site))
         service = OrderService(yard.context, program=PROGRAM)
         service.workers.start()
         order = yard.order(ref="refs/pull/7/head", branch="pull-7", pull_request=7, cause="pull_request")
         parked = yard.wait(order, "parked")
-        approve(desk.store, desk.record(parked.run), who="maintainer", sealer=desk.sealer)
+        approve(workspace.store, workspace.record(parked.run), who="maintainer", sealer=workspace.sealer)
         yard.context.database.orders.unpark(parked.run, now=0)
         yard.wait(order)
         service.close()
-        assert [each.run.id for each in desk.records()] == [parked.run]
-        demand_harmless(desk.store, desk.record(parked.run))
+        assert [each.run.id for each in workspace.records()] == [parked.run]
+        demand_harmless(workspace.store, workspace.record(parked.run))
     finally:
         yard.close()

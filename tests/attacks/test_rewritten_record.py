@@ -48,40 +48,40 @@ REWRITTEN = {
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A desk whose fork's run was approved and has trained; its record."""
-    from tests.line.conftest import Desk
+    """A workspace whose fork's run was approved and has trained; its record."""
+    from tests.line.conftest import Workspace
 
     from gangline.spec.config.site import Site
 
     folder = tmp_path_factory.mktemp("trained")
     environ = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
-    desk = Desk(repositories.make_repository(folder / "repo"), Site(), environ)
-    desk.run(origin=FORK, until="plan")
-    approve(desk.store, desk.records()[0], who="maintainer", sealer=desk.sealer)
-    desk.run(origin=FORK, until="train", overrides=())
-    return desk, desk.records()[0]
+    workspace = Workspace(repositories.make_repository(folder / "repo"), Site(), environ)
+    workspace.run(origin=FORK, until="plan")
+    approve(workspace.store, workspace.records()[0], who="maintainer", sealer=workspace.sealer)
+    workspace.run(origin=FORK, until="train", overrides=())
+    return workspace, workspace.records()[0]
 
 
-def rewritten(desk, record, change):
+def rewritten(workspace, record, change):
     """Put the record back as it was, changed; True where that changes what it says."""
     changed = change(record)
-    desk.store.put(f"{record.prefix}/record.json", changed.to_json())
+    workspace.store.put(f"{record.prefix}/record.json", changed.to_json())
     return changed != record
 
 
 @pytest.mark.parametrize("what", REWRITTEN)
 def test_no_driver_goes_on_with_a_record_that_somebody_rewrote(trained, what):
-    desk, record = trained
-    if not rewritten(desk, record, REWRITTEN[what]):
-        record = RecordStore.of(desk.store, record, desk.sealer).change(_fill)
-        assert rewritten(desk, record, REWRITTEN[what])
+    workspace, record = trained
+    if not rewritten(workspace, record, REWRITTEN[what]):
+        record = RecordStore.of(workspace.store, record, workspace.sealer).change(_fill)
+        assert rewritten(workspace, record, REWRITTEN[what])
     for name in LATER:
         with pytest.raises(IntegrityError, match="changed after key"):
-            desk.stage(name, record.run.id)
+            workspace.stage(name, record.run.id)
     with pytest.raises(IntegrityError, match="changed after key"):
-        desk.run(origin=FORK)
-    assert not list(list_all(desk.store, "models/"))
-    found = verify(record.run.id, store=desk.store, repo=desk.repo, **desk.where)
+        workspace.run(origin=FORK)
+    assert not list(list_all(workspace.store, "models/"))
+    found = verify(record.run.id, store=workspace.store, repo=workspace.repo, **workspace.where)
     assert [each.name for each in found if not each.ok] == ["record"]
 
 
@@ -102,43 +102,43 @@ SEALS = {
 
 @pytest.mark.parametrize("found", SEALS)
 def test_no_driver_goes_on_without_the_seal_of_a_trusted_key(trained, found):
-    desk, record = trained
-    rewritten(desk, record, lambda each: replace(REWRITTEN["trust"](each), seal=SEALS[found]))
+    workspace, record = trained
+    rewritten(workspace, record, lambda each: replace(REWRITTEN["trust"](each), seal=SEALS[found]))
     for name in LATER:
         with pytest.raises(IntegrityError, match=found):
-            desk.stage(name, record.run.id)
+            workspace.stage(name, record.run.id)
 
 
 def test_a_seal_of_another_run_does_not_fit(trained):
-    desk, record = trained
-    other = desk.run(until="plan")
-    rewritten(desk, record, lambda each: replace(REWRITTEN["trust"](each), seal=other.seal))
+    workspace, record = trained
+    other = workspace.run(until="plan")
+    rewritten(workspace, record, lambda each: replace(REWRITTEN["trust"](each), seal=other.seal))
     with pytest.raises(IntegrityError, match="changed after key"):
-        desk.stage("evaluate", record.run.id)
+        workspace.stage("evaluate", record.run.id)
 
 
 def test_a_key_that_is_trusted_does_not_make_a_forks_run_one_of_the_project(trained):
     """The run id says whose commit it is: a driver with the key that was talked into another trust is found out."""
-    desk, record = trained
-    rewritten(desk, record, lambda each: desk.sealer.seal(REWRITTEN["trust"](each)))
+    workspace, record = trained
+    rewritten(workspace, record, lambda each: workspace.sealer.seal(REWRITTEN["trust"](each)))
     with pytest.raises(IntegrityError, match="its commit, trust, line and attempt make"):
-        desk.stage("evaluate", record.run.id)
+        workspace.stage("evaluate", record.run.id)
 
 
 def test_a_whole_number_of_seconds_breaks_no_seal(trained):
     """A record is read back with 0.0 where it was written with 0."""
-    desk, record = trained
-    whole = desk.sealer.seal(
+    workspace, record = trained
+    whole = workspace.sealer.seal(
         replace(record, stages=record.stages | {"train": replace(stage(record, "train"), seconds=0)})
     )
-    assert desk.sealer.holds(whole)
-    assert desk.sealer.holds(Record.from_json(whole.to_json()))
+    assert workspace.sealer.holds(whole)
+    assert workspace.sealer.holds(Record.from_json(whole.to_json()))
 
 
 def test_the_record_as_its_driver_left_it_goes_to_its_end(trained):
-    desk, record = trained
-    rewritten(desk, record, lambda each: each)
+    workspace, record = trained
+    rewritten(workspace, record, lambda each: each)
     for name in LATER:
-        desk.stage(name, record.run.id)
-    ended = desk.record(record.run.id)
+        workspace.stage(name, record.run.id)
+    ended = workspace.record(record.run.id)
     assert (ended.run.verdict, stage(ended, "publish").state) == ("passed", "skipped")

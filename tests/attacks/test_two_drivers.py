@@ -22,16 +22,19 @@ pytestmark = pytest.mark.row("C4")
 
 
 @pytest.fixture
-def published_desk(tmp_path, tmp_path_factory):
+def published_workspace(tmp_path, tmp_path_factory):
     """A run after its gates, to be published without a smoke test."""
-    desk = copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
-    desk.line = replace(desk.line, publish=PublishTable(smoke=False))
-    return desk
+    workspace = copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
+    workspace.line = replace(workspace.line, publish=PublishTable(smoke=False))
+    return workspace
 
 
-def test_from_the_moment_a_new_driver_has_the_lease_no_write_of_the_old_one_is_accepted(desk, monkeypatch):
-    record = desk.run(until="plan")
-    line, where = load_line(desk.repo), open_run_workspace(desk.repo, **desk.where, observer=desk.seen)
+def test_from_the_moment_a_new_driver_has_the_lease_no_write_of_the_old_one_is_accepted(workspace, monkeypatch):
+    record = workspace.run(until="plan")
+    line, where = (
+        load_line(workspace.repo),
+        open_run_workspace(workspace.repo, **workspace.where, observer=workspace.seen),
+    )
     monkeypatch.setattr(lease, "is_held", lambda *_, **__: False)  # the old one stood still until its lease was over
     accepted = []
     with ExitStack() as drivers:
@@ -72,36 +75,44 @@ class Stops:
 @pytest.mark.parametrize(
     "at", ["/card.md", "/model.safetensors", "/model.sig", "/provenance.json", "models/bytegpt/1.json", "project.json"]
 )
-def test_a_publisher_that_wakes_up_late_leaves_the_version_as_it_is(published_desk, at):
-    desk = published_desk
-    young = replace(desk.record, run=replace(desk.record.run, driver=replace(desk.record.run.driver, token=9)))
+def test_a_publisher_that_wakes_up_late_leaves_the_version_as_it_is(published_workspace, at):
+    workspace = published_workspace
+    young = replace(
+        workspace.record, run=replace(workspace.record.run, driver=replace(workspace.record.run.driver, token=9))
+    )
     taken_over = []
 
     def meanwhile():
-        desk.publish(young)
+        workspace.publish(young)
         taken_over.append(True)
 
     def still_driving():
         if taken_over:
             raise CapacityError("run was taken over by another driver")
 
-    late = Stops(desk.store, at, meanwhile)
+    late = Stops(workspace.store, at, meanwhile)
     with suppress(CapacityError):
-        desk.publish(store=late, workdir=desk.root / "late", still_driving=still_driving)
+        workspace.publish(store=late, workdir=workspace.root / "late", still_driving=still_driving)
     assert taken_over
-    (version,) = list_versions(desk.store, "bytegpt")
+    (version,) = list_versions(workspace.store, "bytegpt")
     evidence = VersionEvidence(
-        store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ), read_record=read_record
+        store=workspace.store,
+        repo=workspace.repo,
+        keys=trusted_keys(workspace.site, workspace.environ),
+        read_record=read_record,
     )
     assert [each.name for each in check_version(version, evidence) if not each.ok] == []
     assert {each.key.split("/")[5].split("-")[1] for each in version.files} == {"9"}
-    listed = [entry.key for entry in list_all(desk.store, f"{desk.record.prefix}/model/")]
+    listed = [entry.key for entry in list_all(workspace.store, f"{workspace.record.prefix}/model/")]
     assert {each.key for each in version.files} <= set(listed)
 
 
-def test_asking_whether_one_still_drives_writes_nothing(desk):
-    record = desk.run(until="plan")
-    line, where = load_line(desk.repo), open_run_workspace(desk.repo, **desk.where, observer=desk.seen)
+def test_asking_whether_one_still_drives_writes_nothing(workspace):
+    record = workspace.run(until="plan")
+    line, where = (
+        load_line(workspace.repo),
+        open_run_workspace(workspace.repo, **workspace.where, observer=workspace.seen),
+    )
     with driving(where, record, line) as ctx:
         before = ctx.records.read()
         ctx.change(unchanged)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.row("C8")
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
-def told(record, **fields):
+def reported(record, **fields):
     """Bytes of a record of which some parts are something else."""
     plain = json.loads(record.to_json())
     for path, value in fields.items():
@@ -47,7 +47,7 @@ def told(record, **fields):
 
 def with_bytes(record, value, place="inputs__values"):
     """`value` where anything may stand, as no JSON writer would write it."""
-    return told(record, **{place: {"a": "@"}}).replace(b'"@"', value)
+    return reported(record, **{place: {"a": "@"}}).replace(b'"@"', value)
 
 
 def damages(record):
@@ -59,24 +59,24 @@ def damages(record):
         "deep": DEEP,
         "deep where anything may stand": with_bytes(record, DEEP),
         "deeper than it could be written": with_bytes(record, b"[" * 600 + b"]" * 600),
-        "not a number": told(record, inputs__values={"a": float("nan")}),
-        "infinity": told(record, inputs__values={"a": float("inf")}),
+        "not a number": reported(record, inputs__values={"a": float("nan")}),
+        "infinity": reported(record, inputs__values={"a": float("inf")}),
         "a number that is infinity": with_bytes(record, b"1e999"),
-        "a seq that no database holds": told(record, seq=10**30),
+        "a seq that no database holds": reported(record, seq=10**30),
         "a huge number": with_bytes(record, b"1" + b"0" * 5000),
-        "a number that is no float": told(record, stages={"build": {"seconds": 10**400}}),
+        "a number that is no float": reported(record, stages={"build": {"seconds": 10**400}}),
         "half a character": record.to_json().replace(b'"subject":"', b'"subject":"\\ud800'),
         "half a character in bytes": record.to_json().replace(b'"subject":"', b'"subject":"\xed\xa0\x80'),
-        "no time of birth": told(record, run__created="yesterday"),
-        "the year 99999": told(record, run__created="99999-01-01T00:00:00Z"),
-        "a text for a table": told(record, stages="all"),
-        "a list for a text": told(record, commit__subject=["a"]),
-        "no parts": told(record, run={}),
-        "a mesh of nothing": told(record, plan=json.loads(canonical(replace(records.passed().plan)))
+        "no time of birth": reported(record, run__created="yesterday"),
+        "the year 99999": reported(record, run__created="99999-01-01T00:00:00Z"),
+        "a text for a table": reported(record, stages="all"),
+        "a list for a text": reported(record, commit__subject=["a"]),
+        "no parts": reported(record, run={}),
+        "a mesh of nothing": reported(record, plan=json.loads(canonical(replace(records.passed().plan)))
                                   | {"mesh": {"dp_shard": 0}}),
-        "a subject of a megabyte": told(record, commit__subject="x" * (MOST_READ_BYTES // 2)),
+        "a subject of a megabyte": reported(record, commit__subject="x" * (MOST_READ_BYTES // 2)),
         "larger than any record": b" " * (MOST_READ_BYTES + 1),
-        "a newer schema": told(record, schema=99),
+        "a newer schema": reported(record, schema=99),
     }  # fmt: skip
 
 
@@ -97,12 +97,12 @@ def indexer(still):
     )  # fmt: skip
 
 
-def poison(desk, data, name="zzzzzz", project="alpha"):
+def poison(workspace, data, name="zzzzzz", project="alpha"):
     """`data` where the record of an open run of `project` should be; its run id."""
-    made = record_of(desk, project, "open")
+    made = record_of(workspace, project, "open")
     bad = replace(made, run=replace(made.run, id=f"{project}-{made.commit.sha[:8]}-{name}"))
-    desk.store.put(f"{bad.prefix}/record.json", data(bad) if callable(data) else data)
-    mark_open(desk.store, bad)
+    workspace.store.put(f"{bad.prefix}/record.json", data(bad) if callable(data) else data)
+    mark_open(workspace.store, bad)
     return bad
 
 
@@ -312,15 +312,15 @@ def test_a_row_of_almost_a_record_can_be_kept_and_drawn_or_is_refused(found):
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(almost_records(), min_size=1, max_size=10))
 def test_an_index_with_almost_records_in_it_sees_all_others(still, indexer, found):
-    desk = still.context
+    workspace = still.context
     for number, (_, data) in enumerate(found):
-        id_ = record_of(desk, "alpha", "passed").run.id
+        id_ = record_of(workspace, "alpha", "passed").run.id
         as_theirs = data.replace(b"bytegpt-9f31c2a0-k7q2mx", id_.encode()).replace(b'"bytegpt"', b'"alpha"')
-        poison(desk, as_theirs, name=f"aaaaa{'abcdefghijkl'[number]}")
-    before = desk.database.runs.get(still.run("beta", "open"))
-    fresh = replace(record_of(desk, "beta", "open"), seq=before.seq + 1)
-    desk.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
+        poison(workspace, as_theirs, name=f"aaaaa{'abcdefghijkl'[number]}")
+    before = workspace.database.runs.get(still.run("beta", "open"))
+    fresh = replace(record_of(workspace, "beta", "open"), seq=before.seq + 1)
+    workspace.store.put(f"{fresh.prefix}/record.json", fresh.to_json())
     indexer.open_pass()
     indexer.full_pass()
     indexer.rebuild_finals()
-    assert desk.database.runs.get(fresh.run.id).seq == fresh.seq
+    assert workspace.database.runs.get(fresh.run.id).seq == fresh.seq

@@ -60,9 +60,9 @@ def test_a_cancelled_order_lets_its_worker_go_at_every_moment(held, moment):
     order = held.order(branch)
     pid = wait_for(lambda: (held.folder / "held").is_symlink() and (held.folder / "held").readlink())
     (held.folder / "hold").unlink()
-    told, began = held.cancel(order), time.monotonic()
-    assert told["state"] == "dropped"
-    assert told["note"].endswith("enough")
+    reported, began = held.cancel(order), time.monotonic()
+    assert reported["state"] == "dropped"
+    assert reported["note"].endswith("enough")
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), seconds=8)
     commit(held.repo, {"README": moment.encode()}, branch=f"after-{branch}")
     after = held.wait(held.order(f"after-{branch}"), seconds=30)

@@ -47,50 +47,55 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.fixture
-def past(desk):
+def past(workspace):
     """Six commits, the fourth of which adds to every loss after step 3; nobody has to look at the machine."""
     shas = []
     for number in range(6):
         program = PROGRAM.format(level=0.0 if number < 3 else 0.5, number=number)
-        shas.append(repositories.commit(desk.repo, {"line.toml": LINE, "answer.py": program}, f"Change {number}"))
-        repositories.settle_inventory(desk.repo)
-    return desk, shas
+        shas.append(repositories.commit(workspace.repo, {"line.toml": LINE, "answer.py": program}, f"Change {number}"))
+        repositories.settle_inventory(workspace.repo)
+    return workspace, shas
 
 
-def begin(desk, shas, **changes):
-    here = open_run_workspace(desk.repo, site=desk.site, environ=desk.environ, observer=SilentObserver())
+def begin(workspace, shas, **changes):
+    here = open_run_workspace(workspace.repo, site=workspace.site, environ=workspace.environ, observer=SilentObserver())
     return prepare(here, replace(BisectRequest(metric="loss", good=shas[0], bad=shas[-1], seeds=2), **changes))
 
 
 def test_the_commit_is_found_by_runs_that_are_cut_short_and_found_again_for_nothing(past):
-    desk, shas = past
-    search = begin(desk, shas, metric="loss@5")
+    workspace, shas = past
+    search = begin(workspace, shas, metric="loss@5")
     assert (search.state.at, search.state.steps, search.forecast.trainings) == (5, 8, 4 + 3)
     states = []
     ended = search.run(tell=states.append)
     assert (ended.ending, ended.first_bad) == ("found", shas[3])
-    records = list(list_runs(desk.store))
+    records = list(list_runs(workspace.store))
     assert {each.inputs.values["train.stop_at"] for each in records} == {5}
     assert {each.run.verdict for each in records} == {"passed"}
     assert max(each.curve.points[-1].step for each in records) == 5
     assert ended.spent_seconds == pytest.approx(sum(each.ledger.allocated_seconds for each in records), rel=0.3)
     past_of_next = find_earlier_runs(
-        desk.store, Repository.at(desk.repo), project="cheap", commit=shas[-1], run="none", holds=lambda _: True
+        workspace.store,
+        Repository.at(workspace.repo),
+        project="cheap",
+        commit=shas[-1],
+        run="none",
+        holds=lambda _: True,
     )
     assert past_of_next.base is None
-    whole = replace(begin(desk, shas, metric="loss@4"), state=replace(ended, ending=None))
+    whole = replace(begin(workspace, shas, metric="loss@4"), state=replace(ended, ending=None))
     assert whole.forecast.hours * 3600 == pytest.approx(whole.forecast.trainings * ended.spent_seconds / 7, rel=0.5)
     with pytest.raises(UsageError, match="found 'nosuch'; it has loss"):
-        begin(desk, shas, metric="nosuch")
-    again = begin(desk, shas, metric="loss@5")
+        begin(workspace, shas, metric="nosuch")
+    again = begin(workspace, shas, metric="loss@5")
     assert again.state.ending == "found"
     assert again.run(tell=states.append) == ended
-    assert len(list(list_runs(desk.store))) == len(records)
-    check_pages(desk, ended)
+    assert len(list(list_runs(workspace.store))) == len(records)
+    check_pages(workspace, ended)
 
 
-def check_pages(desk, ended):
-    culprit = read_culprit(Repository.at(desk.repo), ended)
+def check_pages(workspace, ended):
+    culprit = read_culprit(Repository.at(workspace.repo), ended)
     assert [(each.path, each.added, each.removed) for each in culprit.files] == [("answer.py", 1, 1)]
     text = render_bisection(ended, culprit, width=80)
     assert text.startswith(f"FOUND  {ended.first_bad[:8]} Change 3")
@@ -102,65 +107,65 @@ def check_pages(desk, ended):
 
 
 def test_a_training_that_somebody_cancelled_is_begun_anew(past):
-    desk, shas = past
+    workspace, shas = past
     numbers = ("train.stop_at=5", "train.seed=1", "evaluate.seeds=1", "gate.quality=[]", 'prove.plan="off"')
-    left = desk.run(commit=shas[0], overrides=numbers, until="plan")
-    cancel_run(desk.repo, left.run.id, **desk.where, reason="in the way")
-    search = begin(desk, shas, metric="loss@5")
+    left = workspace.run(commit=shas[0], overrides=numbers, until="plan")
+    cancel_run(workspace.repo, left.run.id, **workspace.where, reason="in the way")
+    search = begin(workspace, shas, metric="loss@5")
     measurer = RepositoryMeasurer(
         workspace=search.workspace, wanted=MetricAtStep(metric="loss", at=5, since=search.state.created)
     )
     assert measurer.train(shas[0], [1]) == ""
-    assert sorted(each.run.attempt for each in desk.records()) == [1, 2]
+    assert sorted(each.run.attempt for each in workspace.records()) == [1, 2]
     assert set(measurer.recorded(shas[0]).values) == {1}
 
 
 def test_ends_in_the_wrong_order_or_beside_each_other_are_refused(past):
-    desk, shas = past
+    workspace, shas = past
     with pytest.raises(UsageError, match="swap them"):
-        begin(desk, [shas[-1], shas[0]])
+        begin(workspace, [shas[-1], shas[0]])
     with pytest.raises(UsageError, match="one commit"):
-        begin(desk, [shas[0], shas[0]])
-    repositories.git(desk.repo, "checkout", "-q", "-b", "side", shas[1])
-    side = repositories.commit(desk.repo, {"other.txt": "x"})
+        begin(workspace, [shas[0], shas[0]])
+    repositories.git(workspace.repo, "checkout", "-q", "-b", "side", shas[1])
+    side = repositories.commit(workspace.repo, {"other.txt": "x"})
     with pytest.raises(UsageError, match=f"--good {shas[1][:8]}"):
-        begin(desk, [side, shas[-1]])
+        begin(workspace, [side, shas[-1]])
     with pytest.raises(UsageError, match="8 steps"):
-        begin(desk, shas, metric="loss@9")
+        begin(workspace, shas, metric="loss@9")
     with pytest.raises(UsageError, match="METRIC@STEP"):
-        begin(desk, shas, metric="loss@x")
+        begin(workspace, shas, metric="loss@x")
 
 
 def test_a_merge_counts_as_one_commit_and_the_way_into_it_is_told(past):
-    desk, shas = past
-    repositories.git(desk.repo, "checkout", "-q", "-b", "side", shas[1])
-    repositories.commit(desk.repo, {"other.txt": "x"}, "on the side")
-    repositories.git(desk.repo, "checkout", "-q", "main")
-    repositories.git(desk.repo, "merge", "-q", "--no-ff", "-m", "merge it", "side")
-    state = begin(desk, [shas[0], "main"]).state
+    workspace, shas = past
+    repositories.git(workspace.repo, "checkout", "-q", "-b", "side", shas[1])
+    repositories.commit(workspace.repo, {"other.txt": "x"}, "on the side")
+    repositories.git(workspace.repo, "checkout", "-q", "main")
+    repositories.git(workspace.repo, "merge", "-q", "--no-ff", "-m", "merge it", "side")
+    state = begin(workspace, [shas[0], "main"]).state
     assert [each.subject for each in state.suspects] == [*(f"Change {number}" for number in range(6)), "merge it"]
     assert state.suspects[-1].parents == 2
     merged = replace(state, first_bad=state.suspects[-1].sha, ending="found")
     left = shas[1][:8]
-    side = repositories.git(desk.repo, "rev-parse", "side")[:8]
-    assert read_culprit(Repository.at(desk.repo), merged).inside == (
+    side = repositories.git(workspace.repo, "rev-parse", "side")[:8]
+    assert read_culprit(Repository.at(workspace.repo), merged).inside == (
         f"gangline bisect loss --good {left} --bad {side}",
     )
 
 
 def test_a_merge_of_three_branches_has_a_way_into_each_that_it_merged(past):
-    desk, shas = past
+    workspace, shas = past
     for name in ("one", "two"):
-        repositories.git(desk.repo, "checkout", "-q", "-b", name, shas[-1])
-        repositories.commit(desk.repo, {f"{name}.txt": "x"}, name)
-    repositories.git(desk.repo, "checkout", "-q", "main")
-    repositories.commit(desk.repo, {"own.txt": "x"}, "own")
-    repositories.git(desk.repo, "merge", "-q", "--no-ff", "-m", "merge both", "one", "two")
-    state = begin(desk, [shas[0], "main"]).state
+        repositories.git(workspace.repo, "checkout", "-q", "-b", name, shas[-1])
+        repositories.commit(workspace.repo, {f"{name}.txt": "x"}, name)
+    repositories.git(workspace.repo, "checkout", "-q", "main")
+    repositories.commit(workspace.repo, {"own.txt": "x"}, "own")
+    repositories.git(workspace.repo, "merge", "-q", "--no-ff", "-m", "merge both", "one", "two")
+    state = begin(workspace, [shas[0], "main"]).state
     found = replace(state, first_bad=state.suspects[-1].sha, ending="found")
-    sides = [repositories.git(desk.repo, "rev-parse", name)[:8] for name in ("one", "two")]
+    sides = [repositories.git(workspace.repo, "rev-parse", name)[:8] for name in ("one", "two")]
     inside = tuple(f"gangline bisect loss --good {shas[-1][:8]} --bad {side}" for side in sides)
-    culprit = read_culprit(Repository.at(desk.repo), found)
+    culprit = read_culprit(Repository.at(workspace.repo), found)
     assert culprit.inside == inside
     assert all(command in render_bisection(found, culprit) for command in inside)
 
@@ -171,8 +176,8 @@ def test_state_is_json_that_its_schema_describes(past):
 
     from gangline.spec.bisect import BisectState
 
-    desk, shas = past
-    state = begin(desk, shas).state
+    workspace, shas = past
+    state = begin(workspace, shas).state
     problems = list(Draft202012Validator(schema_of(BisectState)).iter_errors(json.loads(state.to_json())))
     assert problems == []
     assert BisectState.from_json(state.to_json()) == state
@@ -180,9 +185,9 @@ def test_state_is_json_that_its_schema_describes(past):
 
 @pytest.mark.slow
 def test_where_a_short_training_tells_nothing_a_whole_one_is_tried(past, monkeypatch):
-    desk, shas = past
+    workspace, shas = past
     monkeypatch.setattr("gangline.bisect.bisection.step_to_measure", lambda *_, **__: 2)
-    ended = begin(desk, shas).run(tell=lambda _: None)
+    ended = begin(workspace, shas).run(tell=lambda _: None)
     assert (ended.at, ended.first_bad) == (8, shas[3])
     assert "at step 2 the bad end is not worse" in ended.notes[0]
     assert ended.spent_seconds > 0
@@ -190,14 +195,14 @@ def test_where_a_short_training_tells_nothing_a_whole_one_is_tried(past, monkeyp
 
 @pytest.mark.long
 def test_a_commit_whose_line_does_not_hold_is_passed_over(past):
-    desk, shas = past
-    repositories.git(desk.repo, "checkout", "-q", "-b", "broken", shas[1])
-    broken = repositories.commit(desk.repo, {"line.toml": "[project]\n"}, "a broken line")
+    workspace, shas = past
+    repositories.git(workspace.repo, "checkout", "-q", "-b", "broken", shas[1])
+    broken = repositories.commit(workspace.repo, {"line.toml": "[project]\n"}, "a broken line")
     mended = repositories.commit(
-        desk.repo, {"line.toml": LINE, "answer.py": PROGRAM.format(level=0.5, number=9)}, "and mended"
+        workspace.repo, {"line.toml": LINE, "answer.py": PROGRAM.format(level=0.5, number=9)}, "and mended"
     )
-    repositories.settle_inventory(desk.repo)
-    ended = begin(desk, [shas[0], mended], metric="loss@8").run(tell=lambda _: None)
+    repositories.settle_inventory(workspace.repo)
+    ended = begin(workspace, [shas[0], mended], metric="loss@8").run(tell=lambda _: None)
     assert ended.ending == "between"
     by_sha = {each.sha: each for each in ended.suspects}
     assert by_sha[broken].side == "skipped"
@@ -207,8 +212,8 @@ def test_a_commit_whose_line_does_not_hold_is_passed_over(past):
 
 @pytest.mark.long
 def test_a_budget_that_is_too_small_ends_it_with_what_is_left(past):
-    desk, shas = past
-    small = begin(desk, shas, metric="loss@8", budget_hours=1e-9).run(tell=lambda _: None)
+    workspace, shas = past
+    small = begin(workspace, shas, metric="loss@8", budget_hours=1e-9).run(tell=lambda _: None)
     assert small.ending == "budget"
-    assert len(list(list_runs(desk.store))) <= 2
-    assert begin(desk, shas, metric="loss@8", budget_hours=1.0).run(tell=lambda _: None).first_bad == shas[3]
+    assert len(list(list_runs(workspace.store))) <= 2
+    assert begin(workspace, shas, metric="loss@8", budget_hours=1.0).run(tell=lambda _: None).first_bad == shas[3]

@@ -137,8 +137,8 @@ def test_a_budget_spent_before_the_ends_are_told_apart_says_so_until_a_larger_on
     means = step(6, 3)
     ended, *_ = seek(means, BisectLimits(budget_seconds=4, training_seconds=1), noise=0.02)
     assert (ended.ending, ended.notes) == ("budget", ("whether the bad end is worse at all is not clear yet",))
-    told, *_ = seek(means, state=ended, noise=0.02)
-    assert (told.first_bad, told.notes) == ("c0000003", ())
+    reported, *_ = seek(means, state=ended, noise=0.02)
+    assert (reported.first_bad, reported.notes) == ("c0000003", ())
 
 
 def test_the_budget_ends_it_and_a_larger_one_goes_on():

@@ -16,8 +16,10 @@ def test_of_twelve_commits_the_one_that_halves_the_learning_rate_is_found(tmp_pa
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     shas = make_history(tmp_path / "past", first_bad=first_bad, broken=broken)
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    desk = open_run_workspace(tmp_path / "past", site=Site(), environ=environ, observer=SilentObserver())
-    ended = prepare(desk, BisectRequest(metric="error", good=shas[0], bad=shas[-1], seeds=3)).run(tell=lambda _: None)
+    workspace = open_run_workspace(tmp_path / "past", site=Site(), environ=environ, observer=SilentObserver())
+    ended = prepare(workspace, BisectRequest(metric="error", good=shas[0], bad=shas[-1], seeds=3)).run(
+        tell=lambda _: None
+    )
     assert (ended.ending, ended.first_bad) == ("found", shas[first_bad])
     assert {each.side for each in ended.suspects if each.sha in [shas[n] for n in broken]} <= {"skipped"}
     assert sum(each.origin == "trained" for each in ended.suspects) <= 2 + 4

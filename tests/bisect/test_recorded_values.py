@@ -46,8 +46,8 @@ def test_a_run_that_was_cut_short_answers_for_its_own_last_step():
 
 
 def test_a_program_that_reports_no_steps_has_a_value_at_its_end_alone():
-    told = StageInfo(state="done", outputs={STEPS: False})
-    cut = with_values(replace(BASE, stages=BASE.stages | {"train": told}), train__stop_at=60)
+    reported = StageInfo(state="done", outputs={STEPS: False})
+    cut = with_values(replace(BASE, stages=BASE.stages | {"train": reported}), train__stop_at=60)
     found = read_values([cut], LINE, replace(LAST, at=60))
     assert (found.values, found.problem) == ({}, "its program reports no steps: leave out @STEP")
     assert found.unreported
@@ -84,8 +84,8 @@ def test_runs_of_another_question_do_not_count(other):
 
 
 def test_seeds_gates_and_what_comes_after_may_differ():
-    told = with_values(BASE, train__seed=7, evaluate__seeds=9, gate__require_base=True, prove__plan="off")
-    assert read_values([told], LINE, LAST).runs == (BASE.run.id,)
+    reported = with_values(BASE, train__seed=7, evaluate__seeds=9, gate__require_base=True, prove__plan="off")
+    assert read_values([reported], LINE, LAST).runs == (BASE.run.id,)
 
 
 def test_only_runs_of_the_search_itself_cost_it_something_or_say_that_a_commit_is_broken():

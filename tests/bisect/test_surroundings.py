@@ -34,9 +34,9 @@ def test_values_on_other_data_do_not_count_and_are_named():
     ],
 )
 def test_values_with_other_packages_do_not_count_where_a_program_imported_them(now, other):
-    told = replace(BASE, ran=RAN, inputs=replace(BASE.inputs, image=None))
-    assert Surroundings(versions=NOW | now).other_in(told) == other
-    assert not Surroundings(versions=NOW | now).other_in(replace(told, ran=replace(RAN, foreign=("Python 3.13",))))
+    reported = replace(BASE, ran=RAN, inputs=replace(BASE.inputs, image=None))
+    assert Surroundings(versions=NOW | now).other_in(reported) == other
+    assert not Surroundings(versions=NOW | now).other_in(replace(reported, ran=replace(RAN, foreign=("Python 3.13",))))
 
 
 def test_what_the_search_trained_itself_counts():
@@ -44,17 +44,17 @@ def test_what_the_search_trained_itself_counts():
     assert read_values([BASE], LINE, since, Surroundings(data="f" * 64)).values
 
 
-def test_data_of_the_store_are_read_as_they_are_now_and_those_of_the_commit_are_its_own(desk):
-    commit(desk.repo, {"a.txt": "x"})
-    request = resolve_request(desk.repo, commit=None, overrides=(), strategy=None)
+def test_data_of_the_store_are_read_as_they_are_now_and_those_of_the_commit_are_its_own(workspace):
+    commit(workspace.repo, {"a.txt": "x"})
+    request = resolve_request(workspace.repo, commit=None, overrides=(), strategy=None)
 
     def now(*text):
         line = replace(request.line, data=replace(request.line.data, text=text))
-        return surroundings_now(replace(request, line=line), desk.site, desk.store).data
+        return surroundings_now(replace(request, line=line), workspace.site, workspace.store).data
 
     assert now("repo:a.txt") == now() == ""
-    desk.store.put("data/b.txt", b"1")
+    workspace.store.put("data/b.txt", b"1")
     first = now("data/b.txt")
-    desk.store.put("data/b.txt", b"2")
+    workspace.store.put("data/b.txt", b"2")
     assert first != now("data/b.txt") != ""
     assert now("data/missing.txt") == ""

@@ -41,7 +41,9 @@ def open_two_steps(rank, group, root, sees, name):
     saver.close()
     refused = []
     seen = Flipping(store, f"step-00000002/{name}") if rank == sees else store
-    found = load(seen, PREFIX, model, None, key=KEY, group=group, on_refused=lambda *told: refused.append(told[0]))
+    found = load(
+        seen, PREFIX, model, None, key=KEY, group=group, on_refused=lambda *reported: refused.append(reported[0])
+    )
     return found.step, model.weight.detach().mean().item(), refused
 
 
@@ -55,5 +57,7 @@ def open_replaced(rank, group, root, sees):
         saver.close()
     refused = []
     seen = newer if rank == sees else store
-    found = load(seen, PREFIX, model, None, key=KEY, group=group, on_refused=lambda *told: refused.append(told[0]))
+    found = load(
+        seen, PREFIX, model, None, key=KEY, group=group, on_refused=lambda *reported: refused.append(reported[0])
+    )
     return found.step, refused

@@ -69,7 +69,7 @@ def reopen(rank, group, root, layout):
     model, optimizer = build(layout, rank, seed=9)
     loaded = load(
         FolderStore(Path(root) / "store"), PREFIX, model, optimizer, key=KEY, group=group,
-        copies=copies_of(root, rank), on_refused=lambda *told: refused.append(told),
+        copies=copies_of(root, rank), on_refused=lambda *reported: refused.append(reported),
     )  # fmt: skip
     return loaded, refused, tensor_digests(model, optimizer, group=group)
 
@@ -162,10 +162,10 @@ def test_one_step_is_kept_and_every_node_has_its_own_and_its_peers_files(gang):
 class Telling(NodeCopies):
     """Copies that remember in which order they got files."""
 
-    told: ClassVar[list[str]] = []
+    reported: ClassVar[list[str]] = []
 
     def write(self, key, pieces):
-        self.told.append(key.rpartition("/")[2])
+        self.reported.append(key.rpartition("/")[2])
         super().write(key, pieces)
 
 
@@ -175,7 +175,7 @@ def alone(tmp_path):
     (tmp_path / "node-0").mkdir()
     copies, store, model = Telling(tmp_path / "node-0", 0), FolderStore(tmp_path / "store"), nn.Linear(4, 2)
     for number, to in ((1, store), (2, Away(store))):
-        Telling.told.clear()
+        Telling.reported.clear()
         saver = Saver(
             store=to, prefix=PREFIX, run="r", plan_digest="d", generation=number, key=KEY, group=None, copies=copies
         )
@@ -186,7 +186,7 @@ def alone(tmp_path):
 
 @pytest.mark.row("T11")
 def test_manifest_of_a_copy_comes_last(alone):
-    assert Telling.told == ["g0002-index.json", "g0002-state.json", "manifest.json"]
+    assert Telling.reported == ["g0002-index.json", "g0002-state.json", "manifest.json"]
 
 
 @pytest.mark.row("T11")

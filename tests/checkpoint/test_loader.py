@@ -48,7 +48,9 @@ def test_damaged_file_is_told_by_name_and_the_older_checkpoint_opened(three, nam
     keys = [damage(store, name, 3), damage(store, name, 2)]
     refused = []
     model, optimizer = trained(steps=0, seed=9)
-    loaded = load(store, PREFIX, model, optimizer, key=KEY, group=None, on_refused=lambda *told: refused.append(told))
+    loaded = load(
+        store, PREFIX, model, optimizer, key=KEY, group=None, on_refused=lambda *reported: refused.append(reported)
+    )
     assert (loaded.step, [file for file, _ in refused]) == (1, keys)
     assert all(reason for _, reason in refused)
     assert tensor_digests(model, optimizer) == digests[1]

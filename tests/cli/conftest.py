@@ -23,7 +23,7 @@ global_batch = 2
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch) -> Path:
+def workspace(tmp_path: Path, monkeypatch) -> Path:
     """A repository with one commit; its store holds a base, a refused and a failed run."""
     for name in ("GANGLINE_SITE", "GANGLINE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
@@ -42,11 +42,11 @@ def desk(tmp_path: Path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def gangline(desk: Path, monkeypatch) -> Callable[..., Result]:
+def gangline(workspace: Path, monkeypatch) -> Callable[..., Result]:
     """Call a command in the repository; errors come back as their exit code, as `main` gives them."""
     from gangline.errors import GanglineError
 
-    monkeypatch.chdir(desk)
+    monkeypatch.chdir(workspace)
 
     def call(*arguments: str) -> Result:
         result = CliRunner().invoke(app, list(arguments))

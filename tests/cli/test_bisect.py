@@ -26,14 +26,14 @@ def test_a_budget_that_says_nothing_is_refused_with_one_that_does(text, site):
         budget_hours(text, site)
 
 
-def test_where_nobody_can_agree_a_budget_is_demanded_and_nothing_begins(gangline, desk, commit):
+def test_where_nobody_can_agree_a_budget_is_demanded_and_nothing_begins(gangline, workspace, commit):
     good = commit("one")
     commit("two")
     result = gangline("bisect", "loss", "--good", good)
     assert result.exit_code == 2
     assert "--budget 1h" in str(result.exception)
     assert "2 commits · about 6 trainings to the end" in result.stderr
-    assert not (desk / ".gangline" / "store" / "bisects").exists()
+    assert not (workspace / ".gangline" / "store" / "bisects").exists()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_ends_and_options_that_make_no_search_are_usage_errors(gangline, argumen
     assert gangline("bisect", "loss", *arguments).exit_code == 2
 
 
-class Struck:
+class Faulty:
     """A search during which the machine, or a person, says stop."""
 
     state = SimpleNamespace(id="demo-bisect-aaaaaa")
@@ -64,15 +64,15 @@ def interrupted():
 def test_who_is_stopped_hears_that_the_same_command_goes_on(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit):
-        _run(Struck(lambda: signal.raise_signal(signal.SIGTERM)), BisectView())
+        _run(Faulty(lambda: signal.raise_signal(signal.SIGTERM)), BisectView())
     assert capsys.readouterr().err == "interrupted: the same command resumes demo-bisect-aaaaaa\n"
     assert signal.getsignal(signal.SIGTERM) == before
     with pytest.raises(Interrupted, match="the same command resumes demo-bisect-aaaaaa"):
-        _run(Struck(interrupted), BisectView())
+        _run(Faulty(interrupted), BisectView())
 
 
 @pytest.fixture
-def commit(desk):
+def commit(workspace):
     from tests.line import repositories
 
-    return lambda text: repositories.commit(desk, {"train.py": f"# {text}\n"}, text)
+    return lambda text: repositories.commit(workspace, {"train.py": f"# {text}\n"}, text)

@@ -37,7 +37,7 @@ def test_promote_asks_for_a_reason(gangline):
     assert "--because" in result.stderr
 
 
-def test_sweep_of_an_empty_desk_finds_nothing(gangline, tmp_path, monkeypatch):
+def test_sweep_of_an_empty_workspace_finds_nothing(gangline, tmp_path, monkeypatch):
     monkeypatch.setenv("GANGLINE_CACHE", str(tmp_path / "cache"))
     assert gangline("sweep", "--dry-run").stdout == "no gangs here\n"
     assert json.loads(gangline("sweep", "--json").stdout) == []

@@ -81,10 +81,10 @@ def test_a_torch_that_is_too_old_is_refused_by_name(gangline, monkeypatch):
     assert "install torch 2.11 or newer" in result.stdout
 
 
-def test_a_store_that_cannot_be_written_is_a_finding(gangline, desk, monkeypatch):
+def test_a_store_that_cannot_be_written_is_a_finding(gangline, workspace, monkeypatch):
     monkeypatch.setattr(machine_check, "_output", a_machine_without_gpu)
-    (desk / ".gangline").rename(desk / "kept")
-    (desk / ".gangline").write_text("a file where the folder should be")
+    (workspace / ".gangline").rename(workspace / "kept")
+    (workspace / ".gangline").write_text("a file where the folder should be")
     result = gangline("doctor", "--json")
     store = next(f for f in json.loads(result.stdout)["findings"] if f["name"] == "store")
     assert result.exit_code == 10

@@ -37,5 +37,5 @@ def test_a_second_workspace_is_refused_where_gangs_are_processes_of_the_machine(
         demand(tmp_path / name, store=store, target=target)
 
 
-def test_a_desk_has_no_workspace(tmp_path):
+def test_outside_jenkins_no_workspace_is_checked(tmp_path):
     check_jenkins_workspace(tmp_path, Site(), {})

@@ -28,13 +28,13 @@ def test_an_outage_is_told_in_a_few_lines_and_a_hiccup_not_at_all(monkeypatch):
     monkeypatch.setattr(sys, "stderr", said)
     set_up_logs({})
     try:
-        told = {tries: _told(said, tries=tries) for tries in (3, 20)}
+        reported = {tries: _reported(said, tries=tries) for tries in (3, 20)}
     finally:
         structlog.reset_defaults()
-    assert told == {3: 0, 20: 3}
+    assert reported == {3: 0, 20: 3}
 
 
-def _told(said, *, tries):
+def _reported(said, *, tries):
     before = said.getvalue().count('"event": "retry"')
     retry = stamina.RetryingCaller(attempts=tries, wait_initial=0, wait_max=0)
     with pytest.raises(TimeoutError):

@@ -56,20 +56,20 @@ def test_a_unique_beginning_names_a_run_and_no_name_the_newest(gangline):
     assert records.THIS_RUN in gangline("show", "--oneline").stdout
 
 
-def test_a_run_that_only_measures_a_commit_is_marked_and_is_not_the_newest(gangline, desk):
+def test_a_run_that_only_measures_a_commit_is_marked_and_is_not_the_newest(gangline, workspace):
     whole = records.refused()
     run = replace(whole.run, id=whole.run.id[:-1] + "a", created="2027-01-01T00:00:00Z")
     values = {**whole.inputs.values, "train.stop_at": 60}
     cut = replace(whole, run=run, inputs=replace(whole.inputs, values=values))
-    open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{cut.prefix}/record.json", cut.to_json())
+    open_store(f"file:{workspace / '.gangline' / 'store'}").put(f"{cut.prefix}/record.json", cut.to_json())
     assert "ddp-2 to 60" in gangline("list").stdout.splitlines()[1]
     assert records.THIS_RUN in gangline("show", "--oneline").stdout
 
 
-def test_the_end_of_a_gang_is_a_line_of_its_own_where_steps_tell(gangline, desk, monkeypatch):
+def test_the_end_of_a_gang_is_a_line_of_its_own_where_steps_tell(gangline, workspace, monkeypatch):
     whole = records.passed()
     going = replace(whole, run=replace(whole.run, state="open", verdict=None))
-    open_store(f"file:{desk / '.gangline' / 'store'}").put(f"{going.prefix}/record.json", going.to_json())
+    open_store(f"file:{workspace / '.gangline' / 'store'}").put(f"{going.prefix}/record.json", going.to_json())
     progress = StageProgress("train", steps=60)
     monkeypatch.setattr("gangline.line.run.watch.read_progress", lambda *_, **__: progress)
     ask = ("show", going.run.id, "--oneline", "--ends-in")
@@ -95,31 +95,31 @@ def test_an_ambiguous_beginning_names_the_candidates(gangline):
     assert "zzzzzz" in message(result)
 
 
-def test_show_survives_a_record_that_does_not_hold(gangline, desk):
-    path = desk / ".gangline" / "store" / records.passed().prefix / "record.json"
+def test_show_survives_a_record_that_does_not_hold(gangline, workspace):
+    path = workspace / ".gangline" / "store" / records.passed().prefix / "record.json"
     path.write_text('{"schema":1,"run":"garbage"}')
     result = gangline("show", records.BASE_RUN)
     assert result.exit_code == 50
 
 
-def test_report_is_written_beside_the_store_and_names_the_difference(gangline, desk):
+def test_report_is_written_beside_the_store_and_names_the_difference(gangline, workspace):
     result = gangline("report", records.THIS_RUN)
-    path = desk / ".gangline" / "reports" / f"{records.THIS_RUN}.html"
+    path = workspace / ".gangline" / "reports" / f"{records.THIS_RUN}.html"
     assert result.stdout.strip() == str(path)
     assert 'model.width</th><td class="wide">128</td><td class="wide">64' in path.read_text("utf-8")
 
 
 def test_where_nothing_can_be_written_runs_are_listed_and_reports_drawn_elsewhere(
-    gangline, desk, tmp_path, monkeypatch
+    gangline, workspace, tmp_path, monkeypatch
 ):
     (tmp_path / "spare").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spare"))
-    (desk / ".gangline" / "reports").write_text("in the way")
+    (workspace / ".gangline" / "reports").write_text("in the way")
     path = Path(gangline("report", records.THIS_RUN).stdout.strip())
     assert path.is_relative_to(tmp_path / "spare")
     assert path.read_text().startswith("<!DOCTYPE html>")
-    shutil.rmtree(desk / ".gangline")
-    (desk / ".gangline").symlink_to("/proc/nowhere")
+    shutil.rmtree(workspace / ".gangline")
+    (workspace / ".gangline").symlink_to("/proc/nowhere")
     assert gangline("list").stdout == "no runs yet; gangline run makes one\n"
 
 
@@ -191,10 +191,10 @@ class NoLines:
         return iter(())
 
 
-def test_logs_of_a_gang_that_was_swept_come_from_the_store(gangline, desk, monkeypatch):
+def test_logs_of_a_gang_that_was_swept_come_from_the_store(gangline, workspace, monkeypatch):
     monkeypatch.setattr("gangline.cli.commands.logs.open_launcher", lambda *_, **__: Swept())
     assert "no gang" in message(gangline("logs", records.THIS_RUN))
-    store, prefix = open_store(f"file:{desk / '.gangline' / 'store'}"), records.refused().gang_prefix
+    store, prefix = open_store(f"file:{workspace / '.gangline' / 'store'}"), records.refused().gang_prefix
     store.put(f"{prefix}/logs/1.log", b"one\ntwo\n")
     store.put(f"{prefix}/evaluate/logs/0.log", b"other\n")
     assert gangline("logs", records.THIS_RUN, "--all").stdout == "r01│ one\nr01│ two\n"
@@ -217,16 +217,16 @@ def test_logs_need_a_gang_known_ranks_and_a_while_that_reads(gangline):
     assert gangline("logs", records.BASE_RUN, "--role", "cook").exit_code == 2
 
 
-def test_from_a_folder_inside_the_repository_the_same_store_is_found(gangline, desk, monkeypatch):
-    inner = desk / "deep" / "er"
+def test_from_a_folder_inside_the_repository_the_same_store_is_found(gangline, workspace, monkeypatch):
+    inner = workspace / "deep" / "er"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
     assert len(gangline("list").stdout.splitlines()) == 4
 
 
-def test_a_folder_above_the_git_repository_is_never_taken(desk, monkeypatch, gangline):
-    (desk.parent / "line.toml").touch()
-    outside = desk.parent / "outside"
+def test_a_folder_above_the_git_repository_is_never_taken(workspace, monkeypatch, gangline):
+    (workspace.parent / "line.toml").touch()
+    outside = workspace.parent / "outside"
     outside.mkdir()
     monkeypatch.chdir(outside)
     assert gangline("list").exit_code == 10
@@ -256,10 +256,10 @@ def test_stage_names_and_runs_are_checked_first(gangline):
     assert "gangline stage resolve" in message(gangline("stage", "train"))
 
 
-def test_run_with_an_unknown_key_in_the_line_names_it(gangline, desk):
-    (desk / "line.toml").write_text((desk / "line.toml").read_text() + "\nstepz = 3\n")
+def test_run_with_an_unknown_key_in_the_line_names_it(gangline, workspace):
+    (workspace / "line.toml").write_text((workspace / "line.toml").read_text() + "\nstepz = 3\n")
     subprocess.run(
-        ["git", "-C", str(desk), "-c", "user.name=t", "-c", "user.email=t@e", "commit", "-qam", "x"], check=True
+        ["git", "-C", str(workspace), "-c", "user.name=t", "-c", "user.email=t@e", "commit", "-qam", "x"], check=True
     )
     result = gangline("run")
     assert result.exit_code == 10
@@ -300,8 +300,8 @@ def test_every_command_of_a_repository_takes_it_by_the_same_option(gangline, com
     assert (result.exit_code, str(result.exception)) == (2, f"wanted a folder, found nothing at {tmp_path / 'nowhere'}")
 
 
-def test_artifacts_lists_what_a_run_left_and_fetches_outputs(gangline, desk):
-    record, store = records.passed(), open_store(f"file:{desk / '.gangline' / 'store'}")
+def test_artifacts_lists_what_a_run_left_and_fetches_outputs(gangline, workspace):
+    record, store = records.passed(), open_store(f"file:{workspace / '.gangline' / 'store'}")
     digest = sha256(b"weights").hexdigest()
     listed = Outputs(gang="g", files=(OutputFile(path="out/model.pt", size_bytes=7, sha256=digest),)).to_json()
     key = f"{record.gang_prefix}/outputs.json"
@@ -316,6 +316,6 @@ def test_artifacts_lists_what_a_run_left_and_fetches_outputs(gangline, desk):
     assert shown.split() == ["output", "7", "B", digest[:12], "out/model.pt"]
     found = json.loads(gangline("artifacts", record.run.id, "--get", "out/*", "--to", "got", "--json").stdout)
     assert [each["path"] for each in found["fetched"]] == ["got/out/model.pt"]
-    assert (desk / "got/out/model.pt").read_bytes() == b"weights"
+    assert (workspace / "got/out/model.pt").read_bytes() == b"weights"
     assert gangline("artifacts", record.run.id, "--get", "*.onnx").exit_code == 2
     assert gangline("artifacts", record.run.id, "--to", "got").exit_code == 2

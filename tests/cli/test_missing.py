@@ -18,8 +18,8 @@ MAIN = "from gangline.cli.main import main\nmain()"
         (("psycopg",), ("token", "list", "--database", "postgresql://nobody@127.0.0.1:1/x"), "gangline[postgres]"),
     ],
 )
-def test_a_missing_package_is_a_config_error_that_names_its_extra(desk, hidden, arguments, extra):
-    code = HIDDEN.format(hidden=hidden, arguments=(*arguments, "--repo", str(desk))) + MAIN
+def test_a_missing_package_is_a_config_error_that_names_its_extra(workspace, hidden, arguments, extra):
+    code = HIDDEN.format(hidden=hidden, arguments=(*arguments, "--repo", str(workspace))) + MAIN
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 10
     assert f"pip install '{extra}'" in done.stderr

@@ -14,12 +14,12 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 @pytest.fixture
-def profiled(desk):
-    store = open_store(f"file:{desk / '.gangline' / 'store'}")
+def profiled(workspace):
+    store = open_store(f"file:{workspace / '.gangline' / 'store'}")
     prefix = f"{records.passed().gang_prefix}/profiles/10-12"
     store.put(f"{prefix}/rank-0.json", summary(0).to_json())
     store.put(f"{prefix}/rank-0.trace.json.gz", b"a whole trace")
-    return desk
+    return workspace
 
 
 def test_what_was_profiled_is_shown_and_its_page_written(gangline, profiled):

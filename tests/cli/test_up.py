@@ -25,21 +25,21 @@ def call(tmp_path):
 
 
 def test_compose_starts_nothing_and_says_how_to(call, tmp_path):
-    told = call("up", "--compose", str(tmp_path / "compose.yaml"))
-    assert told.returncode == 0, told.stderr
-    assert "docker compose -f" in told.stdout
-    assert f"export GANGLINE_SITE={call.repo / '.gangline' / 'up' / 'site.toml'}" in told.stdout
+    reported = call("up", "--compose", str(tmp_path / "compose.yaml"))
+    assert reported.returncode == 0, reported.stderr
+    assert "docker compose -f" in reported.stdout
+    assert f"export GANGLINE_SITE={call.repo / '.gangline' / 'up' / 'site.toml'}" in reported.stdout
     assert (tmp_path / "compose.yaml").is_file()
     assert call("down").stdout == "nothing of the local stack runs here\n"
 
 
 def test_json_is_one_document_with_every_server(call):
-    told = call("up", "--json")
-    rows = {row["name"]: row for row in json.loads(told.stdout)["servers"]}
+    reported = call("up", "--json")
+    rows = {row["name"]: row for row in json.loads(reported.stdout)["servers"]}
     assert list(rows) == ["s3", "prometheus", "grafana", "service"]
     assert {rows[name]["state"] for name in ("s3", "prometheus", "grafana")} == {"absent"}
     assert rows["service"]["state"] in ("started", "failed")
-    assert (told.returncode == 10) == (rows["service"]["state"] == "failed")
+    assert (reported.returncode == 10) == (rows["service"]["state"] == "failed")
     assert json.loads(call("down", "--forget", "--json").stdout)["forgotten"] is True
     assert not (call.repo / ".gangline" / "up").exists()
 

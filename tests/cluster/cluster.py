@@ -58,33 +58,33 @@ class Cluster:
     @property
     def store_url(self) -> str:
         """`s3://bucket`; a run takes a prefix of it."""
-        return self._told("GANGLINE_TEST_STORE_URL")
+        return self._reported("GANGLINE_TEST_STORE_URL")
 
     @property
     def endpoint(self) -> str:
         """Of the store, from this machine."""
-        return self._told("GANGLINE_TEST_STORE_ENDPOINT")
+        return self._reported("GANGLINE_TEST_STORE_ENDPOINT")
 
     @property
     def cluster_endpoint(self) -> str:
         """Of the same store, from a pod."""
-        return self._told("GANGLINE_TEST_STORE_CLUSTER_ENDPOINT")
+        return self._reported("GANGLINE_TEST_STORE_CLUSTER_ENDPOINT")
 
     @property
     def credentials(self) -> str:
         """`key:secret`."""
-        return self._told("GANGLINE_TEST_STORE_CREDENTIALS")
+        return self._reported("GANGLINE_TEST_STORE_CREDENTIALS")
 
     @property
     def image(self) -> str:
         """By digest: Python and gangline, no torch."""
-        return self._told("GANGLINE_TEST_IMAGE")
+        return self._reported("GANGLINE_TEST_IMAGE")
 
     @property
     def train_image(self) -> str:
         """By digest: with torch, too; of the present code."""
         if not self.is_own:
-            return self._told("GANGLINE_TEST_TRAIN_IMAGE")
+            return self._reported("GANGLINE_TEST_TRAIN_IMAGE")
         if not has(f"{recipes.TRAIN}-base"):
             pytest.skip("make cluster-up brings the image with torch, minutes once")
         return bring(recipes.train_base(), recipes.train()).reference
@@ -168,7 +168,7 @@ class Cluster:
     def read(self, *arguments: str) -> dict[str, Any]:
         return self.kubectl.read(*arguments)
 
-    def _told(self, name: str) -> str:
+    def _reported(self, name: str) -> str:
         value = self.environ.get(name)
         if not value:
             pytest.skip(f"{name} is not set; with GANGLINE_TEST_KUBECONFIG it says what this test needs")
@@ -222,6 +222,6 @@ def _own() -> Cluster:
         up()
     except Lacking as lacking:
         pytest.skip(str(lacking))
-    told = env.environment()
-    kubectl = Kubectl(program=program("kubectl"), kubeconfig=Path(told["GANGLINE_TEST_KUBECONFIG"]))
-    return Cluster(environ=told, kubectl=kubectl, is_own=True)
+    reported = env.environment()
+    kubectl = Kubectl(program=program("kubectl"), kubeconfig=Path(reported["GANGLINE_TEST_KUBECONFIG"]))
+    return Cluster(environ=reported, kubectl=kubectl, is_own=True)

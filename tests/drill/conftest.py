@@ -1,5 +1,5 @@
 """Fixtures of a model repository with a store of its own."""
 
-from tests.line.conftest import desk
+from tests.line.conftest import workspace
 
-__all__ = ["desk"]
+__all__ = ["workspace"]

@@ -156,7 +156,7 @@ FULL = replace(FELT, failed=1, failed_seconds=0.4, said="507 XMinioStorageFull: 
         ("slow-store", {"step_during": 0.9}, 0, "steps took 0.90 s during the outage, before 0.50 s"),
         ("fill-disk", {"failed": 0}, 0, "no save was reported as failed"),
         ("fill-disk", {"said": "who knows"}, 0, "the reason of the failure is not a full disk: who knows"),
-        ("fill-disk", {"gave_up": True}, 0, "the ranks gave up before train.checkpoint.max_unsaved_seconds"),
+        ("fill-disk", {"gave_up": True}, 0, "the ranks exited before train.checkpoint.max_unsaved_seconds"),
     ],
 )
 def test_a_store_in_trouble_may_cost_no_step_and_no_save_for_good(name, change, restarts, reason):

@@ -19,7 +19,7 @@ SECRET = b"canary-4f1d9c0e-secret"
 
 @pytest.fixture
 def look(tmp_path, tmp_path_factory):
-    desk = copy_of(template(tmp_path_factory, "published")[0], tmp_path / "root")
+    workspace = copy_of(template(tmp_path_factory, "published")[0], tmp_path / "root")
     home = tmp_path / "gang"
     (home / "logs").mkdir(parents=True)
     (home / "secrets").mkdir()
@@ -27,36 +27,40 @@ def look(tmp_path, tmp_path_factory):
 
     def states(record=None):
         found = invariants(
-            record or replace(desk.record, run=replace(desk.record.run, id="bytegpt-00000000-cccccc")), home=home,
-            store=desk.store, model="bytegpt", keys=trusted_keys(desk.site, desk.environ), secrets=[SECRET],
-            now=time.time(),
+            record or replace(workspace.record, run=replace(workspace.record.run, id="bytegpt-00000000-cccccc")),
+            home=home, store=workspace.store, model="bytegpt",
+            keys=trusted_keys(workspace.site, workspace.environ), secrets=[SECRET], now=time.time(),
         )  # fmt: skip
         return {each.name: each.state for each in found}
 
-    return desk, home, states
+    return workspace, home, states
 
 
 def test_a_sound_run_holds_all_of_them(look):
-    desk, _, states = look
-    point(desk)
+    workspace, _, states = look
+    point(workspace)
     assert states() == {"I1": "held", "I2": "held", "I3": "-", "I4": "held", "I5": "held", "I6": "held"}
 
 
 def test_a_drilled_run_that_was_published_breaks_the_first(look):
-    desk, _, states = look
-    assert states(desk.record)["I1"] == "broken"
+    workspace, _, states = look
+    assert states(workspace.record)["I1"] == "broken"
 
 
 def test_an_alias_that_nobody_signed_breaks_the_second(look):
-    desk, _, states = look
-    alias = point(desk)
-    desk.store.put(alias.key, replace(Alias.from_json(desk.store.get(alias.key).data), because="forged").to_json())
+    workspace, _, states = look
+    alias = point(workspace)
+    workspace.store.put(
+        alias.key, replace(Alias.from_json(workspace.store.get(alias.key).data), because="forged").to_json()
+    )
     assert states()["I2"] == "broken"
 
 
 def test_what_goes_on_is_pending_and_what_was_left_running_breaks_the_fourth(look):
-    desk, home, states = look
-    going = replace(desk.record, run=replace(desk.record.run, id="bytegpt-00000000-cccccc", state="open", verdict=None))
+    workspace, home, states = look
+    going = replace(
+        workspace.record, run=replace(workspace.record.run, id="bytegpt-00000000-cccccc", state="open", verdict=None)
+    )
     assert states(going)["I4"] == "pending"
     left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={"GANGLINE_HOME": str(home)})
     try:

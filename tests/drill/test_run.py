@@ -57,9 +57,9 @@ def repo(tmp_path):
 
 def rehearse(repo, name, **arguments):
     environ = {"HOME": str(repo.parent), "XDG_CONFIG_HOME": str(repo.parent / "config")}
-    told = []
-    report = drill(name, repo=repo, site=Site(), environ=environ, tell=told.append, **arguments)
-    assert tuple(told) == report.lines
+    reported = []
+    report = drill(name, repo=repo, site=Site(), environ=environ, tell=reported.append, **arguments)
+    assert tuple(reported) == report.lines
     return report, runs.find_run(site_paths.open_site_store(repo, Site(), environ), report.run)
 
 
@@ -198,13 +198,13 @@ def test_every_drill_that_works_here_holds_on_an_elastic_line(repo):
     line = (repo / "line.toml").read_text().replace("ranks = 2", "ranks = [1, 2]").replace("steps = 60", "steps = 4000")
     (repo / "line.toml").write_text(line.replace("every = 10", "every = 50"))
     git(repo, "commit", "--quiet", "-am", "elastic")
-    told = []
+    reported = []
     environ = {"HOME": str(repo.parent), "XDG_CONFIG_HOME": str(repo.parent / "config")}
-    done = drill_all(repo=repo, site=Site(), environ=environ, tell=told.append)
+    done = drill_all(repo=repo, site=Site(), environ=environ, tell=reported.append)
     assert [report.drill.name for report in done.reports] == list(DRILLS)
-    assert {report.drill.name: report.drill.reason for report in done.reports if report.exit_code} == {}, told
+    assert {report.drill.name: report.drill.reason for report in done.reports if report.exit_code} == {}, reported
     assert (done.exit_code, done.skipped) == (0, ())
     assert {(r.drill.lost_samples, r.drill.repeated_samples) for r in done.reports} == {(0, 0)}
-    assert told[-1].endswith(
+    assert reported[-1].endswith(
         " 0 broken, 0 not struck, 0 skipped; samples lost 0, taken twice 0, counted in 13 of 13 trainings"
     )

@@ -140,8 +140,8 @@ def main(words: Sequence[str] | None = None) -> int:
             tried = try_out(asked, unharmed(asked, crew, journal), crew, journal)
     missed, seconds = sum(not each.noticed for each in tried), round(time.monotonic() - began, 1)
     if options.json:
-        told = {"tree": digest, "seconds": seconds, "missed": missed, "patches": [asdict(each) for each in tried]}
-        options.json.write_text(json.dumps(told, indent=1) + "\n")
+        reported = {"tree": digest, "seconds": seconds, "missed": missed, "patches": [asdict(each) for each in tried]}
+        options.json.write_text(json.dumps(reported, indent=1) + "\n")
     print(table(tried))
     print(f"{len(tried) - missed} of {len(tried)} protections are noticed when they go; {seconds:.0f} s")
     return int(missed > 0)

@@ -134,14 +134,14 @@ def test_throttle_slows_the_connection(proxied, client):
 
 
 def test_probability_is_replayed_by_its_seed(proxied, client):
-    def struck(seed):
+    def faulty(seed):
         proxy = proxied(FaultRule(action="answer", probability=0.3), seed=seed)
         return [client(proxy).status == 503 for _ in range(30)]
 
-    first = struck(1)
+    first = faulty(1)
     assert 0 < sum(first) < 30
-    assert struck(1) == first
-    assert struck(2) != first
+    assert faulty(1) == first
+    assert faulty(2) != first
 
 
 def test_new_rules_count_from_zero(proxied, client):

@@ -80,8 +80,8 @@ def verdict(mutation: Mutation, tree: Path, *, longest_seconds: float = LONGEST_
     with applied(mutation, tree):
         ran = run_tests(tree, mutation.tests, longest_seconds=longest_seconds)
     noticed = ran.code == (NO_END if mutation.sign == "hang" else 1)
-    told = {0: "NOT NOTICED by any test", 1: ran.said, NO_END: ran.said}
-    return noticed, told.get(ran.code, f"pytest {ran.code}: {ran.said}")
+    reported = {0: "NOT NOTICED by any test", 1: ran.said, NO_END: ran.said}
+    return noticed, reported.get(ran.code, f"pytest {ran.code}: {ran.said}")
 
 
 def longest_seconds(mutation: Mutation, unharmed: Mapping[str, Ran]) -> float:

@@ -72,13 +72,13 @@ def read_comment(text: str, metric: str) -> Seen:
 
 def read_junit(text: str, metric: str) -> Seen:
     root = ET.fromstring(text)
-    told = {each.attrib["name"]: each.attrib["value"] for each in root.iter("property")}
+    reported = {each.attrib["name"]: each.attrib["value"] for each in root.iter("property")}
     (gates,) = (suite for suite in root.iter("testsuite") if suite.attrib["name"].endswith(".gates"))
-    center, half = told["band"].split(" ± ")
+    center, half = reported["band"].split(" ± ")
     return Seen(
-        value=told[f"metric:{metric}"].split()[0], center=center, half=half, verdict=_word(told["verdict"]),
-        plan=told["plan"],
-        step=told["step"], useful=told["useful share"],
+        value=reported[f"metric:{metric}"].split()[0], center=center, half=half, verdict=_word(reported["verdict"]),
+        plan=reported["plan"],
+        step=reported["step"], useful=reported["useful share"],
         gates=_gates((_outcome(case), case.attrib["name"]) for case in gates.iter("testcase")),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A repository on a real Gitea, an account that speaks for gangline, a desk that drives what was pushed there."""
+"""A repository on a real Gitea, an account that speaks for gangline, a workspace that drives what was pushed there."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from secrets import token_hex
 
 import pytest
 from tests.line import repositories
-from tests.line.conftest import Desk
+from tests.line.conftest import Workspace
 from tests.line.repositories import git
 
 from gangline.spec.config.site import ForgeTable, ServeTable, Site
@@ -83,8 +83,8 @@ def make_place(gitea, project: str = "cheap") -> Place:
 
 @pytest.fixture
 def pushed(place, tmp_path):
-    """A desk whose repository stands on the forge."""
+    """A workspace whose repository stands on the forge."""
     repo = repositories.make_repository(tmp_path / "repo")
     place.push(repo)
     home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    return Desk(repo, place.site(), home | place.environ)
+    return Workspace(repo, place.site(), home | place.environ)

@@ -17,10 +17,10 @@ CONTEXTS = {f"gangline/{name}" for name in ("build", "train", "gate", "publish")
 
 def test_a_run_leaves_four_statuses_and_a_link_to_the_commit(place, pushed):
     record = pushed.run(commit="main")
-    told = place.statuses(record.commit.sha)
-    assert set(told) == CONTEXTS
-    assert {state for state, _, _ in told.values()} == {"success"}
-    assert {url for _, _, url in told.values()} == {f"{RUN_PAGES}/runs/{record.run.id}"}
+    reported = place.statuses(record.commit.sha)
+    assert set(reported) == CONTEXTS
+    assert {state for state, _, _ in reported.values()} == {"success"}
+    assert {url for _, _, url in reported.values()} == {f"{RUN_PAGES}/runs/{record.run.id}"}
     assert record.links["forge"] == f"{place.gitea.url}/{place.repository}/commit/{record.commit.sha}"
     assert not [event for event in record.events if event.kind == "forge"]
 
@@ -65,10 +65,10 @@ def test_a_forge_that_stops_in_mid_run_costs_an_event_and_nothing_else(place, pu
     finally:
         place.gitea.start()
     assert record.run.verdict == "passed"
-    told = events_of(pushed.record(record.run.id))
-    assert any("the comment on the pull request failed: forge ours" in text for text in told)
-    assert any("cannot be reached" in text for text in told)
-    assert len(told) == len(set(told)) <= 4
+    reported = events_of(pushed.record(record.run.id))
+    assert any("the comment on the pull request failed: forge ours" in text for text in reported)
+    assert any("cannot be reached" in text for text in reported)
+    assert len(reported) == len(set(reported)) <= 4
 
 
 def test_a_token_that_may_only_read_costs_one_event_that_says_what_to_do(place, pushed):
@@ -89,8 +89,8 @@ def test_a_refused_run_fails_its_gate_and_what_was_not_reached(place, pushed):
     place.push(pushed.repo)
     with pytest.raises(GateError):
         pushed.run(commit="main")
-    told = place.statuses(sha)
-    states = [told[f"gangline/{name}"][0] for name in ("build", "train", "gate", "publish")]
+    reported = place.statuses(sha)
+    states = [reported[f"gangline/{name}"][0] for name in ("build", "train", "gate", "publish")]
     assert states == ["success", "success", "failure", "error"]
 
 
@@ -100,12 +100,12 @@ def test_an_older_commit_does_not_take_the_comment_of_a_newer_one(place, pushed)
     newer = commit(pushed.repo, {"notes.txt": "2\n"})
     place.push(pushed.repo, "wider")
     pull = CommitOrigin(branch="wider", pull_request=place.open_pull("wider"))
-    told = pushed.run(commit=newer, origin=pull)
+    reported = pushed.run(commit=newer, origin=pull)
     silent = pushed.run(commit=older, origin=pull)
-    assert "comment" in told.links
+    assert "comment" in reported.links
     assert "comment" not in silent.links
     (comment,) = place.comments(pull.pull_request)
-    assert told.run.id in comment["body"]
+    assert reported.run.id in comment["body"]
 
 
 def test_a_tree_with_changes_is_told_to_nobody(place, pushed):

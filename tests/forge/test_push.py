@@ -92,8 +92,8 @@ def test_a_pull_request_of_a_fork_waits_for_a_maintainer_and_says_so(service, pl
     assert f"gangline approve {record.run.id}" in comment["body"]
     assert "@everyone" not in comment["body"]
     assert "<script>" not in comment["body"]
-    told = place.statuses(sha)
-    assert told["gangline/train"][0] == "pending"
+    reported = place.statuses(sha)
+    assert reported["gangline/train"][0] == "pending"
     assert not (record.stages.get("train") and record.stages["train"].state == "done")
 
     approve(service.store, record, who="ann", sealer=service.sealer)
@@ -117,11 +117,11 @@ def test_a_newer_push_supersedes_what_trains_and_both_commits_say_so(service, pl
     place.push(repo, "wider")
     won, lost = ended(service, newer), ended(service, older)
     assert (lost.run.verdict, won.run.verdict) == ("superseded", "passed")
-    state, said, _ = until("its last word is out", lambda: told_as(place, older, "error"))
+    state, said, _ = until("its last word is out", lambda: reported_as(place, older, "error"))
     assert (state, won.run.id in said) == ("error", True)
     assert {each for each, _, _ in place.statuses(newer).values()} == {"success"}
 
 
-def told_as(place, sha, state):
+def reported_as(place, sha, state):
     found = place.statuses(sha).get("gangline/train")
     return found if found and found[0] == state else None

@@ -27,7 +27,7 @@ def stub():
 
 
 class Driven:
-    """As much of a context as a teller sees, over a run that has just been born."""
+    """As much of a context as a RunReporter reads, over a new run."""
 
     def __init__(self, stub, **commit):
         record = records.bare()
@@ -58,14 +58,14 @@ def step(number):
     return GangEvent(kind="progress", text="step", data=data)
 
 
-def told(stub, context):
+def reported(stub, context):
     return [(s["state"], s["said"]) for _, s in stub.world.statuses if s["context"] == f"gangline/{context}"]
 
 
-def until_told(stub, context):
+def until_reported(stub, context):
     """Letters not yet sent give way to newer ones, so what is to be seen on its way must have arrived first."""
     deadline = time.monotonic() + 30
-    while not told(stub, context):
+    while not reported(stub, context):
         assert time.monotonic() < deadline, f"nothing of {context} was told within 30 s"
         time.sleep(0.005)
 
@@ -75,16 +75,16 @@ def test_steps_within_a_minute_are_one_word_and_the_end_is_told_at_once(stub):
     with reporting_to_forge(ctx):
         ctx.observer.run_started(ctx.record)
         ctx.observer.stage_started("train")
-        until_told(stub, "train")
+        until_reported(stub, "train")
         for number in range(1, 500):
             ctx.observer.progress("train", step(number))
         for name in ("submit", "train", "evaluate"):
             ctx.stage(name, "done", f"{name} is through")
-    said = told(stub, "train")
+    said = reported(stub, "train")
     assert len(said) <= 4
     assert said[0][0] == "pending"
     assert said[-1] == ("success", "evaluate is through")
-    assert told(stub, "publish") == [("pending", "not begun")]
+    assert reported(stub, "publish") == [("pending", "not begun")]
 
 
 def test_the_pull_request_reads_who_holds_the_place(stub):
@@ -98,7 +98,7 @@ def test_the_pull_request_reads_who_holds_the_place(stub):
     (comment,) = stub.world.comments.values()
     assert "**▸ waits** vision holds 4 of 16" in comment["body"]
     assert sum(method in ("POST", "PATCH") and "comments" in path for method, path, *_ in stub.seen) <= 2
-    assert told(stub, "train")[-1] == ("pending", "waits: vision holds 4 of 16")
+    assert reported(stub, "train")[-1] == ("pending", "waits: vision holds 4 of 16")
 
 
 def test_a_driver_that_leaves_says_why(stub):
@@ -111,7 +111,7 @@ def test_a_driver_that_leaves_says_why(stub):
 
     with pytest.raises(CapacityError):
         drive()
-    assert told(stub, "train")[-1] == ("pending", "bytegpt-1 is of a fork: a maintainer reads it first")
+    assert reported(stub, "train")[-1] == ("pending", "bytegpt-1 is of a fork: a maintainer reads it first")
     (comment,) = stub.world.comments.values()
     assert f"gangline approve {ctx.record.run.id}" in comment["body"]
 

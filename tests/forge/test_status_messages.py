@@ -43,10 +43,10 @@ def test_a_refused_run_is_red_at_its_gate_and_says_what_was_not_reached():
 
 def test_a_stage_that_runs_says_how_far_it_is():
     record = records.bare()
-    told = {s.context: s for s in statuses(record, running="train", live="ddp-2 62/120 loss 2.71 · ETA 7 s")}
-    assert told["gangline/train"].description == "ddp-2 62/120 loss 2.71 · ETA 7 s"
-    assert told["gangline/train"].state == "pending"
-    assert told["gangline/gate"].description == "not begun"
+    reported = {s.context: s for s in statuses(record, running="train", live="ddp-2 62/120 loss 2.71 · ETA 7 s")}
+    assert reported["gangline/train"].description == "ddp-2 62/120 loss 2.71 · ETA 7 s"
+    assert reported["gangline/train"].state == "pending"
+    assert reported["gangline/gate"].description == "not begun"
 
 
 def test_descriptions_are_short_harmless_lines():
@@ -61,9 +61,9 @@ def test_a_superseded_run_is_no_failure():
     record = records.passed()
     run = replace(record.run, verdict="superseded", reason="superseded by cheap-2")
     stages = record.stages | {"train": replace(record.stages["train"], state="cancelled")}
-    told = {s.context: s for s in statuses(replace(record, run=run, stages=stages))}
-    assert told["gangline/train"].state == "error"
-    assert "superseded by cheap-2" in told["gangline/train"].description
+    reported = {s.context: s for s in statuses(replace(record, run=run, stages=stages))}
+    assert reported["gangline/train"].state == "error"
+    assert "superseded by cheap-2" in reported["gangline/train"].description
 
 
 def test_a_status_leads_to_the_run_page_else_to_whatever_drives():

@@ -32,7 +32,7 @@ def make(tmp_path):
     return made
 
 
-def told(report):
+def reported(report):
     return json.loads(report.path.read_text())
 
 
@@ -40,8 +40,8 @@ def test_a_limit_is_held_on_its_own_side(make):
     report = make()
     report.add("ratio", 1.02, at_most=1.02, source="bare")
     report.add("share", 0.39, at_least=0.4, source="bare", unit="GB")
-    assert [each["held"] for each in told(report)["figures"]] == [True, False]
-    text = figures.table(told(report))
+    assert [each["held"] for each in reported(report)["figures"]] == [True, False]
+    text = figures.table(reported(report))
     assert "NVIDIA H200 · driver 580.1 · torch 2.11.0" in text
     assert "ratio   1.02     <=  1.02    held    bare" in text
     assert "share   0.39 GB  >=  0.4 GB  MISSED  bare" in text
@@ -50,17 +50,17 @@ def test_a_limit_is_held_on_its_own_side(make):
 def test_a_rehearsal_judges_nothing(make):
     report = make(is_rehearsal=True)
     report.add("ratio", 9.0, at_most=1.0, source="bare")
-    assert told(report)["figures"][0]["held"] is None
-    assert "no limit is judged" in figures.table(told(report))
+    assert reported(report)["figures"][0]["held"] is None
+    assert "no limit is judged" in figures.table(reported(report))
 
 
 def test_a_part_that_breaks_off_leaves_what_it_had(make):
     report = make()
     report.add("ratio", 1.0, at_most=1.02, source="bare")
-    assert told(report)["ended"] == "under way"
-    assert told(report)["missing"] == ["share"]
+    assert reported(report)["ended"] == "under way"
+    assert reported(report)["missing"] == ["share"]
     report.end()
-    assert told(report)["ended"] == "without share"
+    assert reported(report)["ended"] == "without share"
 
 
 @pytest.mark.parametrize("limits", [{}, {"at_most": 1.0, "at_least": 0.5}])

@@ -35,10 +35,10 @@ def test_a_kit_has_what_a_session_runs(made):
     ):  # fmt: skip
         assert (folder / path).read_bytes() == (ROOT / path).read_bytes()
     assert not [path for path in folder.rglob("*") if path.suffix == ".pyc" or path.name == ".venv"]
-    told = json.loads((folder / "kit.json").read_text())
-    assert re.fullmatch(r"[0-9a-f]{40}", told["commit"])
-    assert told["python"] == "3.12"
-    assert {"blake3.whl", "cryptography.whl", "cattrs.whl", "structlog.whl", "stamina.whl"} <= {*told["wheels"]}
+    reported = json.loads((folder / "kit.json").read_text())
+    assert re.fullmatch(r"[0-9a-f]{40}", reported["commit"])
+    assert reported["python"] == "3.12"
+    assert {"blake3.whl", "cryptography.whl", "cattrs.whl", "structlog.whl", "stamina.whl"} <= {*reported["wheels"]}
 
 
 def test_source_leaves_room_for_the_wheels(made):

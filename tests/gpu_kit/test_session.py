@@ -30,18 +30,23 @@ def session(out, *arguments, **environ):
 def test_a_rehearsed_part_gives_its_table_and_its_file(tmp_path, part):
     done = session(tmp_path, "--rehearse", part)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads((tmp_path / f"{part}.json").read_text())
-    assert (told["part"], told["ended"], told["rehearsal"], told["missing"]) == (part, "complete", True, [])
-    assert len(told["figures"]) == FIGURES[part]
-    for each in told["figures"]:
+    reported = json.loads((tmp_path / f"{part}.json").read_text())
+    assert (reported["part"], reported["ended"], reported["rehearsal"], reported["missing"]) == (
+        part,
+        "complete",
+        True,
+        [],
+    )
+    assert len(reported["figures"]) == FIGURES[part]
+    for each in reported["figures"]:
         assert each.keys() == {"name", "value", "unit", "bound", "limit", "source", "held"}
         assert math.isfinite(each["value"])
         assert each["held"] is None
         assert f"{each['name']}  " in done.stdout
-    where = told["conditions"]
+    where = reported["conditions"]
     assert where.keys() >= {"device", "driver", "torch", "cuda", "nccl", "python", "cores", "load", "date", "kit"}
     assert where["torch"] in done.stdout
-    assert told["seen"]["wall_seconds"] > 0
+    assert reported["seen"]["wall_seconds"] > 0
 
 
 def test_a_part_without_end_is_stopped_and_says_so(tmp_path):

@@ -274,7 +274,7 @@ def test_a_backend_that_this_machine_lacks_is_told():
 
 
 @pytest.mark.parametrize(
-    ("says", "is_told"),
+    ("says", "is_reported"),
     [
         ("    how = 'nccl'\n    dist.init_process_group(how)\n", True),
         ("    backend = 'nccl'\n    dist.init_process_group(backend=backend)\n", True),
@@ -283,9 +283,9 @@ def test_a_backend_that_this_machine_lacks_is_told():
         ("    how = 'nccl'\n    how = 'gloo'\n    dist.init_process_group(how)\n", False),
     ],
 )
-def test_a_backend_in_a_variable_is_followed_while_it_has_one_value(says, is_told):
+def test_a_backend_in_a_variable_is_followed_while_it_has_one_value(says, is_reported):
     script = "import torch.distributed as dist\ndef main():\n" + says + "    loss.backward()\n" + MAIN
-    assert any("gloo" in note for note in of({"train.py": script}).notes) == is_told
+    assert any("gloo" in note for note in of({"train.py": script}).notes) == is_reported
 
 
 def test_nothing_that_trains_is_refused_with_what_works():

@@ -63,14 +63,14 @@ def run(gang, **environ):
     return Generation(gang, PLAN, {"MASTER_PORT": str(free_port()), **environ}, start=start).wait()
 
 
-def told(text):
+def reported(text):
     return json.loads(next(line for line in text.splitlines() if line.startswith("losses")).removeprefix("losses"))
 
 
 @pytest.mark.long
 def test_losses_are_those_of_the_library_alone_through_a_kill_and_a_stop(gang, library):
     assert run(gang, PLAIN="1") == [0, 0], gang.log()
-    plain = told(gang.log())
+    plain = reported(gang.log())
     assert len(plain) == 6
     gang.generation = 0
     assert DEAD in run(gang, DIE="4"), "no rank died"
@@ -92,7 +92,7 @@ def test_all_ranks_leave_after_the_step_in_which_one_was_asked_to_stop_and_it_is
 
 
 @pytest.mark.slow
-def test_at_a_desk_the_program_runs_as_it_is(library, tmp_path):
+def test_outside_a_gang_the_program_runs_as_it_is(library, tmp_path):
     environ = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     with_and_without = [alone(library, tmp_path, environ | {"PLAIN": plain}) for plain in ("", "1")]
     assert with_and_without[0] == with_and_without[1]
@@ -105,4 +105,4 @@ def alone(library, folder, environ):
         env=environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return told(done.stdout)
+    return reported(done.stdout)

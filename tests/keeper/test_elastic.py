@@ -59,9 +59,9 @@ def test_gang_takes_every_size_that_was_asked_for_and_nothing_is_charged(tmp_pat
     end = events[-1].end
     assert (end.exit_code, end.restarts, end.generation) == (0, 0, 4), end
     assert "generation 4 rank 3 of 4" in (stand.root / "run-1" / "logs" / "3.log").read_text()
-    told = [each for each in Tail(stand.root / "run-1" / "keeper-0.jsonl").events() if each["event"] == "resized"]
-    assert [(each["before"], each["after"]) for each in told] == [(1, 2), (2, 3), (3, 1), (1, 4)]
-    assert "2 ranks were requested" in told[0]["reason"]
+    reported = [each for each in Tail(stand.root / "run-1" / "keeper-0.jsonl").events() if each["event"] == "resized"]
+    assert [(each["before"], each["after"]) for each in reported] == [(1, 2), (2, 3), (3, 1), (1, 4)]
+    assert "2 ranks were requested" in reported[0]["reason"]
     assert {event.data["rank"] for event in events if event.kind == "progress"} == {0, 1, 2, 3}
     assert sum(end.ledger.values()) == pytest.approx(end.allocated_seconds, rel=1e-3)
 

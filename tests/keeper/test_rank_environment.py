@@ -49,8 +49,16 @@ def test_a_program_that_is_not_distributed_sees_no_ranks_and_its_library_does(tm
         KeeperEnvironment.read(environ), replace(tiny_plan(), program=program, mesh=Mesh()), environ,
         shape=GangShape(world_size=1, nodes=(0,)), generation=3, port=4321, fork=False,
     )  # fmt: skip
-    told = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS"}
-    assert told & start.environ.keys() == (told if distributed else set())
+    reported = {
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TF_CONFIG",
+        "JAX_COORDINATOR_ADDRESS",
+    }
+    assert reported & start.environ.keys() == (reported if distributed else set())
     assert start.environ["PATH"] == environ_of_this_interpreter(environ)["PATH"]
     found = RankEnvironment.read(start.environ)
     assert (found.rank, found.world_size, found.master_port, found.generation) == (0, 1, 4321, 3)

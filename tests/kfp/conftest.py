@@ -1,4 +1,4 @@
-"""A desk whose site has a pipelines server: a stub whose tasks run here."""
+"""A workspace whose site has a pipelines server: a stub whose tasks run here."""
 
 import pytest
 from tests.kfp import stub as pipelines
@@ -13,7 +13,7 @@ from gangline.signing.keys import signing_key
 from gangline.spec.config.site import KfpTable, Site, StoreTable
 from gangline.storage import site_paths
 
-desk = line_conftest.desk
+workspace = line_conftest.workspace
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def pods():
 
 
 @pytest.fixture
-def cluster(desk, pods, tmp_path, monkeypatch):
-    """A desk whose site has a pipelines server; tasks mount its secret and reach its store."""
+def cluster(workspace, pods, tmp_path, monkeypatch):
+    """A workspace whose site has a pipelines server; tasks mount its secret and reach its store."""
     mount = tmp_path / "mount" / "gangline-line"
     mount.mkdir(parents=True)
-    signing_key(desk.site, desk.environ)
+    signing_key(workspace.site, workspace.environ)
     (mount / "sign-key").write_bytes(key_file(tmp_path).read_bytes())
     monkeypatch.setattr(task_config, "MOUNT", tmp_path / "mount")
     settled = model_inspection.inspection_cache_file  # no pod imports torch to look at its machine
     monkeypatch.setattr(
-        model_inspection, "inspection_cache_file", lambda model, _: settled(model, site_paths.home(desk.repo))
+        model_inspection, "inspection_cache_file", lambda model, _: settled(model, site_paths.home(workspace.repo))
     )
     monkeypatch.setattr(launchers, "gangs_root", lambda _: tmp_path / "gangs")  # outlive a task, as on a cluster
     monkeypatch.setattr(sandbox, "Sandbox", lambda **words: Sandbox(**words | {"home": None}))  # likewise: one a gang
@@ -39,8 +39,8 @@ def cluster(desk, pods, tmp_path, monkeypatch):
     monkeypatch.setattr(server_runner, "POLL_SECONDS", 0.05)
     with pipelines.serving(pods) as url:
         store = StoreTable(url=f"file:{tmp_path / 'store'}")
-        desk.site = Site(store=store, kfp=KfpTable(endpoint=url, image=IMAGE, ui_url="http://ui.example"))
-        yield desk
+        workspace.site = Site(store=store, kfp=KfpTable(endpoint=url, image=IMAGE, ui_url="http://ui.example"))
+        yield workspace
 
 
 def key_file(home):

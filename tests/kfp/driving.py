@@ -16,10 +16,12 @@ DRAWN = {"report", "junit"}
 """Artifacts that show times."""
 
 
-def kfp_run(desk, **asked) -> Record:
-    repositories.settle_inventory(desk.repo, **{key: asked[key] for key in ("commit", "overrides") if key in asked})
-    desk.seen.__init__()
-    return drive(desk.repo, driving="kfp-local", **desk.where, observer=desk.seen, **asked)
+def kfp_run(workspace, **asked) -> Record:
+    repositories.settle_inventory(
+        workspace.repo, **{key: asked[key] for key in ("commit", "overrides") if key in asked}
+    )
+    workspace.seen.__init__()
+    return drive(workspace.repo, driving="kfp-local", **workspace.where, observer=workspace.seen, **asked)
 
 
 def story(record: Record) -> dict[str, Any]:

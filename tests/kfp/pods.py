@@ -36,7 +36,9 @@ class Pods(pipelines.Stub):
             run_stage(name, run=parameters["run"], config=parameters["config"])
 
 
-def server_run(desk, **asked):
-    repositories.settle_inventory(desk.repo, **{key: asked[key] for key in ("commit", "overrides") if key in asked})
-    desk.seen.__init__()
-    return drive(desk.repo, driving="kfp", ranks_at="local", **desk.where, observer=desk.seen, **asked)
+def server_run(workspace, **asked):
+    repositories.settle_inventory(
+        workspace.repo, **{key: asked[key] for key in ("commit", "overrides") if key in asked}
+    )
+    workspace.seen.__init__()
+    return drive(workspace.repo, driving="kfp", ranks_at="local", **workspace.where, observer=workspace.seen, **asked)

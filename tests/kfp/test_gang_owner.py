@@ -92,26 +92,26 @@ def test_an_account_that_may_not_read_its_pod_starts_gangs_without_an_owner(api,
     assert find_workflow(FakeApi(server=api.server, rights=DRIVER), environ, here=here) is None
 
 
-def test_a_gang_that_a_pipeline_starts_goes_with_its_workflow(desk, api, monkeypatch):
+def test_a_gang_that_a_pipeline_starts_goes_with_its_workflow(workspace, api, monkeypatch):
     environ = pod(api, WORKFLOW | {"controller": True})
-    for name, value in (environ | desk.environ).items():
+    for name, value in (environ | workspace.environ).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(launchers, "open_cluster", lambda *_: api)
     settled = model_inspection.inspection_cache_file
-    here = environment.interpreter_digest()  # what the desk has settled, for an image, too
+    here = environment.interpreter_digest()  # what the workspace has settled, for an image, too
     monkeypatch.setattr(
         model_inspection, "inspection_cache_file", lambda model, home: settled(replace(model, environment=here), home)
     )
     monkeypatch.setattr(podsets, "pod_store_url", lambda *_: "s3://bucket/prefix?endpoint=http://store:9000")
     api.create("/api/v1/nodes", NODE)
     api.patch("/api/v1/nodes/server-1/status", NODE)
-    store = f"file:{desk.repo.parent / 'store'}"
-    desk.site = Site(
+    store = f"file:{workspace.repo.parent / 'store'}"
+    workspace.site = Site(
         store=StoreTable(url=store),
         registry=RegistryTable(base=IMAGE),
         launch=LaunchTable(target="kubernetes", launcher="job"),
     )
-    run = desk.run(until="plan").run.id
-    run_stage("submit", run=run, config=TaskConfig(site=desk.site, repo=str(desk.repo)).to_text())
+    run = workspace.run(until="plan").run.id
+    run_stage("submit", run=run, config=TaskConfig(site=workspace.site, repo=str(workspace.repo)).to_text())
     (job,), _ = api.items("/apis/batch/v1/namespaces/gangs/jobs")
     assert [(each["kind"], each["uid"]) for each in job["metadata"]["ownerReferences"]] == [("Workflow", "w-1")]

@@ -41,27 +41,29 @@ while not pathlib.Path(os.environ["HOME"], "go").exists():
 
 
 @pytest.fixture
-def home(desk, tmp_path):
-    """That of programs of the desk's own commits."""
-    sandbox = sandbox_of(desk.repo, "own", **desk.where)
+def home(workspace, tmp_path):
+    """That of programs of the workspace's own commits."""
+    sandbox = sandbox_of(workspace.repo, "own", **workspace.where)
     return tmp_path if sandbox.is_unconfined else sandbox.home
 
 
-def both(desk, files, asked=lambda run: run()):
+def both(workspace, files, asked=lambda run: run()):
     """Records and what was told of the same question twice, from the same empty place."""
-    told = []
-    for run in (desk.run, partial(kfp_run, desk)):
-        shutil.rmtree(desk.repo)
-        repositories.make_repository(desk.repo, {"line.toml": repositories.LINE, "answer.py": repositories.PROGRAM})
-        repositories.commit(desk.repo, files)
+    reported = []
+    for run in (workspace.run, partial(kfp_run, workspace)):
+        shutil.rmtree(workspace.repo)
+        repositories.make_repository(
+            workspace.repo, {"line.toml": repositories.LINE, "answer.py": repositories.PROGRAM}
+        )
+        repositories.commit(workspace.repo, files)
         asked(run)
-        told.append((desk.records()[0], desk.seen.ended))
-    return told
+        reported.append((workspace.records()[0], workspace.seen.ended))
+    return reported
 
 
 @pytest.mark.long
-def test_the_record_tells_the_same_story_as_under_the_driver_of_this_process(desk):
-    (here, seen_here), (there, seen_there) = both(desk, {})
+def test_the_record_tells_the_same_story_as_under_the_driver_of_this_process(workspace):
+    (here, seen_here), (there, seen_there) = both(workspace, {})
     assert there.run.verdict == "passed"
     assert story(there) == story(here)
     assert (here.run.driver.kind, there.run.driver.kind) == ("run", "kfp")
@@ -70,7 +72,7 @@ def test_the_record_tells_the_same_story_as_under_the_driver_of_this_process(des
 
 
 @pytest.mark.slow
-def test_a_program_that_fails_ends_the_run_as_it_does_without_pipeline(desk):
+def test_a_program_that_fails_ends_the_run_as_it_does_without_pipeline(workspace):
     words = []
 
     def fail(run):
@@ -78,49 +80,49 @@ def test_a_program_that_fails_ends_the_run_as_it_does_without_pipeline(desk):
             run()
         words.append(str(error.value))
 
-    (here, _), (there, _) = both(desk, {"answer.py": FAILS}, fail)
+    (here, _), (there, _) = both(workspace, {"answer.py": FAILS}, fail)
     assert words[0] == words[1]
     assert story(there) == story(here)
     assert stage(there, "report").state == "done"
 
 
-def test_a_run_that_ended_is_answered_without_a_pipeline(desk):
-    desk.run()
-    again = kfp_run(desk)
+def test_a_run_that_ended_is_answered_without_a_pipeline(workspace):
+    workspace.run()
+    again = kfp_run(workspace)
     assert again.run.driver.kind == "run"
-    assert not (desk.repo / ".gangline" / "kfp").exists()
+    assert not (workspace.repo / ".gangline" / "kfp").exists()
 
 
-def test_a_part_of_the_line_is_wired_whole_or_ends_with_the_build(desk):
+def test_a_part_of_the_line_is_wired_whole_or_ends_with_the_build(workspace):
     with pytest.raises(UsageError, match="use --until build"):
-        kfp_run(desk, until="train")
-    assert kfp_run(desk, until="build").run.state == "open"
-    assert desk.seen.stages == ["resolve", "build"]
+        kfp_run(workspace, until="train")
+    assert kfp_run(workspace, until="build").run.state == "open"
+    assert workspace.seen.stages == ["resolve", "build"]
 
 
-def test_what_cannot_be_built_never_reaches_a_pipeline_and_has_its_report(desk):
-    repositories.commit(desk.repo, {"line.toml": repositories.LINE + '[data]\ntext = ["repo:none/*.txt"]\n'})
+def test_what_cannot_be_built_never_reaches_a_pipeline_and_has_its_report(workspace):
+    repositories.commit(workspace.repo, {"line.toml": repositories.LINE + '[data]\ntext = ["repo:none/*.txt"]\n'})
     with pytest.raises(Exception, match="none/"):
-        kfp_run(desk)
-    (record,) = desk.records()
+        kfp_run(workspace)
+    (record,) = workspace.records()
     assert stage(record, "report").state == "done"
-    assert not (desk.repo / ".gangline" / "kfp").exists()
+    assert not (workspace.repo / ".gangline" / "kfp").exists()
 
 
 @pytest.mark.slow
-def test_a_gate_that_says_no_refuses_the_run(desk):
+def test_a_gate_that_says_no_refuses_the_run(workspace):
     line = repositories.LINE + '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 0.5\n'
-    repositories.commit(desk.repo, {"line.toml": line})
+    repositories.commit(workspace.repo, {"line.toml": line})
     with pytest.raises(GateError, match=r"wanted at most 0\.5"):
-        kfp_run(desk)
-    assert desk.records()[0].run.verdict == "refused"
+        kfp_run(workspace)
+    assert workspace.records()[0].run.verdict == "refused"
 
 
-def test_tasks_see_little_of_the_environment(desk, monkeypatch):
+def test_tasks_see_little_of_the_environment(workspace, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
-    desk.environ["FORGE_PASSWORD"] = "canary"
-    own = Path(desk.repo, "definitions-canary")
-    root = desk.repo
+    workspace.environ["FORGE_PASSWORD"] = "canary"
+    own = Path(workspace.repo, "definitions-canary")
+    root = workspace.repo
     (root / "pipelines").mkdir()
     (root / "components").mkdir()
     (root / "pipelines" / "__init__.py").touch()
@@ -130,7 +132,7 @@ def test_tasks_see_little_of_the_environment(desk, monkeypatch):
     )
     repositories.commit(root, {})
     with pytest.raises(TrainingError, match="ended before"):
-        kfp_run(desk)
+        kfp_run(workspace)
     seen = own.read_text()
     assert "PATH" in seen
     assert "canary" not in seen.replace("definitions-canary", "")
@@ -138,72 +140,72 @@ def test_tasks_see_little_of_the_environment(desk, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.row("C6")
-def test_a_task_that_is_lost_is_retried_and_adopts_the_gang(desk, home):
-    repositories.commit(desk.repo, {"answer.py": SLOW})
-    driver = start_driver(desk)
-    wait_for_training(desk, home)
+def test_a_task_that_is_lost_is_retried_and_adopts_the_gang(workspace, home):
+    repositories.commit(workspace.repo, {"answer.py": SLOW})
+    driver = start_driver(workspace)
+    wait_for_training(workspace, home)
     (task,) = tasks_of(driver.pid, "train")
     os.kill(task, signal.SIGKILL)
     driver.wait(60)
-    run = desk.records()[0].run.id
-    assert desk.record(run).run.state == "open"
+    run = workspace.records()[0].run.id
+    assert workspace.record(run).run.state == "open"
     (home / "go").touch()
-    record = kfp_run(desk)
+    record = kfp_run(workspace)
     assert (record.run.id, record.run.verdict) == (run, "passed")
     assert stage(record, "train").tries == 2
     assert (home / "trained").read_text() == "x"
 
 
 @pytest.mark.row("C6")
-def test_a_second_task_of_a_stage_changes_nothing(desk):
-    record = desk.run()
+def test_a_second_task_of_a_stage_changes_nothing(workspace):
+    record = workspace.run()
     for _ in range(3):
-        again = run_stage(desk.repo, "train", record.run.id, **desk.where, kind="kfp", max_seconds=1)
+        again = run_stage(workspace.repo, "train", record.run.id, **workspace.where, kind="kfp", max_seconds=1)
         assert again.seq == record.seq
 
 
-def test_a_task_does_not_try_the_store_that_its_run_has_tried(desk, monkeypatch):
-    run = desk.run(until="gate").run.id
+def test_a_task_does_not_try_the_store_that_its_run_has_tried(workspace, monkeypatch):
+    run = workspace.run(until="gate").run.id
     tried = []
     monkeypatch.setattr(becoming, "probe", lambda store: tried.append(store.url) or probe(store))
     for name in ("prove", "publish"):
-        run_stage(desk.repo, name, run, **desk.where, kind="kfp")
+        run_stage(workspace.repo, name, run, **workspace.where, kind="kfp")
     assert tried == []
-    assert desk.run().run.verdict == "passed"
-    assert tried == [desk.store.url]
+    assert workspace.run().run.verdict == "passed"
+    assert tried == [workspace.store.url]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(desk, home, number):
-    repositories.commit(desk.repo, {"answer.py": SLOW})
-    driver = start_driver(desk)
-    wait_for_training(desk, home)
+def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(workspace, home, number):
+    repositories.commit(workspace.repo, {"answer.py": SLOW})
+    driver = start_driver(workspace)
+    wait_for_training(workspace, home)
     tasks = tasks_of(driver.pid, "train")
     os.kill(driver.pid, number)
     driver.wait(30)
     until(lambda: not any(alive(task) for task in tasks))
     (home / "go").touch()
-    assert kfp_run(desk).run.verdict == "passed"
+    assert kfp_run(workspace).run.verdict == "passed"
     assert (home / "trained").read_text() == "x"
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(desk, home, tmp_path):
-    repositories.commit(desk.repo, {"answer.py": SLOW})
-    driver = start_driver(desk)
+def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(workspace, home, tmp_path):
+    repositories.commit(workspace.repo, {"answer.py": SLOW})
+    driver = start_driver(workspace)
     until(lambda: '"event": "progress"' in (tmp_path / "driver.log").read_text())
     os.kill(driver.pid, signal.SIGINT)
     driver.wait(60)
     assert "Interrupted" in (tmp_path / "driver.log").read_text()
-    assert desk.records()[0].run.state == "open"
+    assert workspace.records()[0].run.state == "open"
     (home / "go").touch()
-    assert kfp_run(desk).run.verdict == "passed"
+    assert kfp_run(workspace).run.verdict == "passed"
     assert (home / "trained").read_text() == "xx"
 
 
-def test_ctrl_c_leaves_a_gang_of_a_cluster_alone_and_says_so(desk):
-    record = desk.run(until="build")
+def test_ctrl_c_leaves_a_gang_of_a_cluster_alone_and_says_so(workspace):
+    record = workspace.run(until="build")
     assert isinstance(interruption(record), Interrupted)
     elsewhere = replace(record, run=replace(record.run, target="kubernetes"))
     assert isinstance(interruption(elsewhere), KeyboardInterrupt)
@@ -252,11 +254,11 @@ with attended_view(JsonView()) as view:
 """
 
 
-def start_driver(desk) -> "subprocess.Popen[bytes]":
-    repositories.settle_inventory(desk.repo)
-    asked = json.dumps([str(desk.repo), desk.environ])
-    home = {"HOME": desk.environ["HOME"]}
-    desk.environ |= {"HOME": home["HOME"]}
+def start_driver(workspace) -> "subprocess.Popen[bytes]":
+    repositories.settle_inventory(workspace.repo)
+    asked = json.dumps([str(workspace.repo), workspace.environ])
+    home = {"HOME": workspace.environ["HOME"]}
+    workspace.environ |= {"HOME": home["HOME"]}
     with Path(home["HOME"], "driver.log").open("wb") as log:
         return subprocess.Popen([sys.executable, "-c", PROGRAM, asked], env=os.environ | home, stdout=log, stderr=log)
 
@@ -296,10 +298,10 @@ def alive(pid: int) -> bool:
     )
 
 
-def wait_for_training(desk, home: Path) -> None:
+def wait_for_training(workspace, home: Path) -> None:
     """The gang is at work and its task follows it."""
     until((home / "trained").exists)
-    until(lambda: stage(desk.records()[0], "train").state == "running")
+    until(lambda: stage(workspace.records()[0], "train").state == "running")
 
 
 def until(holds) -> None:

@@ -24,24 +24,24 @@ SMALL = (
 
 
 @pytest.fixture
-def gpt(desk, monkeypatch):
+def gpt(workspace, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(BYTEGPT, workspace.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     line = repositories.line_with((BYTEGPT / "line.toml").read_text("utf-8"), *SMALL)
     text = "the quick brown fox jumps over the lazy dog\n" * 400
-    repositories.commit(desk.repo, {"line.toml": line, "src/text.py": text})
-    return desk
+    repositories.commit(workspace.repo, {"line.toml": line, "src/text.py": text})
+    return workspace
 
 
-def demand_version(desk, record, number=1):
+def demand_version(workspace, record, number=1):
     """That version is there, signed, and the tag that leads to it stands on the commit."""
     made = stage(record, "publish").outputs
     assert (made["model"], made["version"]) == ("bytegpt", number)
-    assert read_version(desk.store, "bytegpt", number).commit == record.commit.sha
-    assert repositories.git(desk.repo, "rev-parse", f"model/bytegpt/v{number}^{{commit}}") == record.commit.sha
+    assert read_version(workspace.store, "bytegpt", number).commit == record.commit.sha
+    assert repositories.git(workspace.repo, "rev-parse", f"model/bytegpt/v{number}^{{commit}}") == record.commit.sha
     kept = {each.kind: each for each in record.artifacts}
-    assert desk.store.get(kept["signature"].key).data
-    assert all(desk.store.head(each.key) is not None for each in record.artifacts)
+    assert workspace.store.get(kept["signature"].key).data
+    assert all(workspace.store.head(each.key) is not None for each in record.artifacts)
 
 
 def test_under_the_local_runner(gpt):

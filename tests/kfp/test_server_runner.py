@@ -160,12 +160,12 @@ def test_a_link_to_another_runs_pipeline_stops_nothing_there(cluster, pods):
     assert [path for _, path in pods.asked if path.endswith(":terminate")] == []
 
 
-def test_a_site_without_server_store_or_image_is_told_what_to_set(desk):
+def test_a_site_without_server_store_or_image_is_told_what_to_set(workspace):
     for kfp, says in ((KfpTable(), r"kfp\.endpoint"), (KfpTable(endpoint="ftp://x"), "http://host:port")):
-        desk.site = Site(kfp=kfp)
+        workspace.site = Site(kfp=kfp)
         with pytest.raises(ConfigError, match=says):
-            server_run(desk)
+            server_run(workspace)
     with pipelines.serving(Pods()) as url:
-        desk.site = Site(kfp=KfpTable(endpoint=url, image=IMAGE))
+        workspace.site = Site(kfp=KfpTable(endpoint=url, image=IMAGE))
         with pytest.raises(ConfigError, match="s3://bucket/prefix"):
-            server_run(desk)
+            server_run(workspace)

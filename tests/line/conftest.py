@@ -1,4 +1,4 @@
-"""A desk to drive lines from: a repository, a site of its own, an observer that remembers."""
+"""A workspace to drive lines from: a repository, a site of its own, an observer that remembers."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ class Remembers(SilentObserver):
 
 
 @dataclass
-class Desk:
+class Workspace:
     repo: Path
     site: Site
     environ: dict[str, str]
@@ -70,6 +70,6 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     repo = repositories.make_repository(tmp_path / "repo")
-    return Desk(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})
+    return Workspace(repo, Site(), {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")})

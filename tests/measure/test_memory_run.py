@@ -129,31 +129,31 @@ def shares(found, weighed, plan):
     """Of each stage: what was predicted to what its ranks had on average; experts of some get more rows than others."""
     stages, each = plan.mesh.pp, plan.world_size // plan.mesh.pp
     seen = [fmean(weighed["peaks"][stage * each : (stage + 1) * each]) for stage in range(stages)]
-    told = found.get("stages", [found["peak_bytes"]])
-    assert found["peak_bytes"] == max(told)
-    return [one / other for one, other in zip(told, seen, strict=True)]
+    reported = found.get("stages", [found["peak_bytes"]])
+    assert found["peak_bytes"] == max(reported)
+    return [one / other for one, other in zip(reported, seen, strict=True)]
 
 
-def require_close(told, weight, plan):
+def require_close(reported, weight, plan):
     """Where a report of a release is lost, the peak of a rank may come out too small: it trains once more."""
     under, over = (WITHIN, WITHIN) if plan.mesh.pp == 1 else (UNDER, OVER)
-    found = shares(told, weight(plan), plan)
+    found = shares(reported, weight(plan), plan)
     if max(found) > 1 + over:
-        found = shares(told, weight(plan, again=True), plan)
+        found = shares(reported, weight(plan, again=True), plan)
     assert min(found) >= 1 - under, found
     assert max(found) <= 1 + over, found
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """What it says of each plan, by digest: a line each, in order, whatever becomes of the one before."""
     plans = [*PLANS.values(), *REFUSED.values(), EAGER, COMPILED, TENTH]
     return dict(zip((each.digest for each in plans), track(tmp_path_factory.mktemp("plans"), *plans), strict=True))
 
 
 @pytest.mark.parametrize("name", [*(n for n in PLANS if n != "stages"), pytest.param("stages", marks=STAGES)])
-def test_the_peak_is_the_allocators(told, weight, name):
-    require_close(told[PLANS[name].digest], weight, PLANS[name])
+def test_the_peak_is_the_allocators(reported, weight, name):
+    require_close(reported[PLANS[name].digest], weight, PLANS[name])
 
 
 @pytest.mark.slow
@@ -164,8 +164,8 @@ def test_the_peak_is_the_allocators_under_every_option(tmp_path, weight, name):
 
 
 @pytest.mark.parametrize("why", [pytest.param(each, marks=[STAGES] if "stages" in each else []) for each in REFUSED])
-def test_what_it_does_not_follow_is_said(told, why):
-    found = told[REFUSED[why].digest]
+def test_what_it_does_not_follow_is_said(reported, why):
+    found = reported[REFUSED[why].digest]
     assert "peak_bytes" not in found
     assert found["unknown"].startswith(why)
 
@@ -183,12 +183,12 @@ def test_shards_that_wait_on_a_host_are_counted_there(tmp_path):
     assert found[2]["peak_bytes"] < found[1]["peak_bytes"]
 
 
-def test_what_a_peak_takes_for_granted_is_said(told):
-    assert "assumes" not in told[EAGER.digest]
-    assert told[PLANS["soap"].digest]["assumes"] == "owners of matrices keep what the first one does"
-    assert told[COMPILED.digest]["assumes"] == "blocks are not compiled"
-    assert told[COMPILED.digest]["peak_bytes"] == told[EAGER.digest]["peak_bytes"]
+def test_what_a_peak_takes_for_granted_is_said(reported):
+    assert "assumes" not in reported[EAGER.digest]
+    assert reported[PLANS["soap"].digest]["assumes"] == "owners of matrices keep what the first one does"
+    assert reported[COMPILED.digest]["assumes"] == "blocks are not compiled"
+    assert reported[COMPILED.digest]["peak_bytes"] == reported[EAGER.digest]["peak_bytes"]
 
 
-def test_the_peak_is_that_of_a_step_that_refreshes(told):
-    assert told[TENTH.digest]["peak_bytes"] == told[PLANS["soap"].digest]["peak_bytes"]
+def test_the_peak_is_that_of_a_step_that_refreshes(reported):
+    assert reported[TENTH.digest]["peak_bytes"] == reported[PLANS["soap"].digest]["peak_bytes"]

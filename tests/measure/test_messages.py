@@ -98,7 +98,7 @@ def test_bytes_of_a_step_are_those_that_were_sent(seen, name):
         micro_batch=plan.micro_batch, micro_batches=1, precision=plan.precision,
         checkpointing=plan.memory.activation_checkpointing,
     )  # fmt: skip
-    told = Counter()
+    reported = Counter()
     for each in collectives(profile, Shape(plan.strategy, plan.mesh), load):
-        told[each.kind] += each.count * each.size_bytes
-    assert told == pytest.approx(sent[name])
+        reported[each.kind] += each.count * each.size_bytes
+    assert reported == pytest.approx(sent[name])

@@ -24,16 +24,16 @@ def values(book):
     }
 
 
-def told(rank, *events, by_rank=True):
+def reported(rank, *events, by_rank=True):
     book = SeriesStore()
-    teller = RankSeries("r", rank, book, by_rank=by_rank)
+    series = RankSeries("r", rank, book, by_rank=by_rank)
     for event in events:
-        teller.observe(event)
+        series.observe(event)
     return values(book)
 
 
 def test_a_step_of_rank_zero_tells_of_the_training_and_of_the_rank():
-    found = told(0, STEP, {**STEP, "step": 8, "loss": 2.4, "phases": {"wait": 0.07}})
+    found = reported(0, STEP, {**STEP, "step": 8, "loss": 2.4, "phases": {"wait": 0.07}})
     assert found["train_loss", "r"] == 2.4
     assert found["train_tokens_total", "r"] == 4096
     assert found["train_generation", "r"] == 2
@@ -44,17 +44,19 @@ def test_a_step_of_rank_zero_tells_of_the_training_and_of_the_rank():
 
 
 def test_other_ranks_tell_of_themselves_alone():
-    found = told(3, {**STEP, "rank": 3}, {"event": "saved", "rank": 3, "step": 7, "seconds": 1.0, "size_bytes": 5})
+    found = reported(3, {**STEP, "rank": 3}, {"event": "saved", "rank": 3, "step": 7, "seconds": 1.0, "size_bytes": 5})
     assert {name[0] for name in found} == {"rank_step_seconds", "rank_wait_ratio", "rank_last_step"}
 
 
 def test_in_a_gang_above_the_limit_no_rank_has_series_of_its_own():
-    assert told(3, {**STEP, "rank": 3}, by_rank=False) == {}
+    assert reported(3, {**STEP, "rank": 3}, by_rank=False) == {}
 
 
 def test_saves_failures_and_non_finite_steps_are_told():
     saved = {"event": "saved", "step": 6, "size_bytes": 500, "seconds": 2.0, "blocking_seconds": 0.01}
-    found = told(0, saved, {"event": "save_failed", "reason": "disk full"}, {"event": "non_finite"}, {"event": "done"})
+    found = reported(
+        0, saved, {"event": "save_failed", "reason": "disk full"}, {"event": "non_finite"}, {"event": "done"}
+    )
     assert found == {
         ("checkpoint_last_step", "r"): 6, ("checkpoint_size_bytes", "r"): 500, ("checkpoint_failures_total", "r"): 1,
         ("train_nonfinite_steps_total", "r"): 1,
@@ -63,7 +65,7 @@ def test_saves_failures_and_non_finite_steps_are_told():
 
 def test_a_diverged_or_damaged_event_breaks_nothing():
     bad = {"event": "step", "loss": float("nan"), "seconds": "soon", "phases": None, "step": None, "samples": True}
-    assert told(0, bad) == {("train_samples_total", "r"): 0, ("train_tokens_total", "r"): 0,
+    assert reported(0, bad) == {("train_samples_total", "r"): 0, ("train_tokens_total", "r"): 0,
                             ("train_wire_bytes_total", "r"): 0, ("series_dropped_total", "not_finite"): 1}  # fmt: skip
 
 
@@ -90,9 +92,9 @@ def test_a_first_forecast_is_judged_by_its_parts_alone():
     book, record = SeriesStore(), passed()
     plan = replace(record.plan, forecast=replace(record.plan.forecast, origin="rates measured", wire_bytes=100.0))
     set_record_series(book, replace(record, plan=replace(plan, measured=replace(plan.measured, wire_bytes=150.0))))
-    told = {key[2]: value for key, value in values(book).items() if key[0] == "plan_forecast_ratio"}
-    assert set(told) == {"wire", "compute", "communication", "optimizer"}
-    assert told["wire"] == 1.5
+    reported = {key[2]: value for key, value in values(book).items() if key[0] == "plan_forecast_ratio"}
+    assert set(reported) == {"wire", "compute", "communication", "optimizer"}
+    assert reported["wire"] == 1.5
 
 
 def test_of_two_gates_of_a_kind_the_worse_answer_stands():
@@ -113,5 +115,5 @@ def test_a_record_of_many_ranks_tells_minimum_median_maximum():
 
 def test_ranks_that_hold_the_gang_up_are_counted_until_they_are_quick_again():
     events = [{"event": "straggler", "slow": 3}, {"event": "straggler", "slow": 5}, {"event": "straggler", "slow": 3}]
-    assert told(0, *events)["train_stragglers", "r"] == 2
-    assert told(0, *events, {"event": "straggler_over", "slow": 3})["train_stragglers", "r"] == 1
+    assert reported(0, *events)["train_stragglers", "r"] == 2
+    assert reported(0, *events, {"event": "straggler_over", "slow": 3})["train_stragglers", "r"] == 1

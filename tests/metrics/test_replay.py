@@ -20,13 +20,13 @@ def moments(events, **asked):
 def test_each_moment_holds_what_was_last_said_before_it():
     found = moments(steps(20))
     assert [time for time, _ in found] == [1006, 1012, 1018, 1020]
-    assert [told["train_loss", "r"] for _, told in found] == [4.0, -2.0, -8.0, -10.0]
+    assert [reported["train_loss", "r"] for _, reported in found] == [4.0, -2.0, -8.0, -10.0]
     assert found[-1][1]["train_tokens_total", "r"] == 20 * STEP["tokens"]
 
 
 def test_events_without_a_time_or_before_their_time_are_passed_over():
     events = [{**STEP, "time": "soon"}, *steps(3), {**STEP, "time": 10.0, "loss": 99.0}]
-    assert [told["train_loss", "r"] for _, told in moments(events)] == [7.0]
+    assert [reported["train_loss", "r"] for _, reported in moments(events)] == [7.0]
     assert moments([]) == []
 
 

@@ -28,10 +28,10 @@ def dropped(book):
 
 @pytest.mark.row("M5")
 @given(st.lists(st.tuples(st.sampled_from(["set", "add", "observe"]), names, values, labels), max_size=60))
-def test_whatever_is_told_only_declared_and_finite_samples_leave(told):
+def test_whatever_is_told_only_declared_and_finite_samples_leave(reported):
     book = SeriesStore()
-    for how, name, value, told_labels in told:
-        getattr(book, how)(name, value, **told_labels)
+    for how, name, value, reported_labels in reported:
+        getattr(book, how)(name, value, **reported_labels)
     for series, rows in book.values():
         for key, value in rows.items():
             assert math.isfinite(value)

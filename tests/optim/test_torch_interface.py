@@ -124,7 +124,7 @@ def test_scheduler_of_torch_sets_the_rate_of_both_kinds():
 
 def test_group_added_later_is_refused():
     optimizer = optimizer_of(layers(), RULES[0])
-    with pytest.raises(ConfigError, match="create it anew"):
+    with pytest.raises(ConfigError, match="create a new one"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2, 2))], "kind": "matrix"})
 
 

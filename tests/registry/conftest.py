@@ -5,13 +5,13 @@ from tests.registry.passed_run import copy_of, template
 
 
 @pytest.fixture
-def desk(tmp_path, tmp_path_factory):
+def workspace(tmp_path, tmp_path_factory):
     """A run after its gates, nothing published."""
     return copy_of(template(tmp_path_factory, "passed")[0], tmp_path / "root")
 
 
 @pytest.fixture
 def published(tmp_path, tmp_path_factory):
-    """A desk whose run is `bytegpt 1`, and what `publish` answered."""
-    desk, answer = template(tmp_path_factory, "published")
-    return copy_of(desk, tmp_path / "root"), answer
+    """A workspace whose run is `bytegpt 1`, and what `publish` answered."""
+    workspace, answer = template(tmp_path_factory, "published")
+    return copy_of(workspace, tmp_path / "root"), answer

@@ -31,7 +31,7 @@ MODEL = {"layers": 1, "width": 32, "context": 16}
 
 
 @dataclass
-class Desk:
+class Workspace:
     root: Path
     repo: Path
     store: FolderStore
@@ -72,26 +72,26 @@ class Desk:
         return git(self.repo, "rev-parse", "HEAD")
 
 
-_TEMPLATES: dict[str, tuple[Desk, object]] = {}
+_TEMPLATES: dict[str, tuple[Workspace, object]] = {}
 
 
-def template(factory, name: str) -> tuple[Desk, object]:
+def template(factory, name: str) -> tuple[Workspace, object]:
     """`passed` or `published`, made once a session whoever asks first; and what `publish` answered."""
     if name not in _TEMPLATES:
         root = factory.mktemp(name) / "root"
         if name == "passed":
-            _TEMPLATES[name] = make_desk(root), None
+            _TEMPLATES[name] = make_workspace(root), None
         else:
-            desk = copy_of(template(factory, "passed")[0], root)
-            _TEMPLATES[name] = desk, desk.publish()
+            workspace = copy_of(template(factory, "passed")[0], root)
+            _TEMPLATES[name] = workspace, workspace.publish()
     return _TEMPLATES[name]
 
 
-def copy_of(desk: Desk, root: Path) -> Desk:
-    """The same desk at another place, to be struck."""
-    shutil.copytree(desk.root, root)
+def copy_of(workspace: Workspace, root: Path) -> Workspace:
+    """The same workspace at another place, to be struck."""
+    shutil.copytree(workspace.root, root)
     environ = {"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)}
-    return replace(desk, root=root, repo=root / "repo", store=FolderStore(root / "store"), environ=environ)
+    return replace(workspace, root=root, repo=root / "repo", store=FolderStore(root / "store"), environ=environ)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -103,7 +103,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def make_desk(root: Path) -> Desk:
+def make_workspace(root: Path) -> Workspace:
     repo = root / "repo"
     repo.mkdir(parents=True)
     shutil.copy(EXAMPLE, repo / "model.py")
@@ -120,9 +120,9 @@ def make_desk(root: Path) -> Desk:
     record = _record(repo, store, line)
     checkpoint = _save(store, record, signing_key(site, environ).checkpoint_key("bytegpt"))
     record = replace(record, artifacts=(manifest_of(store, checkpoint),))
-    desk = Desk(root, repo, store, environ, site, line, record, checkpoint)
-    desk.record = desk.place(record)
-    return desk
+    workspace = Workspace(root, repo, store, environ, site, line, record, checkpoint)
+    workspace.record = workspace.place(record)
+    return workspace
 
 
 def manifest_of(store: FolderStore, checkpoint: str) -> Artifact:

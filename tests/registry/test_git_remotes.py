@@ -59,36 +59,39 @@ def silent():
 @pytest.fixture
 def away(published, silent, monkeypatch):
     """A published version whose repository has the silent server as `origin`."""
-    desk, _ = published
+    workspace, _ = published
     monkeypatch.setattr(git_tags, "REMOTE_SECONDS", LIMIT)
-    git(desk.repo, "remote", "add", "origin", f"http://me:secret@127.0.0.1:{silent.port}/m.git?token=1")
-    return desk
+    git(workspace.repo, "remote", "add", "origin", f"http://me:secret@127.0.0.1:{silent.port}/m.git?token=1")
+    return workspace
 
 
 @pytest.fixture
 def origin(published, tmp_path):
     """A bare repository whose hook writes down every push."""
-    desk, _ = published
+    workspace, _ = published
     git(tmp_path, "init", "--quiet", "--bare", "origin.git")
     hook = tmp_path / "origin.git" / "hooks" / "pre-receive"
     hook.write_text(f"#!/bin/sh\ncat >> {tmp_path / 'pushes'}\n")
     hook.chmod(0o755)
-    git(desk.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(workspace.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
     return tmp_path / "origin.git"
 
 
-def tag_check(desk):
+def tag_check(workspace):
     evidence = VersionEvidence(
-        store=desk.store, repo=desk.repo, keys=trusted_keys(desk.site, desk.environ), read_record=read_record
+        store=workspace.store,
+        repo=workspace.repo,
+        keys=trusted_keys(workspace.site, workspace.environ),
+        read_record=read_record,
     )
-    checks = check_version(read_version(desk.store, "bytegpt", 1), evidence)
+    checks = check_version(read_version(workspace.store, "bytegpt", 1), evidence)
     return next(each for each in checks if each.name == "tag")
 
 
-def pushes_by_its_line(desk):
+def pushes_by_its_line(workspace):
     """The run's record says that its line has `publish.push`."""
-    inputs = desk.record.inputs
-    desk.place(replace(desk.record, inputs=replace(inputs, values={**inputs.values, "publish.push": True})))
+    inputs = workspace.record.inputs
+    workspace.place(replace(workspace.record, inputs=replace(inputs, values={**inputs.values, "publish.push": True})))
 
 
 @pytest.mark.row("P3")
@@ -108,12 +111,12 @@ def test_without_the_key_nothing_is_pushed(published, origin):
 
 
 def test_with_the_key_the_tag_arrives_and_was_announced_before(published, origin):
-    desk, said = published[0], []
+    workspace, said = published[0], []
 
     def announce(sentence):
         said.append((sentence, git(origin, "tag")))
 
-    answer = desk.publish(line=replace(desk.line, publish=PUSHES), announce=announce)
+    answer = workspace.publish(line=replace(workspace.line, publish=PUSHES), announce=announce)
     assert (answer.tagged, answer.events, git(origin, "tag")) == (NAME, (), NAME)
     assert said == [(f"publish.push: the tag of the version goes to the git remote origin, {origin}", "")]
     assert (origin.parent / "pushes").read_text().count(NAME) == 1
@@ -141,9 +144,9 @@ def test_with_the_key_a_remote_that_does_not_answer_costs_one_limit_and_one_sent
 
 
 def test_no_password_of_an_address_is_repeated(published, monkeypatch):
-    desk, _ = published
-    git(desk.repo, "remote", "add", "origin", "http://me:p@ss@127.0.0.1:1/m.git")
-    answer = desk.publish(line=replace(desk.line, publish=PUSHES))
+    workspace, _ = published
+    git(workspace.repo, "remote", "add", "origin", "http://me:p@ss@127.0.0.1:1/m.git")
+    answer = workspace.publish(line=replace(workspace.line, publish=PUSHES))
     assert "git push origin" in answer.events[0]
     assert "p@ss" not in answer.events[0]
     assert "ss@" not in answer.events[0]
@@ -156,14 +159,14 @@ def test_the_tag_here_is_enough_to_promote_and_a_silent_origin_is_called_unknown
 
 
 def test_an_origin_that_lacks_a_pushed_tag_is_told_and_one_that_contradicts_it_is_refused(published, origin):
-    desk, _ = published
-    pushes_by_its_line(desk)
-    found = tag_check(desk)
+    workspace, _ = published
+    pushes_by_its_line(workspace)
+    found = tag_check(workspace)
     assert (found.ok, found.text.partition("; ")[2]) == (True, f"origin lacks it: git push origin {NAME}")
-    git(desk.repo, "push", "--quiet", "origin", NAME)
-    assert tag_check(desk).text.endswith(", here and on origin")
-    git(origin, "tag", "-f", "-a", "-m", "theirs", NAME, desk.record.commit.sha)
-    found = tag_check(desk)
+    git(workspace.repo, "push", "--quiet", "origin", NAME)
+    assert tag_check(workspace).text.endswith(", here and on origin")
+    git(origin, "tag", "-f", "-a", "-m", "theirs", NAME, workspace.record.commit.sha)
+    found = tag_check(workspace)
     assert not found.ok
     assert "origin has another" in found.text
 
@@ -171,24 +174,24 @@ def test_an_origin_that_lacks_a_pushed_tag_is_told_and_one_that_contradicts_it_i
 @pytest.mark.parametrize("push", [False, True])
 def test_the_driver_of_a_pipelines_server_pushes_by_the_same_key(published, origin, push):
     """Its tasks publish and have no repository: the tag is made, and pushed or not, where the driver is."""
-    desk, said = published[0], []
-    git(desk.repo, "tag", "-d", NAME)
-    record, inputs = desk.record, desk.record.inputs
+    workspace, said = published[0], []
+    git(workspace.repo, "tag", "-d", NAME)
+    record, inputs = workspace.record, workspace.record.inputs
     made = replace(record.stages["publish"], outputs={"model": "bytegpt", "version": 1})
     values = {**inputs.values, "publish.push": push}
     record = replace(record, stages={**record.stages, "publish": made}, inputs=replace(inputs, values=values))
-    tag_version(desk.repo, record, desk.store, SimpleNamespace(note=said.append))
-    assert git(desk.repo, "tag") == NAME
+    tag_version(workspace.repo, record, workspace.store, SimpleNamespace(note=said.append))
+    assert git(workspace.repo, "tag") == NAME
     assert git(origin, "tag") == (NAME if push else "")
     assert len(said) == push
 
 
 def test_a_clone_of_the_service_keeps_its_tags_in_the_mirror_without_the_key(published, tmp_path):
-    desk, _ = published
-    clones, commit = Clones(tmp_path / "clones"), desk.record.commit.sha
-    mirror = clones.fetch(str(desk.repo), name="m", refs=["refs/heads/main"], local=True)
+    workspace, _ = published
+    clones, commit = Clones(tmp_path / "clones"), workspace.record.commit.sha
+    mirror = clones.fetch(str(workspace.repo), name="m", refs=["refs/heads/main"], local=True)
     place = clones.checkout("m", commit)
-    tag = git_tags.create_tag(place, read_version(desk.store, "bytegpt", 1))
+    tag = git_tags.create_tag(place, read_version(workspace.store, "bytegpt", 1))
     kept = git_tags.open_remote(place, wanted=False)
     assert kept.is_mirror
     assert git_tags.push_tag(kept, tag) is None

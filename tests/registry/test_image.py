@@ -16,14 +16,14 @@ IMAGE = f"registry.example/team/env@sha256:{'c' * 64}"
 OTHER = f"registry.example/team/env@sha256:{'d' * 64}"
 
 
-def vouched(desk, image, key=None):
-    """Blob key of a provenance of `image`, by the desk's key or another."""
-    key = key or desk.key
-    office = ImageStore(store=desk.store, key=key, trusted={key.key_id: key.public}, environ=desk.environ)
-    return record_base_image(image, image_store=office, commit=desk.record.commit.sha).provenance
+def vouched(workspace, image, key=None):
+    """Blob key of a provenance of `image`, by the workspace's key or another."""
+    key = key or workspace.key
+    office = ImageStore(store=workspace.store, key=key, trusted={key.key_id: key.public}, environ=workspace.environ)
+    return record_base_image(image, image_store=office, commit=workspace.record.commit.sha).provenance
 
 
-def place(desk, image, *provenance):
+def place(workspace, image, *provenance):
     """The record as a run in `image` leaves it."""
     artifacts = tuple(
         Artifact(
@@ -31,44 +31,44 @@ def place(desk, image, *provenance):
         )
         for key in provenance
     )
-    inputs = replace(desk.record.inputs, image=image)
-    desk.place(replace(desk.record, inputs=inputs, artifacts=(*desk.record.artifacts, *artifacts)))
+    inputs = replace(workspace.record.inputs, image=image)
+    workspace.place(replace(workspace.record, inputs=inputs, artifacts=(*workspace.record.artifacts, *artifacts)))
 
 
-def point(desk):
+def point(workspace):
     return promote(
         "bytegpt",
         1,
         "production",
-        store=desk.store,
-        repo=desk.repo,
-        site=desk.site,
-        environ=desk.environ,
+        store=workspace.store,
+        repo=workspace.repo,
+        site=workspace.site,
+        environ=workspace.environ,
         because="good",
         read_record=read_record,
     )
 
 
 def test_an_image_with_its_provenance_is_promoted(published):
-    desk, _ = published
-    place(desk, IMAGE, vouched(desk, IMAGE))
-    assert point(desk).version == 1
+    workspace, _ = published
+    place(workspace, IMAGE, vouched(workspace, IMAGE))
+    assert point(workspace).version == 1
 
 
 @pytest.mark.row("P8")
 @pytest.mark.parametrize("strike", ["none at all", "of another image", "of a stranger", "a changed byte", "not there"])
 def test_an_image_that_nobody_trusted_vouches_for_stops_the_promotion(published, strike, tmp_path):
-    desk, _ = published
+    workspace, _ = published
     if strike == "none at all":
-        place(desk, IMAGE)
+        place(workspace, IMAGE)
     elif strike == "of another image":
-        place(desk, IMAGE, vouched(desk, OTHER))
+        place(workspace, IMAGE, vouched(workspace, OTHER))
     elif strike == "of a stranger":
-        place(desk, IMAGE, vouched(desk, IMAGE, keys.signing_key(desk.site, {"HOME": str(tmp_path)})))
+        place(workspace, IMAGE, vouched(workspace, IMAGE, keys.signing_key(workspace.site, {"HOME": str(tmp_path)})))
     elif strike == "a changed byte":
-        envelope = desk.store.get(vouched(desk, IMAGE)).data
-        place(desk, IMAGE, put_blob(desk.store, envelope.replace(b'"payload":"ey', b'"payload":"eX')))
+        envelope = workspace.store.get(vouched(workspace, IMAGE)).data
+        place(workspace, IMAGE, put_blob(workspace.store, envelope.replace(b'"payload":"ey', b'"payload":"eX')))
     else:
-        place(desk, IMAGE, PREFIX + "0" * 64)
+        place(workspace, IMAGE, PREFIX + "0" * 64)
     with pytest.raises(IntegrityError, match=r"bytegpt 1 is not promoted: .*image: "):
-        point(desk)
+        point(workspace)

@@ -18,26 +18,26 @@ from gangline.spec.measurements import Drill
 from gangline.spec.record import Record
 
 
-def point(desk, version=1, alias="production", **arguments):
+def point(workspace, version=1, alias="production", **arguments):
     wanted = {
-        "store": desk.store, "repo": desk.repo, "site": desk.site, "environ": desk.environ, "because": "it is better",
-        "read_record": read_record, "who": "ada@desk",
+        "store": workspace.store, "repo": workspace.repo, "site": workspace.site, "environ": workspace.environ,
+        "because": "it is better", "read_record": read_record, "who": "ada@host",
     }  # fmt: skip
     return promote("bytegpt", version, alias, **wanted | arguments)
 
 
-def second_version(desk):
-    desk.line = replace(desk.line, publish=PublishTable(smoke=False))
-    other = desk.place(desk.attempt(2))
-    return desk.publish(other).version
+def second_version(workspace):
+    workspace.line = replace(workspace.line, publish=PublishTable(smoke=False))
+    other = workspace.place(workspace.attempt(2))
+    return workspace.publish(other).version
 
 
 def test_an_alias_says_who_promoted_what_and_why_under_a_signature(published):
-    desk, _ = published
-    alias = point(desk)
-    assert (alias.version, alias.generation, alias.previous, alias.who) == (1, 1, None, "ada@desk")
-    assert read_alias(desk.store, "bytegpt", "production") == alias
-    trusted = keys.trusted_keys(desk.site, desk.environ)
+    workspace, _ = published
+    alias = point(workspace)
+    assert (alias.version, alias.generation, alias.previous, alias.who) == (1, 1, None, "ada@host")
+    assert read_alias(workspace.store, "bytegpt", "production") == alias
+    trusted = keys.trusted_keys(workspace.site, workspace.environ)
     assert "it is better" in verify_alias(alias, trusted)
     for forged in (replace(alias, because="no reason"), replace(alias, version=2), replace(alias, who="eve")):
         with pytest.raises(IntegrityError):
@@ -45,29 +45,32 @@ def test_an_alias_says_who_promoted_what_and_why_under_a_signature(published):
 
 
 def test_going_back_is_promoting_an_older_version(published):
-    desk, _ = published
-    point(desk)
-    assert second_version(desk) == 2
-    assert [(a.version, a.generation, a.previous) for a in (point(desk, 2), point(desk, 1))] == [(2, 2, 1), (1, 3, 2)]
+    workspace, _ = published
+    point(workspace)
+    assert second_version(workspace) == 2
+    assert [(a.version, a.generation, a.previous) for a in (point(workspace, 2), point(workspace, 1))] == [
+        (2, 2, 1),
+        (1, 3, 2),
+    ]
 
 
 def test_promoting_what_stands_there_writes_nothing(published):
-    desk, _ = published
-    first = point(desk)
-    before = desk.store.get(first.key).etag
-    assert point(desk, because="once more") == first
-    assert desk.store.get(first.key).etag == before
+    workspace, _ = published
+    first = point(workspace)
+    before = workspace.store.get(first.key).etag
+    assert point(workspace, because="once more") == first
+    assert workspace.store.get(first.key).etag == before
 
 
 def test_of_sixteen_promoters_one_wins_each_generation(published):
-    desk, _ = published
-    second_version(desk)
+    workspace, _ = published
+    second_version(workspace)
     wins, conflicts, lock, barrier = [], [], threading.Lock(), threading.Barrier(16)
 
     def race(number):
         barrier.wait()
         try:
-            alias = point(desk, version=number % 2 + 1, who=f"worker-{number}")
+            alias = point(workspace, version=number % 2 + 1, who=f"worker-{number}")
         except GateError as error:
             with lock:
                 conflicts.append(str(error))
@@ -85,30 +88,30 @@ def test_of_sixteen_promoters_one_wins_each_generation(published):
     assert len({generation for generation, _ in written}) == len(written), "two promotions share a generation"
     assert sorted(generation for generation, _ in written) == list(range(1, len(written) + 1))
     assert all("another promotion came first" in each for each in conflicts)
-    last = read_alias(desk.store, "bytegpt", "production")
+    last = read_alias(workspace.store, "bytegpt", "production")
     assert last == max(wins, key=lambda alias: alias.generation)
 
 
 def test_an_answer_that_was_lost_is_settled_by_reading_back(published):
-    desk, _ = published
+    workspace, _ = published
 
-    alias = point(desk, store=LostAnswer(desk.store, "/aliases/"))
-    assert read_alias(desk.store, "bytegpt", "production") == alias
+    alias = point(workspace, store=LostAnswer(workspace.store, "/aliases/"))
+    assert read_alias(workspace.store, "bytegpt", "production") == alias
 
 
 def strike_file(name, change):
-    def strike(desk, answer):
+    def strike(workspace, answer):
         file = next(each for each in answer.files if each.path == name)
-        desk.store.put(file.key, change(desk.store.get(file.key).data))
+        workspace.store.put(file.key, change(workspace.store.get(file.key).data))
 
     return strike
 
 
 def strike_version(change):
-    def strike(desk, answer):
-        plain = json.loads(desk.store.get(answer.key).data)
+    def strike(workspace, answer):
+        plain = json.loads(workspace.store.get(answer.key).data)
         change(plain)
-        desk.store.put(answer.key, Version.from_json(json.dumps(plain)).to_json())
+        workspace.store.put(answer.key, Version.from_json(json.dumps(plain)).to_json())
 
     return strike
 
@@ -116,12 +119,12 @@ def strike_version(change):
 def strike_record(change, *, sealed=True):
     """Change the record, as a driver that has the key or as somebody who has none."""
 
-    def strike(desk, answer):
-        place = f"{desk.record.prefix}/record.json"
-        changed = change(Record.from_json(desk.store.get(place).data))
-        desk.store.put(place, changed.to_json())
+    def strike(workspace, answer):
+        place = f"{workspace.record.prefix}/record.json"
+        changed = change(Record.from_json(workspace.store.get(place).data))
+        workspace.store.put(place, changed.to_json())
         if sealed:
-            desk.place(changed)
+            workspace.place(changed)
 
     return strike
 
@@ -166,14 +169,17 @@ STRIKES = {
         strike_record(lambda r: replace(r, run=replace(r.run, reason="fine")), sealed=False), "was changed after key"
     ),
     "no seal": (strike_record(lambda r: replace(r, seal=None), sealed=False), "has no seal"),
-    "no record": (lambda desk, answer: desk.store.delete(f"{desk.record.prefix}/record.json"), "is missing"),
-    "no tag": (lambda desk, answer: git(desk.repo, "tag", "-d", "model/bytegpt/v1"), "there is no tag"),
+    "no record": (
+        lambda workspace, answer: workspace.store.delete(f"{workspace.record.prefix}/record.json"),
+        "is missing",
+    ),
+    "no tag": (lambda workspace, answer: git(workspace.repo, "tag", "-d", "model/bytegpt/v1"), "there is no tag"),
     "moved tag": (
-        lambda desk, answer: git(desk.repo, "tag", "-f", "-a", "-m", "hm", "model/bytegpt/v1"),
+        lambda workspace, answer: git(workspace.repo, "tag", "-f", "-a", "-m", "hm", "model/bytegpt/v1"),
         "one of the two was changed",
     ),
     "light tag": (
-        lambda desk, answer: git(desk.repo, "tag", "-f", "model/bytegpt/v1"), "has no digest"
+        lambda workspace, answer: git(workspace.repo, "tag", "-f", "model/bytegpt/v1"), "has no digest"
     ),
 }  # fmt: skip
 
@@ -181,50 +187,50 @@ STRIKES = {
 @pytest.mark.row("I2")
 @pytest.mark.parametrize("name", STRIKES)
 def test_a_version_with_one_part_missing_or_forged_is_never_promoted(published, name):
-    desk, answer = published
+    workspace, answer = published
     strike, said = STRIKES[name]
-    strike(desk, answer)
+    strike(workspace, answer)
     with pytest.raises(IntegrityError, match=said):
-        point(desk)
-    assert read_alias(desk.store, "bytegpt", "production") is None
+        point(workspace)
+    assert read_alias(workspace.store, "bytegpt", "production") is None
 
 
 def test_a_signature_of_a_stranger_is_never_promoted(published, tmp_path):
-    desk, _ = published
+    workspace, _ = published
     stranger = {"XDG_CONFIG_HOME": str(tmp_path / "stranger")}
     with pytest.raises(IntegrityError, match="signature was refused"):
-        point(desk, environ=stranger)
-    (keys.key_folder(stranger) / f"{desk.key.key_id}.pub").write_bytes(desk.key.public.pem)
-    trusting = Site(sign=SignTable(identities=(desk.key.key_id,)))
-    assert point(desk, environ=stranger, site=trusting).version == 1
+        point(workspace, environ=stranger)
+    (keys.key_folder(stranger) / f"{workspace.key.key_id}.pub").write_bytes(workspace.key.public.pem)
+    trusting = Site(sign=SignTable(identities=(workspace.key.key_id,)))
+    assert point(workspace, environ=stranger, site=trusting).version == 1
 
 
 def test_another_clone_promotes_by_the_remotes_tag(published, tmp_path):
-    desk, _ = published
-    git(tmp_path, "clone", "--quiet", "--bare", str(desk.repo), "origin.git")
+    workspace, _ = published
+    git(tmp_path, "clone", "--quiet", "--bare", str(workspace.repo), "origin.git")
     git(tmp_path, "clone", "--quiet", "--no-tags", "origin.git", "clone")
-    assert point(desk, repo=tmp_path / "clone").version == 1
+    assert point(workspace, repo=tmp_path / "clone").version == 1
 
 
 @pytest.mark.row("S11")
 def test_a_store_that_ignores_conditions_never_promotes(published):
-    desk, _ = published
+    workspace, _ = published
 
     class Careless:
         url = "file:careless"
 
         def __getattr__(self, name):
-            return getattr(desk.store, name)
+            return getattr(workspace.store, name)
 
         def put_if_absent(self, key, data):
-            return desk.store.put(key, data)
+            return workspace.store.put(key, data)
 
         def compare_and_set(self, key, data, expected):
-            return desk.store.put(key, data)
+            return workspace.store.put(key, data)
 
     with pytest.raises(StorageError, match="ignores conditional writes"):
-        point(desk, store=Careless())
-    assert read_alias(desk.store, "bytegpt", "production") is None
+        point(workspace, store=Careless())
+    assert read_alias(workspace.store, "bytegpt", "production") is None
 
 
 @pytest.mark.parametrize(
@@ -236,21 +242,21 @@ def test_a_store_that_ignores_conditions_never_promotes(published):
     ],
 )
 def test_a_call_that_makes_no_sense_says_what_works(published, arguments, said):
-    desk, _ = published
+    workspace, _ = published
     with pytest.raises(UsageError, match=said):
-        point(desk, **arguments)
+        point(workspace, **arguments)
 
 
 def test_a_version_file_under_another_number_is_refused(published):
-    desk, answer = published
-    desk.store.put("models/bytegpt/2.json", desk.store.get(answer.key).data)
+    workspace, answer = published
+    workspace.store.put("models/bytegpt/2.json", workspace.store.get(answer.key).data)
     with pytest.raises(IntegrityError, match="names itself bytegpt 1"):
-        read_version(desk.store, "bytegpt", 2)
+        read_version(workspace.store, "bytegpt", 2)
 
 
 def test_an_alias_file_that_is_damaged_is_refused(published):
-    desk, _ = published
-    alias = point(desk)
-    desk.store.put(alias.key, alias.to_json()[:-1])
+    workspace, _ = published
+    alias = point(workspace)
+    workspace.store.put(alias.key, alias.to_json()[:-1])
     with pytest.raises(IntegrityError, match=Alias.__name__):
-        point(desk)
+        point(workspace)

@@ -26,14 +26,14 @@ from gangline.storage.objects.protocol import list_all
 
 
 @pytest.fixture
-def quick(desk):
-    """A desk whose line asks for no smoke test."""
-    desk.line = replace(desk.line, publish=PublishTable(smoke=False))
-    return desk
+def quick(workspace):
+    """A workspace whose line asks for no smoke test."""
+    workspace.line = replace(workspace.line, publish=PublishTable(smoke=False))
+    return workspace
 
 
 def test_a_passed_run_becomes_a_signed_tagged_version_that_answers(published):
-    desk, answer = published
+    workspace, answer = published
     assert isinstance(answer, Published)
     assert (answer.version, answer.key, answer.tagged) == (1, "models/bytegpt/1.json", "model/bytegpt/v1")
     assert answer.smoke.startswith("answers in a fresh process, loss 5.")
@@ -41,25 +41,25 @@ def test_a_passed_run_becomes_a_signed_tagged_version_that_answers(published):
     names = [file.path for file in answer.files]
     assert names == ["card.md", "config.json", "model.safetensors", "model.sig", "provenance.json", "sbom.cdx.json"]
     for artifact in answer.artifacts:
-        data = desk.store.get(artifact.key).data
+        data = workspace.store.get(artifact.key).data
         assert (len(data), hashlib.sha256(data).hexdigest()) == (artifact.size_bytes, artifact.sha256)
     assert [each.kind for each in answer.artifacts] == ["card", "config", "model", "signature", "provenance", "sbom"]
-    version = read_version(desk.store, "bytegpt", 1)
+    version = read_version(workspace.store, "bytegpt", 1)
     assert (version.run, version.commit, version.key_id) == (
-        desk.record.run.id,
-        desk.record.commit.sha,
-        desk.key.key_id,
+        workspace.record.run.id,
+        workspace.record.commit.sha,
+        workspace.key.key_id,
     )
     assert version.metrics["eval_loss"]["band"]["n"] == 3
-    tag = read_tag(desk.repo, "model/bytegpt/v1")
-    assert (tag.commit, tag.digest) == (desk.record.commit.sha, version_digest(version))
+    tag = read_tag(workspace.repo, "model/bytegpt/v1")
+    assert (tag.commit, tag.digest) == (workspace.record.commit.sha, version_digest(version))
     assert answer.message.startswith(
-        f"bytegpt 1: model.safetensors 120 kB, signed by key {desk.key.key_id}, in the local"
+        f"bytegpt 1: model.safetensors 120 kB, signed by key {workspace.key.key_id}, in the local"
     )
 
 
-def test_the_model_of_a_task_that_makes_its_own_data_answers_too(desk):
-    store, record = desk.store, desk.record
+def test_the_model_of_a_task_that_makes_its_own_data_answers_too(workspace):
+    store, record = workspace.store, workspace.record
     bare = replace(Plan.from_json(get_blob(store, record.plan.key)), data=DataSource())
     record = replace(record, plan=replace(record.plan, key=put_blob(store, bare.to_json())))
 
@@ -68,15 +68,15 @@ def test_the_model_of_a_task_that_makes_its_own_data_answers_too(desk):
             assert [path for path in job.files.values() if isinstance(path, Path) and not path.exists()] == []
             return ModuleResult(exit_code=0, stdout=b'{"parameters": 8}', stderr=b"")
 
-    answer = desk.publish(desk.place(record), runner=Answers())
+    answer = workspace.publish(workspace.place(record), runner=Answers())
     assert answer.smoke == "opens in a fresh process, 8 finite numbers"
 
 
 def test_the_weights_open_with_the_safetensors_library(published):
-    desk, answer = published
-    path = desk.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
+    workspace, answer = published
+    path = workspace.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
     with safe_open(str(path), framework="pt") as opened:
-        assert opened.metadata()["run"] == desk.record.run.id
+        assert opened.metadata()["run"] == workspace.record.run.id
         assert opened.get_tensor("token.weight").shape == (256, 32)
 
 
@@ -89,47 +89,47 @@ def test_tensors_have_the_names_that_the_task_asked_for(quick):
 
 
 def test_the_card_escapes_what_a_commit_says(published):
-    desk, answer = published
-    card = desk.store.get(next(file.key for file in answer.files if file.path == "card.md")).data.decode()
+    workspace, answer = published
+    card = workspace.store.get(next(file.key for file in answer.files if file.path == "card.md")).data.decode()
     assert "<b>" not in card
     assert "| eval\\_loss | 2.375 nats | 2.369 ± 0.0379 (3 seeds) | lower | none |" in card
-    assert desk.record.commit.sha in card
+    assert workspace.record.commit.sha in card
 
 
 @pytest.mark.row("P11")
 def test_the_bill_of_materials_names_every_installed_package(published):
     from importlib.metadata import distributions
 
-    desk, answer = published
-    bill = json.loads(desk.store.get(next(file.key for file in answer.files if file.path == "sbom.cdx.json")).data)
+    workspace, answer = published
+    bill = json.loads(workspace.store.get(next(file.key for file in answer.files if file.path == "sbom.cdx.json")).data)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     listed = {each["name"] for each in bill["components"]}
     assert listed == {dist.metadata["Name"].lower().replace("_", "-").replace(".", "-") for dist in distributions()}
 
 
 def test_publishing_again_finds_the_version_that_is_there(published):
-    desk, answer = published
-    before = desk.store.get(answer.key)
-    again = desk.publish()
+    workspace, answer = published
+    before = workspace.store.get(answer.key)
+    again = workspace.publish()
     assert (again.version, again.weights, again.files) == (answer.version, answer.weights, answer.files)
-    assert desk.store.get(answer.key) == before
-    assert len(list_versions(desk.store, "bytegpt")) == 1
+    assert workspace.store.get(answer.key) == before
+    assert len(list_versions(workspace.store, "bytegpt")) == 1
 
 
 def test_a_try_that_died_before_its_tag_is_finished_by_the_next(published):
-    desk, answer = published
-    made = git(desk.repo, "rev-parse", "refs/tags/model/bytegpt/v1")
-    git(desk.repo, "tag", "-d", "model/bytegpt/v1")
-    assert desk.publish().tagged == answer.tagged
-    assert git(desk.repo, "rev-parse", "refs/tags/model/bytegpt/v1") == made
+    workspace, answer = published
+    made = git(workspace.repo, "rev-parse", "refs/tags/model/bytegpt/v1")
+    git(workspace.repo, "tag", "-d", "model/bytegpt/v1")
+    assert workspace.publish().tagged == answer.tagged
+    assert git(workspace.repo, "rev-parse", "refs/tags/model/bytegpt/v1") == made
 
 
 def test_another_run_gets_the_next_number_and_a_tag_takes_one_too(published):
-    desk, _ = published
-    desk.line = replace(desk.line, publish=PublishTable(smoke=False))
-    other = desk.attempt(2)
-    git(desk.repo, "tag", "-a", "-m", "taken elsewhere", "model/bytegpt/v2")
-    assert desk.publish(other).version == 3
+    workspace, _ = published
+    workspace.line = replace(workspace.line, publish=PublishTable(smoke=False))
+    other = workspace.attempt(2)
+    git(workspace.repo, "tag", "-a", "-m", "taken elsewhere", "model/bytegpt/v2")
+    assert workspace.publish(other).version == 3
 
 
 @pytest.mark.long
@@ -227,13 +227,13 @@ class Fails:
         return ModuleResult(exit_code=1, stdout=b"", stderr=b"")
 
 
-def test_a_model_that_does_not_answer_is_no_version(desk):
-    broken = replace(desk.line, model={**desk.line.model, "width": 64})
+def test_a_model_that_does_not_answer_is_no_version(workspace):
+    broken = replace(workspace.line, model={**workspace.line.model, "width": 64})
     with pytest.raises(IntegrityError, match="do not fit the model"):
-        desk.publish(line=broken)
+        workspace.publish(line=broken)
     with pytest.raises(TrainingError, match="failed its smoke test"):
-        desk.publish(runner=Fails())
-    assert list_versions(desk.store, "bytegpt") == ()
+        workspace.publish(runner=Fails())
+    assert list_versions(workspace.store, "bytegpt") == ()
 
 
 def test_a_lost_answer_to_the_claim_is_settled_by_reading_back(quick):
@@ -242,9 +242,9 @@ def test_a_lost_answer_to_the_claim_is_settled_by_reading_back(quick):
 
 
 def test_a_name_that_is_taken_on_the_remote_is_refused(published, tmp_path):
-    desk, _ = published
-    git(tmp_path, "clone", "--quiet", "--bare", "--no-tags", str(desk.repo), "origin.git")
+    workspace, _ = published
+    git(tmp_path, "clone", "--quiet", "--bare", "--no-tags", str(workspace.repo), "origin.git")
     git(tmp_path / "origin.git", "tag", "-f", "-a", "-m", "theirs", "model/bytegpt/v1", "main")
-    git(desk.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(workspace.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
     with pytest.raises(IntegrityError, match="is taken on origin"):
-        desk.publish(line=replace(desk.line, publish=PublishTable(push=True)))
+        workspace.publish(line=replace(workspace.line, publish=PublishTable(push=True)))

@@ -13,10 +13,12 @@ from gangline.line.results.verification import verify
 
 @pytest.fixture
 def look(published):
-    desk, _ = published
+    workspace, _ = published
 
     def verified(target):
-        return verify(str(target), store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)
+        return verify(
+            str(target), store=workspace.store, repo=workspace.repo, site=workspace.site, environ=workspace.environ
+        )
 
     return verified
 
@@ -24,11 +26,11 @@ def look(published):
 @pytest.fixture
 def folder(published, tmp_path):
     """The published files, downloaded by hand."""
-    desk, answer = published
+    workspace, answer = published
     target = tmp_path / "download"
     target.mkdir()
     for file in answer.files:
-        shutil.copy(desk.root / "store" / file.key, target / file.path)
+        shutil.copy(workspace.root / "store" / file.key, target / file.path)
     return target
 
 
@@ -45,24 +47,24 @@ def test_a_version_is_whole_under_each_of_its_names(published, look, target):
 
 
 def test_a_file_planted_beside_a_published_model_is_refused(published, look):
-    desk, answer = published
+    workspace, answer = published
     planted = f"{answer.files[0].key.rpartition('/')[0]}/pytorch_model.bin"
-    desk.store.put(planted, b"a pickle, perhaps")
+    workspace.store.put(planted, b"a pickle, perhaps")
     checks = {check.name: check for check in look("bytegpt/1")}
     assert failed(checks.values()) == ["alone"]
     assert f"{planted} is in the folder of models/bytegpt/1.json, which does not list it" in checks["alone"].text
-    desk.store.delete(planted)
+    workspace.store.delete(planted)
     assert failed(look("bytegpt/1")) == []
 
 
 def test_a_checkpoint_and_a_run_are_verified_by_signature_and_digests(published, look):
-    desk, _ = published
-    assert failed(look(desk.checkpoint)) == []
-    assert failed(look(desk.record.run.id)) == []
-    shard = next((desk.root / "store" / desk.checkpoint).glob("*.safetensors"))
+    workspace, _ = published
+    assert failed(look(workspace.checkpoint)) == []
+    assert failed(look(workspace.record.run.id)) == []
+    shard = next((workspace.root / "store" / workspace.checkpoint).glob("*.safetensors"))
     shard.write_bytes(flip(shard.read_bytes()))
-    assert failed(look(desk.checkpoint)) == ["step-00000002"]
-    assert failed(look(f"{desk.record.prefix}/record.json")) == ["step-00000002"]
+    assert failed(look(workspace.checkpoint)) == ["step-00000002"]
+    assert failed(look(f"{workspace.record.prefix}/record.json")) == ["step-00000002"]
 
 
 def test_a_downloaded_folder_is_verified_without_store_or_record(look, folder):

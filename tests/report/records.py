@@ -64,7 +64,7 @@ def passed() -> Record:
             id=BASE_RUN,
             project="bytegpt",
             created="2026-03-02T09:14:05Z",
-            driver=Driver(holder="desk:4242:a1b2", token=1),
+            driver=Driver(holder="host:4242:a1b2", token=1),
             state="ended",
             verdict="passed",
             exit_code=0,

@@ -93,8 +93,8 @@ def test_memory_of_a_process_is_not_put_beside_a_forecast_of_tensors():
 
 
 def test_what_is_pinned_is_shown_item_by_item_and_odd_evidence_is_left_out():
-    told = [{"name": "data", "pinned": "unknown", "by": "none declared"}, {"name": "x", "pinned": "maybe"}, 7]
-    gates = [replace(each, evidence={"items": told}) for each in records.passed().gates]
+    reported = [{"name": "data", "pinned": "unknown", "by": "none declared"}, {"name": "x", "pinned": "maybe"}, 7]
+    gates = [replace(each, evidence={"items": reported}) for each in records.passed().gates]
     record = replace(records.passed(), gates=tuple(gates))
     for text in (page(record), render_markdown(record), render_html(record)):
         assert "none declared" in text

@@ -34,7 +34,7 @@ def hard():
 def test_everything_it_went_through_is_said():
     assert dict(training_rows(hard())) == {
         "speed": "1500 Tflop/s of model arithmetic, MFU 38 % of 4 × NVIDIA H200 in bf16 (989 Tflop/s each)",
-        "starts": "7 generations, 6 restarts; went on twice from the memory of other nodes, once from the store, "
+        "starts": "7 generations, 6 restarts; resumed twice from the memory of other nodes, once from the store, "
         "3 times from the living replicas; 1 rollback",
         "samples": "12,800 trained, 16 lost, 4 repeated; 32 skipped as not finite; 41 steps done again",
         "optimizer": "2.2 % of the time in steps",
@@ -57,7 +57,7 @@ def test_a_start_is_said_with_its_checkpoint_and_what_was_converted():
     ):
         start = StartedFrom(checkpoint=key, step=120, converted=converted)
         starts = dict(training_rows(replace(hard(), training=replace(HARD, started_from=start))))["starts"]
-        assert starts.startswith(f"7 generations, 6 restarts, from step 120 of {key}{said}; went on")
+        assert starts.startswith(f"7 generations, 6 restarts, from step 120 of {key}{said}; resumed")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from gangline.spec.config.site import StoreTable
 from gangline.storage.folder.store import FolderStore
 
 
-def desk_at(folder, *, database=None, site=SITE, environ=ENVIRON, forges=None):
-    """A desk whose state lies below `folder`."""
+def service_context(folder, *, database=None, site=SITE, environ=ENVIRON, forges=None):
+    """A context whose state lies below `folder`."""
     site = replace(site, store=StoreTable(url=f"file:{folder}/store"))
     database = database or open_database(str(folder / "gangline.db"))
     (folder / "store").mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.serve.deliveries import REPOSITORY, pull_request, push, signed
-from tests.serve.hook_service import desk_at, hooks_app
+from tests.serve.hook_service import hooks_app, service_context
 from tests.serve.world import served
 
 from gangline.errors import StorageError
@@ -25,8 +25,8 @@ ALL = ("queued", "driving", "parked", "done", "dropped", "quarantined")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """One server for all tests: its desk and a client."""
-    context = desk_at(tmp_path_factory.mktemp("service"))
+    """One server for all tests: its context and a client."""
+    context = service_context(tmp_path_factory.mktemp("service"))
     with served(hooks_app(context)) as url, httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
         yield context, client
     context.database.close()

@@ -51,16 +51,16 @@ def gangline(tmp_path):
 
 
 def test_a_run_goes_to_the_store_and_its_series_to_prometheus(gangline):
-    told = json.loads(gangline("up", "--json").stdout)
-    rows = {row["name"]: row for row in told["servers"]}
+    reported = json.loads(gangline("up", "--json").stdout)
+    rows = {row["name"]: row for row in reported["servers"]}
     assert (rows["s3"]["kind"], rows["s3"]["state"], rows["prometheus"]["state"]) == ("minio", "started", "started")
     running = StackHome.of(gangline.repo).read().running
 
-    done = gangline("run", "--until", "evaluate", "--json", GANGLINE_SITE=told["site"])
+    done = gangline("run", "--until", "evaluate", "--json", GANGLINE_SITE=reported["site"])
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     run = json.loads(done.stdout.splitlines()[0])["run"]
 
-    site = load_site(Path(told["site"]), environ={})
+    site = load_site(Path(reported["site"]), environ={})
     credentials = Path(str(site.store.credentials).removeprefix("secret:file:")).read_text()
     store = open_store(site.store.url, endpoint=site.store.endpoint, credentials=credentials)
     assert any(run in entry.key for entry in store.list("runs/"))

@@ -3,17 +3,17 @@ is not far."""
 
 import ast
 from dataclasses import fields, is_dataclass
-from pathlib import Path
+from functools import cache
 from typing import get_args, get_type_hints
 
 import pytest
+from tests.source import SOURCE, nodes
 
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 
-SOURCES = Path(__file__).resolve().parents[2] / "src" / "gangline"
-CONFIG = SOURCES / "spec" / "config"
+CONFIG = SOURCE / "spec" / "config"
 READERS = {"lock.py", "secrets.py", "optimizer.py"}
 """Of `spec/config`; its other files declare keys, check them and build them from text."""
 
@@ -21,13 +21,14 @@ CLAIMS = {"fabric.group_size", "fabric.oversubscription", "fabric.groups.leaves"
 """Keys that rules hold against the rest of their file, and nothing else."""
 
 
+@cache
 def names_read():
     """Attributes that are loaded, and strings that may name one, in all code but that of declarations and rules."""
     found = set()
-    for path in SOURCES.rglob("*.py"):
+    for path, each in nodes().items():
         if path.parent == CONFIG and path.name not in READERS:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in each:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 found.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():

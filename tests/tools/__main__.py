@@ -72,8 +72,8 @@ def installed_version(program: Path, package: str) -> str | None:
     """Version of `package` that Go wrote into `program`; None where there is none, or half of one."""
     if not program.is_file() or shutil.which("go") is None:
         return None
-    told = subprocess.run(["go", "version", "-m", str(program)], capture_output=True, text=True, check=False).stdout
-    words = [line.split() for line in told.splitlines()]
+    reported = subprocess.run(["go", "version", "-m", str(program)], capture_output=True, text=True, check=False).stdout
+    words = [line.split() for line in reported.splitlines()]
     modules = {line[1]: line[2] for line in words if line[:1] in (["mod"], ["dep"]) and len(line) > 2}
     return next((version for module, version in modules.items() if f"{package}/".startswith(f"{module}/")), None)
 

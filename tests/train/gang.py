@@ -115,11 +115,11 @@ class Generation:
         for rank in range(self.world_size):
             if not (self.gang.home / "out" / "ranks" / f"{rank}.jsonl").exists():
                 continue  # it ended before its first word
-            for told in self.gang.events(rank, "ledger")[-1:]:
-                assert told["seconds"].keys() <= {*LEDGER_CAUSES}, told
-                assert min(told["seconds"].values()) >= 0, told
-                lived = told["until"] - told["began"]
-                assert abs(sum(told["seconds"].values()) - lived) <= 1e-3 * lived, (rank, told)
+            for reported in self.gang.events(rank, "ledger")[-1:]:
+                assert reported["seconds"].keys() <= {*LEDGER_CAUSES}, reported
+                assert min(reported["seconds"].values()) >= 0, reported
+                lived = reported["until"] - reported["began"]
+                assert abs(sum(reported["seconds"].values()) - lived) <= 1e-3 * lived, (rank, reported)
 
 
 Codes = Callable[[], dict[int, int]]

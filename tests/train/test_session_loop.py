@@ -58,14 +58,14 @@ def plan_of(strategy="ddp", **changes):
     return tiny_plan(strategy, program=ProgramSpec(command=("python", "train.py")), **given | changes)
 
 
-def told(gang, rank=0):
+def reported(gang, rank=0):
     return json.loads((gang.home / f"told-{rank}.json").read_text())
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_every_rank_knows_step_and_loss_of_the_whole_gang(gang, strategy):
     assert gang.run_program(plan_of(strategy)) == [0, 0], gang.log()
-    assert told(gang, 0) == told(gang, 1) == [0, *map(list, gang.result().jobs[0].losses)]
+    assert reported(gang, 0) == reported(gang, 1) == [0, *map(list, gang.result().jobs[0].losses)]
 
 
 def test_means_over_held_out_data_are_those_of_one_rank(gang, make_gang):
@@ -97,6 +97,6 @@ def test_loop_that_is_left_early_is_saved_where_it_stood_and_goes_on_there(gang,
     assert gang.result().final_step == 4
     assert [each["step"] for each in gang.events(event="saved")] == [3, 4]
     assert gang.run_program(plan_of()) == [0, 0], gang.log()
-    assert told(gang)[0] == 4
+    assert reported(gang)[0] == 4
     ends = [stored_digests(each.store, each.result().checkpoint, KEY) for each in (gang, whole)]
     assert ends[0] == ends[1], "as if it had not been left"

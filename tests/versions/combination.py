@@ -72,7 +72,7 @@ class Combination:
 
     def copy_sources(self) -> None:
         """As git sees them, changes included; the environment stays, runs and caches do not."""
-        told = subprocess.run(
+        reported = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
@@ -80,7 +80,7 @@ class Combination:
         for old in self.tree.iterdir():
             if old.name != ".venv":
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-        for name in filter(None, told.split("\0")):
+        for name in filter(None, reported.split("\0")):
             if (ROOT / name).is_file():
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.tree / name)

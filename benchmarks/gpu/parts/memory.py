@@ -70,7 +70,7 @@ def memory_runs(plans: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
     """Bytes of each plan by the planner's formula."""
-    from desk import profile_of
+    from planning_inputs import profile_of
 
     from gangline.planner.forecast.memory import MemoryLoad, rank_parts
     from gangline.planner.shapes.shape import Shape
@@ -84,7 +84,7 @@ def formulas(shapes: Shapes, plans: dict[str, Any]) -> dict[str, float]:
 
 
 def reserve_bytes(shapes: Shapes) -> float:
-    from desk import inventory
+    from planning_inputs import inventory
 
     from gangline.planner.shapes.device_pool import open_pool
     from gangline.spec.config.site import Site

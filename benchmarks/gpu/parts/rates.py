@@ -27,10 +27,13 @@ def run(report: Report, shapes: Shapes) -> None:
     of_device(report, shapes, rates)
     for name, model in shapes.unseen.items():
         own = apart(measured_rates, shapes, model)
-        told = {"own rates": apart(forecast, shapes, model, own), "rates of 1B": apart(forecast, shapes, model, rates)}
+        reported = {
+            "own rates": apart(forecast, shapes, model, own),
+            "rates of 1B": apart(forecast, shapes, model, rates),
+        }
         seen = apart(steps_of, shapes, model)
-        report.tell(name, {"forecasts": told, "measured": seen, "model": model})
-        for kind, each in told.items():
+        report.tell(name, {"forecasts": reported, "measured": seen, "model": model})
+        for kind, each in reported.items():
             off = abs(each["step_seconds"] / seen["median"] - 1)
             report.add(f"{name}: {kind} off by", off, at_most=FORECAST, source="median step of this run")
 
@@ -60,14 +63,14 @@ def ceilings(shapes: Shapes, name: str, size: tuple[int, int, int]) -> tuple[flo
 
 
 def measured_rates(shapes: Shapes, model: Model) -> Any:
-    from desk import line_of, profile_of, rates
+    from planning_inputs import line_of, profile_of, rates
 
     return rates(shapes, line_of(shapes, model, steps=STEPS), profile_of(model))
 
 
 def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
     """Of one step, before anything was run."""
-    from desk import inventory, line_of, profile_of
+    from planning_inputs import inventory, line_of, profile_of
 
     from gangline.planner.selection.choice import choose_plan
     from gangline.spec.config.site import Site
@@ -75,17 +78,17 @@ def forecast(shapes: Shapes, model: Model, rates: Any) -> dict[str, Any]:
     found = choose_plan(
         line_of(shapes, model, steps=STEPS), Site(), inventory(shapes), profile_of(model), (), rates=rates
     )
-    told = found.forecast
-    if told.step_seconds is None:
-        raise SystemExit(f"there is no forecast: {told.missing}")
-    return {"step_seconds": told.step_seconds, "origin": told.origin,
-            "terms": {each.part: each.raw_seconds for each in told.terms}}  # fmt: skip
+    reported = found.forecast
+    if reported.step_seconds is None:
+        raise SystemExit(f"there is no forecast: {reported.missing}")
+    return {"step_seconds": reported.step_seconds, "origin": reported.origin,
+            "terms": {each.part: each.raw_seconds for each in reported.terms}}  # fmt: skip
 
 
 def steps_of(shapes: Shapes, model: Model) -> dict[str, Any]:
     from gangline.line.results.rank_times import parts_of
 
     with one_rank(plan_of(shapes, model, steps=STEPS, clip_norm=None)) as context:
-        told = trained(context, lambda _: None)[WARM_UP:]
-    return {"median": median(each["seconds"] for each in told), "seconds": [each["seconds"] for each in told],
-            "parts": parts_of(told)}  # fmt: skip
+        reported = trained(context, lambda _: None)[WARM_UP:]
+    return {"median": median(each["seconds"] for each in reported), "seconds": [each["seconds"] for each in reported],
+            "parts": parts_of(reported)}  # fmt: skip

@@ -46,7 +46,7 @@ def top(shapes: Shapes, name: str) -> tuple[float, str]:
 
 def operations(shapes: Shapes, model: Model) -> float:
     """Of one sample, forward and backward."""
-    from desk import profile_of
+    from planning_inputs import profile_of
 
     trace = profile_of(model).trace(shapes.precision)
     assert trace is not None, "it was followed"

@@ -177,7 +177,7 @@ def _with_recorded_values(measurer: RepositoryMeasurer, state: BisectState) -> B
 
 
 def _trainings(measurer: RepositoryMeasurer, state: BisectState, at: int) -> int:
-    """Expected number of trainings of a search at this step, besides recorded values."""
+    """Expected number of trainings of a search at this step, in addition to recorded values."""
     at_step = replace(measurer, wanted=_metric_at_step(replace(state, at=at)))
     known = [len(at_step.recorded(each.sha).values) for each in state.suspects]
     ends = sum(max(0, state.seeds - count) for count in (known[0], known[-1]))

@@ -1,4 +1,4 @@
-"""What a training depends on besides its commit, as it is now: data of the store, packages of an unlocked environment.
+"""Inputs of a training other than its commit, as they are now: data of the store, packages of an unlocked environment.
 
 A recorded value counts if its run had the same, because a search compares commits, not data or packages.
 """

@@ -65,7 +65,7 @@ def _differs(stored: StoredTensor, tensor: Tensor) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """Result of a load, besides the tensors that were filled in place."""
+    """Result of a load, except the tensors, which are filled in place."""
 
     step: int
     generation: int

@@ -63,7 +63,7 @@ class NodeCopies:
     """Copies of this node, shared by its ranks.
 
     Args:
-        folder: Exists, in memory if possible; whoever created it removes it.
+        folder: Exists, in memory if possible; its creator removes it.
         node: Number of this node in the gang.
         peers: Number of other nodes that get what this one's ranks save.
     """

@@ -1,7 +1,7 @@
 """Background saves: staged on the training thread, written by another thread, one at a time.
 
 All collectives of the writing thread use the `checkpoint` group; on the default group they would interleave with those
-of training and hang. Decisions of the ranks (skip or wait, continue or give up) use a second group of the same ranks,
+of training and hang. Decisions of the ranks (skip or wait, continue or stop) use a second group of the same ranks,
 from the training thread.
 """
 

@@ -1,1 +1,1 @@
-"""The command line: flags, tables, live view. It ends with the exit code that `errors` gives; logic lives below it."""
+"""The command line: flags, tables, live view. It exits with the codes of `errors`; the logic is in lower packages."""

@@ -1,6 +1,6 @@
 """A driver in a session of its own: `gangline run --detach`, and the driver that a drill kills.
 
-    TMPDIR/gangline-run-*/{out,err,lock}     its JSON lines, its messages, a lock that it holds while it lives
+    TMPDIR/gangline-run-*/{out,err,lock}     its JSON lines, its messages, a lock that it holds while it runs
 
 The driver removes the folder when it ends. The folder of a killed driver has a lock without a holder, and the next
 detached start removes it.
@@ -36,7 +36,7 @@ class BackgroundDriver:
     run: str
     process: "subprocess.Popen[bytes]"
     log: Path
-    """JSON lines of its view, while it lives."""
+    """JSON lines of its view, while it runs."""
 
 
 def start_driver(arguments: Sequence[str]) -> BackgroundDriver:

@@ -28,36 +28,36 @@ _UNSEEN = "no controller in its usual place has an image with a version that thi
 _TRUSTS: tuple[Trust, ...] = ("own", "fork")
 
 
-def check_cluster(desk: Workspace) -> tuple[list[Finding], Path]:
-    """All findings in the order they are told, and the file that keeps the facts for `gangline emit --cluster`.
+def check_cluster(workspace: Workspace) -> tuple[list[Finding], Path]:
+    """All findings in the order they are printed, and the file that keeps the facts for `gangline emit --cluster`.
 
     Raises:
         ConfigError: No cluster is configured.
         StorageError: It does not answer.
     """
-    api = open_cluster(desk.site, desk.environ)
+    api = open_cluster(workspace.site, workspace.environ)
     facts = read_facts(api)
-    path = home(desk.repo) / FACTS
+    path = home(workspace.repo) / FACTS
     with storage_errors(path.parent):
         path.write_bytes(facts.to_json())
     return [
         Finding(name="namespace", ok=True, text=api.namespace),
         *_versions(api),
-        *_served(facts, desk.site),
+        *_served(facts, workspace.site),
         _placer(api, facts),
         _rights(api),
         _secrets(api),
         _admission(api),
-        _account(api, desk.site.pod),
-        _servers(api, desk.site),
-        _image(desk.site),
-        _store(desk.site),
-        _model_code(desk),
+        _account(api, workspace.site.pod),
+        _servers(api, workspace.site),
+        _image(workspace.site),
+        _store(workspace.site),
+        _model_code(workspace),
     ], path
 
 
 def _versions(api: KubernetesApi) -> list[Finding]:
-    """What is installed, each beside the versions that it was seen to work with."""
+    """Installed components, each with the versions that it was tested with."""
     return [
         Finding(
             name=component.name if component is KUBERNETES else f"{component.name} version", ok=True,
@@ -88,7 +88,7 @@ def _served(facts: ClusterFacts, site: Site) -> list[Finding]:
 
 
 def _batch_scheduler(facts: ClusterFacts, route: Literal["volcano", "kai"]) -> Finding:
-    """The scheduler that `launch.route` names; a gang whose queue is not there is refused when it is submitted."""
+    """The scheduler that `launch.route` names; submit refuses a gang whose queue does not exist."""
     found = facts.volcano if route == "volcano" else facts.kai
     queues = None if found is None else found.queues
     known = "not known to this account" if queues is None else ", ".join(queues) or "none at all"
@@ -97,7 +97,7 @@ def _batch_scheduler(facts: ClusterFacts, route: Literal["volcano", "kai"]) -> F
 
 
 def _placer(api: KubernetesApi, facts: ClusterFacts) -> Finding:
-    """Without one, drivers place the gangs that they follow: as far as they may."""
+    """Without one, drivers place the gangs that they follow, if they have the rights."""
     if facts.placer or facts.topologies:
         text = "ok" if facts.placer else "not needed: Kueue has a topology"
         return Finding(name="placer", ok=True, needed=False, text=text)
@@ -114,7 +114,7 @@ def _rights(api: KubernetesApi) -> Finding:
 
 
 def _secrets(api: KubernetesApi) -> Finding:
-    """Drivers write Secrets and read none, so that one that is taken over shows no other."""
+    """Drivers write Secrets and read none, so that a compromised driver exposes no other's."""
     shown = secrets_shown(api)
     without = (
         f"this account may {', '.join(shown)} every Secret of {api.namespace}, and their answers show them;"
@@ -181,9 +181,12 @@ def _store(site: Site) -> Finding:
     return Finding(name="store", ok=ok, text=f"pods are given {endpoint or url}", without="set store.endpoint")
 
 
-def _model_code(desk: Workspace) -> Finding:
-    """Where code of commits runs beside gangs: the look at the model, the memory run, the smoke test."""
-    at = {trust: code_isolation(desk.repo, trust, site=desk.site, environ=desk.environ) for trust in _TRUSTS}
+def _model_code(workspace: Workspace) -> Finding:
+    """Where model code runs outside gangs: inspection of the model, memory run, smoke test."""
+    at = {
+        trust: code_isolation(workspace.repo, trust, site=workspace.site, environ=workspace.environ)
+        for trust in _TRUSTS
+    }
     bad = [each for each in at.values() if each.engine == "none"]
     words = {each.text: None for each in at.values()}
     return Finding(
@@ -193,7 +196,7 @@ def _model_code(desk: Workspace) -> Finding:
 
 
 def _try(name: str, look: Callable[[], str], *, without: str, needed: bool = True) -> Finding:
-    """A look that may fail in its own words."""
+    """A check whose error message becomes its finding."""
     try:
         text = look()
     except ApiForbidden as error:

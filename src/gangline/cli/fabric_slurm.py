@@ -1,6 +1,5 @@
 """`gangline fabric slurm`: the files by which Slurm starts a gang on servers in our order."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,11 +42,11 @@ def slurm(
     Nothing is submitted: sbatch FOLDER/job.sbatch does, with the options of your cluster before it.
     """
     from gangline.cli.output import print_or_write
+    from gangline.cli.workspace import stated_fabric
     from gangline.launch.slurm.batch_script import SCRIPT, SlurmGang, batch_script, rank_file
     from gangline.launch.slurm.server_choice import choose_servers
-    from gangline.line.gangs.stated_network import stated_network
 
-    stated = stated_network(os.environ, fabric)
+    stated = stated_fabric(fabric)
     if stated is None or not stated.groups:
         raise ConfigError("wanted a fabric.toml whose groups name the servers, found none; --fabric FILE names it")
     name, shape = _planned(repo, site, run) if nodes is None else (_NAME, _asked(nodes, per_node, tile))
@@ -68,11 +67,11 @@ def _planned(repo: Path, site: Path | None, run: str | None) -> "tuple[str, Plan
     from gangline.spec.plan import Plan
     from gangline.storage.objects.blobs import get_blob
 
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
     if record.plan is None:
         raise UsageError(f"{record.run.id} has no plan yet; gangline run --until plan makes one, or give --nodes")
-    shape = gang_shape(Plan.from_json(get_blob(desk.store, record.plan.key)), record)
+    shape = gang_shape(Plan.from_json(get_blob(workspace.store, record.plan.key)), record)
     if shape.placement.kinds:
         raise ConfigError(
             f"{record.run.id}: wanted a plan for one kind of GPU, found one for two, which fabric.toml does not "

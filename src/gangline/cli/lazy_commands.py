@@ -21,9 +21,9 @@ class CommandEntry:
 
 
 def lazy_group(entries: Sequence[CommandEntry], package: str) -> type[TyperGroup]:
-    """Group class over `entries`; command `x` lives in module `package.x`, as `command` or as a typer `app`.
+    """Group class over `entries`; command `x` is in module `package.x`, as `command` or as a typer `app`.
 
-    A `Command` beside `command` is its class, where typer's does not do.
+    A `Command` next to `command` is the command's class, if not typer's.
     """
     table = {entry.name: entry for entry in entries}
 

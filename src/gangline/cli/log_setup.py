@@ -17,7 +17,7 @@ from gangline.sanitize import sanitized, to_json, visible
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 SAID_RETRIES = frozenset(4 * 2**power for power in range(16))
-"""The fourth, eighth, sixteenth: what passes within a second is nobody's trouble."""
+"""The fourth, eighth and sixteenth retry are logged; failures that pass within a second are not."""
 
 
 def set_up_logs(environ: Mapping[str, str]) -> None:

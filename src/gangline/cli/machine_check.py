@@ -38,7 +38,7 @@ class Finding:
 
 
 def check_machine(repo: Path, site: Path | None) -> list[Finding]:
-    """All findings, in the order they are told."""
+    """All findings, in the order they are printed."""
     torch, gpu = check_torch()
     return [
         check_python(), check_git(), torch, check_cores(), check_store(repo, site), check_sandbox(repo, site), gpu,
@@ -109,7 +109,7 @@ def check_store(repo: Path, site: Path | None) -> Finding:
         found, lends = probe(store), credential_policy(store)
     except GanglineError as error:
         inside = (repo / "line.toml").exists()
-        way = "gangline store doctor tells more" if inside else "it comes with a model repository"
+        way = "gangline store doctor shows more" if inside else "it comes with a model repository"
         return Finding(name="store", ok=False, needed=inside, text=str(error), without=way)
     bad = [check for check in found.checks if not check.passed]
     text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
@@ -117,11 +117,11 @@ def check_store(repo: Path, site: Path | None) -> Finding:
         text += f", lends {lends}"
     if bad:
         text = "; ".join(f"{check.name}: {check.reason}" for check in bad)
-    return Finding(name="store", ok=not bad, text=text, without="gangline store doctor tells more")
+    return Finding(name="store", ok=not bad, text=text, without="gangline store doctor shows more")
 
 
 def check_sandbox(repo: Path, site: Path | None) -> Finding:
-    """What keeps model code apart here, and what that does not hide; tried for own commits and for forks."""
+    """The sandbox of model code here, and what it does not hide; tried for own commits and for forks."""
     from gangline.cli.workspace import open_workspace
     from gangline.launch.sandbox import find_engine
     from gangline.launch.sandbox.engines import WHAT_WORKS

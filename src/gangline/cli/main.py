@@ -29,7 +29,7 @@ ENTRIES = (
     CommandEntry("approve", "Let a fork's run execute its code, after reading it.", _RUN),
     CommandEntry("list", "List runs, newest first.", _LOOK),
     CommandEntry("show", "Show one run's record.", _LOOK),
-    CommandEntry("follow", "Watch a run that somebody else drives.", _LOOK),
+    CommandEntry("follow", "Watch a run that another process drives.", _LOOK),
     CommandEntry("logs", "Print what ranks wrote.", _LOOK),
     CommandEntry("report", "Draw the report of a run.", _LOOK),
     CommandEntry("artifacts", "List what a run left, its program's outputs too, or fetch it.", _LOOK),

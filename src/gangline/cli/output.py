@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def print_json(value: Any) -> None:
 
 
 def print_or_write(text: str, out: Path | None) -> None:
-    """On stdout where `out` is nothing or `-`; else into that file, whose path is told.
+    """On stdout where `out` is nothing or `-`; else into that file, whose path is printed.
 
     Raises:
         StorageError: It cannot be written.
@@ -44,7 +45,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def terminal_width(otherwise: int = 100) -> int:
-    """Columns to draw on, from 72 to 120; `otherwise` where nobody looks."""
+    """Columns of the terminal, from 72 to 120; `otherwise` if stdout is not one."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
     return min(max(columns, 72), 120)
 
@@ -60,3 +61,10 @@ def columns(rows: Sequence[Sequence[str]], *, last: int = 200) -> str:
 def dash(value: object) -> str:
     """What is not known shows as a dash."""
     return "-" if value is None or value == "" else str(value)
+
+
+def wrap_facts(line: str, width: int | None) -> list[str]:
+    """Lines of `name      facts`, which continue below the facts; None: one line."""
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)

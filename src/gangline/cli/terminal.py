@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 import typer
 
@@ -11,21 +12,26 @@ from gangline.sanitize import visible
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print on stdout, or on stderr; with a line end but where `nl` is false."""
+    """Print on stdout or stderr; with a line end unless `nl` is false."""
     typer.echo(visible(str(text)), err=err, nl=nl)
 
 
 def say_over(text: str = "") -> None:
-    """On stderr, a terminal, in place of the line that the cursor is in."""
+    """Replace the cursor's line on stderr, which is a terminal."""
     sys.stderr.write(f"\r\x1b[2K{visible(text)}")
     sys.stderr.flush()
 
 
+def is_plain(stream: TextIO) -> bool:
+    """Whether `stream` gets plain lines: under NO_COLOR or TERM=dumb, or where it is no terminal."""
+    environ = os.environ
+    return bool(environ.get("NO_COLOR")) or environ.get("TERM", "dumb") == "dumb" or not stream.isatty()
+
+
 @contextmanager
 def spinner(text: str) -> Iterator[Callable[[str], None]]:
-    """Show `text` behind a spinner while the block runs, or what the block says since; nothing under NO_COLOR or where
-    stderr is no terminal."""
-    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+    """Show `text`, or what the block passes on since, behind a spinner while it runs; nothing on a plain stderr."""
+    if is_plain(sys.stderr):
         yield lambda _: None
         return
     from rich.console import Console

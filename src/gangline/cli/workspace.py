@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError, UsageError
 from gangline.line.record import runs
@@ -14,6 +15,9 @@ from gangline.spec.record import Record
 from gangline.spec.run_flags import stopped_early
 from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
+
+if TYPE_CHECKING:
+    from gangline.fabric.inventory import Fabric
 
 _MARKS = ("line.toml", ".gangline")
 
@@ -51,20 +55,28 @@ def open_workspace(repo: Path, site_file: Path | None, *, anywhere: bool = False
         ConfigError: No repository here, though the site keeps its store inside one; or a wrong site.toml.
         UsageError: There is no such folder.
     """
+    environ = os.environ
     if logs:
         from gangline.cli.log_setup import set_up_logs
 
-        set_up_logs(os.environ)
+        set_up_logs(environ)
     if not repo.is_dir():
         raise UsageError(f"wanted a folder, found {'a file' if repo.exists() else 'nothing'} at {repo}")
-    site = load_site(site_file, environ=os.environ)
+    site = load_site(site_file, environ=environ)
     root = find_repo(repo.resolve())
     if root is None and not anywhere and _store_is_inside(site):
         raise ConfigError(
             f"wanted line.toml in {repo.resolve()} or a folder above, found none; "
             f"{HOW_TO_BEGIN}; run this inside of it, or name its folder"
         )
-    return Workspace(root or repo.resolve(), site, os.environ)
+    return Workspace(root or repo.resolve(), site, environ)
+
+
+def stated_fabric(file: Path | None) -> "Fabric | None":
+    """The fabric of `file`, of GANGLINE_FABRIC, the user's or the system's; None: there is none."""
+    from gangline.line.gangs.stated_network import stated_network
+
+    return stated_network(os.environ, file)
 
 
 def find_repo(start: Path) -> Path | None:

@@ -202,5 +202,5 @@ def _refuse_pointer(text: TextFile) -> None:
 
 def _nothing(pattern: str, tracked: Mapping[str, ReadableFile | None]) -> str:
     where = f"none among {len(tracked)} of the commit" if pattern.startswith("repo:") else "none in the package"
-    works = "commit the files, or widen the glob (** stands for any number of folders)"
+    works = "commit the files, or widen the glob (** matches any number of folders)"
     return f"data.text: wanted files for {pattern}, found {where}; {works}"

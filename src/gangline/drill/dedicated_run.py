@@ -97,7 +97,7 @@ def _require_step_reports(request: DrillRequest, run_request: RunRequest) -> Non
         raise ConfigError(
             f"drill {request.kind.name} is refused: it needs steps, which gangline.train.Program or Session reports, "
             "and no file of the commit names gangline; use one of them, or project.task. Where an installed package "
-            "tells them, a comment that names gangline will do"
+            "reports them, a comment that names gangline is enough"
         )
 
 

@@ -25,7 +25,7 @@ class InvariantResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrillObservations:
-    """Findings besides the aftermath, after the end."""
+    """Findings after the end, in addition to the aftermath."""
 
     invariants: tuple[InvariantResult, ...] = ()
     samples: SampleCounts = SampleCounts()

@@ -55,7 +55,7 @@ class Injection:
     steps: int = 0
     """Steps of the training; 0 if unknown."""
     patience: float = float("inf")
-    """Seconds for which saves may fail before the ranks give up."""
+    """Seconds for which saves may fail before the ranks exit."""
 
     def saves_at(self, step: int) -> bool:
         """Whether a checkpoint is due after `step`."""

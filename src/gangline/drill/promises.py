@@ -137,6 +137,6 @@ def _full(effect: Availability, *, gives_up: bool) -> Iterator[str]:
     elif "full" not in effect.said and "space" not in effect.said:
         yield f"the reason of the failure is not a full disk: {effect.said}"
     if effect.gave_up and not gives_up:
-        yield "the ranks gave up before train.checkpoint.max_unsaved_seconds"
+        yield "the ranks exited before train.checkpoint.max_unsaved_seconds"
     if gives_up and not effect.gave_up:
         yield "the ranks continued beyond train.checkpoint.max_unsaved_seconds without exit 40"

@@ -7,7 +7,7 @@ from random import Random
 from gangline.fabric.mapping import EdgeBytes, Rows
 
 Neighbours = list[tuple[int, float]]
-"""Cells beside one, with the bytes that cross if they are in another group."""
+"""Neighbours of a cell, with the bytes that cross if they are in another group."""
 _HOTTEST = 0.3
 """Bytes that a swap may add at first, in those of the heaviest edge."""
 

@@ -1,4 +1,4 @@
-"""What a plan's order of servers costs on its fabric, beside the least it could, in one line. Pure."""
+"""Cost of a plan's order of servers on its fabric, with the least possible cost, in one line. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class Certificate(Document):
 
     @property
     def line(self) -> str:
-        """In one line, each figure beside its bound."""
+        """In one line, each figure with its bound."""
         alg, share, chance = self.algorithm_bytes_per_second, self.speed_up, self.interrupt_probability
         busiest = f"{self.busiest_flows:.1f} flows (bound {self.least_busiest_flows:.1f})" if self.busiest_flows else ""
         parts = (

@@ -49,7 +49,7 @@ def preflight(servers: Sequence[str], measure: Measure, *, rounds: int = 1) -> P
     """Measure `rounds` rounds of the tournament, then every slow server with a fast one.
 
     Raises:
-        UsageError: There are fewer than four servers, or one twice: no fast pair could be told from a slow one.
+        UsageError: There are fewer than four servers, or one twice: slow pairs could not be found.
     """
     if len(set(servers)) < 4 or len(set(servers)) != len(servers):
         raise UsageError(f"a test in pairs wants at least 4 different servers, found {', '.join(servers) or 'none'}")

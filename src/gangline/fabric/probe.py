@@ -63,7 +63,7 @@ class Listener:
         """
         if not secret and not host.startswith("127.") and host != "::1":
             raise UsageError(
-                f"a listener on {host} sends traffic for whoever asks: wanted a secret of at least 16 characters, "
+                f"a listener on {host} sends traffic for any client: wanted a secret of at least 16 characters, "
                 "found none; give --secret-file, the same file on every server"
             )
         try:

@@ -54,8 +54,8 @@ def why_not_judged(device: str) -> str:
     if device == "cpu":
         return ""
     return (
-        f"slow ranks are not judged: collectives run beside the computation of a {device} device, so waits are not "
-        "measured on it, and without them all ranks seem to work equally long; gangline profile shows single steps"
+        f"slow ranks are not judged: collectives run in parallel with the computation of a {device} device; waits are "
+        "not measured on it, and without them all ranks seem to work equally long; gangline profile shows single steps"
     )
 
 

@@ -187,7 +187,7 @@ def _shown(pairs: Sequence[Pair]) -> str:
 
 
 def diagnose_preflight(result: PreflightResult) -> tuple[Diagnosis, ...]:
-    """Servers that were slow with two partners; one that answered nobody is sick."""
+    """Servers that were slow with two partners; one that did not answer is sick."""
     usual = format_bytes(result.usual_bytes_per_second)
     found = []
     for name in result.culprits:

@@ -1,4 +1,4 @@
-"""Whether the ranks of a gang stand where they were placed, and how often their real order crosses groups. Pure."""
+"""Check that the ranks of a gang run where they were placed, and how often their real order crosses groups. Pure."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """TCP proxy that delays, throttles, cuts, resets or answers connections by rule, at a reproducible place.
 
 Put it between a client and a server and give it rules; every fault it commits is in `strikes`. Its own thread runs
-it, so it works beside synchronous code and needs no privileges. The seed decides which requests `probability` hits.
+it, so it works with synchronous code and needs no privileges. The seed decides which requests `probability` hits.
 """
 
 import asyncio

@@ -27,7 +27,7 @@ class Push:
     branch: str
     commit: str
     old: str | None
-    """Where it stood; None: it is new."""
+    """Its commit before; None: it is new."""
 
     @property
     def ref(self) -> str:
@@ -36,7 +36,7 @@ class Push:
 
 
 def read_pushes(lines: Iterable[str]) -> list[Push]:
-    """Branches that were made or moved; tags, deletions and other refs are nothing to build.
+    """Branches that were created or moved; tags, deletions and other refs are not built.
 
     Raises:
         UsageError: A line that no git writes; or more than anybody pushes.
@@ -65,7 +65,7 @@ def choose_pushes(pushes: Sequence[Push]) -> tuple[list[Push], list[Push]]:
 
 
 BEFORE = "post-receive.before-gangline"
-"""Name that a hook gets which was there first, where it is kept and called."""
+"""New name of an existing hook that is kept and called."""
 _MARK = "# Written by gangline hook install"
 _ALONE = """\
 #!/bin/sh

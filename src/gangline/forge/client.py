@@ -27,7 +27,7 @@ RETRY_SECONDS = 0.5
 ANSWER_BYTES = 8 << 20
 MAX_PAGES = 50
 MAX_RETRY_AFTER_SECONDS = 3600.0
-"""The longest that a forge may ask us to stay away."""
+"""Longest wait that a forge may demand."""
 _READS = RetryPolicy(initial_seconds=RETRY_SECONDS, jitter_seconds=0.0, attempts=2)
 _WRITES = RetryPolicy(attempts=1)
 RequestCounter = Callable[[str, str], None]
@@ -48,13 +48,13 @@ class ForgeResponse:
 
     @property
     def said(self) -> str:
-        """What the forge says went wrong, as one harmless line."""
-        told = self.data.get("message") or self.data.get("error") if isinstance(self.data, dict) else None
-        return clean(str(told), limit=200) if told else "without a reason"
+        """The forge's error message, sanitized to one line."""
+        message = self.data.get("message") or self.data.get("error") if isinstance(self.data, dict) else None
+        return clean(str(message), limit=200) if message else "without a reason"
 
 
 class ForgeClient:
-    """One forge's API. Raises StorageError where it is away or over its rate, ConfigError where it refuses."""
+    """API of a forge. Raises StorageError if it is unavailable or limits rates, ConfigError if it refuses requests."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ForgeClient:
         return None if answer is None else answer.data
 
     def demand(self, path: str, repository: str) -> None:
-        """Before something of a repository is believed to be gone: is the repository itself there for our token?
+        """Check that the token can read the repository, before a missing part of it is believed to be deleted.
 
         Raises:
             ConfigError: It is not, so its contents are not known.
@@ -110,7 +110,7 @@ class ForgeClient:
         raise StorageError(f"{self._where}: {path} has more than {MAX_PAGES} pages of {size}")
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ForgeResponse:
-        """Any other request; answers of 400 and more are errors, but 400, 404 and 409 are the caller's to read."""
+        """Send any other request; statuses from 400 on are errors, except 400, 404 and 409, which the caller reads."""
         answer = self._exchange(method, path, body, _WRITES)
         if answer.status in (400, 404, 409) or answer.status < 300:
             self._counted(self.name, "ok")
@@ -209,7 +209,7 @@ class ForgeClient:
 
 @contextmanager
 def reading_response(forge: str) -> Iterator[None]:
-    """The block reads an answer: one that lacks what the API promises is a StorageError."""
+    """Raise StorageError if the block finds that a response lacks a field of the API."""
     try:
         yield
     except MalformedDeliveryError as error:
@@ -217,7 +217,7 @@ def reading_response(forge: str) -> Iterator[None]:
 
 
 def path_segment(text: str) -> str:
-    """A stranger's text as one segment of a path, whatever is in it; `.` and `..` too."""
+    """Any untrusted text as one segment of a URL path; also `.` and `..`."""
     return quote(text, safe="").replace(".", "%2E") if set(text) == {"."} else quote(text, safe="")
 
 
@@ -239,7 +239,7 @@ def _parsed(data: bytes) -> tuple[Any, bool]:
 
 
 def _limit_seconds(answer: ForgeResponse) -> float | None:
-    """How long the forge wants to be left alone; None: it does not say that it was asked too often."""
+    """Seconds until the forge accepts requests again; None: it is not rate limiting."""
     spent = answer.headers.get("x-ratelimit-remaining") == "0" and answer.status == 403
     if answer.status != 429 and not spent and not (answer.status == 403 and "retry-after" in answer.headers):
         return None

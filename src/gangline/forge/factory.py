@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PUBLIC = {"github": "https://api.github.com", "gitlab": "https://gitlab.com"}
 _API = {"github": "/api/v3", "gitlab": "/api/v4", "gitea": "/api/v1"}
 _ROOT_OF = {"https://api.github.com": "https://github.com"}
-"""Where people and git go, when it is not the API's own server."""
+"""Base URL of pages and clones, if it is not the API's own server."""
 
 
 def open_forges(
@@ -30,7 +30,7 @@ def open_forges(
     Args:
         site: Names them.
         environ: For secret references.
-        counted: Told of every request: the forge's name and ok, refused, limited or failed.
+        counted: Called for every request with the forge's name and ok, refused, limited or failed.
         resolve: Addresses of a name.
 
     Raises:

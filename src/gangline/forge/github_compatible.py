@@ -13,7 +13,7 @@ from gangline.forge.protocol import CommitStatus, MalformedDeliveryError, RefHea
 from gangline.forge.webhook_delivery import number_at, text_at, value_at
 
 MOST_CHANGES = 3000
-"""Paths of one pull request; GitHub tells no more."""
+"""Most paths of one pull request that GitHub lists."""
 
 
 class GitHubCompatible(ABC):
@@ -121,7 +121,7 @@ def pull_number(ref: str) -> int | None:
 
 
 def check_response(answer: ForgeResponse, repository: str) -> None:
-    """Refuse an answer that says no."""
+    """Raise for a response that refuses the request."""
     if answer.status >= 400:
         raise ConfigError(
             f"the forge has no such place in {repository}, or hides it from this token: {answer.status} {answer.said}"
@@ -190,7 +190,7 @@ _BUILDS = {"opened", "reopened", "synchronize", "synchronized", "edited", "ready
 
 
 def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """Of a push; tags are no business of ours."""
+    """Event of a push to a branch; that of a tag is `other`."""
     repository = webhook_delivery.repository_at(payload, "repository", "full_name")
     ref = text_at(payload, "ref")
     branch = webhook_delivery.branch_ref(ref)
@@ -202,7 +202,7 @@ def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
 
 
 def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """What an event of a pull request is a hint at; one that changes no commit is none."""
+    """Event of a pull request; one whose action changes no commit is `other`."""
     repository = webhook_delivery.repository_at(payload, "repository", "full_name")
     action = text_at(payload, "action")
     if action not in _BUILDS | {"closed"}:
@@ -233,7 +233,7 @@ def branch_deleted_event(payload: Mapping[str, Any], *, event_id: str) -> Webhoo
 
 
 def other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """Of an event that asks for nothing; a ping of an organization names no repository."""
+    """Event that is ignored; the ping of an organization names no repository."""
     try:
         name = webhook_delivery.repository_at(payload, "repository", "full_name")
     except MalformedDeliveryError:

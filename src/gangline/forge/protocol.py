@@ -25,13 +25,13 @@ class MalformedDeliveryError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebhookEvent:
-    """What a delivery says happened; nothing of it is believed but the repository and the ref to look at."""
+    """What a delivery reports; only its repository and ref are used, to look up the commit there."""
 
     delivery: str
     """The forge's own id of the delivery, which it does not sign."""
     event: Literal["push", "pull_request", "other"]
     repository: str
-    """`owner/name`, of the repository that was pushed to, for a pull request of the one that it wants to merge into."""
+    """`owner/name` of the repository that was pushed to; for a pull request, of its target."""
     ref: str = ""
     """`refs/heads/<branch>`, or the ref that the forge keeps for the head of a pull request."""
     branch: str | None = None
@@ -53,7 +53,7 @@ class RefHead:
     is_fork: bool = False
     branch: str | None = None
     target: str | None = None
-    """Branch that a pull request wants to merge into."""
+    """Target branch of a pull request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class CommitStatus:
 
 
 class Forge(Protocol):
-    """One forge. Calls raise StorageError where it is away or over its rate, ConfigError where it refuses our token."""
+    """One forge. Calls raise StorageError if it is unavailable or rate limited, ConfigError if it refuses the token."""
 
     name: str
     """As in `[forge.NAME]`."""
@@ -110,5 +110,5 @@ class Forge(Protocol):
         ...
 
     def changes(self, repository: str, pull_request: int) -> list[str] | None:
-        """Paths that a pull request changes; None where there are more than the forge tells."""
+        """Paths that a pull request changes; None if there are more than the forge lists."""
         ...

@@ -44,7 +44,7 @@ class RunObserver(Protocol):
 
 
 class ReportedRun(Protocol):
-    """A run as its driver holds it."""
+    """The run of a driver, as far as the reporter needs it."""
 
     site: Site
     environ: Mapping[str, str]
@@ -85,18 +85,18 @@ def reporting_to_forge(ctx: ReportedRun) -> Iterator[None]:
         ctx.record_event("resolve", "forge", f"statuses of this run are not reported: {error}")
         yield
         return
-    teller = RunReporter(ctx, forge, place[1])
-    ctx.observer = teller
+    reporter = RunReporter(ctx, forge, place[1])
+    ctx.observer = reporter
     is_store_away = False
     try:
         yield
     except GanglineError as error:
         is_store_away = isinstance(error, StorageError)
-        teller.leave(str(error))
+        reporter.leave(str(error))
         raise
     finally:
-        teller.close(remember=not is_store_away)
-        ctx.observer = teller.inner
+        reporter.close(remember=not is_store_away)
+        ctx.observer = reporter.inner
 
 
 def _link(ctx: ReportedRun, url: str) -> None:
@@ -156,13 +156,13 @@ class RunReporter:
         self._report()
 
     def leave(self, reason: str) -> None:
-        """The driver goes, the run stays open: say why, there and to the pull request."""
+        """The driver stops and the run stays open: report the reason as a status and in the pull request."""
         if self._ctx.record.run.state == "open":
             self._report(reason)
             self._tell_pull_request(None)
 
     def close(self, *, remember: bool) -> None:
-        """Send the last word; what went wrong meanwhile becomes an event of the record, where that can be written."""
+        """Send the last status; failures meanwhile become an event of the record, if it can be written."""
         self._queue.close(seconds=FINAL_UPDATE_SECONDS)
         self._record_errors()
         if self._ctx.pending and remember:
@@ -186,7 +186,7 @@ class RunReporter:
         return run_page(self._ctx.record, self._ctx.site.serve.public_url)
 
     def _was_reported(self, status: CommitStatus) -> bool:
-        """A driver of one stage trusts those before it, until the report stage tells all once more."""
+        """A driver of one stage relies on those before it; the report stage reports all stages once more."""
         return self._ctx.driver.kind != "run" and (status.state == "success" or status.description == NOT_STARTED)
 
     def _tell_pull_request(self, waiting: Waiting | None) -> None:

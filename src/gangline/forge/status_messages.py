@@ -54,7 +54,7 @@ def _gate_status(
     if running in infos:
         return "pending", live or f"{running} runs"
     begun = any(info.state != "waiting" for info in infos.values())
-    return "pending", "goes on" if begun else NOT_STARTED
+    return "pending", "running" if begun else NOT_STARTED
 
 
 def _unreached_status(infos: dict[str, StageInfo]) -> bool:
@@ -62,7 +62,7 @@ def _unreached_status(infos: dict[str, StageInfo]) -> bool:
 
 
 def run_page(record: Record, public_url: str | None) -> str | None:
-    """Where a person who follows a status lands: the service's page, else that of whatever drives."""
+    """Link of a status: the service's page, else the page of the run's driver."""
     if public_url:
         return f"{public_url.rstrip('/')}/runs/{record.run.id}"
     links = (record.links.get(name) for name in ("jenkins", "kfp", "report"))

@@ -31,7 +31,7 @@ class _Slot:
 
 
 class StatusQueue:
-    """One forge's letters of one run. From any thread; nothing raises for what the forge does."""
+    """Queue of one run's statuses for one forge. Thread-safe; no failure of the forge raises."""
 
     def __init__(self, deliver: Callable[[QueuedUpdate], None], *, interval: float = MINUTE) -> None:
         self.errors: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -54,13 +54,13 @@ class StatusQueue:
                 self._state.notify_all()
 
     def withdraw(self, slot: str, *, seconds: float) -> None:
-        """Nothing of `slot` is sent any more; waits for what is on its way."""
+        """Drop what waits in `slot`; waits for a request that is being sent."""
         with self._state:
             self._slots[slot] = _Slot(is_refused=True)
             self._state.wait_for(lambda: self._carried != slot, timeout=seconds)
 
     def close(self, *, seconds: float) -> None:
-        """Send what is left and stop, within `seconds`; a forge that was away is tried once more."""
+        """Send what is left and stop, within `seconds`; an unavailable forge is tried once more."""
         with self._state:
             self._is_closing, self._away_until = True, 0.0
             self._state.notify_all()
@@ -84,7 +84,7 @@ class StatusQueue:
                 self._state.notify_all()
 
     def _pick(self) -> tuple[str, QueuedUpdate] | None:
-        """The next letter that may go; waits for one. None: closed, and nothing is left that could be sent."""
+        """Wait for the next entry that may be sent; None: closed, and nothing is left that could be sent."""
         with self._state:
             while True:
                 now = time.monotonic()
@@ -108,7 +108,7 @@ class StatusQueue:
             self._slots[slot] = _Slot(is_refused=True)
 
     def _failed(self, slot: str, letter: QueuedUpdate, error: GanglineError) -> None:
-        """Away: the letter waits, unless a newer one came."""
+        """The forge is unavailable: the entry waits, unless a newer one replaced it."""
         with self._state:
             place = self._slots[slot]
             if place.letter is None and not place.is_refused:

@@ -58,7 +58,7 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 
 def _is_deeper(body: bytes, most: int) -> bool:
-    """Told at the first bracket that is too deep: 25 MiB of brackets take no longer than 33."""
+    """Whether brackets nest too deep, known at the first that does: 25 MiB of brackets take no longer than 33."""
     depth = 0
     for match in _TOKEN.finditer(body):
         mark = match[0][0]

@@ -123,7 +123,7 @@ class Clones:
     def fetch_default_branch(
         self, url: str, *, name: str, credential: str | None = None, local: bool = False, named_by_site: bool = False
     ) -> tuple[str, str] | None:
-        """Name and commit of the other side's default branch, which is fetched; None where it tells of none.
+        """Name and commit of the other side's default branch, which is fetched; None if it names none.
 
         That is its HEAD; in a work tree of this machine, where HEAD is what is checked out, main or master comes first.
         Raises as `fetch` does.

@@ -26,7 +26,7 @@ _LEAST_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeLimits:
-    """Limits of one try besides its deadline."""
+    """Limits of one try in addition to its deadline."""
 
     connect_seconds: float = 5.0
     silence_seconds: float = 30.0

@@ -83,7 +83,7 @@ class Script:
     def number(self, what: str) -> tuple[int, str] | None:
         """Value of `steps`, `epochs`, `batch` or `accumulates`, with the name that sets it; None if not found.
 
-        Beside `total_timesteps`, `num_steps` and the like are those of a rollout.
+        With `total_timesteps`, `num_steps` and the like are those of a rollout.
         """
         if what == "steps" and "total_timesteps" in {*self.numbers, *(each.key for each in self.options)}:
             return None

@@ -29,7 +29,7 @@ class HelperHost(Protocol):
     """The keeper, as its helper processes use it."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep deadline an event of the keeper, for at most `seconds`."""
+        """Sleep until an event of the keeper, for at most `seconds`."""
         ...
 
     def own_stop_request(self) -> StopRequest | None:

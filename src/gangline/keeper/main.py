@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,14 +64,14 @@ def _namespace() -> int:
 def main() -> int:
     """Run the keeper; returns the exit code of the gang, 10 with a line on stderr for a wrong environment or plan."""
     adopt_orphans()
+    environ = os.environ
     try:
-        environment = KeeperEnvironment.read(os.environ)
-        return _run(environment)
+        return _run(KeeperEnvironment.read(environ), environ)
     except GanglineError as error:
-        return report_startup_error(error, os.environ)
+        return report_startup_error(error, environ)
 
 
-def _run(environment: KeeperEnvironment) -> int:
+def _run(environment: KeeperEnvironment, environ: Mapping[str, str]) -> int:
     for name in ("logs", "heartbeat", "out/ranks"):
         (environment.home / name).mkdir(parents=True, exist_ok=True)
     os.chdir(environment.home)
@@ -79,7 +79,7 @@ def _run(environment: KeeperEnvironment) -> int:
         extra = {} if copies is None else {"GANGLINE_COPIES": str(copies)}
         extra |= secret_environ(environment.key_file.parent)
         try:
-            keeper = Keeper(environment, _read_plan(environment), {**os.environ, **extra})
+            keeper = Keeper(environment, _read_plan(environment), {**environ, **extra})
         except ConfigError as error:
             Journal(environment.home, environment.node_rank).end(end_of_error(error))
             raise

@@ -226,7 +226,7 @@ class Keeper:
         return is_live(self._plan) and self._helpers.can_start
 
     def _num_oom_kills(self) -> int:
-        """Processes that were oom_kills for memory since the generation began."""
+        """Processes that were killed for memory since the generation began."""
         return (read_oom_kills() or 0) - self._oom_kills
 
     def _exit_reason_and_log(self, outcome: GenerationResult) -> tuple[str, list[str]]:

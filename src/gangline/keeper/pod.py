@@ -62,17 +62,18 @@ def main() -> int:
     """Run the pod; returns the exit code of the gang."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, _stop)  # until the keeper installs its handlers
+    environ = os.environ
     try:
-        environment = KeeperEnvironment.read(os.environ)
+        environment = KeeperEnvironment.read(environ)
         _print(environment, preflight())
         _print(environment, f"downloading plan and code from {environment.store}")
         _download(environment)
-        os.environ.update(
+        environ.update(
             GANGLINE_PLAN=str(plan_path(environment)),
             GANGLINE_CODE=str(code_path(environment)),
         )
     except GanglineError as error:
-        return report_startup_error(error, os.environ)
+        return report_startup_error(error, environ)
     return keeper.main()
 
 

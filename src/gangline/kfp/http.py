@@ -68,7 +68,7 @@ class KfpHttp:
         """One request.
 
         Raises:
-            NoAnswer: None came, or one that asks for another try; whether it was carried out is not known.
+            NoAnswer: There was no response, or one that allows another try; the outcome of the request is unknown.
             UsageError: There is no such thing.
             ConfigError: Refused, with the server's words.
         """

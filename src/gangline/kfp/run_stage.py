@@ -71,7 +71,7 @@ USERS_TMPDIR = "GANGLINE_TMPDIR"
 
 
 class StageOutputs(NamedTuple):
-    """Outputs of a component besides artifacts."""
+    """Outputs of a component other than artifacts."""
 
     run: str
     taken: bool

@@ -1,4 +1,4 @@
-"""Configuration of pipeline tasks: one JSON string beside the run id, and secrets mounted as files of the pod.
+"""Configuration of pipeline tasks: one JSON string in addition to the run id, and secrets mounted as files of the pod.
 
 A string, because kfp turns integers in lists and dictionaries into floats, and quotes break conditions. It holds
 references to secrets and no values. Tasks mount the secrets of `secret:k8s:NAME/KEY` below `MOUNT`; their values do
@@ -20,7 +20,7 @@ LEASE_WAIT_SECONDS = 150.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskConfig:
-    """Configuration of a component besides the run id."""
+    """Configuration of a component, in addition to the run id."""
 
     schema: int = 1
     site: Site

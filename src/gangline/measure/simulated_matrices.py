@@ -1,4 +1,4 @@
-"""Matrix rules on tensors without values: what ranks ask each other, and what a rule reads, has one answer.
+"""Matrix rules on tensors without values: messages between ranks, and what a rule reads, have fixed results.
 
 Simulated are matrices that ranks have whole, and shards that FSDP cuts along one dim: which part of a matrix another
 rank holds is computed here, as only that rank could tell.

@@ -37,7 +37,7 @@ class Series:
 
     @property
     def sample_names(self) -> tuple[str, ...]:
-        """As they stand in a time-series database."""
+        """Names as in a time-series database."""
         if self.kind != "histogram":
             return (self.name,)
         return tuple(self.name + suffix for suffix in ("_bucket", "_sum", "_count"))
@@ -69,7 +69,7 @@ CATALOGUE: dict[str, Series] = {
             ("train_mfu_ratio", "g", "Model arithmetic of the last step over what its GPUs can do.")),
         *_series("rank 0", "run",
             ("train_step", "g", "Last finished step."),
-            ("train_steps", "g", "Steps that the plan asks for."),
+            ("train_steps", "g", "Steps of the plan."),
             ("train_loss", "g", "Training loss of the last step, over all ranks."),
             ("train_gradient_norm", "g", "Global gradient norm before clipping."),
             ("train_learning_rate", "g", "Learning rate of the last step."),

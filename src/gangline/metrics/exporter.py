@@ -77,7 +77,7 @@ class RankExporter(Endpoint):
             rank: Of the gang.
             port: 0 takes a free one.
             world_size: Above 256 no rank has series of its own.
-            steps: That the plan asks for.
+            steps: Of the plan.
             trains: False in a gang that evaluates a model: steps it takes are not progress of the run.
             host: An address of this machine.
         """

@@ -66,7 +66,7 @@ def _families(moments: Iterable[Moment]) -> "list[Metric]":
 
 
 class _Families:
-    """Families as a prometheus-client registry asks for them."""
+    """Families in the form that a prometheus-client registry collects."""
 
     def __init__(self, families: "list[Metric]") -> None:
         self._families = families

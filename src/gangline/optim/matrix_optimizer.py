@@ -190,7 +190,7 @@ class MatrixOptimizer(Optimizer):
         """From now on `step` leaves updates of other owners to the next forward pass; local, on all ranks alike.
 
         Each unit waits for the updates of its parameters as it is called, the rest of `model` as its own forward pass
-        begins; at its end none is outstanding. Whoever reads parameters in between, or uses those of a unit without
+        begins; at its end none is outstanding. Code that reads parameters in between, or uses those of a unit without
         calling it, calls `wait` before; `state_dict` and `load_state_dict` of the model do.
 
         Args:
@@ -225,7 +225,7 @@ class MatrixOptimizer(Optimizer):
         """
         if "_executors" in vars(self):
             raise ConfigError(
-                "a matrix optimizer takes no parameter group after its plans are made; create it anew with all groups"
+                "a matrix optimizer takes no parameter group after its plans are made; create a new one with all groups"
             )
         super().add_param_group(param_group)
 

@@ -47,7 +47,7 @@ def make_proof_plan(
     why = "" if shape is None else "prove.plan is the plan itself, which proves nothing; "
     other = _other(plan, pool, profile)
     if other is not None:
-        return _under(plan, other, f"{why}{other.name} beside {plan.name}: {_unlike(plan, other)}")
+        return _under(plan, other, f"{why}{other.name} against {plan.name}: {_unlike(plan, other)}")
     return _otherwise(plan, profile, why)
 
 

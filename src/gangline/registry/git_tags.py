@@ -25,7 +25,7 @@ _HIGHEST = "gangline.{model}.highestVersion"
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*")
 _TIMED_OUT_CODE = 124
-"""Of a result that stands for a remote which did not answer."""
+"""Note of a result without an answer of the remote."""
 _DIGEST = re.compile(r"^version-digest: ([0-9a-f]{64})$", re.MULTILINE)
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 _SETTINGS = {"tag.gpgSign": "false", "push.gpgSign": "false", "push.followTags": "false"}
@@ -68,7 +68,7 @@ class TagRemote:
         return {ref: name for name, ref in rows}
 
     def run_git(self, *arguments: str) -> GitResult:
-        """git in the repository; once the remote has timed out, that answer again."""
+        """Run git in the repository; after a time-out of the remote, repeat that result."""
         if self._timed_out is not None:
             return self._timed_out
         done = _git(self.repo, *arguments, seconds=self._seconds)
@@ -86,7 +86,7 @@ def open_remote(repo: Path, *, wanted: bool) -> TagRemote | None:
 
 
 def announcement(remote: TagRemote) -> str:
-    """The sentence that a run says before it pushes."""
+    """Sentence that the run prints before it pushes."""
     return f"publish.push: the tag of the version goes to the git remote {REMOTE}, {remote.urls}"
 
 

@@ -49,7 +49,7 @@ class Published:
     weights: str
     """Digest of the weights."""
     smoke: str | None = None
-    """Sentence of the smoke test; None where the line asks for none."""
+    """Sentence of the smoke test; None if the line switches it off."""
     tagged: str | None = None
     """Name of the git tag in this repository; None where it could not be made."""
     events: tuple[str, ...] = ()

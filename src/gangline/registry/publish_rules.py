@@ -29,7 +29,7 @@ def check_rules(record: Record, line: Line) -> NotPublished | None:
 
 
 def check_gates(record: Record, *, require_base: bool = False) -> str:
-    """One sentence on gates and proof; raises GateError where one of them says no."""
+    """One sentence on gates and proof; raises GateError if one of them refuses."""
     for gate in record.gates:
         lacks_base = require_base and gate.verdict == "unknown" and gate.name != "reproducible"
         if gate.verdict == "no" or lacks_base:

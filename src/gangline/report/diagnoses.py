@@ -1,4 +1,4 @@
-"""What was slow or lossy, in words: evidence, cost, what to do. Pure."""
+"""Sentences on slow ranks and lossy links: evidence, cost, what to do. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -85,7 +85,7 @@ def band_of(metric: Metric) -> Band | None:
 
 
 def side_of(value: float, band: Band | None, better: Literal["lower", "higher"] | None) -> Side:
-    """Where `value` lies to `band`; unknown without a band or a direction."""
+    """Side of `band` on which `value` lies; unknown without a band or a direction."""
     if band is None or better is None:
         return "unknown"
     if band.low <= value <= band.high:
@@ -114,7 +114,7 @@ def verdict_word(record: Record) -> str:
 
 
 def verdict_text(record: Record) -> str:
-    """The verdict as people read it: `passed, 1 gate could not judge`."""
+    """Text of the verdict: `passed, 1 gate could not judge`."""
     word, unjudged = verdict_word(record), unjudged_text(record.gates)
     return f"{word}, {unjudged}" if word == "passed" and unjudged else word
 
@@ -139,7 +139,7 @@ def passed_reason(gates: Iterable[Gate]) -> str:
 
 def verdict_reason(record: Record) -> str:
     """One sentence: the run's own, else that of the first gate that said no."""
-    if record.run.verdict == "passed":  # of records that were written before their reason told of unknown gates, too
+    if record.run.verdict == "passed":  # of records that were written before their reason named unknown gates
         return passed_reason(record.gates)
     if record.run.reason:
         return record.run.reason
@@ -156,7 +156,7 @@ def mark_words(record: Record) -> str:
 
 
 def gate_order(gates: tuple[Gate, ...]) -> list[Gate]:
-    """Gates that said no first, then those without an answer."""
+    """Gates, those that refused first, then those that could not judge."""
     return sorted(gates, key=lambda gate: ("no", "unknown", "yes").index(gate.verdict))
 
 
@@ -198,7 +198,7 @@ def stages_in_order(record: Record) -> list[tuple[str, StageInfo]]:
 
 
 def total_seconds(record: Record) -> float:
-    """Of the stages that were run, up to the report: what it draws cannot tell how long it took."""
+    """Seconds of the executed stages before the report, which cannot contain its own duration."""
     stages = ((name, info) for name, info in record.stages.items() if name != "report" and info.state != "taken")
     return sum(info.seconds or 0.0 for _, info in stages)
 
@@ -220,12 +220,12 @@ def slowest_rank(record: Record) -> tuple[int, str, float] | None:
 
 
 def unreported(record: Record) -> list[str]:
-    """What the program should have reported and did not, a sentence each."""
+    """Sentences on metrics that the program did not report."""
     return [event.text for event in record.events if event.kind == UNREPORTED]
 
 
 def outputs_text(record: Record) -> str:
-    """`3 files, 12 MB: out/model.pt 12 MB, out/notes.txt 6 B and 1 more`; empty: the line asks for none."""
+    """`3 files, 12 MB: out/model.pt 12 MB, out/notes.txt 6 B and 1 more`; empty: the line declares none."""
     found = record.outputs
     if found is None:
         return ""
@@ -246,7 +246,7 @@ def split_tiles(record: Record) -> str:
 
 
 def held_up(record: Record) -> list[str]:
-    """Who was found to hold the gang up while it ran, a sentence each."""
+    """Sentences on what slowed the gang down."""
     return [event.text for event in record.events if event.kind == SLOW]
 
 
@@ -271,7 +271,7 @@ def forecast_off(record: Record) -> float | None:
 
 
 def reproduce_commands(record: Record) -> list[str]:
-    """What brings the same record again, on a machine with the repository."""
+    """Command that repeats the run on a machine with the repository."""
     commands = ["git fetch origin && git checkout --detach " + record.commit.sha]
     if record.commit.patch:
         commands.append(f"# uncommitted changes: apply the patch at {record.commit.patch} of the store first")

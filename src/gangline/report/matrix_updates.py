@@ -1,4 +1,4 @@
-"""Owners of matrix updates: a bar for each rank, by kind of matrix, with the bound that no plan is below. Pure."""
+"""Owners of matrix updates: a bar per rank, by kind of matrix, with the lower bound of all plans. Pure."""
 
 from typing import NamedTuple
 

@@ -55,7 +55,7 @@ def render_model_page(run: str, picture: ModelPicture) -> str:
 
 
 def axis_words(mesh: Mesh) -> list[tuple[str, str]]:
-    """What each axis that is in use does to the model."""
+    """Effect of each used axis on the model."""
     words = {
         "pp": f"the blocks lie in {mesh.pp} stages, one after the other",
         "dp_replicate": f"{mesh.dp_replicate} copies take different samples and average their gradients",

@@ -1,4 +1,4 @@
-"""Colours that people with any kind of colour vision tell apart (after Okabe and Ito), on light and on dark ground.
+"""Colours that are distinct for any kind of colour vision (after Okabe and Ito), on light and dark background.
 
 Each mark carries a colour as an attribute, so a reader that blocks style sheets still sees it, and a class that lets
 the style sheet choose the one for dark ground. Nothing is shown by colour alone.

@@ -18,7 +18,7 @@ ACTIVITY_WORDS = {
     "data": "fetching data", "build": "building the model", "resume": "opening a checkpoint", "checkpoint": "saving",
     "evaluate": "evaluating", "profile": "writing a profile",
 }  # fmt: skip
-"""What rank 0 is busy with while it takes no steps, by phase."""
+"""Activity of rank 0 while it takes no steps, by phase."""
 LARGEST_DRAWN = 1e30
 """A diverged loss is written, not drawn: on its scale all other steps would look alike."""
 
@@ -59,7 +59,7 @@ class StageProgress:
     is_over: bool = False
     """Rank 0 is done."""
     situation: tuple[str, bool, bool] = ("", False, False)
-    """State of the gang, does it wait, is its backend away: a change of these is news."""
+    """State of the gang, whether it waits, whether its backend is unreachable: views print a change at once."""
     stale_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     speeds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -98,7 +98,7 @@ class StageProgress:
             self._see_first(name, data)
 
     def _see_first(self, name: Any, data: dict[str, Any]) -> None:
-        """What only rank 0 is asked about."""
+        """Take the fields that only rank 0 reports."""
         if name == "busy":
             self.doing = ACTIVITY_WORDS.get(str(data.get("phase")), "")
             if self.losses:  # else it counts the job before
@@ -144,7 +144,7 @@ class StageProgress:
 
     @property
     def ends_in_seconds(self) -> float | None:
-        """Until the last step of its gang; None where steps do not tell, as at first and after the last one."""
+        """Seconds until the last step of the gang; None before the first and after the last step."""
         if len(self.speeds) < FEWEST or not self.steps or (self.step >= self.steps and not self.jobs_ahead):
             return None
         return self._seconds_of(max(self.steps - self.step, 0) + self.jobs_ahead * self.steps)
@@ -181,7 +181,7 @@ class StageProgress:
         return " · ".join(said)
 
     def _now(self) -> str:
-        """What goes on instead of steps; empty: steps do."""
+        """Activity other than steps; empty: the rank takes steps."""
         if self.situation[0] == "stopping" and self.state:
             is_over = self.is_over or (self.losses and self.steps and self.step >= self.steps)
             state = "its ranks leave" if is_over else self.state
@@ -203,7 +203,7 @@ def _number(value: Any, otherwise: float) -> float:
 
 @dataclass
 class StageOutlook:
-    """What is known of the run before a stage begins: its name, its plan, how many steps it has ahead."""
+    """Facts about the run before a stage begins: its id, its plan, its number of steps."""
 
     run_id: str | None = None
     plan: str = ""
@@ -216,7 +216,7 @@ class StageOutlook:
             self.plan, self.steps = clean(record.plan.name, 60), record.plan.steps
 
     def stage_ended(self, name: str, info: StageInfo) -> None:
-        """The plan stage says what it chose."""
+        """Take the plan and the steps from the result of the plan stage."""
         if name == "plan" and "name" in info.outputs:
             self.plan, self.steps = clean(info.outputs["name"], 60), info.outputs.get("steps")
 

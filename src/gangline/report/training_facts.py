@@ -70,7 +70,7 @@ def _starts(record: Record, training: Training) -> str:
     ]
     if training.started_from is not None:
         begun.append(_origin(training.started_from))
-    said = ", ".join(begun) + (f"; went on {', '.join(went_on)}" if went_on else "")
+    said = ", ".join(begun) + (f"; resumed {', '.join(went_on)}" if went_on else "")
     return said + (f"; {_number(training.rollbacks, 'rollback')}" if training.rollbacks else "")
 
 
@@ -113,7 +113,7 @@ def _optimizer(record: Record, training: Training) -> str:
 
 
 SHOWN_SHARE = 0.005
-"""Of a step, below which a part is not worth a word."""
+"""Share of a step below which a part is not mentioned."""
 
 
 @dataclass(frozen=True, slots=True)

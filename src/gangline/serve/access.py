@@ -91,7 +91,7 @@ class AccessMiddleware:
         raise RequestRefused(404, "no such route; /openapi.json lists all routes")
 
     def _caller(self, request: Request, rule: RouteRule) -> Principal:
-        """Who shows a token or a session; NOBODY on open routes."""
+        """Principal of the request's token or session; NOBODY on open routes."""
         peer = peer_address(request)
         digest = self._digest(request)
         principal = self._service.context.accounts.of_digest(digest) if digest else None
@@ -107,7 +107,7 @@ class AccessMiddleware:
         return principal
 
     def _digest(self, request: Request) -> str | None:
-        """Of the token in the header, else of the session's; a session writes through pages alone."""
+        """Digest of the token in the header, else of the session's, which may write through pages only."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and token.strip():
             return sha256(token.strip().encode("utf-8", "surrogatepass")).hexdigest()
@@ -122,7 +122,7 @@ class AccessMiddleware:
             raise RequestRefused(429, f"too many requests; retry in {wait:.1f} s", {"Retry-After": str(int(wait) + 1)})
 
     def _require(self, caller: Principal, matched: MatchedRule) -> None:
-        """Does the rule hold? Raises RequestRefused: 404 where the caller may not even look, else 403."""
+        """Check the rule. Raises RequestRefused: 404 if the caller may not even read, else 403."""
         rule = matched.rule
         if rule.scope == "run":
             _require_role(caller, rule, self._service.project_of_run(matched.run or ""), NO_RUN)
@@ -132,7 +132,7 @@ class AccessMiddleware:
             raise RequestRefused(403, f"the role {rule.role} of every project (*) is needed; ask an administrator")
 
     def _check_form(self, request: Request, rule: RouteRule, body: bytes) -> None:
-        """Writing by a browser: from a page of ours, with the token of its form."""
+        """Check a write by a browser: its origin is a page of this service, and its form has the session's token."""
         if request.method in _SAFE:
             return
         origin = request.headers.get("origin")
@@ -152,7 +152,7 @@ def _require_role(caller: Principal, rule: RouteRule, project: str | None, absen
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body again, then whatever comes."""
+    """Return the body that was read, then further messages."""
     replayed = False
 
     async def again() -> Message:
@@ -166,5 +166,5 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _path_and_query(request: Request) -> str:
-    """What was asked for, to be led back to after the login."""
+    """The requested page, to which the login redirects."""
     return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path

@@ -56,7 +56,7 @@ def _new_app() -> FastAPI:
         title="gangline",
         version=__version__,
         summary="Runs of every commit: start, stop, follow, compare.",
-        description="Every route but the state of the service asks for `Authorization: Bearer gl_...`.",
+        description="Every route but the state of the service requires `Authorization: Bearer gl_...`.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -88,7 +88,7 @@ def _add_security(document: dict[str, Any]) -> None:
 
 
 def _require_rules(router: APIRouter) -> None:
-    """A route that no rule speaks of is a mistake of ours, found before anything is served."""
+    """Raise for a route without a rule: a programming error, found before anything is served."""
     for route in router.routes:
         for method in getattr(route, "methods", None) or ():
             path = getattr(route, "path", "")

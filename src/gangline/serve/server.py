@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 1024
 OWN_FILES = 1024
-"""Beside connections: databases, clones, drivers, gangs that are followed."""
+"""Files for other purposes than connections: databases, clones, drivers, followed gangs."""
 HEAD_BYTES = 16 * 1024
 """Of a request's line and headers."""
 IDLE_SECONDS = 30
@@ -56,7 +56,7 @@ def address_of(bound: socket.socket) -> str:
 def serve_until_signal(
     app: FastAPI, bound: socket.socket, *, stopping: Callable[[], None], proxies: Sequence[str] = ()
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `stopping` is called when one has come, before open answers are waited for.
+    """Serve until SIGTERM or SIGINT; `stopping` is called after the signal, before open responses are awaited.
 
     What `proxies` say of whom they speak for is known to the application; here their connections are not counted as
     those of one address.

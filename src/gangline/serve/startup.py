@@ -35,7 +35,7 @@ from gangline.storage.open import open_store
 from gangline.storage.probe import probe
 
 STORE_SECONDS = 10.0
-"""Of one call, all its tries: a request waits no longer for a store."""
+"""Time limit of one call with all its tries: the longest that a request waits for a store."""
 log = structlog.get_logger()
 
 
@@ -58,13 +58,13 @@ class RunningService:
         return found
 
     def start(self) -> None:
-        """Begin to look at the store and to take up orders."""
+        """Start the indexer and the workers."""
         self.indexer.start()
         self.orders.start()
         threading.Thread(target=_try_store, args=(self.context,), name="probe", daemon=True).start()
 
     def close(self) -> None:
-        """Stop looking and driving; runs that were started go on by themselves."""
+        """Stop the indexer and the workers; drivers of runs keep running."""
         self.closing.close()
 
 
@@ -119,7 +119,7 @@ def open_service(repo: Path, *, site: Site, environ: Mapping[str, str]) -> Runni
 
 
 class _OpenRunHandler:
-    """Sees to open runs whose mark or approval came by another way than this service."""
+    """Handles open runs that were cancelled or approved without this service."""
 
     def __init__(self, database: OpenDatabase) -> None:
         self.service: Service | None = None
@@ -138,7 +138,7 @@ class _OpenRunHandler:
 def _tokens(
     site: Site, home: ServiceHome, environ: Mapping[str, str], database: OpenDatabase
 ) -> tuple[tuple[KnownToken, ...], KnownToken | None]:
-    """Tokens beside those of the database, and among them the local one."""
+    """Tokens outside the database: those of the site's file, and the local one."""
     is_local = site.serve.listen.rsplit(":", 1)[0] in LOOPBACK
     if site.serve.tokens is not None:
         text = resolve_secret(site.serve.tokens, environ)
@@ -171,7 +171,7 @@ def _count_forge(telemetry: Telemetry, forge: str, outcome: str) -> None:
 
 
 def _try_store(context: ServiceContext) -> None:
-    """Does it keep two writers apart? Asked once; a store that is away is known by the index."""
+    """Probe conditional writes once; the index reports an unavailable store."""
     try:
         found = probe(context.store).conditional_writes
     except StorageError as error:

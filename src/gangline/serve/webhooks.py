@@ -72,9 +72,9 @@ def router(context: ServiceContext, body_memory: BodyMemory) -> APIRouter:
 
 
 class WebhookReceiver:
-    """Takes deliveries in; what it remembers is only who sent forged ones.
+    """Accepts deliveries; remembers only the addresses that sent forged ones.
 
-    A delivery whose signature holds is charged to nobody, and refused for nobody's sake: it may share its address with
+    A delivery with a valid signature counts against no limit of its address, which may be shared with
     forged ones. What it shares with them is the turn of its address, and each turn is short.
     """
 

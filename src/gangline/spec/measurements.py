@@ -190,19 +190,19 @@ class StartedFrom:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How fast the training was, and what it went through, over all gangs of its stage; as its rank 0 tells it."""
+    """How fast the training was, and its restarts and saves, over all gangs of its stage, as reported by rank 0."""
 
     flops_per_second: float | None = None
     """Model arithmetic of the whole gang, median step."""
     wire_bytes_per_step: float | None = None
     """What rank 0 sent to other ranks over TCP."""
     resumes: dict[str, int] = field(default_factory=dict)
-    """How often a generation went on from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
+    """How often a generation resumed from `node` (the memory of its own nodes), `peer` (that of other nodes), `store`,
     `living` (replicas that were not lost)."""
     rollbacks: int = 0
     """Returns to a checkpoint within a generation: a step was not finite."""
     steps_redone: int = 0
-    """Done once more, for they were not in what training went on from."""
+    """Done again, because they were not in the checkpoint that training resumed from."""
     samples: Samples | None = None
     """None: a program that takes its samples itself."""
     started_from: StartedFrom | None = None
@@ -228,7 +228,7 @@ class Remedy:
     shares: tuple[int, ...] = ()
     """Samples of a step by replica."""
     saves_percent: float | None = None
-    """Of a step's time, that `shares` save beside equal ones where work grows with samples; None: not known."""
+    """Share of a step's time that `shares` save against equal ones if work grows with samples; None: not known."""
     most_percent: float | None = None
     """Of a step's time, that no split saves more than."""
 
@@ -239,7 +239,7 @@ class Diagnosis:
 
     kind: DiagnosisKind
     names: tuple[str, ...]
-    """Ranks, servers, links or leaves; several where they cannot be told apart."""
+    """Ranks, servers, links or leaves; several where they cannot be distinguished."""
     evidence: str
     cost_percent: float | None
     """Of a step's time, for the whole gang; None: not known."""

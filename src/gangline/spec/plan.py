@@ -88,7 +88,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartCheckpoint:
-    """What a training goes on from that has no checkpoint of its own yet."""
+    """Checkpoint that a training starts from until it has one of its own."""
 
     checkpoint: str | None = None
     """Folder of a checkpoint of another run of the project, `runs/.../gang/checkpoints/step-00000120`: the run goes on

@@ -79,7 +79,7 @@ class Outputs(Document):
     files: tuple[OutputFile, ...] = ()
     """Sorted by path."""
     left_out: tuple[OmittedFile, ...] = ()
-    """At most `MOST_TOLD`."""
+    """At most `MOST_OMITTED_LISTED`."""
     num_left_out: int = 0
     refused: str = ""
     """Why nothing was collected: more than the site allows."""
@@ -111,7 +111,7 @@ class UndeclaredRead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeReport:
-    """Told by the first rank of each node, and by the Python processes that it started."""
+    """Reported by the first rank of each node, and by the Python processes that it started."""
 
     python: str = ""
     """Version of the interpreter; of several the one that ran code of the commit and loaded most."""

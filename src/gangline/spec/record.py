@@ -21,7 +21,7 @@ STAGES = ("resolve", "build", "plan", "submit", "train", "evaluate", "gate", "pr
 SLOW = "straggler"
 """Kind of an event that names a rank which held the gang up."""
 NOT_JUDGED = "stragglers_not_judged"
-"""Event of a gang whose waits are not measured, so that nobody can be called slow."""
+"""Event of a gang whose waits are not measured, so that no rank can be called slow."""
 SPLIT = "split"
 """Kind of an event that names tiles of the plan which are in several groups of servers."""
 UNREPORTED = "unreported"
@@ -173,7 +173,7 @@ class GangInfo:
     """Digest of the PodSet."""
     servers: tuple[str, ...] = ()
     order: RankOrder | None = None
-    """Of `servers`, once all nodes run; none: nobody placed them, or not all run yet."""
+    """Of `servers`, once all nodes run; none: no scheduler reported them, or not all run yet."""
     admitted: str | None = None
     """When a driver first saw that it had servers: from Kueue, a placer or the scheduler. Not when it was submitted."""
     released: str | None = None

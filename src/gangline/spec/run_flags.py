@@ -9,11 +9,11 @@ GOOD: frozenset[StageState] = frozenset({"done", "taken", "skipped"})
 
 
 UNDER_WAY = "under way"
-"""Reason of a drill that has marked its run and not struck yet."""
+"""Reason of a drill that has marked its run but not injected its fault yet."""
 
 
 def was_drilled(record: Record) -> bool:
-    """Was a fault injected, or is one about to be? A drill that never struck changed nothing."""
+    """Whether a drill injected a fault, or is about to; a drill that injected none changed nothing."""
     return any(each.result != "not_struck" or each.reason == UNDER_WAY for each in record.drills)
 
 
@@ -40,6 +40,11 @@ def stopped_early(record: Record) -> bool:
 def stage(record: Record, name: str) -> StageInfo:
     """State of a stage; one that the record lacks is waiting."""
     return record.stages.get(name, StageInfo())
+
+
+def is_reported(record: Record) -> bool:
+    """Whether it has ended and its report is made: nothing more will change."""
+    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 NOT_FINITE = "not_finite"

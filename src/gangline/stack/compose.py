@@ -142,7 +142,7 @@ def _jenkins(home: StackHome) -> dict[str, object]:
             "CASC_STRICT_SECRET_RESOLUTION": "true",
             "JENKINS_URL": f"http://{LOOPBACK}:{JENKINS_PORT}/",
             "PLAIN_AGENT_HOME": str(home.folder / "jenkins-agent"),
-            # those of whoever starts it: one that is not set is not there, and Jenkins says so and does not start
+            # of the environment of `docker compose`: without one of them Jenkins reports it and does not start
             **dict.fromkeys(("FORGE_OWNER", "FORGE_REPOSITORY", "LIBRARY_REPOSITORY")),
         },
         "volumes": [

@@ -21,7 +21,7 @@ class RunningServer:
     started: int
     """Clock ticks from boot, as in `procfs.start_time`."""
     asked: str
-    """Digest of the words, variables and files that it was started with: where they changed, it is started anew."""
+    """Digest of the words, variables and files that it was started with: if they changed, it is restarted."""
 
 
 @dataclass

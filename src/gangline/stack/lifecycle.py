@@ -159,7 +159,7 @@ def take_down(home: StackHome, *, forget: bool = False) -> list[ServerStatus]:
 
 
 def _stop_all(home: StackHome, *, lenient: bool) -> list[ServerStatus]:
-    """`lenient`: a state that nobody can read stops nothing, so that its folder can be removed."""
+    """`lenient`: for an unreadable state nothing is stopped, so that its folder can be removed."""
     try:
         state = home.read()
     except ConfigError:

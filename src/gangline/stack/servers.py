@@ -202,7 +202,7 @@ GRAFANA_QUIET = {
     "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
     "GF_NEWS_NEWS_FEED_ENABLED": "false",
 }
-"""It calls nobody."""
+"""It sends no usage data."""
 
 
 def _service(home: StackHome, ports: Mapping[str, int]) -> StackServer:

@@ -1,4 +1,4 @@
-"""Copies objects from one store to another, verified; run again, it goes on where it stopped.
+"""Copies objects from one store to another, verified; run again, it continues where it stopped.
 
 What is equal is left alone: blobs, named by their digest, by size; all else is read on both sides and compared. An
 object that the source changes meanwhile is copied as it was read, whole.
@@ -33,14 +33,14 @@ def copy_store(
     *,
     on_object: Callable[[Entry, bool], None] | None = None,
 ) -> CopyReport:
-    """Make every object below `prefix` of `source` stand in `target`, too; nothing is deleted there.
+    """Copy every object below `prefix` of `source` to `target`; nothing is deleted there.
 
     Args:
         on_object: Called after each object, with whether it was there already; for progress.
 
     Raises:
         IntegrityError: A blob's bytes are not those its key names, or what was written reads back differently.
-        StorageError: Either store failed; run again to go on.
+        StorageError: Either store failed; run again to continue.
     """
     num_copied = num_equal = copied_bytes = 0
     for entry in list_all(source, prefix):

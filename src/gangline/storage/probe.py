@@ -24,14 +24,14 @@ class StoreCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreProbe:
-    """What one store was seen to keep."""
+    """Results of the checks of one store."""
 
     url: str
     checks: tuple[StoreCheck, ...]
 
     @property
     def conditional_writes(self) -> bool:
-        """May two drivers share this store, and may it hold promotions?"""
+        """Whether two drivers may share this store, and whether it may hold promotions."""
         return all(check.passed for check in self.checks if check.name in _CONDITIONAL)
 
     @property
@@ -67,7 +67,7 @@ def _probed(store: ObjectStore, folder: str) -> StoreProbe:
 
 
 def _checked(name: str, check: Callable[[], str | None]) -> StoreCheck:
-    """A check answers what is wrong, or None. One that the store refuses has failed; an unreachable store raises."""
+    """A check returns the problem, or None. It fails if the store refuses it; an unreachable store raises."""
     wrong = check()
     return StoreCheck(name=name, passed=wrong is None, reason=wrong or "holds")
 
@@ -138,7 +138,7 @@ def _clocks_agree(store: ObjectStore, folder: str) -> str | None:
 
 
 def _attempt(write: Callable[..., str | None], *arguments: object) -> str | StorageError | None:
-    """A refusal is an answer here."""
+    """Here a refusal is a result."""
     try:
         return write(*arguments)
     except StorageError as error:

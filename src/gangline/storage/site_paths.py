@@ -15,7 +15,7 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 
 CONNECT_SECONDS = 10.0
-"""For a store that has not answered yet: a person waits for it."""
+"""Connect time-out of a store that has not answered yet: the user waits for it."""
 _ENDS = ("commondir", "gitdir")
 """Files of a linked work tree in the git folder: that folder, and its `.git`."""
 

@@ -1,4 +1,4 @@
-"""Heartbeat of a program: `heartbeat.beat(step)` tells the watchdog of the keeper that this process progresses."""
+"""Heartbeat of a program: `heartbeat.beat(step)` reports progress of this process to the keeper's watchdog."""
 
 from gangline.keeper.ipc.heartbeat import NO_STEP, Beat, HeartbeatReader, HeartbeatWriter, beat, expect, peek
 

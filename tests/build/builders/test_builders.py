@@ -127,7 +127,7 @@ def _alive(pid):
         return False
 
 
-def test_tools_see_no_secret_of_the_desk_and_logs_keep_none_of_an_address(bench):
+def test_tools_see_no_secret_of_the_user_and_logs_keep_none_of_an_address(bench):
     bench.run([sys.executable, "-c", "import os; print(dict(os.environ), 'https://user:canary-7a@host/simple')"])
     assert "canary" not in bench.words()
     assert "https://host/simple" in bench.words()

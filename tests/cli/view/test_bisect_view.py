@@ -18,8 +18,8 @@ def test_each_answer_is_a_line_and_the_strip_follows(capsys):
         view.tell(each)
     lines = capsys.readouterr().err.splitlines()
     assert [line[0] for line in lines] == ["✓", "✗", " ", "✓", "✗", " "]
-    assert "✓··········✗   about 4 more commits to ask" in lines[2]
-    assert "✓·····✓✗···✗   nothing left to ask" in lines[5]
+    assert "✓··········✗   about 4 more commits to measure" in lines[2]
+    assert "✓·····✓✗···✗   nothing left to measure" in lines[5]
     assert "good, 2 seeds, trained" in lines[0]
 
 

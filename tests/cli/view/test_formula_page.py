@@ -137,13 +137,13 @@ def test_a_bound_that_nothing_keeps_refuses_and_names_the_nearest():
 def test_a_matrix_rule_has_its_time_state_and_messages_and_owners_where_asked():
     page = hypothetical_page(asked(rule="muon"), why=True)
     owners = "muon/standard: 224 matrices, 1 owner x 16 hosts"
-    told = page[page.index("optimizer muon/standard: 7.0 G parameters in matrices of blocks") :].splitlines()
-    assert told[0].split(" · ")[1:] == [
+    reported = page[page.index("optimizer muon/standard: 7.0 G parameters in matrices of blocks") :].splitlines()
+    assert reported[0].split(" · ")[1:] == [
         "319 ms a step",
         "state 36 GB in all",
         "3.3 GB of parts and updates sent by each rank",
     ]
-    assert owners in told[2]
+    assert owners in reported[2]
     assert owners not in hypothetical_page(asked(rule="muon"), why=False)
     assert "\noptimizer" not in hypothetical_page(asked(), why=False)
 
@@ -153,8 +153,10 @@ def test_updates_that_travel_during_the_forward_pass_are_told_with_what_hides_th
     page, other = (hypothetical_page(each, why=True) for each in (waits, granted))
     updates = granted.choice.forecast.updates
     assert 0 < updates.hidden_seconds < updates.seconds
-    told = f"which hides {1000 * updates.hidden_seconds:.2f} ms and waits for {1000 * updates.exposed_seconds:.2f} ms"
-    assert told in other
+    reported = (
+        f"which hides {1000 * updates.hidden_seconds:.2f} ms and waits for {1000 * updates.exposed_seconds:.2f} ms"
+    )
+    assert reported in other
     assert "which hides 0.00 ms" in page
     assert "no computing counts as hiding them ([plan] overlap of site.toml)" in page
     assert "8 buckets by block, up to 218,103,808 elements a rank (chosen)" in page

@@ -135,11 +135,11 @@ def _log(server: FakeServer, asked: Asked) -> Callable[[], Iterator[bytes]]:
     if status != 200:
         raise Refusal(404, "NotFound", f'pods "{place.name}" not found')
     since = asked.query.get("sinceTime", "")[:19]  # whole seconds, as the kubelet counts
-    told = [0]
+    reported = [0]
 
     def lines() -> Iterator[bytes]:
-        have = server.logs.get(key, [])[told[0] :]
-        told[0] += len(have)
+        have = server.logs.get(key, [])[reported[0] :]
+        reported[0] += len(have)
         for at, text in have:
             if at[:19] >= since:
                 yield f"{at} {text}\n".encode()

@@ -102,14 +102,14 @@ class Image:
 
     def _index(self) -> bytes:
         manifest = self._manifest()
-        told = {
+        reported = {
             "mediaType": _MANIFEST,
             "digest": _digest(manifest),
             "size": len(manifest),
             "platform": {"architecture": "amd64", "os": "linux"},
             "annotations": {"io.containerd.image.name": self.reference},
         }
-        return _json({"schemaVersion": 2, "manifests": [told]})
+        return _json({"schemaVersion": 2, "manifests": [reported]})
 
 
 def write_layer(path: Path, entries: Iterable[Entry]) -> Layer:

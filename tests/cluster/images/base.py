@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cluster.images.archive import Layer, read_layer
 from tests.cluster.rig import places
-from tests.cluster.rig.told import say
+from tests.cluster.rig.output import say
 from tests.cluster.rig.trouble import Trouble
 
 PYTHON = (3, 11)

@@ -6,7 +6,7 @@ import time
 
 from tests.cluster.images.archive import Image, Layer
 from tests.cluster.rig.inside import ctr, output
-from tests.cluster.rig.told import say
+from tests.cluster.rig.output import say
 from tests.cluster.rig.trouble import Trouble
 
 _LARGE_BYTES = 1_000_000_000

@@ -230,8 +230,10 @@ def test_jobs_that_want_the_host_get_no_pod(robbed):
 def _without_pods(robbed):
     """Jobs of which the server has said that their pods are refused."""
     events, _ = robbed.admin.items(path_of(robbed, "events"))
-    told = [each for each in events if each["reason"] == "FailedCreate" and "violates PodSecurity" in each["message"]]
-    return {each["involvedObject"]["name"] for each in told}
+    reported = [
+        each for each in events if each["reason"] == "FailedCreate" and "violates PodSecurity" in each["message"]
+    ]
+    return {each["involvedObject"]["name"] for each in reported}
 
 
 def test_placer_does_not_change_what_runs(robbed):

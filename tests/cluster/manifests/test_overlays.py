@@ -32,9 +32,9 @@ def queues(cluster):
 
 
 def dry_run(cluster, things):
-    told = json.dumps({"apiVersion": "v1", "kind": "List", "items": things})
+    reported = json.dumps({"apiVersion": "v1", "kind": "List", "items": things})
     words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-")
-    return cluster.kubectl.run(*words, feed=told).split()
+    return cluster.kubectl.run(*words, feed=reported).split()
 
 
 @pytest.mark.parametrize("name", APPLIED)

@@ -46,7 +46,7 @@ def _webhook_answers(kubectl: Kubectl) -> bool:
         "spec": {"suspend": True, "replicatedJobs": [job]},
     }
     try:
-        told = kubectl.run("create", "--dry-run=server", "-o", "json", "-f", "-", feed=json.dumps(probe))
+        reported = kubectl.run("create", "--dry-run=server", "-o", "json", "-f", "-", feed=json.dumps(probe))
     except Trouble:
         return False
-    return "successPolicy" in json.loads(told)["spec"]
+    return "successPolicy" in json.loads(reported)["spec"]

@@ -64,10 +64,10 @@ def _webhook_answers(kubectl: Kubectl) -> bool:
     """The finalizer of a flavor that has none is theirs."""
     probe = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
     try:
-        told = kubectl.run("create", "--dry-run=server", "-o", "json", "-f", "-", feed=json.dumps(probe))
+        reported = kubectl.run("create", "--dry-run=server", "-o", "json", "-f", "-", feed=json.dumps(probe))
     except Trouble:
         return False
-    return bool(json.loads(told)["metadata"].get("finalizers"))
+    return bool(json.loads(reported)["metadata"].get("finalizers"))
 
 
 def _remove(kubectl: Kubectl, objects: list[module.Object]) -> None:
@@ -78,9 +78,9 @@ def _remove(kubectl: Kubectl, objects: list[module.Object]) -> None:
 
 
 def _delete(kubectl: Kubectl, objects: list[module.Object]) -> None:
-    told = {"apiVersion": "v1", "kind": "List", "items": objects}
+    reported = {"apiVersion": "v1", "kind": "List", "items": objects}
     words = ("delete", "--ignore-not-found", "--wait=true", f"--timeout={_GONE_SECONDS}s", "-f", "-")
-    kubectl.run(*words, feed=json.dumps(told))
+    kubectl.run(*words, feed=json.dumps(reported))
 
 
 def _read(path: Path) -> module.Object:

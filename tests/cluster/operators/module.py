@@ -23,12 +23,12 @@ _READY_SECONDS = 90
 def manifests(module: str) -> Path:
     """Folder of `module` in Go's module cache, which its build filled; raises `Trouble`."""
     source = next(each.source for each in MODULES if each.name == "operators")
-    told = subprocess.run(
+    reported = subprocess.run(
         ["go", "mod", "download", "-json", module], cwd=source, capture_output=True, text=True, check=False
     )
-    if told.returncode:
-        raise Trouble(f"the manifests of {module} are not there: {told.stderr.strip()[-500:]}")
-    return Path(json.loads(told.stdout)["Dir"])
+    if reported.returncode:
+        raise Trouble(f"the manifests of {module} are not there: {reported.stderr.strip()[-500:]}")
+    return Path(json.loads(reported.stdout)["Dir"])
 
 
 def kustomized(kubectl: Kubectl, folder: Path, parts: Iterable[str], kustomization: Object) -> list[Object]:
@@ -36,8 +36,8 @@ def kustomized(kubectl: Kubectl, folder: Path, parts: Iterable[str], kustomizati
     with tempfile.TemporaryDirectory() as scratch:
         for part in parts:
             shutil.copytree(folder / part, Path(scratch) / part, copy_function=shutil.copyfile)
-        told = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **kustomization}
-        (Path(scratch) / "kustomization.yaml").write_text(json.dumps(told))
+        reported = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **kustomization}
+        (Path(scratch) / "kustomization.yaml").write_text(json.dumps(reported))
         return [each for each in yaml.safe_load_all(kubectl.run("kustomize", scratch)) if each]
 
 

@@ -12,7 +12,7 @@ def environment() -> dict[str, str]:
 
     The images are those of the present code, and are brought when they are new.
     """
-    told = {
+    reported = {
         "GANGLINE_TEST_KUBECONFIG": str(places.kubeconfig()),
         "GANGLINE_TEST_STORE_URL": f"s3://{store.BUCKET}",
         "GANGLINE_TEST_STORE_ENDPOINT": store.endpoint(),
@@ -21,8 +21,8 @@ def environment() -> dict[str, str]:
         "GANGLINE_TEST_IMAGE": bring(recipes.small_base(), recipes.small()).reference,
     }
     if has(f"{recipes.TRAIN}-base"):
-        told["GANGLINE_TEST_TRAIN_IMAGE"] = bring(recipes.train_base(), recipes.train()).reference
-    return told
+        reported["GANGLINE_TEST_TRAIN_IMAGE"] = bring(recipes.train_base(), recipes.train()).reference
+    return reported
 
 
 def shell() -> str:

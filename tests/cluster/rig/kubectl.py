@@ -26,10 +26,10 @@ class Kubectl:
         return json.loads(self.run("get", *arguments, "-o", "json"))
 
     def apply(self, objects: Iterable[dict[str, Any]]) -> None:
-        told = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        reported = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.run(
             "apply", "--server-side", "--force-conflicts", "--field-manager=gangline-test", "-f", "-",
-            feed=json.dumps(told),
+            feed=json.dumps(reported),
         )  # fmt: skip
 
     def create_missing(self, objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

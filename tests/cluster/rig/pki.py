@@ -147,7 +147,7 @@ def _write_kubeconfig(folder: Path, user: str) -> None:
         "client-certificate-data": _text(folder / f"{user}.crt"),
         "client-key-data": _text(folder / f"{user}.key"),
     }
-    told = {
+    reported = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "gangline-test", "cluster": server}],
@@ -155,7 +155,7 @@ def _write_kubeconfig(folder: Path, user: str) -> None:
         "contexts": [{"name": "gangline-test", "context": {"cluster": "gangline-test", "user": user}}],
         "current-context": "gangline-test",
     }
-    _write_private(folder / f"{user}.kubeconfig", json.dumps(told, indent=1).encode())
+    _write_private(folder / f"{user}.kubeconfig", json.dumps(reported, indent=1).encode())
 
 
 def _text(path: Path) -> str:

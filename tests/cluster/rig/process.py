@@ -16,10 +16,10 @@ def write(path: Path, pid: int) -> None:
 def read(path: Path) -> int | None:
     """Its id; None where it has ended, or never was."""
     try:
-        told = json.loads(path.read_text())
+        reported = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    return told["pid"] if started(told["pid"]) == told["start"] else None
+    return reported["pid"] if started(reported["pid"]) == reported["start"] else None
 
 
 def started(pid: int) -> int | None:

@@ -48,8 +48,8 @@ def test_what_is_secret_is_for_its_owner_alone(folder):
 
 
 def test_kubeconfig_reaches_loopback_alone(folder):
-    told = json.loads((folder / "admin.kubeconfig").read_text())
-    assert told["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
+    reported = json.loads((folder / "admin.kubeconfig").read_text())
+    assert reported["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
 
 
 def test_complete_set_is_left_alone_and_half_a_set_made_anew(tmp_path):

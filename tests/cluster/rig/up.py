@@ -16,7 +16,7 @@ from tests.cluster.images import importing, recipes
 from tests.cluster.images.archive import Image
 from tests.cluster.rig import answers, cgroups, config, host, kubectl, machine, pki, places, process, store, sysctls
 from tests.cluster.rig.inside import ctr
-from tests.cluster.rig.told import say
+from tests.cluster.rig.output import say
 from tests.cluster.rig.trouble import Trouble
 from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import build_all

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.rig import places
-from tests.cluster.rig.told import say
+from tests.cluster.rig.output import say
 from tests.cluster.rig.trouble import Lacking, Trouble
 
 _KUBERNETES = "v1.34.4"
@@ -36,10 +36,10 @@ class Module:
     @property
     def folder(self) -> Path:
         """Where its programs are kept."""
-        told = hashlib.sha256(repr((self.packages, self.variables)).encode())
+        reported = hashlib.sha256(repr((self.packages, self.variables)).encode())
         for each in sorted(self.source.iterdir()):
-            told.update(each.name.encode() + b"\0" + each.read_bytes())
-        return places.home() / "servers" / f"{self.name}-{told.hexdigest()[:12]}"
+            reported.update(each.name.encode() + b"\0" + each.read_bytes())
+        return places.home() / "servers" / f"{self.name}-{reported.hexdigest()[:12]}"
 
     @property
     def programs(self) -> dict[str, str]:
@@ -55,8 +55,8 @@ class Module:
 def _kubernetes_version() -> tuple[str, ...]:
     """Else the servers call themselves v0.0.0 and clients refuse them."""
     major, minor, _ = _KUBERNETES.lstrip("v").split(".")
-    told = {"gitVersion": _KUBERNETES, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    return tuple(f"{package}.{name}={value}" for package in _VERSION_PACKAGES for name, value in told.items())
+    reported = {"gitVersion": _KUBERNETES, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return tuple(f"{package}.{name}={value}" for package in _VERSION_PACKAGES for name, value in reported.items())
 
 
 _COMMANDS = ("kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")

@@ -32,8 +32,8 @@ def submit(cluster, namespace, name, program, *, num_nodes=2, image=None):
             },
         },
     }
-    told = {"apiVersion": "v1", "kind": "List", "items": [service, job]}
-    cluster.kubectl.run("create", "-n", namespace, "-f", "-", feed=json.dumps(told))
+    reported = {"apiVersion": "v1", "kind": "List", "items": [service, job]}
+    cluster.kubectl.run("create", "-n", namespace, "-f", "-", feed=json.dumps(reported))
 
 
 def await_end(cluster, namespace, name, *, seconds=180):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 import pytest
-from tests.cluster.suites.test_breaking import Desk
+from tests.cluster.suites.test_breaking import Workspace
 from tests.jenkins.controller.jenkins import new_key
 from tests.line.repositories import commit
 
@@ -19,8 +19,8 @@ DEADLINE_SECONDS = 300.0
 STAGES = ("build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report")
 
 
-class Agents(Desk):
-    """The desk of a Jenkins: each command from another clone and home."""
+class Agents(Workspace):
+    """The workspace of a Jenkins: each command from another clone and home."""
 
     def __init__(self, cluster, namespace, folder):
         super().__init__(cluster, namespace, folder)

@@ -37,7 +37,7 @@ if os.environ["RANK"] == "0":
 """
 
 
-class Desk:
+class Workspace:
     """A model repository, a namespace, and the command line of a person at it."""
 
     def __init__(self, cluster, namespace, folder):
@@ -105,8 +105,8 @@ disk_bytes = 200e6
 
 
 @pytest.fixture
-def desk(cluster, namespace, tmp_path):
-    return Desk(cluster, namespace, tmp_path)
+def workspace(cluster, namespace, tmp_path):
+    return Workspace(cluster, namespace, tmp_path)
 
 
 def _is_ready(pod):
@@ -135,27 +135,31 @@ def _final(events):
     return next(each["record"] for each in reversed(events) if each.get("event") == "run_ended")
 
 
-def test_an_evicted_pod_is_replaced_and_placed_again(desk):
-    driver = desk.run(long=5, seed=1)
-    first, _ = desk.until_ready(driver)
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": first, "namespace": desk.namespace}}
-    path = f"/api/v1/namespaces/{desk.namespace}/pods/{first}/eviction"
-    desk.cluster.kubectl.run("create", "--raw", path, "-f", "-", feed=json.dumps(eviction))
+def test_an_evicted_pod_is_replaced_and_placed_again(workspace):
+    driver = workspace.run(long=5, seed=1)
+    first, _ = workspace.until_ready(driver)
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": first, "namespace": workspace.namespace},
+    }
+    path = f"/api/v1/namespaces/{workspace.namespace}/pods/{first}/eviction"
+    workspace.cluster.kubectl.run("create", "--raw", path, "-f", "-", feed=json.dumps(eviction))
     code, events, text = _ended(driver)
     assert code == 0, text[-3000:]
-    assert len(desk.jobs()) == 1, "the gang went on, no second one was made"
+    assert len(workspace.jobs()) == 1, "the gang went on, no second one was made"
     assert _final(events)["gang"]["generations"] == 2
 
 
-def test_an_api_server_behind_a_closed_door_ends_nothing_and_a_second_driver_adopts(desk, tmp_path):
-    config = yaml.safe_load(desk.cluster.kubeconfig.read_text())
+def test_an_api_server_behind_a_closed_door_ends_nothing_and_a_second_driver_adopts(workspace, tmp_path):
+    config = yaml.safe_load(workspace.cluster.kubeconfig.read_text())
     server = urlsplit(config["clusters"][0]["cluster"]["server"])
     with FaultProxy(server.hostname, server.port) as door:
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{door.port}"
         kubeconfig = tmp_path / "through-a-door"
         kubeconfig.write_text(yaml.safe_dump(config))
-        driver = desk.run(long=15, seed=2, kubeconfig=kubeconfig)
-        desk.until_ready(driver)
+        driver = workspace.run(long=15, seed=2, kubeconfig=kubeconfig)
+        workspace.until_ready(driver)
         door.shut()
         time.sleep(8.0)
         assert driver.poll() is None, driver.stdout.read()
@@ -163,32 +167,32 @@ def test_an_api_server_behind_a_closed_door_ends_nothing_and_a_second_driver_ado
         text, _ = driver.communicate()
     states = [each for each in _events(text) if each.get("kind") == "state"]
     assert states[-1]["status"]["stale_seconds"] > 0, text[-3000:]
-    code, events, text = _ended(desk.run(long=15, seed=2))
+    code, events, text = _ended(workspace.run(long=15, seed=2))
     assert code == 0, text[-3000:]
-    assert len(desk.jobs()) == 1
+    assert len(workspace.jobs()) == 1
     assert _final(events)["run"]["verdict"] == "passed"
 
 
-def test_a_queue_that_nobody_serves_is_refused_before_anything_is_made(desk):
-    if desk.cluster.serves("localqueues.kueue.x-k8s.io"):
+def test_a_queue_that_nobody_serves_is_refused_before_anything_is_made(workspace):
+    if workspace.cluster.serves("localqueues.kueue.x-k8s.io"):
         pytest.skip("this cluster has Kueue")
-    desk.write_site(launch='queue = "nobody"')
-    code, events, text = _ended(desk.run(long=0, seed=3))
+    workspace.write_site(launch='queue = "nobody"')
+    code, events, text = _ended(workspace.run(long=0, seed=3))
     assert code == 10, text[-3000:]
     assert "found no Kueue on this cluster" in _final(events)["run"]["reason"]
-    assert desk.jobs() == []
+    assert workspace.jobs() == []
 
 
-def test_cancel_of_a_gang_whose_image_does_not_come_leaves_nothing(desk):
-    desk.write_site(image=f"registry.invalid/gangline/runtime@sha256:{'0' * 64}")
-    driver = desk.run(long=0, seed=4)
+def test_cancel_of_a_gang_whose_image_does_not_come_leaves_nothing(workspace):
+    workspace.write_site(image=f"registry.invalid/gangline/runtime@sha256:{'0' * 64}")
+    driver = workspace.run(long=0, seed=4)
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not any(_is_backing_off(pod) for pod in desk.pods()):
+    while not any(_is_backing_off(pod) for pod in workspace.pods()):
         assert time.monotonic() < deadline, driver.poll()
         time.sleep(0.3)
     time.sleep(15.0)  # a sentence stands for ten seconds, and the driver looks every three
-    run = desk.jobs()[0]["metadata"]["labels"]["gangline/run"]
-    cancelled = desk.start("cancel", run)
+    run = workspace.jobs()[0]["metadata"]["labels"]["gangline/run"]
+    cancelled = workspace.start("cancel", run)
     said, _ = cancelled.communicate(timeout=DEADLINE_SECONDS)
     assert cancelled.returncode == 70
     assert f"{run} cancelled: nothing of it is left running" in said.splitlines()
@@ -196,4 +200,4 @@ def test_cancel_of_a_gang_whose_image_does_not_come_leaves_nothing(desk):
     assert code == 70, text[-3000:]
     waited = [each for each in events if each.get("kind") == "waiting"]
     assert any("see its network, or the registry in registry.base" in each["text"] for each in waited), text[-3000:]
-    assert (desk.jobs(), desk.pods()) == ([], [])
+    assert (workspace.jobs(), workspace.pods()) == ([], [])

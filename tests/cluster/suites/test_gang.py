@@ -79,7 +79,7 @@ def ended(cluster, stand):
 
 def losses(logs):
     lines = [line.text.partition(" ")[2] for line in logs if line.text.startswith("losses ")]
-    return sorted(map(json.loads, lines), key=lambda told: told["rank"])
+    return sorted(map(json.loads, lines), key=lambda reported: reported["rank"])
 
 
 def test_gang_of_two_pods_ends_well(ended):
@@ -90,12 +90,12 @@ def test_gang_of_two_pods_ends_well(ended):
 
 def test_ranks_of_both_pods_train_together_under_ddp_and_fsdp(ended):
     _, logs, _ = ended
-    told = losses(logs)
-    assert [each["rank"] for each in told] == [0, 1]
-    assert [each["world"] for each in told] == [2, 2]
-    assert told[0]["ddp"] == told[1]["ddp"]
-    assert told[0]["ddp"][-1] < told[0]["ddp"][0]
-    assert told[0]["fsdp"] == pytest.approx(told[0]["ddp"], rel=1e-3)
+    reported = losses(logs)
+    assert [each["rank"] for each in reported] == [0, 1]
+    assert [each["world"] for each in reported] == [2, 2]
+    assert reported[0]["ddp"] == reported[1]["ddp"]
+    assert reported[0]["ddp"][-1] < reported[0]["ddp"][0]
+    assert reported[0]["fsdp"] == pytest.approx(reported[0]["ddp"], rel=1e-3)
 
 
 def test_follower_sees_it_run(ended):

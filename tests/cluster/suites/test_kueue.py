@@ -8,9 +8,9 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.desk import Desk, short_line, site_of
 from tests.cluster.driver import driving
 from tests.cluster.rig.wait import await_true
+from tests.cluster.workspace import Workspace, short_line, site_of
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 
@@ -90,8 +90,8 @@ def cluster_queue_spec(*, flavor, selector, covered, cpus="2"):
 
 
 def delete(cluster, things):
-    told = {"apiVersion": "v1", "kind": "List", "items": things}
-    cluster.kubectl.run("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", feed=json.dumps(told))
+    reported = {"apiVersion": "v1", "kind": "List", "items": things}
+    cluster.kubectl.run("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", feed=json.dumps(reported))
 
 
 def is_active(cluster, name):
@@ -151,9 +151,9 @@ def test_queue_that_can_never_take_a_gang_is_final_after_30_seconds(stand, why):
     here = stand(**options)
     here.launcher.submit(pair(here, SLEEPER, "never", **changes))
     began = time.monotonic()
-    told = list(here.launcher.follow("never"))
-    end = told[-1].end
-    assert end.exit_code == 10, said(told)
+    reported = list(here.launcher.follow("never"))
+    end = reported[-1].end
+    assert end.exit_code == 10, said(reported)
     assert sentence in end.reason
     assert time.monotonic() - began >= FINAL_SECONDS
 
@@ -183,7 +183,7 @@ def test_record_of_a_line_says_when_its_gang_was_admitted_and_where_it_ran(kueue
     repo, home = short_line(tmp_path_factory.mktemp("bytegpt")), tmp_path_factory.mktemp("home")
     site = site_of(kueue, image, namespace, launch='launcher = "job"\nqueue = "gangs"')
     with driving(kueue):
-        record = Desk(kueue, repo, home, namespace, site).run("pods")
+        record = Workspace(kueue, repo, home, namespace, site).run("pods")
     assert record["run"]["verdict"] == "passed"
     assert record["run"]["created"] < record["gang"]["admitted"]
     assert len(record["gang"]["servers"]) == 2

@@ -81,10 +81,10 @@ def lose(stand, name, index):
     """As with a server that burns: nobody is asked, nobody says a word, and the cluster forgets the pod."""
     labels = f"gangline/gang={name},batch.kubernetes.io/job-completion-index={index}"
     [pod] = stand.api.items(f"/api/v1/namespaces/{stand.api.namespace}/pods", labels=labels)[0]
-    struck = [pid for pid in with_variable("GANGLINE_GANG", name) if environ(pid).get("NODE_RANK") == str(index)]
-    assert struck
+    faulty = [pid for pid in with_variable("GANGLINE_GANG", name) if environ(pid).get("NODE_RANK") == str(index)]
+    assert faulty
     for order in (signal.SIGSTOP, signal.SIGKILL):  # what stands still hears no SIGTERM of the kubelet
-        for pid in struck:
+        for pid in faulty:
             with suppress(ProcessLookupError):  # the first of a container takes the others along
                 os.kill(pid, order)
         if order is signal.SIGSTOP:
@@ -99,14 +99,14 @@ def resumed(stand, plan, rank):
 
 def follow(stand, name, *, strike_after):
     """The end of the gang, which loses its second pod once that has finished this step, and all that was told."""
-    struck, told = False, []
+    faulty, reported = False, []
     for event in stand.launcher.follow(name):
-        told.append(event.data)
+        reported.append(event.data)
         if event.end is not None:
-            assert struck, "it ended before anything was lost"
-            return event.end, told
-        if not struck and event.data.get("event") == "step" and event.data["step"] >= strike_after:
-            struck = True
+            assert faulty, "it ended before anything was lost"
+            return event.end, reported
+        if not faulty and event.data.get("event") == "step" and event.data["step"] >= strike_after:
+            faulty = True
             lose(stand, name, 1)
     raise AssertionError("it was followed to no end")
 
@@ -114,10 +114,10 @@ def follow(stand, name, *, strike_after):
 @pytest.mark.row("T7")
 def test_elastic_gang_goes_on_smaller_from_copies_and_grows_with_the_replacement(cluster, stand, tmp_path):
     plan = submit(stand, cluster.train_image, "elastic", sizes=(SMALLER,), last=2)
-    end, told = follow(stand, "elastic", strike_after=EVERY + 2)
+    end, reported = follow(stand, "elastic", strike_after=EVERY + 2)
     assert (end.exit_code, end.generation, end.restarts) == (0, 2, 1), end
 
-    sizes = [(each["before"], each["after"]) for each in told if each.get("event") == "resized"]
+    sizes = [(each["before"], each["after"]) for each in reported if each.get("event") == "resized"]
     assert sizes == [(2, 1), (1, 2)]
     first, second = resumed(stand, plan, 0), resumed(stand, plan, 1)
     assert (first[1]["source"], first[1]["step"] >= EVERY) == ("copy", True)

@@ -66,9 +66,9 @@ def test_gang_runs_to_its_end_is_adopted_and_leaves_nothing(stand, cluster):
     assert stand.again().submit(pair(stand, STEPPER, "whole")).uid == first.uid
     events = list(stand.launcher.follow("whole"))
     assert events[-1].end.exit_code == 0, [(event.kind, event.text) for event in events if event.kind != "progress"]
-    told = [(event.data["rank"], event.data["step"]) for event in events if event.kind == "progress"]
-    assert [step for rank, step in told if rank == 0] == [0, 1, 2, 3, 4]
-    assert {rank for rank, _ in told} == {0, 1}
+    reported = [(event.data["rank"], event.data["step"]) for event in events if event.kind == "progress"]
+    assert [step for rank, step in reported if rank == 0] == [0, 1, 2, 3, 4]
+    assert {rank for rank, _ in reported} == {0, 1}
     assert {line.rank for line in stand.launcher.logs("whole", ranks=None)} == {0, 1}
     assert stand.launcher.collect("whole") == events[-1].end
     assert (adopted := stand.again().submit(pair(stand, STEPPER, "whole"))).adopted

@@ -59,8 +59,8 @@ def gang(cluster, place):
 
 def test_jobset_of_a_rendered_trainjob_is_the_one_we_mean(cluster, place, gang):
     jobset = await_jobset(cluster, place, PAIR.name)
-    told = {"labels": jobset["metadata"].get("labels"), "spec": jobset["spec"]}
-    text = yaml.safe_dump(json.loads(json.dumps(told).replace(place, "gangs")), sort_keys=True)
+    reported = {"labels": jobset["metadata"].get("labels"), "spec": jobset["spec"]}
+    text = yaml.safe_dump(json.loads(json.dumps(reported).replace(place, "gangs")), sort_keys=True)
     if os.environ.get("GANGLINE_TEST_WRITE_GOLDEN"):  # then read the difference in review
         GOLDEN.write_text(text, "utf-8")
     assert text == GOLDEN.read_text("utf-8")

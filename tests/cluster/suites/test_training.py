@@ -50,7 +50,7 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def told(cluster):
+def reported(cluster):
     """What each rank printed."""
     namespace = cluster.namespace("train")
     gangs.submit(cluster, namespace, "pair", PROGRAM)
@@ -59,15 +59,15 @@ def told(cluster):
     cluster.delete(namespace)
 
 
-def test_two_pods_train_under_ddp_and_agree(told):
-    assert sorted(each["rank"] for each in told) == [0, 1]
-    assert told[0]["ddp"] == told[1]["ddp"]
-    assert told[0]["ddp"][-1] < told[0]["ddp"][0]
+def test_two_pods_train_under_ddp_and_agree(reported):
+    assert sorted(each["rank"] for each in reported) == [0, 1]
+    assert reported[0]["ddp"] == reported[1]["ddp"]
+    assert reported[0]["ddp"][-1] < reported[0]["ddp"][0]
 
 
-def test_sharded_parameters_train_as_replicated_ones_do(told):
-    assert told[0]["fsdp"] == pytest.approx(told[0]["ddp"], rel=1e-3)
+def test_sharded_parameters_train_as_replicated_ones_do(reported):
+    assert reported[0]["fsdp"] == pytest.approx(reported[0]["ddp"], rel=1e-3)
 
 
-def test_shared_memory_holds_tensors(told):
-    assert [each["shared"] for each in told] == [1 << 16, 1 << 16]
+def test_shared_memory_holds_tensors(reported):
+    assert [each["shared"] for each in reported] == [1 << 16, 1 << 16]

@@ -37,8 +37,8 @@ class Second:
         for shared in ("servers", "images"):
             (home / shared).symlink_to(places.home() / shared)
         self.ports = [free_port() for _ in range(2)]
-        told = {"CLUSTER": str(home), "API_PORT": str(self.ports[0]), "STORE_PORT": str(self.ports[1])}
-        self.environ = {**os.environ, **{f"GANGLINE_TEST_{name}": value for name, value in told.items()}}
+        reported = {"CLUSTER": str(home), "API_PORT": str(self.ports[0]), "STORE_PORT": str(self.ports[1])}
+        self.environ = {**os.environ, **{f"GANGLINE_TEST_{name}": value for name, value in reported.items()}}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.cluster.rig", *arguments]

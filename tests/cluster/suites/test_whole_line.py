@@ -4,9 +4,9 @@ What drives has the account and the rights of a driver; only the sweep at the en
 """
 
 import pytest
-from tests.cluster.desk import Desk, short_line, site_of
 from tests.cluster.driver import driving
 from tests.cluster.rig.wait import await_true
+from tests.cluster.workspace import Workspace, short_line, site_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -34,29 +34,29 @@ def account(cluster):
 
 
 @pytest.fixture(scope="module")
-def desk(cluster, account, repo, image, tmp_path_factory):
+def workspace(cluster, account, repo, image, tmp_path_factory):
     """Gives a way a namespace and a store of its own, so that none takes another's results."""
     made = []
 
-    def open_desk(way):
+    def open_workspace(way):
         made.append(cluster.namespace(f"line-{way}"))
         home = tmp_path_factory.mktemp(f"home-{way}")
-        return Desk(cluster, repo, home, made[-1], site_of(cluster, image, made[-1]))
+        return Workspace(cluster, repo, home, made[-1], site_of(cluster, image, made[-1]))
 
-    yield open_desk
+    yield open_workspace
     for namespace in made:
         if namespace in cluster.namespaces:
             cluster.delete(namespace)
 
 
 @pytest.fixture(scope="module")
-def here(desk):
-    return desk("here").run("here")
+def here(workspace):
+    return workspace("here").run("here")
 
 
 @pytest.mark.parametrize("way", ["pods", "pipeline"])
-def test_the_same_commit_gives_the_same_record_wherever_it_runs(cluster, desk, here, image, way):
-    mine = desk(way)
+def test_the_same_commit_gives_the_same_record_wherever_it_runs(cluster, workspace, here, image, way):
+    mine = workspace(way)
     assert {"rights", "secrets", "admission"} <= mine.doctor()
     found = mine.run(way)
     demand_same(found, here)

@@ -185,8 +185,8 @@ def test_a_ref_that_was_refused_is_told_until_it_is_ordered_again(database):
     for ref in ("refs/heads/main", "refs/heads/other"):
         database.orders.add(order(ref), now=1.0)
         database.orders.settle(replace(claim(database), state="done", note="line.toml: no"), holder="me")
-    told = database.orders.refused(projects=None, limit=9)
-    assert [(each.ref, each.note) for each in told] == [
+    reported = database.orders.refused(projects=None, limit=9)
+    assert [(each.ref, each.note) for each in reported] == [
         ("refs/heads/other", "line.toml: no"), ("refs/heads/main", "line.toml: no"),
     ]  # fmt: skip
     assert database.orders.refused(projects=["beta"], limit=9) == []

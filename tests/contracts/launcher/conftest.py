@@ -5,7 +5,7 @@ import threading
 import pytest
 from tests.cluster.cluster import open_cluster
 from tests.contracts.launcher.gangs import Stand, sandbox_here
-from tests.contracts.launcher.stands import ClusterStand, Desk, FakeStand
+from tests.contracts.launcher.stands import ClusterStand, FakeStand, PodlessStand
 
 _SLOW_ROOTS = [pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in ("jobset", "trainjob")]
 
@@ -35,22 +35,22 @@ def fake(tmp_path):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def podless(tmp_path):
+    return PodlessStand(tmp_path)
 
 
 @pytest.fixture
-def alive(desk):
-    """A desk whose controllers work by themselves."""
+def alive(podless):
+    """A stand without pods whose controllers work by themselves."""
     over = threading.Event()
 
     def work():
         while not over.wait(0.02):
-            desk.turn()
+            podless.turn()
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    yield desk
+    yield podless
     over.set()
     thread.join()
 

@@ -47,7 +47,7 @@ class _Running:
     process: "subprocess.Popen[bytes]"
     tails: dict[str, Tail] = field(default_factory=dict)
     status: KeeperStatus | None = None
-    told_to_stop: float | None = None
+    reported_to_stop: float | None = None
 
     def lines(self) -> Iterator[str]:
         """What its keeper would have written to stdout since last asked."""
@@ -156,10 +156,10 @@ class ProcessKubelet:
 
     def _stop(self, pod: dict[str, Any], running: _Running) -> None:
         now = datetime.now(UTC).timestamp()
-        if running.told_to_stop is None:
-            running.told_to_stop = now
+        if running.reported_to_stop is None:
+            running.reported_to_stop = now
             running.process.send_signal(signal.SIGTERM)
-        elif now - running.told_to_stop > pod["metadata"].get("deletionGracePeriodSeconds", 30):
+        elif now - running.reported_to_stop > pod["metadata"].get("deletionGracePeriodSeconds", 30):
             os.killpg(running.process.pid, signal.SIGKILL)
 
     def _end(self, uid: str, pod: dict[str, Any], running: _Running, code: int) -> None:

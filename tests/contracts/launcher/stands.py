@@ -72,7 +72,7 @@ class FakeStand(Stand):
         self.kubelet.close()
 
 
-class Desk(FakeStand):
+class PodlessStand(FakeStand):
     """Drivers and a server, but nothing that runs pods."""
 
     def __init__(self, root) -> None:

@@ -150,12 +150,12 @@ def test_sweep_finds_what_has_lost_its_root(alive):
     poll(lambda: alive.leftovers("stray") == [])
 
 
-def test_while_a_life_is_unknown_only_what_is_past_its_hard_end_goes(desk):
-    desk.again().submit(desk.gang("short", deadline_seconds=60))
-    desk.again().submit(desk.gang("endless"))
+def test_while_a_life_is_unknown_only_what_is_past_its_hard_end_goes(podless):
+    podless.again().submit(podless.gang("short", deadline_seconds=60))
+    podless.again().submit(podless.gang("endless"))
     later = datetime.now(UTC) + timedelta(days=8)
-    soon = desk.again().sweep(now=datetime.now(UTC), life=lambda _: "unknown")
-    late = desk.again().sweep(now=later, life=lambda _: "unknown")
+    soon = podless.again().sweep(now=datetime.now(UTC), life=lambda _: "unknown")
+    late = podless.again().sweep(now=later, life=lambda _: "unknown")
     assert [each.deleted for each in soon] == [False, False]
     assert {each.name: each.deleted for each in late} == {"short": True, "endless": False}
 

@@ -11,30 +11,32 @@ from gangline.errors import IntegrityError
 SUBMIT_CALLS = 12
 
 
-def points(desk) -> int:
-    whole = Crashing(desk.api)
-    desk.over(whole).submit(desk.gang("whole"))
+def points(podless) -> int:
+    whole = Crashing(podless.api)
+    podless.over(whole).submit(podless.gang("whole"))
     return len(whole.writes)
 
 
 @pytest.mark.row("C1")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_submit_that_dies_at_any_write_is_completed_by_the_next(desk, when):
-    for point in range(points(desk)):
+def test_submit_that_dies_at_any_write_is_completed_by_the_next(podless, when):
+    for point in range(points(podless)):
         name = f"run-{point}"
         with pytest.raises(Killed):
-            desk.over(Crashing(desk.api, point=point, when=when)).submit(desk.gang(name))
-        left = [root for root in desk.roots() if root["metadata"]["name"] == name]
-        released = point == points_of(desk) - 1 and when == "after"
+            podless.over(Crashing(podless.api, point=point, when=when)).submit(podless.gang(name))
+        left = [root for root in podless.roots() if root["metadata"]["name"] == name]
+        released = point == points_of(podless) - 1 and when == "after"
         assert all(is_held(root) for root in left) or released, "a gang that is half submitted holds nothing"
-        gang = desk.again().submit(desk.gang(name))
-        assert desk.again().submit(desk.gang(name)).uid == gang.uid
-        assert sorted(desk.leftovers(name)) == sorted(each.replace("whole", name) for each in desk.leftovers("whole"))
-    assert len(desk.roots()) == points_of(desk) + 1
+        gang = podless.again().submit(podless.gang(name))
+        assert podless.again().submit(podless.gang(name)).uid == gang.uid
+        assert sorted(podless.leftovers(name)) == sorted(
+            each.replace("whole", name) for each in podless.leftovers("whole")
+        )
+    assert len(podless.roots()) == points_of(podless) + 1
 
 
-def points_of(desk) -> int:
-    return len(desk.leftovers("whole")) + 1
+def points_of(podless) -> int:
+    return len(podless.leftovers("whole")) + 1
 
 
 def is_held(root) -> bool:
@@ -61,28 +63,28 @@ def test_cancel_that_dies_at_any_write_is_completed_by_the_next(alive, when):
 
 @pytest.mark.row("K2", full="1,000 gangs")
 @pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.slow)])
-def test_lost_answers_start_no_second_gang(desk, number):
+def test_lost_answers_start_no_second_gang(podless, number):
     for count in range(number):
         name = f"run-{count}"
-        first = desk.over(Losing(desk.api, share=count % 3 + 1)).submit(desk.gang(name))
-        assert desk.again().submit(desk.gang(name)).uid == first.uid
-    assert len(desk.roots()) == number
-    assert all("gangline/queued" in root["metadata"]["annotations"] for root in desk.roots())
+        first = podless.over(Losing(podless.api, share=count % 3 + 1)).submit(podless.gang(name))
+        assert podless.again().submit(podless.gang(name)).uid == first.uid
+    assert len(podless.roots()) == number
+    assert all("gangline/queued" in root["metadata"]["annotations"] for root in podless.roots())
 
 
-def test_submit_asks_seldom(desk):
-    desk.api.calls.clear()
-    desk.again().submit(desk.gang())
-    assert sum(desk.api.calls.values()) <= SUBMIT_CALLS, desk.api.calls
+def test_submit_asks_seldom(podless):
+    podless.api.calls.clear()
+    podless.again().submit(podless.gang())
+    assert sum(podless.api.calls.values()) <= SUBMIT_CALLS, podless.api.calls
 
 
-def test_name_that_something_else_has_is_refused(desk):
-    desk.again().submit(desk.gang())
-    del desk.roots()[0]["metadata"]["annotations"]
+def test_name_that_something_else_has_is_refused(podless):
+    podless.again().submit(podless.gang())
+    del podless.roots()[0]["metadata"]["annotations"]
     path = "/apis/batch/v1/namespaces/gangs/jobs/run-1"
-    desk.api.patch(path, {"metadata": {"annotations": None}})
+    podless.api.patch(path, {"metadata": {"annotations": None}})
     with pytest.raises(IntegrityError, match="not created by gangline"):
-        desk.again().submit(desk.gang())
+        podless.again().submit(podless.gang())
 
 
 def test_gang_that_is_being_deleted_is_waited_for(alive):
@@ -93,15 +95,15 @@ def test_gang_that_is_being_deleted_is_waited_for(alive):
     assert not second.adopted
 
 
-def test_two_submitters_start_one_gang(desk):
+def test_two_submitters_start_one_gang(podless):
     gangs = []
-    threads = [threading.Thread(target=lambda: gangs.append(desk.again().submit(desk.gang()))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: gangs.append(podless.again().submit(podless.gang()))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len({gang.uid for gang in gangs}) == 1
-    assert len(desk.roots()) == 1
+    assert len(podless.roots()) == 1
 
 
 def test_cancelled_gang_is_not_started_again(alive):

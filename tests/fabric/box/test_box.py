@@ -57,8 +57,8 @@ def test_a_ring_sends_and_takes_what_its_order_says(order, crossings):
     flows = crossing_flows(order, GROUP_OF)
     found = in_a_box("ring", order=order, size_bytes=SIZE_BYTES, megabits=MEGABITS)
     for group, [sent] in found["sent"].items():
-        told = flows[group] * bus_factor("all_reduce", len(order)) * SIZE_BYTES
-        assert told <= sent <= HEADERS * told
+        reported = flows[group] * bus_factor("all_reduce", len(order)) * SIZE_BYTES
+        assert reported <= sent <= HEADERS * reported
     load = path_load("pinned", list(flows.values()), uplinks=1)
     seconds = SIZE_BYTES / ring_bandwidth(FABRIC, load, ranks=len(order))
     print(f"forecast {seconds:.2f} s, took {found['seconds']:.2f} s; bytes {found['sent']}")
@@ -69,9 +69,9 @@ def test_hashed_flows_fill_the_busiest_uplink_as_the_formula_says():
     flows = uplinks = 8
     busiest = in_a_box("hashed", policy="hash", flows=flows, uplinks=uplinks, rounds=120)
     error = stdev(busiest) / len(busiest) ** 0.5
-    told = hashed_load(flows, uplinks=uplinks).busiest_flows
-    print(f"formula {told:.3f}, {len(busiest)} rounds {fmean(busiest):.3f} +- {error:.3f}")
-    assert abs(fmean(busiest) - told) < 4 * error
+    reported = hashed_load(flows, uplinks=uplinks).busiest_flows
+    print(f"formula {reported:.3f}, {len(busiest)} rounds {fmean(busiest):.3f} +- {error:.3f}")
+    assert abs(fmean(busiest) - reported) < 4 * error
     assert error < 0.1
 
 

@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from tests.serve.hook_service import desk_at
+from tests.serve.hook_service import service_context
 from tests.serve.orders.yard import DRIVER
 
 from gangline.cli.log_setup import set_up_logs
@@ -26,10 +26,10 @@ def main():
     order_runner.OTHER_SECONDS = 0.1
     site = load_site(folder / "site.toml", environ=os.environ)
     home, database = sys.argv[2:] or ("home", None)
-    desk = desk_at(
+    context = service_context(
         folder / home, database=database and open_database(database), site=site, environ=os.environ, forges={}
     )
-    OrderService(replace(desk, site_file=folder / "site.toml"), program=DRIVER).workers.start()
+    OrderService(replace(context, site_file=folder / "site.toml"), program=DRIVER).workers.start()
     threading.Event().wait()
 
 

@@ -64,35 +64,35 @@ def at_once(work):
 
 
 @pytest.fixture
-def desk(tmp_path, tmp_path_factory):
+def workspace(tmp_path, tmp_path_factory):
     return copy_of(template(tmp_path_factory, "published")[0], tmp_path / "root")
 
 
-def test_of_sixteen_that_claim_one_number_with_mixed_digests_one_wins(desk):
-    history, first = History(), read_version(desk.store, "bytegpt", 1)
+def test_of_sixteen_that_claim_one_number_with_mixed_digests_one_wins(workspace):
+    history, first = History(), read_version(workspace.store, "bytegpt", 1)
     mixed = [replace(first, version=7, weights=f"{number % 4:064x}", run=f"run-{number}") for number in range(WORKERS)]
-    won = at_once(lambda number: write_version(Recorded(desk.store, history, number), mixed[number]))
+    won = at_once(lambda number: write_version(Recorded(workspace.store, history, number), mixed[number]))
     assert won.count(True) == 1
-    assert read_version(desk.store, "bytegpt", 7) == mixed[won.index(True)]
+    assert read_version(workspace.store, "bytegpt", 7) == mixed[won.index(True)]
     assert check(history.calls) is None
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(25, marks=pytest.mark.slow)])
-def test_of_sixteen_that_promote_at_once_one_wins_each_generation(desk, seed, rounds):
-    assert second_version(desk) == 2
+def test_of_sixteen_that_promote_at_once_one_wins_each_generation(workspace, seed, rounds):
+    assert second_version(workspace) == 2
     chance = random.Random(seed)
     for _ in range(rounds):
         history = History()
-        standing = desk.store.get("models/bytegpt/aliases/production.json")
+        standing = workspace.store.get("models/bytegpt/aliases/production.json")
         if standing:
             history.add(Call(worker=-1, operation="put", key="models/bytegpt/aliases/production.json", begin=0.0,
                              end=0.0, value=standing.data))  # fmt: skip
         wanted = [chance.choice((1, 2)) for _ in range(WORKERS)]
 
         def promote(number, wanted=wanted, history=history):
-            store = Recorded(desk.store, history, number)
+            store = Recorded(workspace.store, history, number)
             try:
-                return point(desk, wanted[number], store=store, who=f"worker-{number}")
+                return point(workspace, wanted[number], store=store, who=f"worker-{number}")
             except GateError as error:
                 return str(error)
 
@@ -105,21 +105,21 @@ def test_of_sixteen_that_promote_at_once_one_wins_each_generation(desk, seed, ro
         assert all("another promotion came first" in a for a in answers if isinstance(a, str))
         versions = [c for c in history.calls if "/aliases/" in c.key]
         assert check(versions) is None
-        assert read_alias(desk.store, "bytegpt", "production").generation == generations[-1]
+        assert read_alias(workspace.store, "bytegpt", "production").generation == generations[-1]
 
 
-def test_a_forks_run_is_never_promoted_whoever_tries(desk):
-    place = f"{desk.record.prefix}/record.json"
-    record = Record.from_json(desk.store.get(place).data)
-    desk.store.put(place, replace(record, commit=replace(record.commit, trust="fork")).to_json())
+def test_a_forks_run_is_never_promoted_whoever_tries(workspace):
+    place = f"{workspace.record.prefix}/record.json"
+    record = Record.from_json(workspace.store.get(place).data)
+    workspace.store.put(place, replace(record, commit=replace(record.commit, trust="fork")).to_json())
 
     def promote(_number):
         try:
-            return point(desk)
+            return point(workspace)
         except GateError:
             raise
         except Exception as error:
             return type(error).__name__
 
     assert set(at_once(promote)) == {"IntegrityError"}
-    assert read_alias(desk.store, "bytegpt", "production") is None
+    assert read_alias(workspace.store, "bytegpt", "production") is None

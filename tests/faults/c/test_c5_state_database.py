@@ -77,15 +77,15 @@ def test_a_kill_alone_loses_nothing_and_is_no_damage(killed, tmp_path):
 def test_no_flipped_byte_is_silent(killed, tmp_path, seed, name, count):
     whole, _ = reopened(copy(killed, tmp_path / "whole"), killed)
     draw = random.Random(f"{seed} {name}")
-    told = 0
+    reported = 0
     for number in range(count):
         folder = copy(killed, tmp_path / str(number))
         place = flip(folder / name, draw)
         found, said = reopened(folder, killed)
         check_invents_nothing(found, whole)
         assert found == whole or said is not None, f"byte {place} of {name} was flipped in silence"
-        told += said is not None
-    assert told  # many bytes of a file say nothing
+        reported += said is not None
+    assert reported  # many bytes of a file say nothing
 
 
 def flip(path, draw):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from tests.contracts.database.rows import order
-from tests.serve.hook_service import desk_at
+from tests.serve.hook_service import service_context
 
 from gangline.serve.orders import retry_policy, workers
 from gangline.serve.orders.workers import OrderService
@@ -31,18 +31,18 @@ def test_a_poison_order_is_put_aside_and_delays_nobody(tmp_path, monkeypatch, co
     monkeypatch.setattr(retry_policy, "RETRY_SECONDS", (0.05,) * 4)
     monkeypatch.setattr(workers, "OrderRunner", QuickErrand)
     monkeypatch.setattr(QuickErrand, "taken", {}, raising=False)
-    desk = desk_at(tmp_path, forges={})
+    context = service_context(tmp_path, forges={})
     for n in range(count):
-        desk.database.orders.add(order(f"refs/heads/{'poison' if n == count // 2 else n}"), now=float(n))
-    service = OrderService(desk)
+        context.database.orders.add(order(f"refs/heads/{'poison' if n == count // 2 else n}"), now=float(n))
+    service = OrderService(context)
     service.workers.start()
-    wait(lambda: desk.database.orders.counts() == {"done": count - 1, "quarantined": 1})
+    wait(lambda: context.database.orders.counts() == {"done": count - 1, "quarantined": 1})
     service.workers.close()
-    (poison,) = desk.database.orders.list(states=["quarantined"], projects=None, limit=9)
+    (poison,) = context.database.orders.list(states=["quarantined"], projects=None, limit=9)
     assert (poison.tries, "ZeroDivisionError" in poison.note) == (5, True)
     begun = sorted(QuickErrand.taken.values())
     assert max(after - before for before, after in pairwise(begun)) <= 1.0
-    desk.database.close()
+    context.database.close()
 
 
 def wait(holds, seconds=240.0):

@@ -10,12 +10,12 @@ def write(path, lines):
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
 
 
-def told(event, step, generation):
+def reported(event, step, generation):
     return {"event": event, "step": step, "generation": generation, "rank": 0, "mono": 10.0 * generation + step}
 
 
 def test_step_that_was_saved_counts_though_its_rank_died_before_it_said_so(tmp_path):
-    steps = [told("step", 1, 0), told("resumed", 2, 1), told("step", 3, 1)]
+    steps = [reported("step", 1, 0), reported("resumed", 2, 1), reported("step", 3, 1)]
     write(tmp_path / "out" / "ranks" / "0.jsonl", steps)
     taken = [(0, [1, 2]), (0, [3, 4]), (0, [5, 6]), (1, [5, 6])]
     write(tmp_path / "samples-0.jsonl", [{"generation": number, "samples": found} for number, found in taken])
@@ -23,7 +23,7 @@ def test_step_that_was_saved_counts_though_its_rank_died_before_it_said_so(tmp_p
 
 
 def test_step_that_was_lost_is_taken_from_the_generation_that_did_it_again(tmp_path):
-    steps = [*(told("step", each, 0) for each in (1, 2, 3)), told("resumed", 2, 1), told("step", 3, 1)]
+    steps = [*(reported("step", each, 0) for each in (1, 2, 3)), reported("resumed", 2, 1), reported("step", 3, 1)]
     write(tmp_path / "out" / "ranks" / "0.jsonl", steps)
     taken = [(0, [1, 2]), (0, [3, 4]), (0, [5, 6]), (1, [7, 8])]
     write(tmp_path / "samples-0.jsonl", [{"generation": number, "samples": found} for number, found in taken])

@@ -32,14 +32,14 @@ def main(store, path):
     counted = Counted(FolderStore(Path(store)))
     indexer = Indexer(counted, database.runs, health=StoreHealth())
     before = peak_bytes()
-    told = {}
+    reported = {}
     for name in ("first", "again"):
         began = time.monotonic()
-        told["count"] = indexer.full_pass()
-        told[f"{name}_seconds"] = time.monotonic() - began
-        told[f"{name}_reads"], counted.reads = counted.reads, 0
-    told |= {"grown_bytes": peak_bytes() - before, "rss_bytes": peak_bytes()}
-    print(json.dumps(told))
+        reported["count"] = indexer.full_pass()
+        reported[f"{name}_seconds"] = time.monotonic() - began
+        reported[f"{name}_reads"], counted.reads = counted.reads, 0
+    reported |= {"grown_bytes": peak_bytes() - before, "rss_bytes": peak_bytes()}
+    print(json.dumps(reported))
     database.close()
 
 

@@ -6,7 +6,7 @@ The whole application behind the server and with the limits that ship.
 import sys
 from pathlib import Path
 
-from tests.serve.hook_service import desk_at
+from tests.serve.hook_service import service_context
 
 from gangline.cli.log_setup import set_up_logs
 from gangline.serve.app import create_app
@@ -18,7 +18,7 @@ def main():
     set_up_logs({})
     folder, url, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     database = open_database(url)
-    app = create_app(desk_at(folder, database=database))
+    app = create_app(service_context(folder, database=database))
     try:
         with bind(f"127.0.0.1:{port}") as bound:
             serve_until_signal(app, bound, stopping=app.state.service.close)

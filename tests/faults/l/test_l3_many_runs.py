@@ -92,16 +92,16 @@ def test_a_pass_finds_all_records_within_bounded_memory_and_reads_none_twice(tmp
         [*command, str(tmp_path / "store"), str(tmp_path / "index.db")],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    told = json.loads(done.stdout)
-    assert told["count"] == count
-    assert told["rss_bytes"] <= 300 << 20
-    assert (told["first_reads"], told["again_reads"]) == (count, 0)
+    reported = json.loads(done.stdout)
+    assert reported["count"] == count
+    assert reported["rss_bytes"] <= 300 << 20
+    assert (reported["first_reads"], reported["again_reads"]) == (count, 0)
     database = open_database(str(tmp_path / "index.db"))
     assert sum(database.runs.counts(None).values()) == count
     assert database.runs.get(stored[-1].run).subject == stored[-1].subject
     database.close()
     if count == WHOLE:  # on a machine of its own
-        assert told["first_seconds"] <= 120.0
+        assert reported["first_seconds"] <= 120.0
 
 
 @pytest.mark.slow

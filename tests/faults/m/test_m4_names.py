@@ -20,10 +20,10 @@ def test_names_without_end_are_capped_and_counted_and_others_keep_theirs(count):
         [sys.executable, "tests/faults/m/attack.py", str(count)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    told = json.loads(done.stdout)
-    assert told["greedy"] <= MAX_SERIES_PER_RUN
-    assert told["all"] <= MAX_SERIES + 3
-    assert told["honest"] > 40
-    assert told["grown_bytes"] <= 20 * 2**20
-    assert told["dropped"]["undeclared"] == count / 5 * 2
-    assert told["dropped"]["cap"] > 0
+    reported = json.loads(done.stdout)
+    assert reported["greedy"] <= MAX_SERIES_PER_RUN
+    assert reported["all"] <= MAX_SERIES + 3
+    assert reported["honest"] > 40
+    assert reported["grown_bytes"] <= 20 * 2**20
+    assert reported["dropped"]["undeclared"] == count / 5 * 2
+    assert reported["dropped"]["cap"] > 0

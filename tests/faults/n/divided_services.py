@@ -60,7 +60,7 @@ def main(folder, way, seed):
             commits[branch] = yard.push(branch=branch)
             done.append(yard.wait(yard.order(branch)))
             alive = time.monotonic() - healed - DRIVE_SECONDS
-        told = {
+        reported = {
             "commits": commits == {each.branch: each.commit for each in done},
             "runs": sorted(each.run for each in done) == sorted(each.run.id for each in yard.records()),
             "verdicts": sorted({each.run.verdict for each in yard.records()}),
@@ -68,7 +68,7 @@ def main(folder, way, seed):
             "alive_seconds": round(alive, 1),
         }
         yard.close()
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ LIVE_SECONDS = 30.0
 def test_a_service_cut_off_from_its_database_doubles_nothing_and_comes_back(tmp_path, seed, way, more):
     if not (BINARIES / "postgres").exists():
         pytest.skip("no PostgreSQL 15 here: apt-get install postgresql")
-    told = json.loads(run_alone("divided_services.py", tmp_path, way, seed + more, timeout=SECONDS))
-    assert told.pop("alive_seconds") <= LIVE_SECONDS
-    assert told == {"commits": True, "runs": True, "verdicts": ["passed"], "drivers_of_a_run": [1]}
+    reported = json.loads(run_alone("divided_services.py", tmp_path, way, seed + more, timeout=SECONDS))
+    assert reported.pop("alive_seconds") <= LIVE_SECONDS
+    assert reported == {"commits": True, "runs": True, "verdicts": ["passed"], "drivers_of_a_run": [1]}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_service_cut_off_from_its_store_keeps_its_lists_and_catches_up(tmp_path, way):
     tool("versitygw")
-    told = json.loads(run_alone("divided_store.py", tmp_path, way, timeout=SECONDS))
-    assert told["kept"]
-    assert told["noticed_seconds"] <= LIVE_SECONDS
-    assert told["alive_seconds"] <= LIVE_SECONDS
+    reported = json.loads(run_alone("divided_store.py", tmp_path, way, timeout=SECONDS))
+    assert reported["kept"]
+    assert reported["noticed_seconds"] <= LIVE_SECONDS
+    assert reported["alive_seconds"] <= LIVE_SECONDS

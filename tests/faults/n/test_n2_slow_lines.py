@@ -45,12 +45,12 @@ def test_who_renews_a_lease_over_a_slow_line_keeps_it(tmp_path, monkeypatch, see
     monkeypatch.setattr(lease, "RENEW_SECONDS", 1.0)
     holder, other = ("there:elsewhere:1:1:" + word for word in ("mine", "theirs"))
     with line_to_a_store(tmp_path, SLOW, seed=seed) as line:
-        store, told = line.store(deadline_seconds=60.0), []
+        store, reported = line.store(deadline_seconds=60.0), []
 
         def holds(number):
             prefix, ends = f"runs/{number}", time.monotonic() + 4.0
             mine = lease.acquire_lease(store, prefix, holder=holder, at_least=0)
-            with lease.renewed_lease(store, prefix, mine, on_problem=told.append):
+            with lease.renewed_lease(store, prefix, mine, on_problem=reported.append):
                 while time.monotonic() < ends:
                     with pytest.raises(CapacityError):
                         lease.acquire_lease(line.folder, prefix, holder=other, at_least=0)
@@ -58,4 +58,4 @@ def test_who_renews_a_lease_over_a_slow_line_keeps_it(tmp_path, monkeypatch, see
 
         with ThreadPoolExecutor(AT_ONCE) as threads:
             list(threads.map(holds, range(count)))
-        assert told == []
+        assert reported == []

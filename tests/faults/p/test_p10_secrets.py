@@ -25,17 +25,32 @@ ACCESS, SECRET = "canaryaccess7f3a", "canary-secret-91c4e2d07b"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A desk that went all the way: publish, promote, verify; with what was said and logged meanwhile."""
-    desk = copy_of(template(tmp_path_factory, "passed")[0], tmp_path_factory.mktemp("canary") / "root")
+    """A workspace that went all the way: publish, promote, verify; with what was said and logged meanwhile."""
+    workspace = copy_of(template(tmp_path_factory, "passed")[0], tmp_path_factory.mktemp("canary") / "root")
     said, logged = [], io.StringIO()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(logged))
     try:
-        said += [repr(desk.publish()), repr(point(desk)), repr(desk.key), repr(list_keys(desk.site, desk.environ))]
-        for target in ("bytegpt@production", desk.checkpoint, desk.record.run.id):
-            said.append(repr(verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)))
+        said += [
+            repr(workspace.publish()),
+            repr(point(workspace)),
+            repr(workspace.key),
+            repr(list_keys(workspace.site, workspace.environ)),
+        ]
+        for target in ("bytegpt@production", workspace.checkpoint, workspace.record.run.id):
+            said.append(
+                repr(
+                    verify(
+                        target,
+                        store=workspace.store,
+                        repo=workspace.repo,
+                        site=workspace.site,
+                        environ=workspace.environ,
+                    )
+                )
+            )
     finally:
         structlog.reset_defaults()
-    return desk, "\n".join([*said, logged.getvalue()]).encode()
+    return workspace, "\n".join([*said, logged.getvalue()]).encode()
 
 
 def private_values(key):
@@ -49,36 +64,36 @@ def private_values(key):
 
 @pytest.mark.row("I6")
 def test_the_signing_key_and_what_is_derived_from_it_stand_in_no_file_but_their_own(served):
-    desk, said = served
-    wanted = private_values(desk.key)
-    config = desk.root / "config"
+    workspace, said = served
+    wanted = private_values(workspace.key)
+    config = workspace.root / "config"
     searched = 0
-    for path in sorted(desk.root.rglob("*")):
+    for path in sorted(workspace.root.rglob("*")):
         if path.is_file() and config not in path.parents:
             searched += 1
             data = path.read_bytes()
             assert not any(each in data for each in wanted), path
     assert searched > 50
     assert not any(each in said for each in wanted)
-    public = config / "gangline" / "keys" / f"{desk.key.key_id}.pub"
+    public = config / "gangline" / "keys" / f"{workspace.key.key_id}.pub"
     assert not any(each in public.read_bytes() for each in wanted)
 
 
 def test_the_search_finds_a_canary_where_there_is_one(served):
-    desk, _ = served
-    own = (desk.root / "config" / "gangline" / "keys" / "local.pem").read_bytes()
-    assert any(each in own for each in private_values(desk.key))
+    workspace, _ = served
+    own = (workspace.root / "config" / "gangline" / "keys" / "local.pem").read_bytes()
+    assert any(each in own for each in private_values(workspace.key))
 
 
 def test_no_key_is_left_in_temporary_folders(served, tmp_path, monkeypatch):
-    desk, _ = served
+    workspace, _ = served
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     from gangline.registry.folder_signature import sign_folder
 
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    sign_folder(folder, desk.key)
+    sign_folder(folder, workspace.key)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "model", "model.sig"]
 
 

@@ -45,7 +45,7 @@ PAYLOADS = {"pickle": pickle.dumps, "torch": as_torch_file, "archive": as_model_
 
 
 @pytest.fixture
-def struck(tmp_path, monkeypatch):
+def damaged(tmp_path, monkeypatch):
     return victim(tmp_path / "store", monkeypatch)
 
 
@@ -64,37 +64,37 @@ def test_payload_does_strike_where_pickles_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.pt", ".metadata", "weights.bin", "model.pt2", "__0_0.distcp", "latest"])
-def test_planted_beside_the_files_is_never_opened(struck, payload, name):
-    folder = struck.store.url.removeprefix("file:")
+def test_planted_beside_the_files_is_never_opened(damaged, payload, name):
+    folder = damaged.store.url.removeprefix("file:")
     for place in (f"{folder}/{FOLDER}", f"{folder}/{PREFIX}"):
         Path(place, name).write_bytes(payload)
-    assert opened(struck) == (2, True, [])
+    assert opened(damaged) == (2, True, [])
 
 
-def test_planted_instead_of_any_file_is_refused(struck, payload, tmp_path):
-    for name in sorted(struck.files):
-        struck.put(name, payload)
-        step, as_saved, refused = opened(struck)
+def test_planted_instead_of_any_file_is_refused(damaged, payload, tmp_path):
+    for name in sorted(damaged.files):
+        damaged.put(name, payload)
+        step, as_saved, refused = opened(damaged)
         assert (step, as_saved, [file for file, _ in refused]) == (1, True, [f"{FOLDER}/{name}"])
         with pytest.raises(IntegrityError):
-            stored_digests(struck.store, FOLDER, KEY, optimizer=True)
-        struck.restore()
+            stored_digests(damaged.store, FOLDER, KEY, optimizer=True)
+        damaged.restore()
 
 
 @pytest.mark.parametrize("kind", ["index.json", "state.json", "r00000-0.safetensors"])
-def test_planted_by_someone_who_has_the_key_is_still_not_unpickled(struck, payload, kind, tmp_path):
-    manifest = read_manifest(struck.store, FOLDER, KEY)
+def test_planted_by_someone_who_has_the_key_is_still_not_unpickled(damaged, payload, kind, tmp_path):
+    manifest = read_manifest(damaged.store, FOLDER, KEY)
     name = next(each for each in manifest.files if each.endswith(kind))
-    manifest.files[name] = write_file(struck.store, f"{FOLDER}/{name}", [payload])
-    struck.store.put(f"{FOLDER}/manifest.json", sign_manifest(manifest, KEY))
-    step, as_saved, refused = opened(struck)
+    manifest.files[name] = write_file(damaged.store, f"{FOLDER}/{name}", [payload])
+    damaged.store.put(f"{FOLDER}/manifest.json", sign_manifest(manifest, KEY))
+    step, as_saved, refused = opened(damaged)
     assert (step, as_saved, refused[0][0]) == (1, True, f"{FOLDER}/{name}")
     if kind != "state.json":
         with pytest.raises(IntegrityError):
-            export_model(struck.store, FOLDER, KEY, tmp_path / "out")
+            export_model(damaged.store, FOLDER, KEY, tmp_path / "out")
 
 
-def test_planted_hint_is_ignored(struck, payload):
-    struck.store.put(f"{PREFIX}/latest.json", payload)
-    assert opened(struck) == (2, True, [])
-    assert [found.step for found in list_checkpoints(struck.store, PREFIX)] == [2, 1]
+def test_planted_hint_is_ignored(damaged, payload):
+    damaged.store.put(f"{PREFIX}/latest.json", payload)
+    assert opened(damaged) == (2, True, [])
+    assert [found.step for found in list_checkpoints(damaged.store, PREFIX)] == [2, 1]

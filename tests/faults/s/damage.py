@@ -64,7 +64,13 @@ def opened(victim: Victim):
     model, optimizer = build(9)
     refused = []
     loaded = load(
-        victim.store, PREFIX, model, optimizer, key=KEY, group=None, on_refused=lambda *told: refused.append(told)
+        victim.store,
+        PREFIX,
+        model,
+        optimizer,
+        key=KEY,
+        group=None,
+        on_refused=lambda *reported: refused.append(reported),
     )
     return loaded.step, tensor_digests(model, optimizer) == victim.digests[loaded.step], refused
 

@@ -44,7 +44,9 @@ def opened(store, *, elements=SHARD_BYTES // 8):
     model = nn.Linear(elements, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     refused = []
-    loaded = load(store, PREFIX, model, optimizer, key=KEY, group=None, on_refused=lambda *told: refused.append(told))
+    loaded = load(
+        store, PREFIX, model, optimizer, key=KEY, group=None, on_refused=lambda *reported: refused.append(reported)
+    )
     return (loaded.step if loaded else None), tensor_digests(model, optimizer), refused
 
 

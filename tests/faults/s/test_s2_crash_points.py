@@ -33,7 +33,7 @@ def opened(root):
     refused = []
     loaded = load(
         FolderStore(root), PREFIX, model, optimizer, key=KEY, group=None,
-        on_refused=lambda *told: refused.append(told),
+        on_refused=lambda *reported: refused.append(reported),
     )  # fmt: skip
     assert refused == [], "a manifest stands there before its files do"
     for found in list_checkpoints(FolderStore(root), PREFIX):

@@ -13,19 +13,19 @@ FULL = [pytest.param(2_500, seed, marks=[pytest.mark.slow, pytest.mark.timeout(3
 
 @pytest.mark.parametrize(("flips", "seed"), [(100, 1), *FULL])
 def test_every_flipped_bit_is_refused_by_name(tmp_path, monkeypatch, flips, seed):
-    struck = victim(tmp_path / "store", monkeypatch)
+    damaged = victim(tmp_path / "store", monkeypatch)
     random = Random(seed)
-    names = sorted(struck.files)
-    assert opened(struck) == (2, True, [])
+    names = sorted(damaged.files)
+    assert opened(damaged) == (2, True, [])
     for number in range(flips):
         name = names[number % len(names)]
-        bit = random.randrange(8 * len(struck.files[name]))
-        data = bytearray(struck.files[name])
+        bit = random.randrange(8 * len(damaged.files[name]))
+        data = bytearray(damaged.files[name])
         data[bit // 8] ^= 1 << bit % 8
-        struck.put(name, bytes(data))
-        step, as_saved, refused = opened(struck)
+        damaged.put(name, bytes(data))
+        step, as_saved, refused = opened(damaged)
         where = f"seed {seed}, flip {number}: bit {bit} of {name}"
         assert (step, as_saved) == (1, True), where
         assert [file for file, _ in refused] == [f"{PREFIX}/step-00000002/{name}"], where
-        struck.put(name, struck.files[name])
-    assert opened(struck) == (2, True, [])
+        damaged.put(name, damaged.files[name])
+    assert opened(damaged) == (2, True, [])

@@ -8,30 +8,30 @@ from tests.faults.s.damage import PREFIX, opened, victim
 pytestmark = pytest.mark.row("S4", full="2,100 damaged files")
 
 
-def truncated(struck, name, random):
-    return {name: struck.files[name][: random.randrange(len(struck.files[name]))]}
+def truncated(damaged, name, random):
+    return {name: damaged.files[name][: random.randrange(len(damaged.files[name]))]}
 
 
-def zeroed_tail(struck, name, random):
-    data = struck.files[name]
+def zeroed_tail(damaged, name, random):
+    data = damaged.files[name]
     kept = random.randrange(len(data.rstrip(b"\0")))
     return {name: data[:kept] + bytes(len(data) - kept)}
 
 
-def lengthened(struck, name, random):
-    return {name: struck.files[name] + random.randbytes(random.randint(1, 9))}
+def lengthened(damaged, name, random):
+    return {name: damaged.files[name] + random.randbytes(random.randint(1, 9))}
 
 
-def swapped(struck, name, random):
-    other = random.choice([each for each in struck.files if each != name])
-    return {name: struck.files[other], other: struck.files[name]}
+def swapped(damaged, name, random):
+    other = random.choice([each for each in damaged.files if each != name])
+    return {name: damaged.files[other], other: damaged.files[name]}
 
 
-def stale(struck, name, random):
-    return {name: struck.stale[name]}
+def stale(damaged, name, random):
+    return {name: damaged.stale[name]}
 
 
-def missing(struck, name, random):
+def missing(damaged, name, random):
     return {name: None}
 
 
@@ -40,27 +40,27 @@ def missing(struck, name, random):
 )
 @pytest.mark.parametrize("damage", [truncated, zeroed_tail, lengthened, swapped, stale, missing])
 def test_damaged_files_are_refused_by_name(tmp_path, monkeypatch, damage, strikes, seed):
-    struck = victim(tmp_path / "store", monkeypatch)
+    damaged = victim(tmp_path / "store", monkeypatch)
     random = Random(seed)
-    names = sorted(struck.files)
+    names = sorted(damaged.files)
     if damage is missing:
         names.remove("manifest.json")  # a folder without one is no checkpoint
     if damage is stale:
-        names = [name for name in names if struck.stale[name] != struck.files[name]]
+        names = [name for name in names if damaged.stale[name] != damaged.files[name]]
     for number in range(strikes):
-        changed = damage(struck, names[number % len(names)], random)
+        changed = damage(damaged, names[number % len(names)], random)
         for name, data in changed.items():
-            struck.put(name, data)
-        step, as_saved, refused = opened(struck)
+            damaged.put(name, data)
+        step, as_saved, refused = opened(damaged)
         where = f"seed {seed}, strike {number}: {damage.__name__} {sorted(changed)}"
         assert (step, as_saved) == (1, True), where
         assert len(refused) == 1, where
         assert refused[0][0].removeprefix(f"{PREFIX}/step-00000002/") in changed, where
         for name in changed:
-            struck.put(name, struck.files[name])
+            damaged.put(name, damaged.files[name])
 
 
 def test_folder_without_manifest_is_no_checkpoint(tmp_path, monkeypatch):
-    struck = victim(tmp_path / "store", monkeypatch)
-    struck.put("manifest.json", None)
-    assert opened(struck) == (1, True, [])
+    damaged = victim(tmp_path / "store", monkeypatch)
+    damaged.put("manifest.json", None)
+    assert opened(damaged) == (1, True, [])

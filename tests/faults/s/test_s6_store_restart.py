@@ -47,16 +47,16 @@ class Parts:
 @pytest.mark.parametrize("name", ["minio", "versitygw"])
 def test_store_killed_in_mid_shard_loses_nothing(name, tmp_path, restarts):
     server = S3Server(name, tmp_path).start()
-    struck, over = threading.Event(), threading.Event()
-    striker = threading.Thread(target=_strike, args=(server, struck, over))
+    damaged, over = threading.Event(), threading.Event()
+    striker = threading.Thread(target=_strike, args=(server, damaged, over))
     striker.start()  # it outlives the servers that it starts: they die with their thread
     try:
         store = server.store("restart")
-        training = Training(Telling(store, struck), elements=ELEMENTS)
+        training = Training(Telling(store, damaged), elements=ELEMENTS)
         for _ in range(restarts):
-            struck.clear()
+            damaged.clear()
             assert training.save(wait=True) is None
-            assert struck.is_set()
+            assert damaged.is_set()
             assert_reads(store, training, training.step, elements=ELEMENTS)
         collect(store, PREFIX, KEY, now=time.time() + 61)
         assert store.open_uploads("") == []
@@ -67,13 +67,13 @@ def test_store_killed_in_mid_shard_loses_nothing(name, tmp_path, restarts):
         striker.join()
 
 
-def _strike(server, struck, over):
+def _strike(server, damaged, over):
     """Kill the store at the first part of each save, and start it again."""
     while not over.is_set():
-        if not struck.wait(0.05):
+        if not damaged.wait(0.05):
             continue
         server.kill()
         time.sleep(0.2)
         server.start()
-        while struck.is_set() and not over.is_set():
+        while damaged.is_set() and not over.is_set():
             time.sleep(0.05)

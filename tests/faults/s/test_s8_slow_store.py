@@ -58,9 +58,9 @@ def test_slow_store_holds_training_up_by_the_copy_alone(tmp_path):
     blocking = []
     for step in range(2, 5):
         began = time.monotonic()
-        told = made.save(model, optimizer, {}, step=step, wait=False)
+        reported = made.save(model, optimizer, {}, step=step, wait=False)
         blocking.append(time.monotonic() - began)
-        assert told.blocking_seconds <= blocking[-1]
+        assert reported.blocking_seconds <= blocking[-1]
         [report] = made.wait()
         assert report.error is None
         assert report.seconds > 0.4

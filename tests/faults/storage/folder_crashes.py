@@ -95,10 +95,10 @@ def main(root):
         states = []
         for point in count(1):
             folders = [root / f"{name}-{at}" for at in (-point, point)]
-            struck = [killed(name, folder, at) for folder, at in zip(folders, (-point, point), strict=True)]
-            assert struck[0] == struck[1]
+            damaged = [killed(name, folder, at) for folder, at in zip(folders, (-point, point), strict=True)]
+            assert damaged[0] == damaged[1]
             states += [check(name, folder) for folder in folders]
-            if not struck[0]:
+            if not damaged[0]:
                 break
         seen[name] = states
     print(json.dumps(seen))

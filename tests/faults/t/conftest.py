@@ -34,13 +34,13 @@ def end_of(stand):
 
 
 @pytest.fixture
-def make_struck(make_gang):
+def make_faulty(make_gang):
     """Function without arguments: a gang whose code can be struck, as a task and as a program of its own."""
 
     def make():
         gang, here = make_gang(CODE), Path(__file__).parent
-        shutil.copy(here / "struck_code.py", gang.code)
-        shutil.copy(here / "struck_program.py", gang.code / "train.py")
+        shutil.copy(here / "faulty_code.py", gang.code)
+        shutil.copy(here / "faulty_program.py", gang.code / "train.py")
         return gang
 
     return make
@@ -52,12 +52,12 @@ def kept():
 
 
 @pytest.fixture
-def calm(make_struck, kept):
+def calm(make_faulty, kept):
     """Function of a plan: what a gang trains to which nothing happens."""
 
     def train(plan):
         if plan.digest not in kept:
-            gang = make_struck()
+            gang = make_faulty()
             run = gang.run if plan.program.task else gang.run_program
             assert set(run(plan)) == {0}, gang.log()
             kept[plan.digest] = left_by(gang)

@@ -103,9 +103,9 @@ def samples_by_step(home: Path, *, global_batch: int) -> list[list[int]]:
     begins = {generation: _begin(history, generation) for generation in sorted(calls)}
     for generation, successor in zip(begins, [*list(begins)[1:], None], strict=True):
         first, ranks = begins[generation], calls[generation]
-        told = [each["step"] for each in history.steps() if each["generation"] == generation]
+        reported = [each["step"] for each in history.steps() if each["generation"] == generation]
         saved = begins.get(successor, 0)  # a rank may die between the save of a step and its word on the step
-        last = max([first, saved, *told])
+        last = max([first, saved, *reported])
         del taken[first:]
         for number in range(last - first):
             parts = [sample for _, own in sorted(ranks.items()) for sample in own[number]]

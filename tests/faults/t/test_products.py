@@ -36,7 +36,7 @@ def plan_of(name, **changes):
     changes = {"micro_batch": 2, "checkpoint": CheckpointPolicy(every=EVERY, asynchronous=False)} | changes
     task = "StruckExperts" if name == "ep" else "StruckLong"
     plan = long_plan(MESHES[name], task, steps=STEPS, **changes)
-    plan = replace(plan, program=ProgramSpec(task=f"struck_code:{task}"))
+    plan = replace(plan, program=ProgramSpec(task=f"faulty_code:{task}"))
     return replace(plan, strategy=name, compression=DRIFTS[name]) if name in DRIFTS else plan
 
 
@@ -47,8 +47,8 @@ def alone(plan):
 
 @pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 @each_product("pp x ddp")
-def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_struck, calm, name, rank):
-    gang, plan = make_struck(), plan_of(name)
+def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_faulty, calm, name, rank):
+    gang, plan = make_faulty(), plan_of(name)
     codes = gang.run(plan, STRIKE=f"kill:{rank}:4")
     assert codes == [137 if each == rank else 34 for each in range(4)], gang.log()
     assert gang.run(plan) == [0] * 4, gang.log()
@@ -58,8 +58,8 @@ def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_
 
 @pytest.mark.parametrize("rank", [3, pytest.param(0, marks=pytest.mark.slow)])
 @each_product("pp x ddp")
-def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name, rank):
-    gang, plan = make_struck(), plan_of(name)
+def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_faulty, calm, name, rank):
+    gang, plan = make_faulty(), plan_of(name)
     step = EVERY * 2 if name in DRIFTS else 3  # elsewhere replicas that drift come together before their time
     assert gang.run(plan, STRIKE=f"term:{rank}:{step}") == [143] * 4, gang.log()
     stopped = {gang.events(each, "stopping")[0]["step"] for each in range(4)}
@@ -72,8 +72,8 @@ def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name, r
 
 
 @each_product("diloco")
-def test_plan_that_ends_early_goes_on_where_it_stood(make_struck, calm, name):
-    gang, plan = make_struck(), plan_of(name)
+def test_plan_that_ends_early_goes_on_where_it_stood(make_faulty, calm, name):
+    gang, plan = make_faulty(), plan_of(name)
     assert gang.run(replace(plan, stop_at=4)) == [0] * 4, gang.log()
     assert gang.result().final_step == 4
     assert gang.run(plan) == [0] * 4, gang.log()
@@ -82,8 +82,8 @@ def test_plan_that_ends_early_goes_on_where_it_stood(make_struck, calm, name):
 
 
 @each_product("hsdp")
-def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_struck, name):
-    gang, plan = make_struck(), plan_of(name)
+def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
+    gang, plan = make_faulty(), plan_of(name)
     assert gang.run(plan, STRIKE="nan:1:4") == [31] * 4, gang.log()
     for rank in range(4):
         assert [(each["step"], each["answer"]) for each in gang.events(rank, "non_finite")] == [(4, "stop")]
@@ -93,13 +93,13 @@ def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_
 
 @pytest.mark.parametrize("answer", ["rollback", pytest.param("skip", marks=pytest.mark.slow)])
 @each_product("ep")
-def test_bad_step_is_left_out_as_one_rank_alone_would(make_struck, name, answer):
+def test_bad_step_is_left_out_as_one_rank_alone_would(make_faulty, name, answer):
     """Replicas that drift have no such twin: there it must not matter who was struck."""
-    gang, plan = make_struck(), plan_of(name, recovery=Recovery(non_finite=answer))
+    gang, plan = make_faulty(), plan_of(name, recovery=Recovery(non_finite=answer))
     assert gang.run(plan, STRIKE="nan:1:4") == [0] * 4, gang.log()
     for rank in range(4):
         assert [(each["step"], each["answer"]) for each in gang.events(rank, "non_finite")] == [(4, answer)]
-    twin = make_struck()
+    twin = make_faulty()
     codes = twin.run(plan, STRIKE="nan:2:4") if name in DRIFTS else twin.run(alone(plan), STRIKE="nan:0:4")
     assert set(codes) == {0}, twin.log()
     assert max(gaps(left_by(gang), left_by(twin))) <= GATE

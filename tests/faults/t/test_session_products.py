@@ -36,19 +36,19 @@ def plan_of(name, **changes):
 
 @pytest.mark.long
 @each_strategy("tp x ddp")
-def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_struck, calm, name):
-    gang, plan = make_struck(), plan_of(name)
-    struck = plan.world_size - 1
-    codes = gang.run_program(plan, STRIKE=f"kill:{struck}:4")
-    assert codes == [34] * struck + [-9], gang.log()
+def test_killed_rank_costs_the_steps_since_the_checkpoint_and_nothing_else(make_faulty, calm, name):
+    gang, plan = make_faulty(), plan_of(name)
+    faulty = plan.world_size - 1
+    codes = gang.run_program(plan, STRIKE=f"kill:{faulty}:4")
+    assert codes == [34] * faulty + [-9], gang.log()
     assert set(gang.run_program(plan)) == {0}, gang.log()
     assert [each["step"] for each in gang.events(event="resumed")] == [2]
     assert_trained(gang, plan, calm(plan))
 
 
 @each_strategy("fsdp")
-def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name):
-    gang, plan = make_struck(), plan_of(name)
+def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_faulty, calm, name):
+    gang, plan = make_faulty(), plan_of(name)
     assert set(gang.run_program(plan, STRIKE="term:1:3")) == {143}, gang.log()
     stopped = {gang.events(each, "stopping")[0]["step"] for each in range(plan.world_size)}
     assert len(stopped) == 1, "all leave after the same step"
@@ -61,8 +61,8 @@ def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_struck, calm, name):
 
 @pytest.mark.long
 @each_strategy("fsdp")
-def test_plan_that_ends_early_goes_on_where_it_stood(make_struck, calm, name):
-    gang, plan = make_struck(), plan_of(name)
+def test_plan_that_ends_early_goes_on_where_it_stood(make_faulty, calm, name):
+    gang, plan = make_faulty(), plan_of(name)
     assert set(gang.run_program(replace(plan, stop_at=3))) == {0}, gang.log()
     assert gang.result().final_step == 3
     assert set(gang.run_program(plan)) == {0}, gang.log()
@@ -71,8 +71,8 @@ def test_plan_that_ends_early_goes_on_where_it_stood(make_struck, calm, name):
 
 
 @each_strategy("tp x ddp")
-def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_struck, name):
-    gang, plan = make_struck(), plan_of(name)
+def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
+    gang, plan = make_faulty(), plan_of(name)
     assert set(gang.run_program(plan, STRIKE="nan:1:4")) == {31}, gang.log()
     for rank in range(plan.world_size):
         assert [(each["step"], each["answer"]) for each in gang.events(rank, "non_finite")] == [(4, "stop")]
@@ -82,10 +82,10 @@ def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_
 
 @pytest.mark.parametrize("answer", ["rollback", pytest.param("skip", marks=pytest.mark.slow)])
 @each_strategy("ddp")
-def test_bad_step_is_left_out_as_one_rank_alone_would(make_struck, name, answer):
-    gang, plan = make_struck(), plan_of(name, recovery=Recovery(non_finite=answer))
+def test_bad_step_is_left_out_as_one_rank_alone_would(make_faulty, name, answer):
+    gang, plan = make_faulty(), plan_of(name, recovery=Recovery(non_finite=answer))
     assert set(gang.run_program(plan, STRIKE="nan:1:4")) == {0}, gang.log()
-    twin = make_struck()
+    twin = make_faulty()
     assert twin.run_program(replace(plan, mesh=Mesh()), STRIKE="nan:0:4") == [0], twin.log()
     assert max(gaps(left_by(gang), left_by(twin))) <= GATE
     steps = STEPS if answer == "rollback" else STEPS - 1

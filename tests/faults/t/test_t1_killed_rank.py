@@ -43,11 +43,11 @@ def test_gang_of_real_ranks_survives_every_death(stand, seed, number, kills):
     reached, seconds = 0, []
     for generation in range(kills):
         reached = await_step(home, reached + dice.randint(1, 4), generation=generation)["step"]
-        struck = time.monotonic()
+        faulty = time.monotonic()
         kill_rank(home, dice.randrange(2))
         reached = max(reached, last_step(home, 0) or 0)
         again = await_step(home, 1, generation=generation + 1)
-        seconds.append(again["mono"] - struck)
+        seconds.append(again["mono"] - faulty)
         assert reached - (again["step"] - 1) <= EVERY + 1, "more than one interval, and the step that was under way"
         reached = again["step"]
     hurry(home)

@@ -72,9 +72,9 @@ def test_no_second_kill_in_the_rendezvous_of_real_ranks_hangs(stand, seed, numbe
         poll(lambda now=generation: GangFolder(home).keeper(0).generation > now and GangFolder(home).keeper(0).ranks)
         with suppress(UsageError):  # it was done with that generation, too
             kill_rank(home, dice.randrange(2))
-        struck = time.monotonic()
+        faulty = time.monotonic()
         began = await_step(home, 1, generation=generation + 1)
-        assert began["mono"] - struck <= 30, "second kill to first new step"
+        assert began["mono"] - faulty <= 30, "second kill to first new step"
         generation, step = began["generation"], began["step"] + 1
     hurry(home)
     assert finish(stand).exit_code == 0

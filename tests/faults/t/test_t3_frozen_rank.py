@@ -29,17 +29,17 @@ def test_long_stop_is_declared_by_name_and_ends_in_a_new_generation(stand, end_o
     home = stand.root / "run-1"
     stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": str(extra)}))
     at_step(home, 1, 25, timeout_seconds=60)
-    struck = time.monotonic()
+    faulty = time.monotonic()
     freeze_rank(home, 1, 60)
     poll(lambda: stand.launcher.status("run-1").generation == 1)
-    assert time.monotonic() - struck <= extra + 10, "declared within 10 s of the limit"
+    assert time.monotonic() - faulty <= extra + 10, "declared within 10 s of the limit"
     at_step(home, 1, 1, timeout_seconds=60)
     (home / "code" / "stop").touch()
     end, events = end_of()
     assert (end.exit_code, end.restarts) == (0, 1), end
-    told = next(event for event in events if event.kind == "note")
-    assert "rank 1 made no progress" in told.text
-    assert told.data["stacks"]["1"].startswith("stopped by a signal")
+    reported = next(event for event in events if event.kind == "note")
+    assert "rank 1 made no progress" in reported.text
+    assert reported.data["stacks"]["1"].startswith("stopped by a signal")
     assert end.ledger["stalled"] >= extra
 
 

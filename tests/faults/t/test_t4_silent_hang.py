@@ -30,10 +30,10 @@ def test_hang_is_found_and_the_one_who_is_behind_named(stand, end_of):
     stand.launcher.submit(stand.podset(HANGING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "1"}))
     end, events = end_of()
     assert (end.exit_code, end.restarts) == (0, 1), end
-    told = next(event for event in events if event.kind == "note")
-    assert "rank 1 made no progress" in told.text
-    assert "after step 10, in phase 'backward'" in told.text
-    assert all("wait_for_ever" in told.data["stacks"][rank] for rank in ("0", "1"))
+    reported = next(event for event in events if event.kind == "note")
+    assert "rank 1 made no progress" in reported.text
+    assert "after step 10, in phase 'backward'" in reported.text
+    assert all("wait_for_ever" in reported.data["stacks"][rank] for rank in ("0", "1"))
 
 
 def test_a_stopped_process_is_named_though_it_waited_and_others_did_not(stand, end_of):
@@ -62,10 +62,10 @@ def test_the_one_who_hangs_is_always_the_one_who_is_named(stand, end_of, seed, n
     stand.launcher.submit(stand.podset(program, ranks=3, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": "1"}))
     end, events = end_of()
     assert (end.exit_code, end.restarts) == (0, 1), end
-    told = next(event for event in events if event.kind == "note")
-    assert f"rank {rank} made no progress" in told.text
-    assert f"after step {step}, in phase 'backward'" in told.text
-    silent, usual, _ = map(float, SILENT.search(told.text).groups())
+    reported = next(event for event in events if event.kind == "note")
+    assert f"rank {rank} made no progress" in reported.text
+    assert f"after step {step}, in phase 'backward'" in reported.text
+    silent, usual, _ = map(float, SILENT.search(reported.text).groups())
     assert silent <= 2 * usual + 10
 
 

@@ -88,8 +88,8 @@ def test_every_sample_is_taken_once_an_epoch_whatever_the_ranks(stand, seed, num
     for first in range(0, len(epochs) - NUM_SAMPLES + 1, NUM_SAMPLES):
         assert sorted(epochs[first : first + NUM_SAMPLES]) == list(range(NUM_SAMPLES))
 
-    told = [each for each in DrillHistory.read(home).keepers if each["event"] == "resized"]
-    assert [(each["before"], each["after"]) for each in told] == list(pairwise(worlds))
+    reported = [each for each in DrillHistory.read(home).keepers if each["event"] == "resized"]
+    assert [(each["before"], each["after"]) for each in reported] == list(pairwise(worlds))
     reseeded = [
         each["generation"] for each in DrillHistory.read(home).ranks if each["event"] == "reseeded" and not each["rank"]
     ]

@@ -78,8 +78,8 @@ def test_a_batch_that_stays_bad_is_skipped_so_often_and_no_more(make_gang):
     gang = make_gang()
     recovery = Recovery(non_finite="skip", max_events=2)
     assert gang.run(tiny_plan("ddp", steps=STEPS, recovery=recovery), STRIKE="poison:1:3") == [31, 31], gang.log()
-    told = [(each["step"], each["answer"]) for each in gang.events(event="non_finite")]
-    assert told == [(3, "skip"), (4, "skip"), (5, "stop")]
+    reported = [(each["step"], each["answer"]) for each in gang.events(event="non_finite")]
+    assert reported == [(3, "skip"), (4, "skip"), (5, "stop")]
 
 
 def test_rollbacks_come_to_an_end(make_gang):

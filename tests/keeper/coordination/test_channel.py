@@ -176,7 +176,7 @@ def test_line_that_was_tampered_with_ends_the_channel(line, crime):
     follower.send({"a": 1})
     follower.send({"b": 2})
     first, second = take_lines(beneath, 2)
-    told = {
+    reported = {
         "forge": [b"0" * 32 + b' {"a":1}'],
         "repeat": [first, first],
         "leave out": [second],
@@ -184,7 +184,7 @@ def test_line_that_was_tampered_with_ends_the_channel(line, crime):
         "flip": [first.replace(b"1", b"2")],
     }[crime]
     here, there = socket.socketpair()
-    there.sendall(b"\n".join(told) + b"\n")
+    there.sendall(b"\n".join(reported) + b"\n")
     there.close()
     judge = Channel(here, key=b"c" * 32, leads=crime != "turn around")
     with pytest.raises(ChannelClosed, match="without the gang's seal"):

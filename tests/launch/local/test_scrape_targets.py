@@ -18,7 +18,7 @@ def machine(tmp_path):
     machine.close()
 
 
-def told(folder):
+def reported(folder):
     return {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
 
 
@@ -45,12 +45,12 @@ def test_where_no_row_is_free_the_first_port_is_taken_all_the_same(tmp_path):
 
 def test_withdrawing_twice_is_as_good_as_once(tmp_path):
     publish_targets(tmp_path, "one", range(9400, 9402), gang="one")
-    assert told(tmp_path)["one.json"] == [
+    assert reported(tmp_path)["one.json"] == [
         {"targets": ["127.0.0.1:9400", "127.0.0.1:9401"], "labels": {"gang": "one"}},
     ]
     for _ in range(2):
         remove_targets(tmp_path, "one")
-    assert told(tmp_path) == {}
+    assert reported(tmp_path) == {}
 
 
 def test_what_a_killed_driver_left_is_removed_and_what_others_serve_stays(tmp_path):
@@ -61,7 +61,7 @@ def test_what_a_killed_driver_left_is_removed_and_what_others_serve_stays(tmp_pa
         publish_targets(tmp_path, "dead.driver", range(free, free + 1))
         publish_targets(tmp_path, "a-gang-that-starts", range(free, free + 1), gang="a")
         remove_dead_targets(tmp_path, "*.driver")
-    assert set(told(tmp_path)) == {"alive.driver.json", "a-gang-that-starts.json"}
+    assert set(reported(tmp_path)) == {"alive.driver.json", "a-gang-that-starts.json"}
 
 
 def test_a_folder_that_cannot_be_written_costs_a_target_and_no_gang(tmp_path):
@@ -76,13 +76,13 @@ def test_a_gang_is_announced_while_it_lives_and_its_keepers_know_their_port(mach
     machine.launcher.submit(podset)
     machine.wait_for("running")
     targets = machine.root.parent / "targets"
-    (group,) = told(targets)["run-1.json"]
+    (group,) = reported(targets)["run-1.json"]
     first = int(group["targets"][0].rpartition(":")[2])
     assert [each.rpartition(":")[2] for each in group["targets"]] == [str(first), str(first + 1)]
     environ = Path(f"/proc/{machine.folder().keeper(1).pid}/environ").read_bytes().split(b"\0")
     assert f"GANGLINE_METRICS_PORT={first + 1}".encode() in environ
     machine.launcher.cancel("run-1", reason="enough", save=False)
-    assert told(targets) == {}
+    assert reported(targets) == {}
 
 
 def test_a_gang_that_serves_no_metrics_is_announced_nowhere(machine):

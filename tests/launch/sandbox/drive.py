@@ -45,13 +45,13 @@ def main() -> None:
     engine = find_engine("auto", wide=trust == "own", places=(folder / "repo",))
     home = folder / "repo" / "home" if trust == "own" else None
     sandbox = Sandbox(engine=engine, trust=trust, hidden=(folder,), home=home)
-    told = {"engine": engine.name, "text": engine.text}
+    reported = {"engine": engine.name, "text": engine.text}
     try:
-        told["once"] = once(sandbox, hunter)
-        told |= gang(sandbox, folder / "repo", hunter)
+        reported["once"] = once(sandbox, hunter)
+        reported |= gang(sandbox, folder / "repo", hunter)
     except GanglineError as error:
-        told["refused"] = [error.exit_code, str(error)]
-    print(json.dumps(told))
+        reported["refused"] = [error.exit_code, str(error)]
+    print(json.dumps(reported))
 
 
 def once(sandbox: Sandbox, hunter: str) -> str:

@@ -91,32 +91,32 @@ def test_engine(place, canaries, user, bubblewrap, trust):
         pytest.skip("needs bubblewrap: apt-get install bubblewrap")
     key = canaries.plant(place / "repo" / "gangs" / "of-the-other-trust" / "secrets" / "checkpoint-key")
     os.chown(key, UIDS[trust != "own"], UIDS[trust != "own"])
-    told = drive(place, user, trust, bubblewrap=bubblewrap, canaries=canaries)
-    assert told["engine"] == CASES[user, bubblewrap], told["text"]
-    if told["engine"] == "none":
-        demand_plain(told, trust)
+    reported = drive(place, user, trust, bubblewrap=bubblewrap, canaries=canaries)
+    assert reported["engine"] == CASES[user, bubblewrap], reported["text"]
+    if reported["engine"] == "none":
+        demand_plain(reported, trust)
         return
-    once, rank = hunts(told["once"])[0], json.loads(told["word"])
+    once, rank = hunts(reported["once"])[0], json.loads(reported["word"])
     owner = NOBODY if user == "ordinary" else UIDS[trust == "own"]
     for word in (once, rank):
         assert (word["found"], word["written"], word["uid"]) == ([], [], owner)
-    assert (told["exit"], told["kept"], told["owner"]) == (0, "kept", owner), told["reason"]
-    assert told["log"].count("StorageError") == 3, "of the store it writes its own prefix alone"
-    assert "WROTE" not in told["log"]
-    assert "SHARED" in told["log"], "workers of a rank share memory and semaphores"
+    assert (reported["exit"], reported["kept"], reported["owner"]) == (0, "kept", owner), reported["reason"]
+    assert reported["log"].count("StorageError") == 3, "of the store it writes its own prefix alone"
+    assert "WROTE" not in reported["log"]
+    assert "SHARED" in reported["log"], "workers of a rank share memory and semaphores"
     assert canaries.carried_off(place) == []
 
 
-def demand_plain(told: dict, trust: str) -> None:
+def demand_plain(reported: dict, trust: str) -> None:
     """Without an engine own code is a program of its user, and a fork's does not run."""
     if trust == "fork":
-        code, text = told["refused"]
+        code, text = reported["refused"]
         assert code == 50
         assert text == (
             "wanted a sandbox for the model code of a fork's commit, found none: bubblewrap is not installed;"
             " apt install bubblewrap"
         )
-        assert "once" not in told
+        assert "once" not in reported
     else:
-        assert told["exit"] == 0
-        assert hunts(told["once"])[0]["found"], "nothing is hidden, and nobody says so"
+        assert reported["exit"] == 0
+        assert hunts(reported["once"])[0]["found"], "nothing is hidden, and nobody says so"

@@ -42,12 +42,12 @@ def test_node_ranks_are_ours_in_whatever_order_slurm_numbers_and_starts_them(see
     gang, seen = gang_that_writes(tmp_path, [(name, "leaf") for name in order])
     done = run_batch(written(gang), tmp_path, seed=seed)
     assert (done.returncode, done.stderr) == (0, "")
-    told = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
-    assert {name: int(each["NODE_RANK"]) for name, each in told.items()} == {
+    reported = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
+    assert {name: int(each["NODE_RANK"]) for name, each in reported.items()} == {
         name: rank for rank, name in enumerate(order)
     }
-    assert all(each["PET_NODE_RANK"] == each["NODE_RANK"] for each in told.values())
-    assert {name: int(each["SLURM_PROCID"]) for name, each in told.items()} == {
+    assert all(each["PET_NODE_RANK"] == each["NODE_RANK"] for each in reported.values())
+    assert {name: int(each["SLURM_PROCID"]) for name, each in reported.items()} == {
         f"n{number}": number - 1 for number in range(1, 7)
     }
 
@@ -56,10 +56,9 @@ def test_rendezvous_is_the_server_of_node_rank_zero_for_all(tmp_path):
     gang, seen = gang_that_writes(tmp_path)
     assert run_batch(written(gang), tmp_path).returncode == 0
     for path in seen.iterdir():
-        told = json.loads(path.read_text())
-        assert (told["MASTER_ADDR"], told["PET_MASTER_ADDR"], told["WORLD_SIZE"], told["PET_NNODES"]) == (
-            "n3", "n3", "32", "4",
-        )  # fmt: skip
+        reported = json.loads(path.read_text())
+        names = ("MASTER_ADDR", "PET_MASTER_ADDR", "WORLD_SIZE", "PET_NNODES")
+        assert [reported[name] for name in names] == ["n3", "n3", "32", "4"]
 
 
 def test_words_of_the_launcher_arrive_as_they_are(tmp_path):

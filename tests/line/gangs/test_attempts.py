@@ -27,58 +27,60 @@ def ending_with(*codes):
     return ENDS.replace("{codes}", repr(list(codes))) + repositories.PROGRAM
 
 
-def gangs_of(desk):
-    return sorted(each.name for each in (desk.repo / ".gangline" / "gangs").iterdir() if not each.name.startswith("."))
+def gangs_of(workspace):
+    return sorted(
+        each.name for each in (workspace.repo / ".gangline" / "gangs").iterdir() if not each.name.startswith(".")
+    )
 
 
-def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(desk):
-    repositories.commit(desk.repo, {"answer.py": ending_with(32)})
-    record = desk.run()
+def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(workspace):
+    repositories.commit(workspace.repo, {"answer.py": ending_with(32)})
+    record = workspace.run()
     assert record.run.verdict == "passed"
     assert record.plan.micro_batch == 2
-    assert gangs_of(desk) == [record.run.id, f"{record.run.id}-t2"]
+    assert gangs_of(workspace) == [record.run.id, f"{record.run.id}-t2"]
     assert record.gang.name == f"{record.run.id}-t2"
     assert any("retrying with 1" in event.text for event in record.events)
     assert "1 restart" in stage(record, "train").message
 
 
-def test_out_of_memory_twice_ends_the_run(desk):
-    repositories.commit(desk.repo, {"answer.py": ending_with(32, 32)})
+def test_out_of_memory_twice_ends_the_run(workspace):
+    repositories.commit(workspace.repo, {"answer.py": ending_with(32, 32)})
     with pytest.raises(OutOfMemoryError):
-        desk.run()
-    assert len(gangs_of(desk)) == 2
+        workspace.run()
+    assert len(gangs_of(workspace)) == 2
 
 
-def test_a_fixed_micro_batch_is_not_halved(desk):
+def test_a_fixed_micro_batch_is_not_halved(workspace):
     line = repositories.LINE + "[train.mesh]\nmicro_batch = 2\n"
-    repositories.commit(desk.repo, {"answer.py": ending_with(32), "line.toml": line})
+    repositories.commit(workspace.repo, {"answer.py": ending_with(32), "line.toml": line})
     with pytest.raises(OutOfMemoryError):
-        desk.run()
-    assert len(gangs_of(desk)) == 1
+        workspace.run()
+    assert len(gangs_of(workspace)) == 1
 
 
 @pytest.mark.parametrize("code", [30, 31, 42, 50])
-def test_a_program_that_declines_is_not_started_again(desk, code):
-    repositories.commit(desk.repo, {"answer.py": ending_with(code)})
+def test_a_program_that_declines_is_not_started_again(workspace, code):
+    repositories.commit(workspace.repo, {"answer.py": ending_with(code)})
     with pytest.raises(Exception, match=r".") as caught:
-        desk.run()
+        workspace.run()
     assert caught.value.exit_code == (30 if code == 42 else code)
-    assert len(gangs_of(desk)) == 1
+    assert len(gangs_of(workspace)) == 1
 
 
-def test_no_room_leaves_the_run_open_until_there_is_some(desk):
-    repositories.commit(desk.repo, {"answer.py": ending_with(20, 20)})
+def test_no_room_leaves_the_run_open_until_there_is_some(workspace):
+    repositories.commit(workspace.repo, {"answer.py": ending_with(20, 20)})
     for tries in (1, 2):
         with pytest.raises(CapacityError):
-            desk.run()
-        (record,) = desk.records()
+            workspace.run()
+        (record,) = workspace.records()
         assert record.run.state == "open"
         assert (stage(record, "train").state, stage(record, "train").tries) == ("running", tries)
-    assert desk.run().run.verdict == "passed"
-    assert len(gangs_of(desk)) == 3
+    assert workspace.run().run.verdict == "passed"
+    assert len(gangs_of(workspace)) == 3
 
 
-def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(desk, monkeypatch):
+def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(workspace, monkeypatch):
     events = LocalLauncher.follow
 
     def late(launcher, name):
@@ -90,29 +92,29 @@ def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(d
                 yield event
 
     monkeypatch.setattr(LocalLauncher, "follow", late)
-    record = desk.run()
+    record = workspace.run()
     assert record.gang.servers == ("server-7",)
     assert record.gang.released is not None
 
 
-def test_a_gang_is_admitted_when_it_has_servers_and_not_when_it_is_submitted(desk, monkeypatch):
+def test_a_gang_is_admitted_when_it_has_servers_and_not_when_it_is_submitted(workspace, monkeypatch):
     events, seen = LocalLauncher.follow, []
 
     def queued(launcher, name):
         waiting = GangStatus(state="waiting")
         for status in (waiting, replace(waiting, state="starting"), replace(waiting, state="starting", servers=("a",))):
             yield GangEvent(kind="state", text=status.state, status=status)
-            seen.append(desk.records()[0].gang.admitted)
+            seen.append(workspace.records()[0].gang.admitted)
         yield from events(launcher, name)
 
     monkeypatch.setattr(LocalLauncher, "follow", queued)
-    record = desk.run()
+    record = workspace.run()
     assert seen[:2] == [None, None]
     assert seen[2] is not None
     assert record.gang.admitted == seen[2]
 
 
-def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(desk, monkeypatch):
+def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(workspace, monkeypatch):
     events = LocalLauncher.follow
     placed = tuple(PlacedServer(name=name, group=group) for name, group in (("a", "g1"), ("b", "g1"), ("c", "g2")))
 
@@ -120,12 +122,12 @@ def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(des
         for servers, known in ((("a", "b", "c"), ()), (("a", "b", "c"), placed), (("a", "c", "b"), placed)):
             status = GangStatus(state="running", servers=servers, placed=known)
             yield GangEvent(kind="state", text="running", status=status)
-            seen.append(desk.records()[0].gang.order)
+            seen.append(workspace.records()[0].gang.order)
         yield from events(launcher, name)
 
     seen = []
     monkeypatch.setattr(LocalLauncher, "follow", elsewhere)
-    record = desk.run()
+    record = workspace.run()
     assert seen[0] is None
     assert (seen[1].num_moved, seen[1].num_groups, seen[1].crossings) == (0, 2, 2)
     assert [(each.node_rank, each.placed, each.found) for each in seen[2].moved] == [(1, "b", "c"), (2, "c", "b")]
@@ -135,74 +137,74 @@ def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(des
     assert said in [event.text for event in record.events if event.kind == "placement"]
 
 
-def test_record_of_a_gang_that_waits_says_what_would_start_now(desk, monkeypatch):
+def test_record_of_a_gang_that_waits_says_what_would_start_now(workspace, monkeypatch):
     events, seen = LocalLauncher.follow, []
 
     def waits(launcher, name):
         yield GangEvent(kind="waiting", text="no room", data={"until": "", "would_start_now": "3 pods"})
-        seen.append(desk.records()[0].gang.waiting)
+        seen.append(workspace.records()[0].gang.waiting)
         yield from events(launcher, name)
 
     monkeypatch.setattr(LocalLauncher, "follow", waits)
-    desk.run()
+    workspace.run()
     assert seen == [Waiting(who="no room", would_start_now="3 pods")]
 
 
-def test_the_ledger_counts_every_attempt(desk):
-    repositories.commit(desk.repo, {"answer.py": ending_with(32)})
-    record = desk.run()
+def test_the_ledger_counts_every_attempt(workspace):
+    repositories.commit(workspace.repo, {"answer.py": ending_with(32)})
+    record = workspace.run()
     assert record.ledger.allocated_seconds == pytest.approx(sum(record.ledger.seconds.values()))
-    ends = [desk_end(desk, name) for name in gangs_of(desk)]
+    ends = [gang_end(workspace, name) for name in gangs_of(workspace)]
     assert record.ledger.allocated_seconds == pytest.approx(sum(end.allocated_seconds for end in ends), rel=1e-6)
 
 
-def desk_end(desk, name):
+def gang_end(workspace, name):
     from gangline.line.gangs.launchers import open_launcher
 
-    return open_launcher(desk.repo, **desk.where, store=desk.store).collect(name)
+    return open_launcher(workspace.repo, **workspace.where, store=workspace.store).collect(name)
 
 
-def test_a_broken_program_fails_with_its_words(desk):
-    repositories.commit(desk.repo, {"answer.py": "raise RuntimeError('the cat sat on the keyboard')\n"})
+def test_a_broken_program_fails_with_its_words(workspace):
+    repositories.commit(workspace.repo, {"answer.py": "raise RuntimeError('the cat sat on the keyboard')\n"})
     with pytest.raises(TrainingError):
-        desk.run()
-    (record,) = desk.records()
+        workspace.run()
+    (record,) = workspace.records()
     assert record.run.exit_code == 30
     assert "rank 0" in record.run.reason
 
 
-def test_of_a_training_that_failed_the_course_and_the_time_are_kept(desk):
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "import sys\nsys.exit(31)\n"})
+def test_of_a_training_that_failed_the_course_and_the_time_are_kept(workspace):
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "import sys\nsys.exit(31)\n"})
     with pytest.raises(NonFiniteError):
-        desk.run()
-    (record,) = desk.records()
+        workspace.run()
+    (record,) = workspace.records()
     assert record.run.verdict == "failed"
     assert [point.value for point in record.curve.points] == [2.5, 2.0, 1.5, 1.0]
     assert record.ledger.allocated_seconds > 0
 
 
-def test_what_a_program_reports_of_itself_is_judged(desk):
+def test_what_a_program_reports_of_itself_is_judged(workspace):
     reports = repositories.PROGRAM.replace(
         '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
     )
     gate = '[[gate.quality]]\nmetric = "score"\nbetter = "higher"\nlimit = 0.4\n'
-    repositories.commit(desk.repo, {"answer.py": reports, "line.toml": repositories.LINE + gate})
-    record = desk.run()
+    repositories.commit(workspace.repo, {"answer.py": reports, "line.toml": repositories.LINE + gate})
+    record = workspace.run()
     assert record.metrics["score"].value == 0.5
     assert {each.name: each.verdict for each in record.gates}["quality:score"] == "yes"
-    other = desk.run(overrides=['evaluate.metrics=["score"]'])
+    other = workspace.run(overrides=['evaluate.metrics=["score"]'])
     assert stage(other, "evaluate").state == "done"
     assert other.metrics["score"].value == 0.5
 
 
-def test_a_gate_on_a_metric_that_no_program_reports_refuses_by_name(desk):
+def test_a_gate_on_a_metric_that_no_program_reports_refuses_by_name(workspace):
     reports = repositories.PROGRAM.replace(
         '"final_step": 4}', '"final_step": 4, "jobs": [{"seed": 1, "step": 4, "metrics": {"score": 0.5}}]}'
     )
     line = repositories.LINE + '[[gate.quality]]\nmetric = "scroe"\nbetter = "higher"\n'
-    repositories.commit(desk.repo, {"answer.py": reports, "line.toml": line})
+    repositories.commit(workspace.repo, {"answer.py": reports, "line.toml": line})
     with pytest.raises(GateError, match=r"scroe was not reported; reported: .*did you mean score"):
-        desk.run()
+        workspace.run()
 
 
 LEAVES_HALF_A_SAVE = """
@@ -213,12 +215,12 @@ half.mkdir(parents=True, exist_ok=True)
 """
 
 
-def test_what_a_crashed_save_left_goes_with_the_run_and_what_the_program_wrote_stays(desk):
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + LEAVES_HALF_A_SAVE})
-    record = desk.run()
+def test_what_a_crashed_save_left_goes_with_the_run_and_what_the_program_wrote_stays(workspace):
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + LEAVES_HALF_A_SAVE})
+    record = workspace.run()
     below = f"{record.gang_prefix}/checkpoints/"
     mine, half = f"{below}step-00000002/mine.pt", f"{below}step-00000002/g0000-r00000-0.safetensors"
-    assert [entry.key for entry in desk.store.list(below)] == [mine]
-    desk.store.put(half, b"as if the gang had lived longer than its driver")
-    assert [each.life for each in sweep(desk.repo, **desk.where)] == ["ended"]
-    assert [entry.key for entry in desk.store.list(below)] == [mine]
+    assert [entry.key for entry in workspace.store.list(below)] == [mine]
+    workspace.store.put(half, b"as if the gang had lived longer than its driver")
+    assert [each.life for each in sweep(workspace.repo, **workspace.where)] == ["ended"]
+    assert [entry.key for entry in workspace.store.list(below)] == [mine]

@@ -51,9 +51,9 @@ def test_the_version_of_the_commits_own_package_is_asked_in_vain():
     assert "my-pkg is not installed, as no package of the commit itself is" in said
 
 
-def test_the_reason_of_a_failed_run_has_both(desk):
-    desk.environ |= {"MY_DATA": "/data"}
+def test_the_reason_of_a_failed_run_has_both(workspace):
+    workspace.environ |= {"MY_DATA": "/data"}
     for text, says in (("import os; os.environ['MY_DATA']", "MY_DATA is set here"), ("import pkg_x", "has no pkg_x")):
-        repositories.commit(desk.repo, {"answer.py": f"{text}\n"})
+        repositories.commit(workspace.repo, {"answer.py": f"{text}\n"})
         with pytest.raises(TrainingError, match=says):
-            desk.run()
+            workspace.run()

@@ -32,17 +32,17 @@ def chosen(repo, monkeypatch, engine, *, site=CLUSTER, trust="own"):
     monkeypatch.setattr(sandbox, "find_engine", lambda *_, **__: ENGINES[engine])
     store = open_store(f"file:{repo / 'store'}")
     runner = open_runner(replace(SUBJECT, trust=trust), repo, site=site, environ={}, store=store)
-    told = code_isolation(repo, trust, site=site, environ={})
-    assert (told.engine == "pod") == isinstance(runner, PodRunner)
-    return runner, told
+    reported = code_isolation(repo, trust, site=site, environ={})
+    assert (reported.engine == "pod") == isinstance(runner, PodRunner)
+    return runner, reported
 
 
 @pytest.mark.parametrize("trust", ["own", "fork"])
 @pytest.mark.parametrize(("engine", "kind"), [("bubblewrap", ProcessRunner), ("user", PodRunner), ("none", PodRunner)])
 def test_machine_that_hides_runs_it_itself(repo, monkeypatch, engine, kind, trust):
-    runner, told = chosen(repo, monkeypatch, engine, trust=trust)
+    runner, reported = chosen(repo, monkeypatch, engine, trust=trust)
     assert isinstance(runner, kind)
-    assert told.warning == "", "nothing is open in any of these"
+    assert reported.warning == "", "nothing is open in any of these"
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
@@ -52,9 +52,9 @@ def test_where_ranks_run_on_this_machine_no_pod_does(repo, monkeypatch, engine):
 
 def test_mode_off_is_for_own_commits_alone(repo, monkeypatch):
     off = replace(CLUSTER, sandbox=SandboxTable(mode="off"))
-    own, told = chosen(repo, monkeypatch, "none", site=off)
+    own, reported = chosen(repo, monkeypatch, "none", site=off)
     assert isinstance(own, ProcessRunner)
-    assert "keys included" in told.warning
+    assert "keys included" in reported.warning
     assert isinstance(chosen(repo, monkeypatch, "none", site=off, trust="fork")[0], PodRunner)
 
 

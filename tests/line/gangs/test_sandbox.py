@@ -84,8 +84,8 @@ def test_nothing_with_a_secret_in_it_is_shown(tmp_path, shown):
         sandbox_of(repo, "own", site=Site(sandbox=SandboxTable(read=(str(path),))), environ={"HOME": str(home)})
 
 
-def test_without_an_engine_own_code_runs_and_the_plan_says_so_once(desk, nothing_works):
-    record = desk.run()
+def test_without_an_engine_own_code_runs_and_the_plan_says_so_once(workspace, nothing_works):
+    record = workspace.run()
     said = [event for event in record.events if event.kind == "sandbox"]
     assert record.run.verdict == "passed"
     assert [event.stage for event in said] == ["plan"]
@@ -94,33 +94,33 @@ def test_without_an_engine_own_code_runs_and_the_plan_says_so_once(desk, nothing
 
 
 @needs_engine
-def test_with_an_engine_nothing_is_said(desk):
-    assert [event for event in desk.run().events if event.kind == "sandbox"] == []
+def test_with_an_engine_nothing_is_said(workspace):
+    assert [event for event in workspace.run().events if event.kind == "sandbox"] == []
 
 
 @pytest.mark.parametrize(("site", "whose"), [(OFF, "fork"), (Site(), "fork"), (REQUIRED, "own")])
-def test_without_an_engine_what_may_not_run_is_refused(desk, nothing_works, site, whose):
-    desk.site = site
+def test_without_an_engine_what_may_not_run_is_refused(workspace, nothing_works, site, whose):
+    workspace.site = site
     with pytest.raises(IntegrityError, match="wanted a sandbox for the model code of") as raised:
-        desk.run(**{"origin": FORK} if whose == "fork" else {})
-    assert desk.records()[0].stages["plan"].state == "failed", "before anybody is asked to approve it"
+        workspace.run(**{"origin": FORK} if whose == "fork" else {})
+    assert workspace.records()[0].stages["plan"].state == "failed", "before anybody is asked to approve it"
     assert str(raised.value).endswith("found none: bubblewrap is not installed; apt install bubblewrap")
-    assert not list((desk.repo / ".gangline" / "gangs").glob("*/launch.json"))
+    assert not list((workspace.repo / ".gangline" / "gangs").glob("*/launch.json"))
 
 
-def test_switched_off_it_is_as_if_there_were_none(desk):
-    desk.site = OFF
-    record = desk.run()
+def test_switched_off_it_is_as_if_there_were_none(workspace):
+    workspace.site = OFF
+    record = workspace.run()
     assert any("sandbox.mode = off in site.toml" in event.text for event in record.events)
 
 
 @needs_engine
-def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(desk, tmp_path):
+def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(workspace, tmp_path):
     (tmp_path / "data.txt").write_text("words")
-    repositories.commit(desk.repo, {"answer.py": f"print(open({str(tmp_path / 'data.txt')!r}).read())"})
+    repositories.commit(workspace.repo, {"answer.py": f"print(open({str(tmp_path / 'data.txt')!r}).read())"})
     with pytest.raises(TrainingError, match=r"data.txt exists but is hidden from model code: sandbox.read in"):
-        desk.run()
-    sandbox = sandbox_of(desk.repo, "own", **desk.where)
+        workspace.run()
+    sandbox = sandbox_of(workspace.repo, "own", **workspace.where)
     assert hidden_path_in(["FileNotFoundError: [Errno 2] No such file: '/no/such/file'"], sandbox) == ""
     assert hidden_path_in([f"FileNotFoundError: '{tmp_path}'"], replace(sandbox, trust="fork")) == ""
 
@@ -169,10 +169,10 @@ def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
 
 
 @needs_engine
-def test_what_the_site_shows_is_read(desk, tmp_path):
+def test_what_the_site_shows_is_read(workspace, tmp_path):
     (tmp_path / "shown").mkdir()
     (tmp_path / "shown" / "data.txt").write_text("words")
     program = f"assert open({str(tmp_path / 'shown' / 'data.txt')!r}).read() == 'words'\n"
-    repositories.commit(desk.repo, {"answer.py": program + repositories.PROGRAM})
-    desk.site = Site(sandbox=SandboxTable(read=(str(tmp_path / "shown"),)))
-    assert desk.run().run.verdict == "passed"
+    repositories.commit(workspace.repo, {"answer.py": program + repositories.PROGRAM})
+    workspace.site = Site(sandbox=SandboxTable(read=(str(tmp_path / "shown"),)))
+    assert workspace.run().run.verdict == "passed"

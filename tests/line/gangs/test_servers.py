@@ -15,7 +15,7 @@ GROUPS = {"a": "leaf-1", "b": "leaf-1", "c": "leaf-2", "d": "leaf-2", "e": "leaf
 
 
 @pytest.fixture
-def run(desk, monkeypatch):
+def run(workspace, monkeypatch):
     """The record of a run whose gang stood on these servers in turn, in tiles of two nodes."""
 
     def follow(*orders, groups=GROUPS, tile=2, route="auto"):
@@ -26,13 +26,13 @@ def run(desk, monkeypatch):
                 known = tuple(PlacedServer(name=each, group=groups.get(each, "")) for each in order)
                 status = GangStatus(state="running", servers=tuple(order), placed=known, tile=tile)
                 yield GangEvent(kind="state", text="running", status=status)
-                seen.append(desk.records()[0].gang.order)
+                seen.append(workspace.records()[0].gang.order)
             yield from events(launcher, name)
 
         monkeypatch.setattr(LocalLauncher, "follow", placed)
-        desk.site = replace(desk.site, launch=LaunchTable(route=route))
+        workspace.site = replace(workspace.site, launch=LaunchTable(route=route))
         seen = []
-        return desk.run(), seen
+        return workspace.run(), seen
 
     return follow
 
@@ -41,7 +41,7 @@ def said(record):
     return [event.text for event in record.events if event.kind == SPLIT]
 
 
-def test_split_tiles_are_named_with_their_groups_and_what_keeps_them_in_record_and_at_the_terminal(desk, run):
+def test_split_tiles_are_named_with_their_groups_and_what_keeps_them_in_record_and_at_the_terminal(workspace, run):
     record, (order,) = run("acbdef", route="volcano")
     assert (order.num_split, [(each.first, each.last) for each in order.split]) == (2, [(0, 1), (2, 3)])
     (text,) = said(record)
@@ -51,7 +51,7 @@ def test_split_tiles_are_named_with_their_groups_and_what_keeps_them_in_record_a
         " network-topology-aware (volcano-scheduler.conf) and HyperNodes of tier 1 are these groups; configure both,"
         " then run it again"
     )
-    assert text in desk.seen.notes
+    assert text in workspace.seen.notes
 
 
 def test_tile_that_a_lost_node_split_is_told_when_it_moved(run):

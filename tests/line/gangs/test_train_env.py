@@ -48,16 +48,16 @@ with Program(steps=4) as program:
 
 
 @pytest.fixture
-def keeper(desk):
-    """A desk whose site lets lines name one secret."""
+def keeper(workspace):
+    """A workspace whose site lets lines name one secret."""
     return replace(
-        desk, site=replace(desk.site, secrets=SecretsTable(train_env=("env:DEMO_TOKEN",))),
-        environ=desk.environ | {"DEMO_TOKEN": VALUE, "HF_HOME": "/cache", "DEMO": "1"},
+        workspace, site=replace(workspace.site, secrets=SecretsTable(train_env=("env:DEMO_TOKEN",))),
+        environ=workspace.environ | {"DEMO_TOKEN": VALUE, "HF_HOME": "/cache", "DEMO": "1"},
     )  # fmt: skip
 
 
-def commit(desk, text, tables=ENV):
-    return repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE + tables})
+def commit(workspace, text, tables=ENV):
+    return repositories.commit(workspace.repo, {"answer.py": text, "line.toml": repositories.LINE + tables})
 
 
 def holding(folder):
@@ -97,13 +97,13 @@ def test_what_a_rank_says_at_its_end_is_carried_on_without_secrets(keeper):
     ],
     ids=["nothing allowed", "others allowed", "missing"],
 )
-def test_a_secret_that_the_site_does_not_allow_or_have_starts_nothing(desk, allowed, environ, says):
-    commit(desk, LOOKS)
-    there = replace(desk, site=Site(secrets=SecretsTable(train_env=allowed)), environ=desk.environ | environ)
+def test_a_secret_that_the_site_does_not_allow_or_have_starts_nothing(workspace, allowed, environ, says):
+    commit(workspace, LOOKS)
+    there = replace(workspace, site=Site(secrets=SecretsTable(train_env=allowed)), environ=workspace.environ | environ)
     with pytest.raises(ConfigError, match=says) as refused:
         there.run()
     assert VALUE not in str(refused.value)
-    assert not gangs_root(desk.repo).exists()
+    assert not gangs_root(workspace.repo).exists()
     (record,) = there.records()
     assert stage(record, "plan").state == "failed"
 
@@ -165,20 +165,20 @@ def test_variables_that_frameworks_know_and_the_program_does_not_get_are_named_o
 
 
 def test_variables_that_an_earlier_run_named_are_told_again_only_where_others_are_missed(keeper):
-    def told():
+    def reported():
         return [text for text in keeper.seen.notes if text.startswith("not passed on")]
 
     commit(keeper, LOOKS)
     keeper.run()
-    assert len(told()) == 1
+    assert len(reported()) == 1
     commit(keeper, LOOKS + "# more\n")
     record = keeper.run()
-    assert told() == []
+    assert reported() == []
     assert [event.kind for event in record.events].count("environment") == 1
     keeper.environ["WANDB_API_KEY"] = "x"
     commit(keeper, LOOKS + "# and more\n")
     keeper.run()
-    (said,) = told()
+    (said,) = reported()
     assert "HF_HOME, WANDB_API_KEY; set them" in said
 
 
@@ -187,26 +187,26 @@ def test_what_the_line_sets_or_the_sandbox_passes_on_is_not_missed():
     assert missed_variables(environ, ["HF_TOKEN"]) == ("WANDB_API_KEY", "https_proxy")
 
 
-def test_ranks_of_a_program_share_the_cores_and_the_line_wins(desk):
+def test_ranks_of_a_program_share_the_cores_and_the_line_wins(workspace):
     shows = "from gangline.train import Program\nimport os\nwith Program() as program:\n"
     shows += "    program.report(threads=float(os.environ['OMP_NUM_THREADS']))\n"
-    commit(desk, shows, "")
-    record = desk.run()
+    commit(workspace, shows, "")
+    record = workspace.run()
     assert record.metrics["threads"].value == 2.0  # the inventory of these tests has two cores, the line one rank
     assert stage(record, "submit").message.endswith("1 process on this machine, 2 threads a rank")
-    commit(desk, shows + "# one\n", '[train.env]\nOMP_NUM_THREADS = "1"\n')
-    assert desk.run().metrics["threads"].value == 1.0
+    commit(workspace, shows + "# one\n", '[train.env]\nOMP_NUM_THREADS = "1"\n')
+    assert workspace.run().metrics["threads"].value == 1.0
 
 
-def test_a_task_has_one_thread_a_rank_at_any_size(desk):
-    commit(desk, LOOKS, "")
+def test_a_task_has_one_thread_a_rank_at_any_size(workspace):
+    commit(workspace, LOOKS, "")
     line = load_line_text(repositories.LINE, file="line.toml")
     task = replace(line, project=replace(line.project, task="model:Demo", command=None))
-    assert podsets.threads_of(make_record(), task, desk.site, desk.store) == {}
+    assert podsets.threads_of(make_record(), task, workspace.site, workspace.store) == {}
 
 
-def keeper_plan(desk, record):
-    return Plan.from_json(get_blob(desk.store, record.plan.key))
+def keeper_plan(workspace, record):
+    return Plan.from_json(get_blob(workspace.store, record.plan.key))
 
 
 def test_who_only_asks_for_a_plan_is_told_what_would_refuse_the_run(keeper):

@@ -44,14 +44,14 @@ def test_it_is_refused_where_it_is_read_and_where_it_would_be_changed(store):
 
 
 def test_lists_and_open_runs_have_all_others_and_name_it(store):
-    told = []
+    reported = []
 
     def hear(key, error):
-        told.append((key, str(error) != ""))
+        reported.append((key, str(error) != ""))
 
     assert [each.run.id for each in list_runs(store, on_refused=hear)] == [GOOD.run.id]
     assert [each.run.id for each in open_runs(store, on_refused=hear)] == [GOOD.run.id]
-    assert told == [(f"{BAD.prefix}/record.json", True)] * 2
+    assert reported == [(f"{BAD.prefix}/record.json", True)] * 2
     assert find_run(store, "cheap-9f31c2a0-a").run.id == GOOD.run.id
 
 
@@ -71,9 +71,9 @@ def test_a_marker_that_names_no_run_is_passed_over(tmp_path, marker, content):
     RecordStore.of(store, GOOD).create(GOOD)
     mark_open(store, GOOD)
     store.put(marker, content)
-    told = []
-    found = list(open_runs(store, on_refused=lambda key, _: told.append(key)))
-    assert ([each.run.id for each in found], told) == ([GOOD.run.id], [marker])
+    reported = []
+    found = list(open_runs(store, on_refused=lambda key, _: reported.append(key)))
+    assert ([each.run.id for each in found], reported) == ([GOOD.run.id], [marker])
 
 
 def test_objects_beside_runs_are_no_runs(tmp_path):

@@ -45,31 +45,31 @@ def without_bands(record):
     return replace(record, metrics={name: replace(each, band=None) for name, each in record.metrics.items()})
 
 
-def place(desk, record, letter, *, day):
+def place(workspace, record, letter, *, day):
     """A passed run of the first commit, born on that day of March."""
-    repository = Repository.at(desk.repo)
+    repository = Repository.at(workspace.repo)
     sha = repository.commit("first")
     run = replace(record.run, id=f"cheap-{sha[:8]}-aaaaa{letter}", project="cheap", created=f"2026-03-0{day}T00:00:00Z")
     placed = replace(record, run=run, commit=replace(record.commit, sha=sha, tree=repository.tree(sha)))
-    desk.store.put(f"{placed.prefix}/record.json", placed.to_json())
+    workspace.store.put(f"{placed.prefix}/record.json", placed.to_json())
     return placed
 
 
-def base(desk):
+def base(workspace):
     """Of the commit after the first."""
     found = find_earlier_runs(
-        desk.store, Repository.at(desk.repo), project="cheap", commit=Repository.at(desk.repo).commit(), run="none",
-        holds=lambda _: True,
+        workspace.store, Repository.at(workspace.repo), project="cheap",
+        commit=Repository.at(workspace.repo).commit(), run="none", holds=lambda _: True,
     )  # fmt: skip
     return found.base and found.base.run.id[-1]
 
 
 @pytest.fixture
-def later(desk):
+def later(workspace):
     """A repository with a commit after the first, which has the tag `first`."""
-    repositories.git(desk.repo, "tag", "first")
-    repositories.commit(desk.repo, {"x": "1"})
-    return desk
+    repositories.git(workspace.repo, "tag", "first")
+    repositories.commit(workspace.repo, {"x": "1"})
+    return workspace
 
 
 @by_kind

@@ -35,10 +35,10 @@ while not (home / "go").exists():
 
 
 class Training:
-    """A desk whose gang trains until the test lets it end."""
+    """A workspace whose gang trains until the test lets it end."""
 
-    def __init__(self, desk, home):
-        self.desk, self.home = desk, home
+    def __init__(self, workspace, home):
+        self.workspace, self.home = workspace, home
 
     def begun(self):
         return (self.home / "began").exists()
@@ -47,7 +47,7 @@ class Training:
         (self.home / "go").touch()
 
     def ended(self):
-        return bool(list((self.desk.repo / ".gangline" / "gangs").rglob("exit-*.json")))
+        return bool(list((self.workspace.repo / ".gangline" / "gangs").rglob("exit-*.json")))
 
     def end_later(self):
         """As soon as it has trained for a while."""
@@ -68,10 +68,10 @@ class Training:
 
 
 @pytest.fixture
-def training(desk, tmp_path):
-    repositories.commit(desk.repo, {"answer.py": "import os\n" + PATIENT + repositories.PROGRAM})
-    sandbox = sandbox_of(desk.repo, "own", **desk.where)
-    found = Training(desk, tmp_path if sandbox.is_unconfined else sandbox.home)
+def training(workspace, tmp_path):
+    repositories.commit(workspace.repo, {"answer.py": "import os\n" + PATIENT + repositories.PROGRAM})
+    sandbox = sandbox_of(workspace.repo, "own", **workspace.where)
+    found = Training(workspace, tmp_path if sandbox.is_unconfined else sandbox.home)
     yield found
     found.end()
 
@@ -85,38 +85,40 @@ def until(holds):
 
 def run(training):
     training.end_later()
-    return training.desk.run(), 0.0
+    return training.workspace.run(), 0.0
 
 
 def stage_command(training):
     """Short looks with nobody between them, the last one long after the end."""
-    desk = training.desk
-    name = desk.run(until="submit").run.id
+    workspace = training.workspace
+    name = workspace.run(until="submit").run.id
     for _ in range(3):
         with pytest.raises(StillRunning):
-            desk.stage("train", name, follow_seconds=0.2)
+            workspace.stage("train", name, follow_seconds=0.2)
         time.sleep(0.3)
     training.end_unseen()
-    desk.stage("train", name, follow_seconds=30.0)
-    return desk.run(), LATE_SECONDS
+    workspace.stage("train", name, follow_seconds=30.0)
+    return workspace.run(), LATE_SECONDS
 
 
 def kfp(training):
     """A task of the pipeline for each stage."""
     training.end_later()
-    return kfp_run(training.desk), 0.0
+    return kfp_run(training.workspace), 0.0
 
 
 def service(training):
     """The service's child dies while the gang trains; the next one comes late."""
-    desk = training.desk
-    repositories.settle_inventory(desk.repo)
-    command = (*PROGRAM, str(desk.repo))
-    child = DriverProcess.start(desk.repo / ".gangline" / "orders", 1, command, environ={**os.environ, **desk.environ})
+    workspace = training.workspace
+    repositories.settle_inventory(workspace.repo)
+    command = (*PROGRAM, str(workspace.repo))
+    child = DriverProcess.start(
+        workspace.repo / ".gangline" / "orders", 1, command, environ={**os.environ, **workspace.environ}
+    )
     until(training.begun)
     child.end()
     training.end_unseen()
-    return desk.run(), LATE_SECONDS
+    return workspace.run(), LATE_SECONDS
 
 
 @pytest.mark.parametrize("drive", [run, stage_command, kfp, service], ids=lambda drive: drive.__name__)

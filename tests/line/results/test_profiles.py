@@ -77,16 +77,16 @@ def test_answers_are_awaited_and_those_to_an_older_question_do_not_count(store):
     store.put(f"{record.prefix}/record.json", record.to_json())
     answer(store, record, ProfileRequest(first=10, last=12, ranks=(0,), word="old"), 0)
     request = request_profile(store, record, first=10, last=12, ranks=(0, 1))
-    told = []
+    reported = []
     later = threading.Timer(0.2, lambda: [answer(store, record, request, rank) for rank in (0, 1)])
     later.start()
     found = wait_for_profile(
-        store, record, request, seconds=60, on_progress=lambda there, wanted: told.append((there, wanted))
+        store, record, request, seconds=60, on_progress=lambda there, wanted: reported.append((there, wanted))
     )
     later.join()
     assert [each.rank for each in found.summaries] == [0, 1]
-    assert told[0] == (0, 2)
-    assert told[-1] == (2, 2)
+    assert reported[0] == (0, 2)
+    assert reported[-1] == (2, 2)
     assert trace_key(found, found.summaries[1]) == f"{record.gang_prefix}/profiles/10-12/rank-1.trace.json.gz"
 
 

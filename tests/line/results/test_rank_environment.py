@@ -43,10 +43,10 @@ def test_lines_of_several_processes_and_ranks_become_one_testimony(store):
         {**first, "packages": {"numpy": "1.0", "yaml": "6"}, "modules": {"code": 3}, "last": True},
         rank=4,
     )
-    told = read_rank_environment(store, "runs/x")
-    assert told.packages == {"numpy": "2.4.6", "yaml": "6"}
-    assert (told.ranks, told.modules, told.num_reads, told.is_whole) == ((0, 4), {"code": 3}, 1, True)
-    assert told.reads == (UndeclaredRead(path="/data/labels.txt", size_bytes=5),)
+    reported = read_rank_environment(store, "runs/x")
+    assert reported.packages == {"numpy": "2.4.6", "yaml": "6"}
+    assert (reported.ranks, reported.modules, reported.num_reads, reported.is_whole) == ((0, 4), {"code": 3}, 1, True)
+    assert reported.reads == (UndeclaredRead(path="/data/labels.txt", size_bytes=5),)
 
 
 def test_of_several_environments_the_one_that_ran_code_of_the_commit_is_the_runs(store):
@@ -75,11 +75,11 @@ def test_lies_and_nonsense_cost_no_more_than_themselves(store):
         {"event": "ran", "elsewhere": {"m": "f"}}, {"event": "started"}, {"event": "started", "program": "c\x1bat"},
         {"event": "read", "path": "/x" * 3000, "size_bytes": -1},
     )  # fmt: skip
-    told = read_rank_environment(store, "runs/x")
-    assert (told.hosts, told.programs) == (("a [31mb",), ("c at",))
-    assert told.elsewhere == (LoadedModule(name="m", file="f"),)
-    assert [(len(each.path), each.size_bytes) for each in told.reads] == [(400, 0)]
-    assert told.packages == {}
+    reported = read_rank_environment(store, "runs/x")
+    assert (reported.hosts, reported.programs) == (("a [31mb",), ("c at",))
+    assert reported.elsewhere == (LoadedModule(name="m", file="f"),)
+    assert [(len(each.path), each.size_bytes) for each in reported.reads] == [(400, 0)]
+    assert reported.packages == {}
 
 
 def test_what_is_kept_is_bounded_and_what_is_too_large_is_not_read(store):
@@ -88,10 +88,10 @@ def test_what_is_kept_is_bounded_and_what_is_too_large_is_not_read(store):
     packages = {f"p{n}": "1" for n in range(5000)}
     unseen = [{"event": "unseen", "why": str(n)} for n in range(100)]
     put(store, PYTHON, *many, *started, *unseen, {"event": "ran", "packages": packages, "reads": 500})
-    told = read_rank_environment(store, "runs/x")
-    assert (len(told.reads), told.num_reads, len(told.packages)) == (MOST_READS, 500, MOST_PACKAGES)
-    assert (len(told.programs), max(map(len, told.programs))) == (MOST_PROGRAMS, 100)
-    assert told.unseen == ("0", "1", "2", "3", "4")
+    reported = read_rank_environment(store, "runs/x")
+    assert (len(reported.reads), reported.num_reads, len(reported.packages)) == (MOST_READS, 500, MOST_PACKAGES)
+    assert (len(reported.programs), max(map(len, reported.programs))) == (MOST_PROGRAMS, 100)
+    assert reported.unseen == ("0", "1", "2", "3", "4")
     store.put("runs/x/ranks/ran-0.jsonl", b" " * (MOST_BYTES + 1))
     with pytest.raises(IntegrityError, match="wanted at most"):
         read_rank_environment(store, "runs/x")

@@ -13,11 +13,11 @@ from gangline.spec.mesh import Mesh
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
 from gangline.spec.record import PlanInfo, StageInfo
 
-TOLD = RuntimeReport(python="3.12.1", packages={"numpy": "2.4.6"}, modules={"code": 2}, ranks=(0,), is_whole=True)
+REPORTED = RuntimeReport(python="3.12.1", packages={"numpy": "2.4.6"}, modules={"code": 2}, ranks=(0,), is_whole=True)
 BUILT = {"NumPy": "2.4.6", "torch": "2.15.0"}
 
 
-def locked(ran=TOLD, **values):
+def locked(ran=REPORTED, **values):
     made = record()
     build = StageInfo(state="done", outputs={"lock": "uv.lock"})
     return replace(made, ran=ran, stages={"build": build}, inputs=replace(made.inputs, data="d" * 64, values=values))
@@ -64,14 +64,14 @@ def test_a_lock_that_nobody_installed_pins_nothing():
 
 def test_a_package_that_the_lock_did_not_install_is_named_and_not_called_pinned():
     """As after `pip install` in a run: the folder is read-only, which does not stop an administrator."""
-    made = locked(replace(TOLD, packages={"numpy": "2.4.6", "sneaked-in": "1.0"}))
+    made = locked(replace(REPORTED, packages={"numpy": "2.4.6", "sneaked-in": "1.0"}))
     by = "packages were imported that uv.lock did not install: sneaked-in 1.0"
     assert found(made)["environment"] == ("unknown", by)
     assert found(made, {**BUILT, "sneaked_in": "1.0"})["environment"][0] == "yes"
 
 
 def test_another_version_than_the_built_one_contradicts():
-    other = locked(replace(TOLD, packages={"numpy": "2.4.6"}))
+    other = locked(replace(REPORTED, packages={"numpy": "2.4.6"}))
     assert found(other, {"numpy": "1.26.4"})["environment"] == (
         "no", "other versions than those of uv.lock were imported: numpy 2.4.6 for 1.26.4",
     )  # fmt: skip
@@ -94,25 +94,25 @@ def test_an_image_pins_its_environment_by_digest():
 
 
 @pytest.mark.parametrize(
-    ("told", "item"),
+    ("reported", "item"),
     [
         (None, "modules"),
-        (replace(TOLD, foreign=("Python 3.13.0 of /opt/x",)), "environment"),
-        (replace(TOLD, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
-        (replace(TOLD, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
-        (replace(TOLD, packages={"h5py": "3"}), "data"),
-        (replace(TOLD, packages={"lightgbm": "4"}), "data"),
-        (replace(TOLD, packages={"sentencepiece": "0.2"}), "data"),
-        (replace(TOLD, packages={"xgboost_cpu": "3.1"}), "data"),
-        (replace(TOLD, packages={"opencv-contrib-python-headless": "4"}), "data"),
-        (replace(TOLD, packages={"cudf-cu12": "25"}), "data"),
-        (replace(TOLD, programs=("cat",)), "data"),
-        (replace(TOLD, unseen=("the report of this rank was full",)), "data"),
-        (replace(TOLD, hosts=("hub.example",)), "network"),
+        (replace(REPORTED, foreign=("Python 3.13.0 of /opt/x",)), "environment"),
+        (replace(REPORTED, elsewhere=(LoadedModule(name="m", file="/x/m.py"),)), "modules"),
+        (replace(REPORTED, reads=(UndeclaredRead(path="/x/y", size_bytes=1),), num_reads=1), "data"),
+        (replace(REPORTED, packages={"h5py": "3"}), "data"),
+        (replace(REPORTED, packages={"lightgbm": "4"}), "data"),
+        (replace(REPORTED, packages={"sentencepiece": "0.2"}), "data"),
+        (replace(REPORTED, packages={"xgboost_cpu": "3.1"}), "data"),
+        (replace(REPORTED, packages={"opencv-contrib-python-headless": "4"}), "data"),
+        (replace(REPORTED, packages={"cudf-cu12": "25"}), "data"),
+        (replace(REPORTED, programs=("cat",)), "data"),
+        (replace(REPORTED, unseen=("the report of this rank was full",)), "data"),
+        (replace(REPORTED, hosts=("hub.example",)), "network"),
     ],
 )
-def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(told, item):
-    made = locked(told)
+def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(reported, item):
+    made = locked(reported)
     assert found(made)[item][0] == "unknown"
     assert gate(made).verdict == "unknown"
     assert gate(made, reproducible="strict").verdict == "no"
@@ -120,18 +120,18 @@ def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(t
 
 
 def test_declared_data_is_pinned_whoever_reads_it():
-    made = locked(replace(TOLD, packages={"h5py": "3"}), **{"data.shards": ["a"]})
+    made = locked(replace(REPORTED, packages={"h5py": "3"}), **{"data.shards": ["a"]})
     assert found(made)["data"][0] == "yes"
 
 
 def test_what_a_program_read_is_not_seen_though_data_is_declared():
-    made = locked(replace(TOLD, programs=("cat", "sh", "unzip", "zstd")), **{"data.shards": ["a"]})
+    made = locked(replace(REPORTED, programs=("cat", "sh", "unzip", "zstd")), **{"data.shards": ["a"]})
     assert found(made)["data"] == ("unknown", f"digest {'d' * 12}; reads of cat, sh, unzip and 1 more are not visible")
 
 
 def test_files_that_were_read_and_programs_that_were_started_are_both_said():
     reads = (UndeclaredRead(path="/x/y", size_bytes=1),)
-    by = found(locked(replace(TOLD, programs=("cat",), reads=reads, num_reads=1)))["data"][1]
+    by = found(locked(replace(REPORTED, programs=("cat",), reads=reads, num_reads=1)))["data"][1]
     assert by.startswith("none declared; read 1 file that the line does not declare: /x/y; ")
     assert by.endswith("; reads of cat are not visible")
 
@@ -153,7 +153,7 @@ def test_a_dirty_tree_refuses_as_before():
     ],
 )
 def test_the_kind_of_gpu_is_pinned_where_ranks_found_the_planned_one_alone(gpus, pinned, by):
-    made = locked(replace(TOLD, gpus=gpus))
+    made = locked(replace(REPORTED, gpus=gpus))
     plan = PlanInfo(
         digest="d", key="k", name="ddp-2", strategy="ddp", mesh=Mesh(), world_size=2, steps=4, global_batch=8,
         micro_batch=1, precision="bf16", device="cuda", device_name="NVIDIA-H100-80GB-HBM3", reason="",

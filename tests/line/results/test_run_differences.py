@@ -52,8 +52,10 @@ def test_a_published_bill_goes_before_the_lock(tmp_path, store):
     git, base, this = two_commits(tmp_path / "r", {"lock.txt": "numpy==1.0\n"}, {"lock.txt": "numpy==1.1\n"})
     bill = json.dumps({"components": [{"name": "numpy", "version": "9"}]}).encode()
     store.put("bill.json", bill)
-    told = Artifact(kind="sbom", key="bill.json", media_type="application/json", size_bytes=len(bill), sha256="0" * 64)
-    assert read_differences(store, git, replace(base, artifacts=(told,)), this).base_packages == {"numpy": "9"}
+    reported = Artifact(
+        kind="sbom", key="bill.json", media_type="application/json", size_bytes=len(bill), sha256="0" * 64
+    )
+    assert read_differences(store, git, replace(base, artifacts=(reported,)), this).base_packages == {"numpy": "9"}
 
 
 def test_without_a_clone_the_records_still_give_the_band_of_the_curve(store):

@@ -126,11 +126,11 @@ def test_gangs_of_one_stage_are_one_training_though_they_count_generations_anew(
     assert (seen.steps_redone, seen.samples) == (5, Samples(trained=12, again=20))
 
 
-def killed_before_it_told(*, told):
+def killed_before_it_reported(*, reported):
     """Rank 0's text and that of a peer, which saw the same and told all."""
     trainer = Trainer()
     trainer.train(6)
-    peer, own = trainer.text, trainer.text.splitlines(keepends=True)[:told]
+    peer, own = trainer.text, trainer.text.splitlines(keepends=True)[:reported]
     trainer.save()
     trainer.events.clear()
     trainer.die(SOURCES["node"])
@@ -139,7 +139,7 @@ def killed_before_it_told(*, told):
 
 
 def test_steps_that_a_killed_rank_had_not_told_are_those_of_whoever_told_them():
-    own, peer = killed_before_it_told(told=4)
+    own, peer = killed_before_it_reported(reported=4)
     assert read_training([own], peers=[b"", peer]).samples == Samples(trained=32)
     assert read_training([own], peers=[b"".join(peer.splitlines(keepends=True)[:5])]).samples == Samples(
         trained=28, unknown=4
@@ -147,7 +147,7 @@ def test_steps_that_a_killed_rank_had_not_told_are_those_of_whoever_told_them():
 
 
 def test_samples_of_steps_that_nobody_told_are_unknown():
-    own, _ = killed_before_it_told(told=4)
+    own, _ = killed_before_it_reported(reported=4)
     assert read_training([own]).samples == Samples(trained=24, unknown=8)
 
 

@@ -23,18 +23,18 @@ from gangline.spec.run_flags import stage
 from gangline.storage.objects.code_layer import LayerFile, pack
 
 
-def open_site(desk):
+def open_site(workspace):
     """No sandbox: everything of the machine is within reach."""
-    desk.site = replace(desk.site, sandbox=SandboxTable(mode="off"))
-    return desk
+    workspace.site = replace(workspace.site, sandbox=SandboxTable(mode="off"))
+    return workspace
 
 
-def test_labels_outside_of_the_repository_are_named_and_the_run_is_not_called_reproducible(desk, tmp_path):
+def test_labels_outside_of_the_repository_are_named_and_the_run_is_not_called_reproducible(workspace, tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("0 1 2")
     text = f"open({str(labels)!r}).read()\n{repositories.PROGRAM}"
-    repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE})
-    record = open_site(desk).run()
+    repositories.commit(workspace.repo, {"answer.py": text, "line.toml": repositories.LINE})
+    record = open_site(workspace).run()
     assert [(each.path, each.size_bytes) for each in record.ran.reads] == [(str(labels), 5)]
     (said,) = [event.text for event in record.events if event.kind == UNDECLARED]
     assert said.startswith(f"a rank read 1 file that the line does not declare: {labels}; data.text")
@@ -49,16 +49,16 @@ def data_item(record):
     return next((each["pinned"], each["by"]) for each in gate.evidence["items"] if each["name"] == "data")
 
 
-def test_data_that_a_started_program_read_is_not_called_pinned(desk, tmp_path):
+def test_data_that_a_started_program_read_is_not_called_pinned(workspace, tmp_path):
     (tmp_path / "labels.txt").write_text("0 1 2")
     text = f"import subprocess\nsubprocess.run(['cat', {str(tmp_path / 'labels.txt')!r}])\n{repositories.PROGRAM}"
-    repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE})
-    record = open_site(desk).run()
+    repositories.commit(workspace.repo, {"answer.py": text, "line.toml": repositories.LINE})
+    record = open_site(workspace).run()
     assert record.ran.programs == ("cat",)
     assert data_item(record) == ("unknown", "none declared; reads of cat are not visible")
 
 
-def test_an_environment_that_the_program_went_to_by_itself_is_named_and_not_called_pinned(desk, tmp_path):
+def test_an_environment_that_the_program_went_to_by_itself_is_named_and_not_called_pinned(workspace, tmp_path):
     """As `conda run -n other python train.py` does."""
     other = tmp_path / "other"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(other)], check=True)
@@ -66,8 +66,8 @@ def test_an_environment_that_the_program_went_to_by_itself_is_named_and_not_call
     text = f"import os\nos.execv({python!r}, [{python!r}, 'inner.py'])\n"
     inner = "import pathlib\npathlib.Path('metrics.json').write_text('{\"answer\": 42}')\n"
     line = repositories.LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
-    repositories.commit(desk.repo, {"answer.py": text, "inner.py": inner, "line.toml": line})
-    record = open_site(desk).run()
+    repositories.commit(workspace.repo, {"answer.py": text, "inner.py": inner, "line.toml": line})
+    record = open_site(workspace).run()
     assert record.ran.foreign == (f"Python {platform.python_version()} of {other}",)
     (gate,) = [each for each in record.gates if each.name == "reproducible"]
     environment = next(each for each in gate.evidence["items"] if each["name"] == "environment")
@@ -75,56 +75,56 @@ def test_an_environment_that_the_program_went_to_by_itself_is_named_and_not_call
     assert f"of {other}, which is not the environment that gangline gave it" in environment["by"]
 
 
-def test_what_torch_and_the_runtime_start_by_themselves_leaves_the_data_pinned(desk):
+def test_what_torch_and_the_runtime_start_by_themselves_leaves_the_data_pinned(workspace):
     text = (
         "import torch, platform, subprocess, sys\nfrom gangline.train import Program\nplatform.processor()\n"
         "subprocess.run([sys.executable, '-c', '1'], check=True)\nwith Program() as program:\n"
         "    while program.has_more:\n        program.step(loss=1.0)\n"
         "        if program.save_due:\n            program.save({'weights': b'w'})\n"
     )
-    repositories.commit(desk.repo, {"answer.py": text, "line.toml": repositories.LINE})
-    record = open_site(desk).run()
+    repositories.commit(workspace.repo, {"answer.py": text, "line.toml": repositories.LINE})
+    record = open_site(workspace).run()
     assert record.ran.programs == ()
     assert data_item(record)[0] == "yes"
 
 
-def test_a_module_of_the_work_tree_refuses_the_run_with_its_name_and_file(desk):
-    text = f"import sys\nsys.path.insert(0, {str(desk.repo)!r} + '/hidden')\nimport stray\n{repositories.PROGRAM}"
+def test_a_module_of_the_work_tree_refuses_the_run_with_its_name_and_file(workspace):
+    text = f"import sys\nsys.path.insert(0, {str(workspace.repo)!r} + '/hidden')\nimport stray\n{repositories.PROGRAM}"
     files = {"answer.py": text, "line.toml": repositories.LINE, "hidden/.gitignore": "*"}
-    repositories.commit(desk.repo, files)
-    (desk.repo / "hidden" / "stray.py").write_text("")
+    repositories.commit(workspace.repo, files)
+    (workspace.repo / "hidden" / "stray.py").write_text("")
     with pytest.raises(ConfigError, match=r"found module stray of .*/hidden/stray\.py"):
-        open_site(desk).run()
-    (record,) = desk.records()
+        open_site(workspace).run()
+    (record,) = workspace.records()
     assert (record.run.exit_code, stage(record, "train").state) == (10, "failed")
     assert stage(record, "publish").state == "skipped"
 
 
-def test_the_commit_that_is_asked_for_is_trained_though_its_package_is_installed_editable(desk, monkeypatch):
+def test_the_commit_that_is_asked_for_is_trained_though_its_package_is_installed_editable(workspace, monkeypatch):
     line = repositories.LINE.replace('"answer.py"]', '"-m", "pkg"]\npath = ["src"]')
     program = f"from pkg import where\nprint('code of', where)\n{repositories.PROGRAM}"
     files = {"src/pkg/__main__.py": program, "src/pkg/__init__.py": "where = 'commit'\n", "line.toml": line}
-    good = repositories.commit(desk.repo, files)
-    repositories.commit(desk.repo, {"src/pkg/__init__.py": "where = 'work tree'\nraise SystemExit(3)\n"})
-    monkeypatch.setenv("PYTHONPATH", str(desk.repo / "src"))  # where an editable install's .pth leads, and earlier
-    record = open_site(desk).run(commit=good)
+    good = repositories.commit(workspace.repo, files)
+    repositories.commit(workspace.repo, {"src/pkg/__init__.py": "where = 'work tree'\nraise SystemExit(3)\n"})
+    monkeypatch.setenv("PYTHONPATH", str(workspace.repo / "src"))  # where an editable install's .pth leads, and earlier
+    record = open_site(workspace).run(commit=good)
     assert record.run.verdict == "passed"
     assert record.ran.elsewhere == ()
 
 
-def test_a_folder_that_the_layer_has_not_is_no_path_of_it(desk):
+def test_a_folder_that_the_layer_has_not_is_no_path_of_it(workspace):
     line = repositories.LINE.replace('"answer.py"]', '"answer.py"]\npath = ["lib"]')
-    repositories.commit(desk.repo, {"answer.py": "", "src/a.py": "", "line.toml": line})
+    repositories.commit(workspace.repo, {"answer.py": "", "src/a.py": "", "line.toml": line})
     with pytest.raises(ConfigError, match=r"project\.path: .* found no file in 'lib'; its folders: src"):
-        desk.run()
+        workspace.run()
 
 
 class TestEditable:
     def installed(self, root: Path, source: Path) -> list[Editable]:
         folder = root / "demo_pkg-0.1.dist-info"
         folder.mkdir(parents=True)
-        told = {"url": source.as_uri(), "dir_info": {"editable": True}}
-        (folder / "direct_url.json").write_text(json.dumps(told))
+        reported = {"url": source.as_uri(), "dir_info": {"editable": True}}
+        (folder / "direct_url.json").write_text(json.dumps(reported))
         return list(editable_packages_in(source, [str(root)]))
 
     def test_a_package_installed_from_the_work_tree_is_found_with_its_modules(self, tmp_path):
@@ -156,34 +156,34 @@ class TestBeside:
     KEYS = '"answer.py"]\ninclude = ["../../common/**"]\npath = ["../../common"]'
     LINE = repositories.LINE.replace('"answer.py"]', KEYS)
 
-    def commit(self, desk, line=LINE) -> None:
+    def commit(self, workspace, line=LINE) -> None:
         program = f"import shared\nassert open('../../common/words.txt').read() == 'words'\n{repositories.PROGRAM}"
         files = {
             "services/model/answer.py": program, "services/model/line.toml": line, "services/other.py": "",
             "common/shared.py": "x = 1\n", "common/words.txt": "words",
         }  # fmt: skip
-        repositories.commit(desk.repo, files)
-        desk.repo = desk.repo / "services" / "model"
+        repositories.commit(workspace.repo, files)
+        workspace.repo = workspace.repo / "services" / "model"
 
-    def test_paths_and_imports_lead_where_they_do_in_a_clone(self, desk):
-        self.commit(desk)
-        record = open_site(desk).run()
+    def test_paths_and_imports_lead_where_they_do_in_a_clone(self, workspace):
+        self.commit(workspace)
+        record = open_site(workspace).run()
         assert record.run.verdict == "passed"
         assert record.ran.modules["code"] == 2
         assert record.ran.elsewhere == record.ran.reads == record.ran.foreign == ()
 
-    def test_only_what_is_included_comes_along(self, desk):
-        self.commit(desk)
-        repository = Repository.at(desk.repo)
+    def test_only_what_is_included_comes_along(self, workspace):
+        self.commit(workspace)
+        repository = Repository.at(workspace.repo)
         project = ProjectTable(name="x", command=("x",), include=("../../common/*.py",))
         layer = code_layer.pack(repository, repository.tree("HEAD"), project)
         assert layer.folder == "services/model"
         with zipfile.ZipFile(io.BytesIO(layer.data)) as archive:
             assert sorted(archive.namelist()) == ["common/shared.py", "services/model/answer.py"]
 
-    def test_what_leads_out_of_the_repository_is_refused(self, desk):
-        self.commit(desk, self.LINE.replace("../../common/**", "../../../secrets/**"))
+    def test_what_leads_out_of_the_repository_is_refused(self, workspace):
+        self.commit(workspace, self.LINE.replace("../../common/**", "../../../secrets/**"))
         with pytest.raises(
             ConfigError, match=r"project\.include: .*'\.\./\.\./\.\./secrets/\*\*'.* it leads out of it"
         ):
-            desk.run()
+            workspace.run()

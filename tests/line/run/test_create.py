@@ -12,19 +12,19 @@ from gangline.spec.config.site import StoreTable
 
 
 @pytest.fixture
-def desk(desk, tmp_path):
-    desk.site = replace(desk.site, store=StoreTable(url=f"file:{tmp_path / 'store'}"))
-    return desk
+def workspace(workspace, tmp_path):
+    workspace.site = replace(workspace.site, store=StoreTable(url=f"file:{tmp_path / 'store'}"))
+    return workspace
 
 
 @pytest.fixture
-def both(desk):
-    """Desks of two lines in folders of one repository, alike in all but what their program says."""
+def both(workspace):
+    """Workspaces of two lines in folders of one repository, alike in all but what their program says."""
     files = {"line.toml": repositories.LINE, "answer.py": repositories.PROGRAM}
     for folder in ("a", "b"):
-        repositories.commit(desk.repo, {f"{folder}/{name}": text for name, text in files.items()})
-    repositories.commit(desk.repo, {"b/answer.py": repositories.PROGRAM + "# of b\n"})
-    return [replace(desk, repo=desk.repo / folder) for folder in ("a", "b")]
+        repositories.commit(workspace.repo, {f"{folder}/{name}": text for name, text in files.items()})
+    repositories.commit(workspace.repo, {"b/answer.py": repositories.PROGRAM + "# of b\n"})
+    return [replace(workspace, repo=workspace.repo / folder) for folder in ("a", "b")]
 
 
 def test_the_run_of_another_line_with_the_same_name_is_not_found_for_this_one(both):
@@ -53,35 +53,37 @@ def test_a_line_whose_folder_was_moved_keeps_its_base(both):
     assert replace(a, repo=a.repo.parent / "c").run(until="plan").commit.base.run == first.run.id
 
 
-def test_a_record_whose_tree_was_changed_is_called_changed_not_another_line(desk):
-    record = desk.run(until="plan")
+def test_a_record_whose_tree_was_changed_is_called_changed_not_another_line(workspace):
+    record = workspace.run(until="plan")
     changed = replace(record, commit=replace(record.commit, tree="0" * 40))
-    desk.store.put(f"{record.prefix}/record.json", changed.to_json())
+    workspace.store.put(f"{record.prefix}/record.json", changed.to_json())
     with pytest.raises(IntegrityError, match="seal"):
-        desk.run(until="plan")
+        workspace.run(until="plan")
 
 
 SHALLOW = "no base was found, but this clone is shallow and lacks earlier commits"
 
 
-def test_a_shallow_clone_says_that_it_may_lack_the_base(desk, tmp_path):
-    repositories.commit(desk.repo, {"x": "1"})
+def test_a_shallow_clone_says_that_it_may_lack_the_base(workspace, tmp_path):
+    repositories.commit(workspace.repo, {"x": "1"})
     clone = tmp_path / "clone"
-    repositories.git(desk.repo, "clone", "--quiet", "--depth=1", f"file://{desk.repo}", str(clone))
-    desk.repo = clone
-    assert [event.text[: len(SHALLOW)] for event in desk.run(until="plan").events if event.kind == "rules"] == [SHALLOW]
+    repositories.git(workspace.repo, "clone", "--quiet", "--depth=1", f"file://{workspace.repo}", str(clone))
+    workspace.repo = clone
+    assert [event.text[: len(SHALLOW)] for event in workspace.run(until="plan").events if event.kind == "rules"] == [
+        SHALLOW
+    ]
     repositories.git(clone, "fetch", "--quiet", "--unshallow")
     assert not Repository.at(clone).is_shallow
 
 
-def test_a_file_that_git_replaces_is_that_of_the_commit(desk, tmp_path):
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "print('of the commit')\n"})
+def test_a_file_that_git_replaces_is_that_of_the_commit(workspace, tmp_path):
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "print('of the commit')\n"})
     other = tmp_path / "other.py"
     other.write_text(repositories.PROGRAM + "print('of another')\n")
-    blob = repositories.git(desk.repo, "hash-object", "-w", str(other))
-    repositories.git(desk.repo, "replace", repositories.git(desk.repo, "rev-parse", "HEAD:answer.py"), blob)
-    shutil.rmtree(desk.repo / ".gangline", ignore_errors=True)
-    record = desk.run()
-    [log] = (desk.repo / ".gangline" / "gangs" / record.run.id).rglob("0.log")
+    blob = repositories.git(workspace.repo, "hash-object", "-w", str(other))
+    repositories.git(workspace.repo, "replace", repositories.git(workspace.repo, "rev-parse", "HEAD:answer.py"), blob)
+    shutil.rmtree(workspace.repo / ".gangline", ignore_errors=True)
+    record = workspace.run()
+    [log] = (workspace.repo / ".gangline" / "gangs" / record.run.id).rglob("0.log")
     assert "of the commit" in log.read_text()
     assert "of another" not in log.read_text()

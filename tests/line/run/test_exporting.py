@@ -56,26 +56,26 @@ class Scrapes(Remembers):
 
 
 @pytest.mark.row("M3")
-def test_a_run_serves_its_series_while_it_is_driven_and_not_after(desk):
+def test_a_run_serves_its_series_while_it_is_driven_and_not_after(workspace):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        site = replace(desk.site, metrics=MetricsTable(driver_port=port))
-        desk.run(until="resolve")  # settles the inventory
-        seen = Scrapes(desk.repo / ".gangline" / "targets")
-        record = run_line(desk.repo, site=site, environ=desk.environ, observer=seen, until="plan")
+        site = replace(workspace.site, metrics=MetricsTable(driver_port=port))
+        workspace.run(until="resolve")  # settles the inventory
+        seen = Scrapes(workspace.repo / ".gangline" / "targets")
+        record = run_line(workspace.repo, site=site, environ=workspace.environ, observer=seen, until="plan")
     assert seen.address != f"127.0.0.1:{port}"
     last = seen.scraped["plan"]
     assert last["run_stage", *sorted([record.run.id, "done", "resolve"])] == 1
     assert last["run_stage", *sorted([record.run.id, "build", "running"])] == 0
     assert last["run_created_timestamp_seconds", record.run.id] == created_at(record)
-    assert not list((desk.repo / ".gangline" / "targets").glob("*"))
+    assert not list((workspace.repo / ".gangline" / "targets").glob("*"))
     with pytest.raises(OSError, match="refused"):
         samples(seen.address)
 
 
-def test_without_a_port_in_the_site_nothing_is_served(desk):
-    desk.run(until="plan")
-    assert not (desk.repo / ".gangline" / "targets").exists()
+def test_without_a_port_in_the_site_nothing_is_served(workspace):
+    workspace.run(until="plan")
+    assert not (workspace.repo / ".gangline" / "targets").exists()
 
 
 def test_progress_of_the_training_tells_who_joined_what_is_left_and_what_restarted(exporter):

@@ -27,37 +27,37 @@ def test_it_is_never_published():
     assert not stopped_early(records.passed())
 
 
-def test_it_is_no_base_of_what_comes_after_and_a_commit_is_known_by_its_whole_run(desk):
-    repository = Repository.at(desk.repo)
+def test_it_is_no_base_of_what_comes_after_and_a_commit_is_known_by_its_whole_run(workspace):
+    repository = Repository.at(workspace.repo)
     first = repository.commit()
     for number, change in enumerate((cut, lambda record: record)):
         record = change(records.passed())
         run = replace(record.run, id=f"cheap-{first[:8]}-aaaaa{'b' if number else 'c'}", project="cheap",
                       created=f"2026-03-0{2 - number}T00:00:00Z")  # fmt: skip
         placed = replace(record, run=run, commit=replace(record.commit, sha=first, tree=repository.tree(first)))
-        desk.store.put(f"{placed.prefix}/record.json", placed.to_json())
+        workspace.store.put(f"{placed.prefix}/record.json", placed.to_json())
         if not number:
-            later = repositories.commit(desk.repo, {"x": "1"})
-            assert base(desk, later) is None
-    assert base(desk, later).run.id.endswith("b")
-    assert look_up_run(desk.store, desk.repo, first).run.id.endswith("b")
+            later = repositories.commit(workspace.repo, {"x": "1"})
+            assert base(workspace, later) is None
+    assert base(workspace, later).run.id.endswith("b")
+    assert look_up_run(workspace.store, workspace.repo, first).run.id.endswith("b")
 
 
-def base(desk, commit):
+def base(workspace, commit):
     return find_earlier_runs(
-        desk.store, Repository.at(desk.repo), project="cheap", commit=commit, run="none", holds=lambda _: True
+        workspace.store, Repository.at(workspace.repo), project="cheap", commit=commit, run="none", holds=lambda _: True
     ).base
 
 
-def test_a_run_of_a_branch_neither_stops_one_nor_is_stopped_by_one(desk):
-    repositories.git(desk.repo, "checkout", "-q", "-b", "work")
-    desk.run(until="plan")
-    measured = desk.run(until="plan", overrides=("train.stop_at=2",))
-    sha = repositories.commit(desk.repo, {"x": "1"})
-    desk.run(until="plan", commit=sha, overrides=("train.stop_at=2",))
-    assert {each.run.cancel_requested for each in desk.records()} == {None}
-    newer = desk.run(until="plan", commit=sha)
-    stopped = {each.run.id: each.run.cancel_requested for each in desk.records() if each.run.cancel_requested}
+def test_a_run_of_a_branch_neither_stops_one_nor_is_stopped_by_one(workspace):
+    repositories.git(workspace.repo, "checkout", "-q", "-b", "work")
+    workspace.run(until="plan")
+    measured = workspace.run(until="plan", overrides=("train.stop_at=2",))
+    sha = repositories.commit(workspace.repo, {"x": "1"})
+    workspace.run(until="plan", commit=sha, overrides=("train.stop_at=2",))
+    assert {each.run.cancel_requested for each in workspace.records()} == {None}
+    newer = workspace.run(until="plan", commit=sha)
+    stopped = {each.run.id: each.run.cancel_requested for each in workspace.records() if each.run.cancel_requested}
     assert measured.run.id not in stopped
     assert set(stopped.values()) == {f"superseded by {newer.run.id}"}
 

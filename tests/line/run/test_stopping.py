@@ -62,61 +62,61 @@ def has_begun(repo, run):
 
 
 @pytest.fixture
-def long_desk(desk):
+def long_workspace(workspace):
     """A line whose program never ends by itself."""
-    repositories.commit(desk.repo, {"answer.py": repositories.LONG_PROGRAM})
-    repositories.settle_inventory(desk.repo)
-    return desk
+    repositories.commit(workspace.repo, {"answer.py": repositories.LONG_PROGRAM})
+    repositories.settle_inventory(workspace.repo)
+    return workspace
 
 
 @pytest.fixture
-def driver(long_desk, tmp_path):
+def driver(long_workspace, tmp_path):
     """A driver in a process of its own, whose gang runs; killed at the end, with whatever it started."""
-    command = [sys.executable, "-c", DRIVER, str(long_desk.repo), str(tmp_path)]
+    command = [sys.executable, "-c", DRIVER, str(long_workspace.repo), str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    run = until(lambda: next(iter(long_desk.records()), None), "a record").run.id
-    until(lambda: has_begun(long_desk.repo, run), "the gang runs")
+    run = until(lambda: next(iter(long_workspace.records()), None), "a record").run.id
+    until(lambda: has_begun(long_workspace.repo, run), "the gang runs")
     yield process, run
     process.kill()
     process.wait()
     process.stdout.close()
-    cancel_run(long_desk.repo, run, **long_desk.where, reason="test is over", save=False)
-    until(lambda: not processes_of(run, long_desk.repo), "no process left")
+    cancel_run(long_workspace.repo, run, **long_workspace.where, reason="test is over", save=False)
+    until(lambda: not processes_of(run, long_workspace.repo), "no process left")
 
 
-def test_cancel_stops_driver_and_gang_and_leaves_nothing(long_desk, driver):
+def test_cancel_stops_driver_and_gang_and_leaves_nothing(long_workspace, driver):
     process, run = driver
-    record = cancel_run(long_desk.repo, run, **long_desk.where, reason="enough")
+    record = cancel_run(long_workspace.repo, run, **long_workspace.where, reason="enough")
     assert (record.run.verdict, record.run.exit_code) == ("cancelled", 70)
     assert "enough" in record.run.reason
     assert process.wait(DEADLINE_SECONDS) != 0
-    until(lambda: not processes_of(run, long_desk.repo), "no process left")
-    again = cancel_run(long_desk.repo, run, **long_desk.where, reason="once more")
+    until(lambda: not processes_of(run, long_workspace.repo), "no process left")
+    again = cancel_run(long_workspace.repo, run, **long_workspace.where, reason="once more")
     assert again.run.reason == record.run.reason
-    assert stage(long_desk.record(run), "train").state == "cancelled"
-    assert not list(runs.open_runs(long_desk.store))
+    assert stage(long_workspace.record(run), "train").state == "cancelled"
+    assert not list(runs.open_runs(long_workspace.store))
 
 
-def test_cancel_ends_a_run_that_nobody_drives_and_its_gang(long_desk, driver):
+def test_cancel_ends_a_run_that_nobody_drives_and_its_gang(long_workspace, driver):
     process, run = driver
     process.kill()
     process.wait()
-    assert processes_of(run, long_desk.repo)
-    record = cancel_run(long_desk.repo, run, **long_desk.where, reason="driver died")
+    assert processes_of(run, long_workspace.repo)
+    record = cancel_run(long_workspace.repo, run, **long_workspace.where, reason="driver died")
     assert record.run.verdict == "cancelled"
-    until(lambda: not processes_of(run, long_desk.repo), "no process left")
+    until(lambda: not processes_of(run, long_workspace.repo), "no process left")
 
 
-def test_a_driver_that_is_not_let_near_its_gang_leaves_the_run_open_and_the_gang_alone(desk, monkeypatch):
+def test_a_driver_that_is_not_let_near_its_gang_leaves_the_run_open_and_the_gang_alone(workspace, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(LocalLauncher, "follow", _refused)
         with pytest.raises(
             ConfigError, match="is still running but cannot be reached: sign in again; fix this, then gangline run"
         ):
-            desk.run()
-    (left,) = desk.records()
+            workspace.run()
+    (left,) = workspace.records()
     assert (left.run.state, stage(left, "train").state) == ("open", "running")
-    ended = desk.run()
+    ended = workspace.run()
     assert (ended.run.id, ended.run.verdict) == (left.run.id, "passed")
     assert ended.gang.uid == left.gang.uid, "the same gang, not a second one"
 
@@ -125,143 +125,143 @@ def _refused(*_, **__):
     raise ConfigError("sign in again")
 
 
-def test_a_second_driver_is_sent_to_follow(long_desk, driver):
+def test_a_second_driver_is_sent_to_follow(long_workspace, driver):
     _, run = driver
     with pytest.raises(CapacityError, match=f"gangline follow {run}"):
-        long_desk.run()
-    assert long_desk.record(run).run.state == "open"
+        long_workspace.run()
+    assert long_workspace.record(run).run.state == "open"
 
 
-def test_a_driver_that_was_killed_is_replaced_and_its_gang_adopted(long_desk, driver):
+def test_a_driver_that_was_killed_is_replaced_and_its_gang_adopted(long_workspace, driver):
     process, run = driver
-    before = processes_of(run, long_desk.repo)
+    before = processes_of(run, long_workspace.repo)
     process.kill()
     process.wait()
-    taken = threading.Thread(target=swallow, args=(CancelledError, long_desk.run))
+    taken = threading.Thread(target=swallow, args=(CancelledError, long_workspace.run))
     taken.start()
-    until(lambda: long_desk.record(run).run.driver.token == 2, "the second driver writes")
-    assert set(processes_of(run, long_desk.repo)) <= set(before)
-    cancel_run(long_desk.repo, run, **long_desk.where, reason="enough")
+    until(lambda: long_workspace.record(run).run.driver.token == 2, "the second driver writes")
+    assert set(processes_of(run, long_workspace.repo)) <= set(before)
+    cancel_run(long_workspace.repo, run, **long_workspace.where, reason="enough")
     taken.join(DEADLINE_SECONDS)
     assert not taken.is_alive()
-    assert long_desk.record(run).run.verdict == "cancelled"
+    assert long_workspace.record(run).run.verdict == "cancelled"
 
 
-def test_ctrl_c_stops_the_gang_and_leaves_the_run_to_be_resumed(long_desk, driver):
+def test_ctrl_c_stops_the_gang_and_leaves_the_run_to_be_resumed(long_workspace, driver):
     process, run = driver
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=DEADLINE_SECONDS)
     assert b"gangline run resumes" in output
-    until(lambda: not processes_of(run, long_desk.repo), "no process left")
-    record = long_desk.record(run)
+    until(lambda: not processes_of(run, long_workspace.repo), "no process left")
+    record = long_workspace.record(run)
     assert record.run.state == "open"
-    assert not lease.is_held(lease.read_lease(long_desk.store, record.prefix), now=time.time())
+    assert not lease.is_held(lease.read_lease(long_workspace.store, record.prefix), now=time.time())
 
 
-def test_sigterm_leaves_the_gang_running(long_desk, driver):
+def test_sigterm_leaves_the_gang_running(long_workspace, driver):
     process, run = driver
     process.terminate()
     process.wait(DEADLINE_SECONDS)
     time.sleep(0.5)
-    assert processes_of(run, long_desk.repo)
-    assert long_desk.record(run).run.state == "open"
+    assert processes_of(run, long_workspace.repo)
+    assert long_workspace.record(run).run.state == "open"
 
 
-def test_a_newer_commit_of_a_branch_supersedes_an_open_run(desk):
-    repositories.git(desk.repo, "checkout", "--quiet", "-b", "topic")
-    older = desk.run(until="plan")
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "# newer\n"})
-    newer = desk.run()
-    ended = desk.record(older.run.id)
+def test_a_newer_commit_of_a_branch_supersedes_an_open_run(workspace):
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "topic")
+    older = workspace.run(until="plan")
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "# newer\n"})
+    newer = workspace.run()
+    ended = workspace.record(older.run.id)
     assert (ended.run.verdict, ended.run.exit_code) == ("superseded", 70)
     assert newer.run.id in ended.run.reason
     assert newer.run.verdict == "passed"
 
 
-def test_a_newer_commit_stops_a_gang_that_trains(long_desk, tmp_path):
-    repositories.git(long_desk.repo, "checkout", "--quiet", "-b", "topic")
-    command = [sys.executable, "-c", DRIVER, str(long_desk.repo), str(tmp_path)]
+def test_a_newer_commit_stops_a_gang_that_trains(long_workspace, tmp_path):
+    repositories.git(long_workspace.repo, "checkout", "--quiet", "-b", "topic")
+    command = [sys.executable, "-c", DRIVER, str(long_workspace.repo), str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        run = until(lambda: next(iter(long_desk.records()), None), "a record").run.id
-        until(lambda: has_begun(long_desk.repo, run), "the gang runs")
-        repositories.commit(long_desk.repo, {"answer.py": repositories.PROGRAM})
-        newer = long_desk.run()
+        run = until(lambda: next(iter(long_workspace.records()), None), "a record").run.id
+        until(lambda: has_begun(long_workspace.repo, run), "the gang runs")
+        repositories.commit(long_workspace.repo, {"answer.py": repositories.PROGRAM})
+        newer = long_workspace.run()
         assert process.wait(DEADLINE_SECONDS) != 0
-        assert long_desk.record(run).run.verdict == "superseded"
+        assert long_workspace.record(run).run.verdict == "superseded"
         assert newer.run.verdict == "passed"
-        until(lambda: not processes_of(run, long_desk.repo), "no process left")
+        until(lambda: not processes_of(run, long_workspace.repo), "no process left")
     finally:
         process.kill()
         process.wait()
 
 
-def test_on_a_branch_that_publishes_every_commit_runs_to_its_end(desk):
-    older = desk.run(until="plan")
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "# newer\n"})
-    desk.run()
-    assert desk.record(older.run.id).run.state == "open"
+def test_on_a_branch_that_publishes_every_commit_runs_to_its_end(workspace):
+    older = workspace.run(until="plan")
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "# newer\n"})
+    workspace.run()
+    assert workspace.record(older.run.id).run.state == "open"
 
 
-def test_other_branches_are_left_alone(desk):
-    repositories.git(desk.repo, "checkout", "--quiet", "-b", "one")
-    older = desk.run(until="plan")
-    repositories.git(desk.repo, "checkout", "--quiet", "-b", "two")
-    repositories.commit(desk.repo, {"answer.py": repositories.PROGRAM + "# newer\n"})
-    desk.run(until="plan")
-    assert desk.record(older.run.id).run.state == "open"
+def test_other_branches_are_left_alone(workspace):
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "one")
+    older = workspace.run(until="plan")
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "two")
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "# newer\n"})
+    workspace.run(until="plan")
+    assert workspace.record(older.run.id).run.state == "open"
 
 
-def test_sweep_deletes_gangs_of_ended_runs_and_of_orphans_alone(long_desk, driver):
+def test_sweep_deletes_gangs_of_ended_runs_and_of_orphans_alone(long_workspace, driver):
     process, run = driver
-    asked = {**long_desk.where}
-    assert [(each.life, each.deleted) for each in sweep(long_desk.repo, **asked)] in ([], [("followed", False)])
+    asked = {**long_workspace.where}
+    assert [(each.life, each.deleted) for each in sweep(long_workspace.repo, **asked)] in ([], [("followed", False)])
     process.kill()
     process.wait()
-    assert processes_of(run, long_desk.repo)
-    prefix = long_desk.record(run).prefix
-    held = lease.read_lease(long_desk.store, prefix)
+    assert processes_of(run, long_workspace.repo)
+    prefix = long_workspace.record(run).prefix
+    held = lease.read_lease(long_workspace.store, prefix)
     from gangline.spec.codec import canonical
 
-    long_desk.store.put(f"{prefix}/lease.json", canonical(replace(held, expires=time.time() - 1e6)))
-    dry = sweep(long_desk.repo, **asked, dry_run=True)
+    long_workspace.store.put(f"{prefix}/lease.json", canonical(replace(held, expires=time.time() - 1e6)))
+    dry = sweep(long_workspace.repo, **asked, dry_run=True)
     assert all(not each.deleted for each in dry)
-    assert processes_of(run, long_desk.repo)
-    (swept,) = sweep(long_desk.repo, **asked)
+    assert processes_of(run, long_workspace.repo)
+    (swept,) = sweep(long_workspace.repo, **asked)
     assert (swept.run, swept.life, swept.deleted) == (run, "orphan", True)
-    until(lambda: not processes_of(run, long_desk.repo), "no process left")
+    until(lambda: not processes_of(run, long_workspace.repo), "no process left")
 
 
-def test_a_run_that_was_left_on_purpose_is_no_orphan_before_its_time(long_desk):
-    run = long_desk.run(until="submit").run.id
-    until(lambda: processes_of(run, long_desk.repo), "the gang runs")
-    (stays,) = sweep(long_desk.repo, **long_desk.where)
+def test_a_run_that_was_left_on_purpose_is_no_orphan_before_its_time(long_workspace):
+    run = long_workspace.run(until="submit").run.id
+    until(lambda: processes_of(run, long_workspace.repo), "the gang runs")
+    (stays,) = sweep(long_workspace.repo, **long_workspace.where)
     assert (stays.life, stays.deleted) == ("followed", False)
-    assert processes_of(run, long_desk.repo)
-    assert life_of(long_desk.store, run, orphan_seconds=3000, now=time.time() + 3600) == "orphan"
-    cancel_run(long_desk.repo, run, **long_desk.where, reason="test is over", save=False)
-    until(lambda: not processes_of(run, long_desk.repo), "no process left")
+    assert processes_of(run, long_workspace.repo)
+    assert life_of(long_workspace.store, run, orphan_seconds=3000, now=time.time() + 3600) == "orphan"
+    cancel_run(long_workspace.repo, run, **long_workspace.where, reason="test is over", save=False)
+    until(lambda: not processes_of(run, long_workspace.repo), "no process left")
 
 
-def test_a_bystander_sees_stages_and_the_end(desk):
-    record = desk.run()
+def test_a_bystander_sees_stages_and_the_end(workspace):
+    record = workspace.run()
     seen = Remembers()
-    assert follow_run(desk.repo, record.run.id, **desk.where, observer=seen) == record
+    assert follow_run(workspace.repo, record.run.id, **workspace.where, observer=seen) == record
     assert seen.stages[0] == "resolve"
     assert seen.stages[-1] == "report"
 
 
-def test_a_bystander_of_a_run_without_driver_is_told_so(desk):
-    record = desk.run(until="plan")
+def test_a_bystander_of_a_run_without_driver_is_told_so(workspace):
+    record = workspace.run(until="plan")
     seen = Remembers()
-    follow_run(desk.repo, record.run.id[:10], **desk.where, observer=seen)
+    follow_run(workspace.repo, record.run.id[:10], **workspace.where, observer=seen)
     assert any("has no driver" in note for note in seen.notes)
 
 
-def test_a_run_is_found_by_its_beginning_unless_two_share_it(desk):
-    first = desk.run(until="resolve")
-    second = desk.run(until="resolve", overrides=["train.seed=2"])
-    store = desk.store
+def test_a_run_is_found_by_its_beginning_unless_two_share_it(workspace):
+    first = workspace.run(until="resolve")
+    second = workspace.run(until="resolve", overrides=["train.seed=2"])
+    store = workspace.store
     assert runs.find_run(store, first.run.id).run.id == first.run.id
     common = first.run.id[:14]
     with pytest.raises(UsageError, match="found 2"):
@@ -272,16 +272,16 @@ def test_a_run_is_found_by_its_beginning_unless_two_share_it(desk):
     assert {each.run.id for each in runs.open_runs(store, "cheap")} == {first.run.id, second.run.id}
 
 
-def test_a_marker_without_open_run_is_removed_on_the_way(desk):
-    record = desk.run()
-    runs.mark_open(desk.store, record)
-    assert list(runs.open_runs(desk.store)) == []
-    assert desk.store.get(f"open/cheap/{record.run.id}") is None
+def test_a_marker_without_open_run_is_removed_on_the_way(workspace):
+    record = workspace.run()
+    runs.mark_open(workspace.store, record)
+    assert list(runs.open_runs(workspace.store)) == []
+    assert workspace.store.get(f"open/cheap/{record.run.id}") is None
 
 
-def test_an_older_driver_stops_at_its_next_write(desk):
-    record = desk.run(until="plan")
-    records = RecordStore.of(desk.store, record, desk.sealer)
+def test_an_older_driver_stops_at_its_next_write(workspace):
+    record = workspace.run(until="plan")
+    records = RecordStore.of(workspace.store, record, workspace.sealer)
     young = replace(record.run.driver, holder="young", token=9)
     records.change(lambda each: replace(each, links={"x": "y"}), driver=young)
     with pytest.raises(CapacityError, match="young"):

@@ -24,8 +24,8 @@ SPAM, EGGS = make_wheel("spam", "1.0"), make_wheel("eggs", "1.0")
 
 
 @pytest.fixture
-def clustered(desk, tmp_path, monkeypatch):
-    """The desk's site builds by `layer` into a real registry; wheels come from an index on loopback."""
+def clustered(workspace, tmp_path, monkeypatch):
+    """The workspace's site builds by `layer` into a real registry; wheels come from an index on loopback."""
     with registries.serving(tmp_path) as host, wheels.index() as index:
         index.add(SPAM, EGGS)
         name, layout = ImageReference(host, f"base/{uuid.uuid4().hex}"), Layout.create(tmp_path / "base")
@@ -34,16 +34,16 @@ def clustered(desk, tmp_path, monkeypatch):
         image = layout.add_image([layer], settings=Settings(labels={PYTHON_LABEL: python}))
         ImageRepository.open(name, {}, named_by_site=True).push(layout, image, tag="1")
         table = RegistryTable(image=f"{host}/env/cheap", base=str(name.at(image.digest)), builder="layer")
-        desk.site = replace(Site(), registry=table)
-        desk.environ |= {"PATH": os.environ["PATH"], **index.environ}
+        workspace.site = replace(Site(), registry=table)
+        workspace.environ |= {"PATH": os.environ["PATH"], **index.environ}
         monkeypatch.setattr(driver, "open_launcher", lambda *_, **__: None)  # nothing is submitted before build is done
         line = repositories.LINE + '[env]\nlock = "lock.txt"\n'
-        repositories.commit(desk.repo, {"line.toml": line, "lock.txt": lock_of(SPAM).decode()})
-        yield desk
+        repositories.commit(workspace.repo, {"line.toml": line, "lock.txt": lock_of(SPAM).decode()})
+        yield workspace
 
 
-def built(desk):
-    record = desk.run(target="kubernetes", until="build")
+def built(workspace):
+    record = workspace.run(target="kubernetes", until="build")
     return record, stage(record, "build")
 
 

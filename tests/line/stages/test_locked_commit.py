@@ -50,21 +50,21 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def locked(desk, cache, monkeypatch):
-    """A desk with a commit that has a lock; wheels come from a folder."""
+def locked(workspace, cache, monkeypatch):
+    """A workspace with a commit that has a lock; wheels come from a folder."""
     monkeypatch.setenv("GANGLINE_CACHE", str(cache))
     wheels = cache / "wheels"
     wheels.mkdir(exist_ok=True)
     (wheels / SPAM[0]).write_bytes(SPAM[1])
-    desk.site = replace(Site(), environments=EnvironmentsTable(find_links=(str(wheels),)))
-    desk.environ |= {"UV_OFFLINE": "1", "PATH": os.environ["PATH"]}
+    workspace.site = replace(Site(), environments=EnvironmentsTable(find_links=(str(wheels),)))
+    workspace.environ |= {"UV_OFFLINE": "1", "PATH": os.environ["PATH"]}
     files = {"line.toml": LINE, "lock.txt": lock_of(SPAM).decode(), "answer.py": repositories.PROGRAM + LOOK}
-    repositories.commit(desk.repo, files)
-    return desk
+    repositories.commit(workspace.repo, files)
+    return workspace
 
 
-def seen(desk, record):
-    return json.loads(desk.store.get(f"{record.gang_prefix}/seen-0.json").data)
+def seen(workspace, record):
+    return json.loads(workspace.store.get(f"{record.gang_prefix}/seen-0.json").data)
 
 
 def test_ranks_run_in_what_the_lock_says_and_the_record_says_so(locked, monkeypatch):
@@ -113,8 +113,8 @@ def test_an_environment_that_was_deleted_since_is_named(locked):
         commits_python(record)
 
 
-def test_without_a_lock_the_build_says_that_the_environment_is_not_locked(desk):
-    record = desk.run(until="build")
+def test_without_a_lock_the_build_says_that_the_environment_is_not_locked(workspace):
+    record = workspace.run(until="build")
     assert "environment not locked" in stage(record, "build").message
     assert stage(record, "build").outputs["lock"] is None
     assert commits_python(record) is None

@@ -43,17 +43,17 @@ def lock_of(torch):
 
 
 @pytest.mark.timeout(1800)
-def test_a_commit_of_another_python_and_torch_is_trained_proved_and_published(desk, monkeypatch):
+def test_a_commit_of_another_python_and_torch_is_trained_proved_and_published(workspace, monkeypatch):
     python, torch = os.environ["GANGLINE_TEST_LOCKED"].split()
     assert not platform.python_version().startswith(f"{python}.")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(BYTEGPT, workspace.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     locked = ['env.lock="lock.txt"', f'env.python="{python}"']
     line = repositories.line_with((BYTEGPT / "line.toml").read_text(), *SMALL, *locked)
     text = "the quick brown fox jumps over the lazy dog\n" * 400
-    repositories.commit(desk.repo, {"src/text.py": text, "line.toml": line, "lock.txt": lock_of(torch)})
-    environ = {**os.environ, "XDG_CONFIG_HOME": desk.environ["XDG_CONFIG_HOME"]}  # keys of its own, uv's own cache
-    record = run_line(desk.repo, site=desk.site, environ=environ, observer=desk.seen)
+    repositories.commit(workspace.repo, {"src/text.py": text, "line.toml": line, "lock.txt": lock_of(torch)})
+    environ = {**os.environ, "XDG_CONFIG_HOME": workspace.environ["XDG_CONFIG_HOME"]}  # keys of its own, uv's own cache
+    record = run_line(workspace.repo, site=workspace.site, environ=environ, observer=workspace.seen)
 
     assert record.run.verdict == "passed"
     assert {stage(record, name).state for name in STAGES} == {"done"}

@@ -92,8 +92,8 @@ def test_time_in_a_queue_is_no_time_of_the_gang():
 
 def test_runs_of_forks_and_drilled_ones_teach_nothing(tmp_path):
     repository, shas = commits(tmp_path, 1)
-    struck = replace(trained(shas[0], 2), drills=(Drill(name="kill-rank", row="T1", result="held"),))
-    store = kept(tmp_path, trained(shas[0], 1, trust="fork"), struck, trained(shas[0], 3))
+    faulty = replace(trained(shas[0], 2), drills=(Drill(name="kill-rank", row="T1", result="held"),))
+    store = kept(tmp_path, trained(shas[0], 1, trust="fork"), faulty, trained(shas[0], 3))
     (own,) = read_measured_history(store, repository, project="cheap", commit=shas[0], run="none").runs
     assert own.run.endswith("000003")
 

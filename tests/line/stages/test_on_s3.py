@@ -9,7 +9,7 @@ from secrets import token_hex
 
 import pytest
 from tests.line import repositories
-from tests.line.conftest import Desk, Remembers
+from tests.line.conftest import Remembers, Workspace
 from tests.ports import free_port
 
 from gangline.checkpoint.format.manifest import list_checkpoints
@@ -67,74 +67,77 @@ credentials = "secret:env:S3_KEY"
 
 
 @pytest.fixture
-def s3_desk(s3_server, tmp_path):
-    """A desk whose site keeps everything below a prefix of its own in the bucket of a server."""
+def s3_workspace(s3_server, tmp_path):
+    """A workspace whose site keeps everything below a prefix of its own in the bucket of a server."""
     store = StoreTable(
         url=f"s3://{s3_server.bucket}/{token_hex(4)}", endpoint=s3_server.endpoint, credentials="secret:env:S3_KEY"
     )
     environ = {
         "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "S3_KEY": s3_server.credentials,
     }  # fmt: skip
-    return Desk(repositories.make_repository(tmp_path / "repo"), Site(store=store), environ)
+    return Workspace(repositories.make_repository(tmp_path / "repo"), Site(store=store), environ)
 
 
-def places_of_the_secret(desk, secret):
+def places_of_the_secret(workspace, secret):
     """Keys and files that hold the store's secret in any spelling."""
     wanted = list(spellings(secret.encode()))
-    objects = {entry.key: desk.store.get(entry.key).data for entry in list_all(desk.store, "")}
-    files = {str(path): path.read_bytes() for path in (desk.repo / ".gangline").rglob("*") if path.is_file()}
+    objects = {entry.key: workspace.store.get(entry.key).data for entry in list_all(workspace.store, "")}
+    files = {str(path): path.read_bytes() for path in (workspace.repo / ".gangline").rglob("*") if path.is_file()}
     assert len(objects) > 10
     return [name for name, data in {**objects, **files}.items() if any(each in data for each in wanted)]
 
 
-def test_a_command_goes_the_whole_line_and_sees_no_secret(s3_desk, s3_server, tmp_path):
-    repositories.commit(s3_desk.repo, {"answer.py": TELLS_ITS_ENVIRONMENT})
-    record = s3_desk.run()
+def test_a_command_goes_the_whole_line_and_sees_no_secret(s3_workspace, s3_server, tmp_path):
+    repositories.commit(s3_workspace.repo, {"answer.py": TELLS_ITS_ENVIRONMENT})
+    record = s3_workspace.run()
     assert record.run.verdict == "passed"
     assert {stage(record, name).state for name in STAGES} <= {"done", "skipped"}
     prefix = f"runs/cheap/{record.commit.sha}/{record.run.id}"
-    kept = {entry.key.removeprefix(f"{prefix}/") for entry in list_all(s3_desk.store, prefix)}
+    kept = {entry.key.removeprefix(f"{prefix}/") for entry in list_all(s3_workspace.store, prefix)}
     assert {"record.json", "plan.json", "report.html"} <= kept
     assert {"gang/metrics.jsonl", "gang/result.json", "gang/environment.txt"} <= kept
-    assert b"GANGLINE_STORE_CREDENTIALS_FILE" in s3_desk.store.get(f"{prefix}/gang/environment.txt").data
-    assert places_of_the_secret(s3_desk, s3_server.secret_key) == []
-    s3_desk.store.put("canary", s3_server.credentials.encode())
-    assert places_of_the_secret(s3_desk, s3_server.secret_key) == ["canary"]
-    copied = copy_store(s3_desk.store, FolderStore(tmp_path / "copy"), "")
-    assert copied.num_copied == len(list(list_all(s3_desk.store, "")))
+    assert b"GANGLINE_STORE_CREDENTIALS_FILE" in s3_workspace.store.get(f"{prefix}/gang/environment.txt").data
+    assert places_of_the_secret(s3_workspace, s3_server.secret_key) == []
+    s3_workspace.store.put("canary", s3_server.credentials.encode())
+    assert places_of_the_secret(s3_workspace, s3_server.secret_key) == ["canary"]
+    copied = copy_store(s3_workspace.store, FolderStore(tmp_path / "copy"), "")
+    assert copied.num_copied == len(list(list_all(s3_workspace.store, "")))
     back = s3_server.store(token_hex(4))
     copy_store(FolderStore(tmp_path / "copy"), back, "")
-    assert back.get(f"{prefix}/record.json").data == s3_desk.store.get(f"{prefix}/record.json").data
+    assert back.get(f"{prefix}/record.json").data == s3_workspace.store.get(f"{prefix}/record.json").data
 
 
-def test_outputs_go_to_the_server_in_parts_and_come_back_verified(s3_desk, tmp_path):
+def test_outputs_go_to_the_server_in_parts_and_come_back_verified(s3_workspace, tmp_path):
     script = "import os; os.makedirs('out'); open('out/model.pt', 'wb').write(b'x' * (20 << 20))\n"
     line = repositories.LINE.replace("[train]", 'outputs = ["out/**"]\n[train]', 1)
-    repositories.commit(s3_desk.repo, {"answer.py": script, "line.toml": line})
-    record = s3_desk.run()
+    repositories.commit(s3_workspace.repo, {"answer.py": script, "line.toml": line})
+    record = s3_workspace.run()
     assert (record.outputs.num_files, record.outputs.size_bytes) == (1, 20 << 20)
     ((_, path),) = fetch_artifacts(
-        s3_desk.store, select_artifacts(list_artifacts(s3_desk.store, record), "out/*"), tmp_path, overwrite=False
+        s3_workspace.store,
+        select_artifacts(list_artifacts(s3_workspace.store, record), "out/*"),
+        tmp_path,
+        overwrite=False,
     )
     assert path.read_bytes() == b"x" * (20 << 20)
-    assert list(s3_desk.store.open_uploads("")) == []
+    assert list(s3_workspace.store.open_uploads("")) == []
 
 
 @pytest.mark.timeout(280)
-def test_a_training_outlives_its_driver_and_a_restart_of_the_server(s3_desk, s3_server, tmp_path, monkeypatch):
+def test_a_training_outlives_its_driver_and_a_restart_of_the_server(s3_workspace, s3_server, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     text = {"src/text.py": "the quick brown fox jumps over the lazy dog\n" * 400}
     model = {"model.py": (BYTEGPT / "model.py").read_text(), "line.toml": SMALL_GPT}
-    repositories.commit(s3_desk.repo, {**text, **model})
-    repositories.settle_inventory(s3_desk.repo)
+    repositories.commit(s3_workspace.repo, {**text, **model})
+    repositories.settle_inventory(s3_workspace.repo)
     site = tmp_path / "site.toml"
-    site.write_text(SITE.format(url=s3_desk.site.store.url, endpoint=s3_server.endpoint))
-    environ = {**os.environ, **s3_desk.environ, "GANGLINE_SITE": str(site)}
+    site.write_text(SITE.format(url=s3_workspace.site.store.url, endpoint=s3_server.endpoint))
+    environ = {**os.environ, **s3_workspace.environ, "GANGLINE_SITE": str(site)}
     command = [sys.executable, "-m", "gangline", "run", "--until", "evaluate"]
     with (tmp_path / "driver.log").open("wb") as log:
-        driver = subprocess.Popen(command, cwd=s3_desk.repo, env=environ, stdout=log, stderr=log)
+        driver = subprocess.Popen(command, cwd=s3_workspace.repo, env=environ, stdout=log, stderr=log)
     try:
-        prefix = first_checkpoint(s3_desk, driver)
+        prefix = first_checkpoint(s3_workspace, driver)
     finally:
         driver.kill()
         driver.wait()
@@ -142,20 +145,20 @@ def test_a_training_outlives_its_driver_and_a_restart_of_the_server(s3_desk, s3_
     time.sleep(1.0)
     s3_server.start()
     seen = Remembers()
-    record = run_line(s3_desk.repo, **s3_desk.where, until="evaluate", observer=seen)
+    record = run_line(s3_workspace.repo, **s3_workspace.where, until="evaluate", observer=seen)
     assert stage(record, "train").state == stage(record, "evaluate").state == "done"
     assert (record.gang.generations, record.gang.restarts) == (1, 0)
-    assert list_checkpoints(s3_desk.store, prefix)[0].step == 600
+    assert list_checkpoints(s3_workspace.store, prefix)[0].step == 600
     assert record.metrics["eval_loss"].value < 1
-    assert places_of_the_secret(s3_desk, s3_server.secret_key) == []
+    assert places_of_the_secret(s3_workspace, s3_server.secret_key) == []
     assert s3_server.secret_key not in (tmp_path / "driver.log").read_text()
 
 
-def first_checkpoint(desk, driver):
+def first_checkpoint(workspace, driver):
     """Wait until the run's training has one; the prefix that it lies below."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        for entry in list_all(desk.store, "runs/"):
+        for entry in list_all(workspace.store, "runs/"):
             if entry.key.endswith("/checkpoints/latest.json"):
                 return entry.key.removesuffix("/latest.json")
         assert driver.poll() is None, "the driver ended before a checkpoint was there"
@@ -207,13 +210,13 @@ def test_a_gang_gets_a_credential_of_its_run_where_the_server_lends_one(minio_se
                     mine.get("models/p/1.json")
 
 
-def test_an_endpoint_where_nobody_answers_is_named_and_soon(desk, monkeypatch):
+def test_an_endpoint_where_nobody_answers_is_named_and_soon(workspace, monkeypatch):
     monkeypatch.setattr(site_paths, "CONNECT_SECONDS", 0.5)
     endpoint = f"http://127.0.0.1:{free_port()}"
-    desk.site = Site(store=StoreTable(url="s3://bucket", endpoint=endpoint, credentials="secret:env:S3_KEY"))
-    desk.environ["S3_KEY"] = "key:secret-word"
+    workspace.site = Site(store=StoreTable(url="s3://bucket", endpoint=endpoint, credentials="secret:env:S3_KEY"))
+    workspace.environ["S3_KEY"] = "key:secret-word"
     began = time.monotonic()
     with pytest.raises(StorageError, match=f"{endpoint}.*gangline store doctor") as caught:
-        desk.run()
+        workspace.run()
     assert time.monotonic() - began < 10
     assert "secret-word" not in str(caught.value)

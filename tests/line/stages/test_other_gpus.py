@@ -16,9 +16,9 @@ sys.modules["torch"] = types.SimpleNamespace(cuda=cuda(%r))
 """
 
 
-def commit(desk, name):
+def commit(workspace, name):
     program = repositories.PROGRAM.replace('"step_seconds": 0.01', '"step_seconds": 0.01, "mfu": 0.4')
-    repositories.commit(desk.repo, {"answer.py": STAND_IN % name + program})
+    repositories.commit(workspace.repo, {"answer.py": STAND_IN % name + program})
 
 
 def said(record):
@@ -26,27 +26,27 @@ def said(record):
 
 
 @pytest.fixture
-def desk(desk, monkeypatch):
+def workspace(workspace, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    desk.devices = (H100,)
-    return desk
+    workspace.devices = (H100,)
+    return workspace
 
 
-def test_the_record_has_the_gpus_that_ran_and_says_that_forecast_and_mfu_do_not_hold(desk):
-    commit(desk, "NVIDIA A100-SXM4-80GB")
-    record = desk.run()
+def test_the_record_has_the_gpus_that_ran_and_says_that_forecast_and_mfu_do_not_hold(workspace):
+    commit(workspace, "NVIDIA A100-SXM4-80GB")
+    record = workspace.run()
     assert (record.plan.device_name, record.ran.gpus) == ("NVIDIA H100 80GB HBM3", ("NVIDIA A100-SXM4-80GB",))
     words = (
         "ranks computed on NVIDIA A100-SXM4-80GB, and the plan is for NVIDIA H100 80GB HBM3: its forecast does not hold"
     )
     assert said(record) == [words]
     assert "mfu" not in record.metrics
-    repositories.commit(desk.repo, {"README.md": "words"})
-    taken = desk.run()
+    repositories.commit(workspace.repo, {"README.md": "words"})
+    taken = workspace.run()
     assert (stage(taken, "train").state, said(taken), taken.ran.gpus) == ("taken", [words], record.ran.gpus)
 
 
-def test_gpus_of_the_plan_need_no_word(desk):
-    commit(desk, H100["name"])
-    record = desk.run()
+def test_gpus_of_the_plan_need_no_word(workspace):
+    commit(workspace, H100["name"])
+    record = workspace.run()
     assert (said(record), record.ran.gpus, record.metrics["mfu"].value) == ([], (H100["name"],), 0.4)

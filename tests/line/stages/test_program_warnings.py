@@ -21,9 +21,9 @@ with Program() as program:
 """
 
 
-def commit(desk, report, *, steps=4, **files):
+def commit(workspace, report, *, steps=4, **files):
     repositories.commit(
-        desk.repo, {"answer.py": f"{HEAD.format(steps=steps)}    {report}\n", "line.toml": LINE} | files
+        workspace.repo, {"answer.py": f"{HEAD.format(steps=steps)}    {report}\n", "line.toml": LINE} | files
     )
 
 
@@ -31,39 +31,39 @@ def said(record):
     return [event.text for event in record.events if event.kind == "program"]
 
 
-def test_ranks_that_report_different_values_are_named_and_those_of_rank_0_count(desk):
-    commit(desk, "program.report(accuracy=0.91 - rank * 0.03, error=0.5)")
-    record = desk.run()
+def test_ranks_that_report_different_values_are_named_and_those_of_rank_0_count(workspace):
+    commit(workspace, "program.report(accuracy=0.91 - rank * 0.03, error=0.5)")
+    record = workspace.run()
     assert said(record) == ["ranks reported different values of accuracy: rank 0 0.91, rank 1 0.88; rank 0's counts"]
     assert record.metrics["accuracy"].value == 0.91
 
 
-def test_a_program_that_ends_before_its_last_step_is_said_to_also_by_a_run_that_takes_its_training(desk):
-    commit(desk, "program.report(accuracy=0.91)", steps=3)
-    assert said(desk.run()) == ["the program ended after 3 of 4 steps"]
-    repositories.commit(desk.repo, {"README.md": "words"})
-    record = desk.run()
+def test_a_program_that_ends_before_its_last_step_is_said_to_also_by_a_run_that_takes_its_training(workspace):
+    commit(workspace, "program.report(accuracy=0.91)", steps=3)
+    assert said(workspace.run()) == ["the program ended after 3 of 4 steps"]
+    repositories.commit(workspace.repo, {"README.md": "words"})
+    record = workspace.run()
     assert stage(record, "train").state == "taken"
     assert said(record) == ["the program ended after 3 of 4 steps"]
 
 
-def test_steps_beyond_those_of_the_line_are_said_and_are_in_the_curve(desk):
+def test_steps_beyond_those_of_the_line_are_said_and_are_in_the_curve(workspace):
     text = HEAD.format(steps=200).replace("loss=1.0", "loss=9.0 - program.step_number / 100")
-    repositories.commit(desk.repo, {"answer.py": f"{text}    program.report(accuracy=0.91)\n", "line.toml": LINE})
-    record = desk.run()
+    repositories.commit(workspace.repo, {"answer.py": f"{text}    program.report(accuracy=0.91)\n", "line.toml": LINE})
+    record = workspace.run()
     assert said(record) == ["the program made 200 steps, and the plan has 4; train.steps sets them"]
     assert (record.curve.points[-1].step, record.metrics["loss"].step) == (200, 200)
     assert record.metrics["loss"].value == pytest.approx(7.02)
     assert "200 steps" in stage(record, "train").message
 
 
-def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(desk):
+def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(workspace):
     gate = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 5.0\n'
     text = HEAD.format(steps=4).replace("loss=1.0", 'loss=1.0 if program.step_number < 2 else float("nan")')
-    repositories.commit(desk.repo, {"answer.py": text, "line.toml": LINE + gate})
+    repositories.commit(workspace.repo, {"answer.py": text, "line.toml": LINE + gate})
     with pytest.raises(GateError, match="loss is nan or infinite, which is not finite"):
-        desk.run()
-    (record,) = desk.records()
+        workspace.run()
+    (record,) = workspace.records()
     assert "loss" not in record.metrics
     assert record.curve.broken == (BrokenSteps(first=3, last=4, count=2),)
     assert said(record) == ["the loss of the last step, 4, is not finite; the last finite one is that of step 2"]
@@ -86,10 +86,10 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_that_report_as_one_rank_are_counted(desk):
+def test_processes_that_report_as_one_rank_are_counted(workspace):
     line = repositories.LINE.replace("[train]", "distributed = false\n[train]")
-    repositories.commit(desk.repo, {"answer.py": SPAWNS, "line.toml": line})
-    record = desk.run()
+    repositories.commit(workspace.repo, {"answer.py": SPAWNS, "line.toml": line})
+    record = workspace.run()
     (text,) = said(record)
     assert text.startswith(
         "2 processes reported as rank 0, by Program or Session: of a step or metric that several have"
@@ -97,23 +97,23 @@ def test_processes_that_report_as_one_rank_are_counted(desk):
     assert record.metrics["accuracy"].value == 0.8, "the last one's"
 
 
-def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(desk):
-    commit(desk, "program.report(accuracy=0.91 + rank * 1e-9, own=1.0) if rank else program.report(accuracy=0.91)")
-    assert said(desk.run()) == []
+def test_ranks_that_agree_after_all_steps_leave_nothing_to_say(workspace):
+    commit(workspace, "program.report(accuracy=0.91 + rank * 1e-9, own=1.0) if rank else program.report(accuracy=0.91)")
+    assert said(workspace.run()) == []
 
 
-def test_a_program_that_reports_no_step_is_not_said_to_have_ended_early(desk):
-    commit(desk, "program.report(accuracy=0.91)", steps=0)
-    assert said(desk.run()) == []
+def test_a_program_that_reports_no_step_is_not_said_to_have_ended_early(workspace):
+    commit(workspace, "program.report(accuracy=0.91)", steps=0)
+    assert said(workspace.run()) == []
 
 
-def test_a_command_that_starts_its_training_in_the_background_is_said_to_have_left_it(desk):
+def test_a_command_that_starts_its_training_in_the_background_is_said_to_have_left_it(workspace):
     line = repositories.LINE.replace('"python", "answer.py"', '"bash", "train.sh"').replace("ranks = 2", "ranks = 1")
-    repositories.commit(desk.repo, {"train.sh": "sleep 600 &\nexit 0\n", "line.toml": line})
+    repositories.commit(workspace.repo, {"train.sh": "sleep 600 &\nexit 0\n", "line.toml": line})
     left = "1 process of the program was still running when it exited with 0, and was stopped: sleep 600"
-    assert said(desk.run()) == [left]
-    repositories.commit(desk.repo, {"README.md": "words"})
-    assert said(desk.run()) == [left], "also where the training is taken"
+    assert said(workspace.run()) == [left]
+    repositories.commit(workspace.repo, {"README.md": "words"})
+    assert said(workspace.run()) == [left], "also where the training is taken"
 
 
 WRITES = """\
@@ -136,12 +136,12 @@ WRITERS = "metrics.json was written by 2 ranks (0, 1): it has the numbers of the
         ("rank == 0", []),
     ],
 )
-def test_a_metrics_file_that_several_ranks_write_is_said_to_have_the_numbers_of_the_last(desk, condition, texts):
+def test_a_metrics_file_that_several_ranks_write_is_said_to_have_the_numbers_of_the_last(workspace, condition, texts):
     files = {"answer.py": WRITES.format(condition=condition), "out/.keep": ""}
     line = LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
     assert "metrics" in line
-    repositories.commit(desk.repo, {"line.toml": line} | files)
-    assert said(desk.run()) == texts
+    repositories.commit(workspace.repo, {"line.toml": line} | files)
+    assert said(workspace.run()) == texts
 
 
 EARLY = "the program ended after 4 of 8 steps"
@@ -162,7 +162,7 @@ with Program() as program:
 
 
 @pytest.mark.parametrize(
-    ("saves", "second", "losses", "told"),
+    ("saves", "second", "losses", "reported"),
     [
         (False, 4, [1.0] * 4, [f"{EARLY}, counted from its last restart, as it did not resume by program.resume"]),
         (True, 4, [9.0] * 2 + [1.0] * 2, [EARLY]),
@@ -170,16 +170,16 @@ with Program() as program:
     ],
 )  # fmt: skip
 def test_the_curve_of_a_restarted_program_has_no_points_that_its_last_generation_did_not_reach(
-    desk, saves, second, losses, told
+    workspace, saves, second, losses, reported
 ):
     line = repositories.LINE.replace("steps = 4", "steps = 8")
-    repositories.commit(desk.repo, {"answer.py": RESTARTED.format(saves=saves, second=second), "line.toml": line})
-    record = desk.run()
+    repositories.commit(workspace.repo, {"answer.py": RESTARTED.format(saves=saves, second=second), "line.toml": line})
+    record = workspace.run()
     assert record.gang.restarts == 1
     assert [point.value for point in record.curve.points] == losses
     assert stage(record, "train").outputs["final_step"] == len(losses)
-    assert said(record) == told
-    result = json.loads(desk.store.get(f"{record.gang_prefix}/result.json").data)
+    assert said(record) == reported
+    result = json.loads(workspace.store.get(f"{record.gang_prefix}/result.json").data)
     assert [loss for _, loss in result["jobs"][0]["losses"]] == losses
 
 

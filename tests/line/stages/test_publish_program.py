@@ -35,52 +35,52 @@ with Program() as program:
 """
 
 
-def commit(desk, script, files, *, keys='outputs = ["out/**"]\n'):
+def commit(workspace, script, files, *, keys='outputs = ["out/**"]\n'):
     line = repositories.LINE.replace("[train]", f"{keys}[train]", 1) + f"[publish]\nfiles = {files}\n"
-    repositories.commit(desk.repo, {"answer.py": script, "line.toml": line})
+    repositories.commit(workspace.repo, {"answer.py": script, "line.toml": line})
 
 
-def key_of(desk, record):
-    return signing_key(desk.site, desk.environ).checkpoint_key(record.run.project)
+def key_of(workspace, record):
+    return signing_key(workspace.site, workspace.environ).checkpoint_key(record.run.project)
 
 
-def test_an_output_becomes_a_signed_version_that_verifies_and_is_promoted(desk, tmp_path):
-    commit(desk, WRITES, '["out/*.pt"]')
-    record = desk.run()
+def test_an_output_becomes_a_signed_version_that_verifies_and_is_promoted(workspace, tmp_path):
+    commit(workspace, WRITES, '["out/*.pt"]')
+    record = workspace.run()
     assert "model.pt 7 B, as the program wrote it, not opened, signed" in stage(record, "publish").message
-    where = {"store": desk.store, "repo": desk.repo, **desk.where}
+    where = {"store": workspace.store, "repo": workspace.repo, **workspace.where}
     assert all(check.ok for check in verify("cheap/1", **where))
     assert all(check.ok for check in verify(record.run.id, **where))
     assert promote("cheap", 1, "production", because="a test", who="t", read_record=read_record, **where)
-    version = read_version(desk.store, "cheap", 1)
+    version = read_version(workspace.store, "cheap", 1)
     folder = tmp_path / "fetched"
     folder.mkdir()
     for file in version.files:
-        (folder / file.path).write_bytes(desk.store.get(file.key).data)
+        (folder / file.path).write_bytes(workspace.store.get(file.key).data)
     assert [check.ok for check in verify(str(folder), **where)] == [True, True, True]
 
 
-def test_a_program_that_saved_learns_which_key_publishes_its_files(desk):
-    commit(desk, SAVES, "[]", keys="")
-    record = desk.run()
+def test_a_program_that_saved_learns_which_key_publishes_its_files(workspace):
+    commit(workspace, SAVES, "[]", keys="")
+    record = workspace.run()
     assert stage(record, "publish").message == (
         "publish.files names no file of what there is: step-00000004 of program.save"
     )
     assert not any(each.kind == "model" for each in record.artifacts)
 
 
-def test_the_report_names_files_where_they_are(desk):
-    commit(desk, SAVES, '["state.npz"]', keys="")
-    record = desk.run()
+def test_the_report_names_files_where_they_are(workspace):
+    commit(workspace, SAVES, '["state.npz"]', keys="")
+    record = workspace.run()
     names = stage(record, "report").message.partition("{")[2].rstrip("}").split(",")
     assert {"record.json", "report.html", "gang/metrics.jsonl"} <= set(names)
-    assert all(desk.store.head(f"{record.prefix}/{name}") for name in names if name != "model")
+    assert all(workspace.store.head(f"{record.prefix}/{name}") for name in names if name != "model")
 
 
-def test_the_newest_save_becomes_a_version(desk):
-    commit(desk, SAVES, '["*.npz"]', keys="")
-    record = desk.run()
-    version = read_version(desk.store, "cheap", 1)
+def test_the_newest_save_becomes_a_version(workspace):
+    commit(workspace, SAVES, '["*.npz"]', keys="")
+    record = workspace.run()
+    version = read_version(workspace.store, "cheap", 1)
     assert version.checkpoint.endswith("/program/step-00000004")
     (file,) = [file for file in version.files if file.path == "state.npz"]
     assert file.size_bytes == 17 << 20
@@ -88,52 +88,54 @@ def test_the_newest_save_becomes_a_version(desk):
     assert [each.kind for each in record.artifacts if each.key == version.origin_key] == [SAVE_KIND]
 
 
-def test_a_save_that_was_changed_after_the_training_is_not_published(desk, tmp_path):
-    commit(desk, SAVES, '["*.npz"]', keys="")
-    record = desk.run()
+def test_a_save_that_was_changed_after_the_training_is_not_published(workspace, tmp_path):
+    commit(workspace, SAVES, '["*.npz"]', keys="")
+    record = workspace.run()
     (artifact,) = [each for each in record.artifacts if each.kind == SAVE_KIND]
     stored = artifact.key.replace("manifest.json", "g0000-state.npz")
-    data = desk.store.get(stored).data
-    desk.store.put(stored, data[:-1] + b"?")
-    source = find_program_files(desk.store, record, globs=["*.npz"], key=key_of(desk, record))
+    data = workspace.store.get(stored).data
+    workspace.store.put(stored, data[:-1] + b"?")
+    source = find_program_files(workspace.store, record, globs=["*.npz"], key=key_of(workspace, record))
     with pytest.raises(IntegrityError, match="block 1 is not what was saved"):
         source.fetch(tmp_path)
-    manifest = desk.store.get(artifact.key).data
-    desk.store.put(artifact.key, manifest + b" ")
+    manifest = workspace.store.get(artifact.key).data
+    workspace.store.put(artifact.key, manifest + b" ")
     with pytest.raises(IntegrityError):
-        find_program_files(desk.store, record, globs=["*.npz"], key=key_of(desk, record))
+        find_program_files(workspace.store, record, globs=["*.npz"], key=key_of(workspace, record))
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [('["*.onnx"]', r"found none that matches \*.onnx"), ('["out/*/same.bin"]', "'same.bin' 2 times")],
 )
-def test_globs_that_name_nothing_or_one_name_twice_fail_with_exit_10(desk, files, said):
-    commit(desk, WRITES, files)
+def test_globs_that_name_nothing_or_one_name_twice_fail_with_exit_10(workspace, files, said):
+    commit(workspace, WRITES, files)
     with pytest.raises(ConfigError, match=f"publish.files: .*{said}"):
-        desk.run()
-    assert read_version(desk.store, "cheap", 1) is None
+        workspace.run()
+    assert read_version(workspace.store, "cheap", 1) is None
 
 
-def test_a_version_of_files_counts_only_where_the_line_publishes_files(desk, monkeypatch):
-    commit(desk, WRITES, '["out/*.pt"]')
-    record = desk.run()
-    version = read_version(desk.store, "cheap", 1)
+def test_a_version_of_files_counts_only_where_the_line_publishes_files(workspace, monkeypatch):
+    commit(workspace, WRITES, '["out/*.pt"]')
+    record = workspace.run()
+    version = read_version(workspace.store, "cheap", 1)
     values = {**record.inputs.values, "publish.files": []}
     other = replace(record, inputs=replace(record.inputs, values=values))
     monkeypatch.setattr(version_checks, "_sealed_record", lambda *_: other)
     (found,) = [
-        each for each in verify("cheap/1", store=desk.store, repo=desk.repo, **desk.where) if each.name == "record"
+        each
+        for each in verify("cheap/1", store=workspace.store, repo=workspace.repo, **workspace.where)
+        if each.name == "record"
     ]
     assert (found.ok, "publish.files names none" in found.text) == (False, True)
     assert version.of_program
 
 
-def test_a_program_that_leaves_nothing_to_publish_is_told_what_publishes(desk):
-    commit(desk, WRITES, "[]")
-    assert stage(desk.run(), "publish").message == (
+def test_a_program_that_leaves_nothing_to_publish_is_told_what_publishes(workspace):
+    commit(workspace, WRITES, "[]")
+    assert stage(workspace.run(), "publish").message == (
         "publish.files names no file of what there is: 3 files of project.outputs"
         " (out/a/same.bin, out/b/same.bin, out/model.pt)"
     )
-    commit(desk, WRITES, "[]", keys="")
-    assert "project.outputs keeps none of those that it wrote itself" in stage(desk.run(), "publish").message
+    commit(workspace, WRITES, "[]", keys="")
+    assert "project.outputs keeps none of those that it wrote itself" in stage(workspace.run(), "publish").message

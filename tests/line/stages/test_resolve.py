@@ -11,49 +11,49 @@ from gangline.line.stages.run_line import resolve_run
 FAILS = "import sys\nsys.exit(7)\n"
 
 
-def resolve(desk, *, branch=None, trust="own", **asked):
-    repositories.settle_inventory(desk.repo)
+def resolve(workspace, *, branch=None, trust="own", **asked):
+    repositories.settle_inventory(workspace.repo)
     origin = CommitOrigin(branch=branch, trust=trust)
-    return resolve_run(desk.repo, **desk.where, commit="HEAD", origin=origin, **asked)
+    return resolve_run(workspace.repo, **workspace.where, commit="HEAD", origin=origin, **asked)
 
 
-def line_of(desk, table, files=None):
+def line_of(workspace, table, files=None):
     """Commit a line with more tables in it."""
-    return repositories.commit(desk.repo, {"line.toml": repositories.LINE + table, **(files or {})})
+    return repositories.commit(workspace.repo, {"line.toml": repositories.LINE + table, **(files or {})})
 
 
-def test_a_run_that_failed_is_found_and_its_stages_answer_what_they_ended_with(desk):
-    repositories.commit(desk.repo, {"answer.py": FAILS})
+def test_a_run_that_failed_is_found_and_its_stages_answer_what_they_ended_with(workspace):
+    repositories.commit(workspace.repo, {"answer.py": FAILS})
     with pytest.raises(TrainingError):
-        desk.run(commit="HEAD")
-    found = resolve(desk)
+        workspace.run(commit="HEAD")
+    found = resolve(workspace)
     assert (found.run.state, found.run.verdict) == ("ended", "failed")
-    desk.stage("build", found.run.id)
+    workspace.stage("build", found.run.id)
     for name in ("train", "evaluate", "publish"):
         with pytest.raises(TrainingError, match="7"):
-            desk.stage(name, found.run.id)
-    assert len(desk.records()) == 1
+            workspace.stage(name, found.run.id)
+    assert len(workspace.records()) == 1
 
 
 @pytest.mark.row("C6")
-def test_stages_of_a_cancelled_run_say_so(desk):
-    run = resolve(desk).run.id
-    desk.stage("build", run)
-    cancel_run(desk.repo, run, **desk.where, reason="enough", save=False)
-    found = resolve(desk)
+def test_stages_of_a_cancelled_run_say_so(workspace):
+    run = resolve(workspace).run.id
+    workspace.stage("build", run)
+    cancel_run(workspace.repo, run, **workspace.where, reason="enough", save=False)
+    found = resolve(workspace)
     assert (found.run.id, found.run.verdict) == (run, "cancelled")
-    desk.stage("build", run)
+    workspace.stage("build", run)
     for name in ("plan", "train"):
         with pytest.raises(CancelledError, match="enough"):
-            desk.stage(name, run)
+            workspace.stage(name, run)
 
 
-def test_again_is_the_next_attempt_once_the_newest_has_ended(desk):
-    first = desk.run(commit="HEAD")
-    second = resolve(desk, again=True)
+def test_again_is_the_next_attempt_once_the_newest_has_ended(workspace):
+    first = workspace.run(commit="HEAD")
+    second = resolve(workspace, again=True)
     assert (second.run.attempt, second.run.state) == (2, "open")
-    assert resolve(desk, again=True).run.id == second.run.id
-    assert resolve(desk).run.id == second.run.id != first.run.id
+    assert resolve(workspace, again=True).run.id == second.run.id
+    assert resolve(workspace).run.id == second.run.id != first.run.id
 
 
 @pytest.mark.parametrize(
@@ -64,41 +64,41 @@ def test_again_is_the_next_attempt_once_the_newest_has_ended(desk):
         ("", "topic", None),
     ],
 )
-def test_a_push_starts_a_run_where_the_line_says_so(desk, table, branch, said):
-    line_of(desk, table)
-    found = resolve(desk, branch=branch, pushed=True)
+def test_a_push_starts_a_run_where_the_line_says_so(workspace, table, branch, said):
+    line_of(workspace, table)
+    found = resolve(workspace, branch=branch, pushed=True)
     assert found == said if said else found.commit.branch == branch
-    assert resolve(desk, branch=branch).commit.branch == branch  # whoever asks by name is not asked back
+    assert resolve(workspace, branch=branch).commit.branch == branch  # whoever asks by name is not asked back
 
 
-def test_a_push_that_changes_no_path_of_the_trigger_starts_nothing(desk):
-    line_of(desk, '[trigger]\npaths = ["*.py", "line.toml"]\n')
-    first = resolve(desk, branch="topic", pushed=True)
-    assert resolve(desk, branch="topic", pushed=True).run.id == first.run.id
-    repositories.commit(desk.repo, {"notes.txt": "new"})
-    assert "trigger.paths" in resolve(desk, branch="topic", pushed=True)
-    repositories.commit(desk.repo, {"more.txt": "new", "answer.py": repositories.PROGRAM + "\n"})
-    assert resolve(desk, branch="topic", pushed=True).run.id != first.run.id
-    repositories.commit(desk.repo, {"notes.txt": "newer"})
-    assert resolve(desk, branch="other", pushed=True).commit.branch == "other"  # nothing ran of it yet
+def test_a_push_that_changes_no_path_of_the_trigger_starts_nothing(workspace):
+    line_of(workspace, '[trigger]\npaths = ["*.py", "line.toml"]\n')
+    first = resolve(workspace, branch="topic", pushed=True)
+    assert resolve(workspace, branch="topic", pushed=True).run.id == first.run.id
+    repositories.commit(workspace.repo, {"notes.txt": "new"})
+    assert "trigger.paths" in resolve(workspace, branch="topic", pushed=True)
+    repositories.commit(workspace.repo, {"more.txt": "new", "answer.py": repositories.PROGRAM + "\n"})
+    assert resolve(workspace, branch="topic", pushed=True).run.id != first.run.id
+    repositories.commit(workspace.repo, {"notes.txt": "newer"})
+    assert resolve(workspace, branch="other", pushed=True).commit.branch == "other"  # nothing ran of it yet
 
 
 @pytest.mark.row("P5")
-def test_a_fork_is_judged_by_the_line_of_the_default_branch(desk):
-    line_of(desk, '[trigger]\nforks = "off"\n')
-    repositories.git(desk.repo, "checkout", "--quiet", "-b", "strange")
-    line_of(desk, '[trigger]\nforks = "plan"\n')
-    assert "trigger.forks" in resolve(desk, branch="main", trust="fork", pushed=True)
-    assert desk.records() == []
+def test_a_fork_is_judged_by_the_line_of_the_default_branch(workspace):
+    line_of(workspace, '[trigger]\nforks = "off"\n')
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "strange")
+    line_of(workspace, '[trigger]\nforks = "plan"\n')
+    assert "trigger.forks" in resolve(workspace, branch="main", trust="fork", pushed=True)
+    assert workspace.records() == []
 
 
-def test_of_two_pushes_the_later_commit_stays_whichever_is_resolved_first(desk):
-    repositories.git(desk.repo, "checkout", "--quiet", "-b", "topic")
-    earlier = repositories.commit(desk.repo, {"notes.txt": "1"})
-    repositories.commit(desk.repo, {"notes.txt": "2"})
-    later = resolve(desk, branch="topic")
-    resolve_run(desk.repo, **desk.where, commit=earlier, origin=CommitOrigin(branch="topic"))
-    assert desk.record(later.run.id).run.state == "open"
-    repositories.commit(desk.repo, {"notes.txt": "3"})
-    newest = resolve(desk, branch="topic")
-    assert {each.run.id for each in desk.records() if each.run.state == "open"} == {newest.run.id}
+def test_of_two_pushes_the_later_commit_stays_whichever_is_resolved_first(workspace):
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "topic")
+    earlier = repositories.commit(workspace.repo, {"notes.txt": "1"})
+    repositories.commit(workspace.repo, {"notes.txt": "2"})
+    later = resolve(workspace, branch="topic")
+    resolve_run(workspace.repo, **workspace.where, commit=earlier, origin=CommitOrigin(branch="topic"))
+    assert workspace.record(later.run.id).run.state == "open"
+    repositories.commit(workspace.repo, {"notes.txt": "3"})
+    newest = resolve(workspace, branch="topic")
+    assert {each.run.id for each in workspace.records() if each.run.state == "open"} == {newest.run.id}

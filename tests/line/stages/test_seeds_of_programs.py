@@ -37,8 +37,8 @@ with Program() as program:
 GATE = '[evaluate]\nseeds = 3\n[[gate.quality]]\nmetric = "error"\nbetter = "lower"\n'
 
 
-def commit(desk, text, tables=GATE, line=repositories.LINE):
-    return repositories.commit(desk.repo, {"answer.py": text, "line.toml": line + tables})
+def commit(workspace, text, tables=GATE, line=repositories.LINE):
+    return repositories.commit(workspace.repo, {"answer.py": text, "line.toml": line + tables})
 
 
 def reads(base, noise=0.01):
@@ -58,9 +58,9 @@ def by_name(record):
     return {gate.name: gate.verdict for gate in record.gates}
 
 
-def test_each_seed_is_trained_and_the_band_refuses_a_regression(desk):
-    commit(desk, reads(1.0))
-    record = desk.run()
+def test_each_seed_is_trained_and_the_band_refuses_a_regression(workspace):
+    commit(workspace, reads(1.0))
+    record = workspace.run()
     error = record.metrics["error"]
     assert error.seeds == {"1": 1.01, "2": 1.02, "3": 1.03}
     assert error.value == 1.01
@@ -68,30 +68,32 @@ def test_each_seed_is_trained_and_the_band_refuses_a_regression(desk):
     assert (error.band.n, error.band.equal) == (3, False)
     assert record.curve.seed_points.keys() == {"1", "2", "3"}
     assert "seeds 1 2 3: band" in stage(record, "evaluate").message
-    commit(desk, reads(1.02) + "# noise\n")
-    assert judged(desk.run()).verdict == "yes"
-    commit(desk, reads(1.3))
+    commit(workspace, reads(1.02) + "# noise\n")
+    assert judged(workspace.run()).verdict == "yes"
+    commit(workspace, reads(1.3))
     with pytest.raises(GateError, match=r"1\.31 is outside the base band .* \(3 seeds of cheap-"):
-        desk.run()
+        workspace.run()
 
 
-def test_steps_of_a_further_seed_are_shown_with_the_seed_that_they_belong_to(desk, monkeypatch):
+def test_steps_of_a_further_seed_are_shown_with_the_seed_that_they_belong_to(workspace, monkeypatch):
     shown: list[str] = []
     monkeypatch.setattr(PlainView, "stage_ended", lambda *_: None)
     monkeypatch.setattr("gangline.cli.view.plain.SECONDS_BETWEEN", 0.0)
-    commit(desk, reads(1.0))
-    run_line(desk.repo, **desk.where, observer=PlainView(shown.append))
+    commit(workspace, reads(1.0))
+    run_line(workspace.repo, **workspace.where, observer=PlainView(shown.append))
     of_steps = [line for line in shown if line.startswith("evaluate") and "/4" in line]
     assert of_steps
     assert all("seed 2 (2 of 3)" in line or "seed 3 (3 of 3)" in line for line in of_steps)
 
 
-def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(desk):
-    commit(desk, reads(1.0))
-    record = desk.run()
+def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(workspace):
+    commit(workspace, reads(1.0))
+    record = workspace.run()
     assert record.metrics["resumed"].seeds == {"1": 0.0, "2": 0.0, "3": 0.0}
     saves = {
-        entry.key.partition("/program/")[0] for entry in list_all(desk.store, record.prefix) if "/program/" in entry.key
+        entry.key.partition("/program/")[0]
+        for entry in list_all(workspace.store, record.prefix)
+        if "/program/" in entry.key
     }
     gang = record.gang_prefix
     assert saves == {gang, f"{gang}/seeds/2", f"{gang}/seeds/3"}
@@ -99,12 +101,12 @@ def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(desk):
 
 
 @pytest.mark.long
-def test_what_seeds_cost_stands_in_the_ledger(desk):
-    commit(desk, reads(1.0), "")
-    one = desk.run().ledger
-    commit(desk, reads(1.0) + "# three\n")
-    record = desk.run()
-    folders = sorted(gangs_root(desk.repo).glob(f"{record.run.id}*"))
+def test_what_seeds_cost_stands_in_the_ledger(workspace):
+    commit(workspace, reads(1.0), "")
+    one = workspace.run().ledger
+    commit(workspace, reads(1.0) + "# three\n")
+    record = workspace.run()
+    folders = sorted(gangs_root(workspace.repo).glob(f"{record.run.id}*"))
     ends = [json.loads((folder / "gang" / "exit-0.json").read_text()) if (folder / "gang").is_dir()
             else json.loads((folder / "exit-0.json").read_text()) for folder in folders]  # fmt: skip
     assert len(ends) == 3
@@ -113,36 +115,36 @@ def test_what_seeds_cost_stands_in_the_ledger(desk):
     assert sum(record.ledger.seconds.values()) == pytest.approx(record.ledger.allocated_seconds)
 
 
-def test_the_seed_is_in_the_environment_and_in_the_words_of_the_command(desk):
+def test_the_seed_is_in_the_environment_and_in_the_words_of_the_command(workspace):
     line = repositories.LINE.replace('"answer.py"', '"answer.py", "--seed={seed}", "{other} {{x}"')
     shows = (
         "    program.report(word=float(sys.argv[1].removeprefix('--seed=')), env=float(os.environ['GANGLINE_SEED']))\n"
     )
     shows += "    assert sys.argv[2] == '{other} {{x}', sys.argv\n"
-    commit(desk, HEAD + shows, "[evaluate]\nseeds = 2\n", line)
-    record = desk.run()
+    commit(workspace, HEAD + shows, "[evaluate]\nseeds = 2\n", line)
+    record = workspace.run()
     assert record.metrics["word"].seeds == record.metrics["env"].seeds == {"1": 1.0, "2": 2.0}
 
 
 @pytest.mark.long
-def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor(desk):
-    commit(desk, reads(1.0, noise=0))
-    record = desk.run()
+def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor(workspace):
+    commit(workspace, reads(1.0, noise=0))
+    record = workspace.run()
     said = "seeds 1 2 3 gave equal values: the program does not use its seed; the band is its floor only"
     assert said in events(record, "seeds")
     assert record.metrics["error"].band.equal
     assert "its seeds gave equal values, as if the program did not use its seed" in judged(record).reason
-    commit(desk, reads(1.0005, noise=0))
-    assert judged(desk.run()).verdict == "yes"
-    commit(desk, reads(1.14, noise=0))
+    commit(workspace, reads(1.0005, noise=0))
+    assert judged(workspace.run()).verdict == "yes"
+    commit(workspace, reads(1.14, noise=0))
     with pytest.raises(GateError, match=r"outside the base band .* the program did not use its seed"):
-        desk.run()
+        workspace.run()
 
 
-def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(desk):
+def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(workspace):
     text = HEAD.replace("loss=1.0", "loss=program.seed")
-    commit(desk, f"{text}    program.report(error=1.0, parameters=7, spread=program.seed / 10)\n")
-    record = desk.run()
+    commit(workspace, f"{text}    program.report(error=1.0, parameters=7, spread=program.seed / 10)\n")
+    record = workspace.run()
     assert events(record, "seeds") == ["seeds 1 2 3 gave equal values of error: the band is its floor only"]
     assert record.metrics["error"].band.equal
     assert not record.metrics["spread"].band.equal
@@ -151,34 +153,34 @@ def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(
 
 
 @pytest.mark.long
-def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_told(desk):
-    commit(desk, f"{HEAD}    program.report(error=1.0 + program.seed, parameters=7)\n")
-    record = desk.run()
+def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_told(workspace):
+    commit(workspace, f"{HEAD}    program.report(error=1.0 + program.seed, parameters=7)\n")
+    record = workspace.run()
     assert events(record, "seeds") == []
     assert not record.metrics["error"].band.equal
 
 
 @pytest.mark.long
-def test_seeds_that_end_alike_but_took_other_ways_use_their_seed(desk):
+def test_seeds_that_end_alike_but_took_other_ways_use_their_seed(workspace):
     text = HEAD.replace("loss=1.0", "loss=program.seed")
-    commit(desk, f"{text}    program.report(loss=1.0)\n", GATE.replace('"error"', '"loss"'))
-    record = desk.run()
+    commit(workspace, f"{text}    program.report(loss=1.0)\n", GATE.replace('"error"', '"loss"'))
+    record = workspace.run()
     assert events(record, "seeds") == []
     assert not record.metrics["loss"].band.equal
 
 
-def test_a_seed_that_fails_fails_the_stage_by_name(desk):
-    commit(desk, reads(1.0) + "    assert program.seed != 2, 'no luck'\n")
+def test_a_seed_that_fails_fails_the_stage_by_name(workspace):
+    commit(workspace, reads(1.0) + "    assert program.seed != 2, 'no luck'\n")
     with pytest.raises(TrainingError, match=r"^seed 2: "):
-        desk.run()
-    (record,) = desk.records()
+        workspace.run()
+    (record,) = workspace.records()
     assert stage(record, "evaluate").state == "failed"
     assert stage(record, "evaluate").message.startswith("seed 2: ")
     assert record.metrics.keys().isdisjoint({"error"})
 
 
-def test_a_driver_that_takes_over_does_not_train_a_finished_seed_again(desk, monkeypatch):
-    commit(desk, reads(1.0))
+def test_a_driver_that_takes_over_does_not_train_a_finished_seed_again(workspace, monkeypatch):
+    commit(workspace, reads(1.0))
     real = attempts.follow
 
     def dies(ctx, name, gang):
@@ -188,48 +190,48 @@ def test_a_driver_that_takes_over_does_not_train_a_finished_seed_again(desk, mon
 
     monkeypatch.setattr(attempts, "follow", dies)
     with pytest.raises(KeyboardInterrupt):
-        desk.run()
-    (record,) = desk.records()
-    first = gangs_root(desk.repo) / seed_gangs(record)[2] / "launch.json"
+        workspace.run()
+    (record,) = workspace.records()
+    first = gangs_root(workspace.repo) / seed_gangs(record)[2] / "launch.json"
     launched = first.read_bytes()
     monkeypatch.setattr(attempts, "follow", real)
-    ended = desk.run()
+    ended = workspace.run()
     assert ended.run.id == record.run.id
     assert ended.metrics["error"].seeds.keys() == {"1", "2", "3"}
     assert first.read_bytes() == launched
 
 
-def test_a_run_that_changes_nothing_takes_the_seeds_from_before(desk):
-    commit(desk, reads(1.0))
-    desk.run()
-    repositories.commit(desk.repo, {"README.md": "words"})
-    record = desk.run()
+def test_a_run_that_changes_nothing_takes_the_seeds_from_before(workspace):
+    commit(workspace, reads(1.0))
+    workspace.run()
+    repositories.commit(workspace.repo, {"README.md": "words"})
+    record = workspace.run()
     assert stage(record, "evaluate").state == "taken"
     assert record.metrics["error"].seeds.keys() == {"1", "2", "3"}
 
 
-def test_nothing_is_trained_again_for_a_program_that_reports_nothing(desk):
-    commit(desk, "print('trained')\n", "[evaluate]\nseeds = 3\n")
-    record = desk.run()
+def test_nothing_is_trained_again_for_a_program_that_reports_nothing(workspace):
+    commit(workspace, "print('trained')\n", "[evaluate]\nseeds = 3\n")
+    record = workspace.run()
     assert stage(record, "evaluate").state == "skipped"
-    assert len(list(gangs_root(desk.repo).iterdir())) == 1
+    assert len(list(gangs_root(workspace.repo).iterdir())) == 1
 
 
-def test_the_seeds_of_a_task_are_in_one_gang(desk):
-    commit(desk, reads(1.0))
-    record = desk.run()
+def test_the_seeds_of_a_task_are_in_one_gang(workspace):
+    commit(workspace, reads(1.0))
+    record = workspace.run()
     values = record.inputs.values | {"project.task": "model:Demo"}
     assert seed_gangs(replace(record, inputs=replace(record.inputs, values=values))) == {}
 
 
-def test_a_log_that_a_pod_left_of_a_seed_is_found_by_its_role(desk):
-    desk.store.put("runs/x/gang/seeds/2/logs/0.log", b"seed 2\n")
-    assert list(stored_lines(desk.store, "runs/x/gang", "seed-2", 0)) == ["seed 2"]
+def test_a_log_that_a_pod_left_of_a_seed_is_found_by_its_role(workspace):
+    workspace.store.put("runs/x/gang/seeds/2/logs/0.log", b"seed 2\n")
+    assert list(stored_lines(workspace.store, "runs/x/gang", "seed-2", 0)) == ["seed 2"]
 
 
 def with_seeds(*seeds):
-    told = make_record()
-    return replace(told, inputs=replace(told.inputs, seeds=seeds, values={}))
+    reported = make_record()
+    return replace(reported, inputs=replace(reported.inputs, seeds=seeds, values={}))
 
 
 def test_every_gang_of_every_seed_is_stopped():

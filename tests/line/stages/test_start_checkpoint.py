@@ -71,28 +71,28 @@ ROUNDING = {"muon": 1e-7, "soap": 2e-5}
 OPTIONS = {"muon": 'dtype = "float32"\nlr = 0.02', "soap": "refresh_every = 2\nlr = 3e-3"}
 
 
-def commit(desk, line, *, is_split):
+def commit(workspace, line, *, is_split):
     model = (BYTEGPT / "model.py").read_text()
     for fused, split in SPLIT.items() if is_split else ():
         assert fused in model
         model = model.replace(fused, split)
     text = "the quick brown fox jumps over the lazy dog\n" * 400
-    repositories.commit(desk.repo, {"model.py": model, "src/text.py": text, "line.toml": line})
-    return run_line(desk.repo, **desk.where, observer=desk.seen)
+    repositories.commit(workspace.repo, {"model.py": model, "src/text.py": text, "line.toml": line})
+    return run_line(workspace.repo, **workspace.where, observer=workspace.seen)
 
 
-def weights(desk, record):
+def weights(workspace, record):
     """Published ones, fused."""
     [key] = [each.key for each in record.artifacts if each.kind == "model"]
-    found = load(desk.store.get(key).data)
+    found = load(workspace.store.get(key).data)
     for name in [each for each in found if ".wq." in each]:
         parts = [found.pop(name.replace(".wq.", f".w{each}.")).unflatten(0, (2, 32)) for each in "qkv"]
         found[name.replace(".wq.", ".wqkv.")] = torch.stack(parts, 1).flatten(0, 2)
     return found
 
 
-def losses(desk, record):
-    lines = desk.store.get(f"{record.gang_prefix}/metrics.jsonl")
+def losses(workspace, record):
+    lines = workspace.store.get(f"{record.gang_prefix}/metrics.jsonl")
     assert lines is not None
     return {each["step"]: each["loss"] for each in map(json.loads, lines.data.splitlines())}
 
@@ -100,11 +100,11 @@ def losses(desk, record):
 @pytest.mark.timeout(300)
 @pytest.mark.long
 @pytest.mark.parametrize("rule", ["muon", pytest.param("soap", marks=pytest.mark.slow)])
-def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, rule):
+def test_a_split_model_goes_on_with_what_a_fused_one_trained(workspace, monkeypatch, rule):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = OPTIONS[rule]
     line = LINE.format(rule=rule, options=options, route=ROUTE, strategy="ddp")
-    fused = commit(desk, line, is_split=False)
+    fused = commit(workspace, line, is_split=False)
     assert fused.run.verdict == "passed"
     checkpoint = f"{fused.gang_prefix}/checkpoints/step-00000003"
     start = START.format(checkpoint=checkpoint)
@@ -113,33 +113,33 @@ def test_a_split_model_goes_on_with_what_a_fused_one_trained(desk, monkeypatch, 
     with pytest.raises(
         ConfigError, match=r"train\.start\.fused .* as \[\[optimizer\.route\]\] of the run of the checkp"
     ):
-        commit(desk, line + wrong, is_split=True)
-    split = commit(desk, line + HEADS, is_split=True)
+        commit(workspace, line + wrong, is_split=True)
+    split = commit(workspace, line + HEADS, is_split=True)
     assert split.run.verdict == "passed"
     begun = split.training.started_from
     assert (begun.checkpoint, begun.step, begun.converted) == (checkpoint, 3, 4)
     assert (split.training.samples.trained, split.training.samples.lost, split.training.resumes) == (24, 0, {})
     assert any(fused.run.id in each.text for each in split.events if each.kind == "start")
     assert split.ledger.seconds.get("redone", 0) == 0
-    wanted, found = losses(desk, fused), losses(desk, split)
+    wanted, found = losses(workspace, fused), losses(workspace, split)
     assert sorted(found) == [4, 5, 6]
     assert [found[step] for step in (4, 5, 6)] == pytest.approx([wanted[step] for step in (4, 5, 6)], rel=1e-4)
-    before, after = weights(desk, fused), weights(desk, split)
+    before, after = weights(workspace, fused), weights(workspace, split)
     assert before.keys() == after.keys()
     gaps = torch.cat([(after[name] - each).flatten().abs() for name, each in before.items()])
     assert gaps.mean() < ROUNDING[rule]
 
 
 @pytest.fixture
-def saved(desk):
+def saved(workspace):
     """A run whose checkpoint of step 3 has seed 1, and what a later one opens of it, by the changes of its line."""
-    record = desk.run(until="resolve")
+    record = workspace.run(until="resolve")
     torch.manual_seed(1)
     model = torch.nn.ModuleDict({"qkv": torch.nn.Linear(4, 12)})
-    key = launchers.checkpoint_key(desk.site, desk.environ, "cheap")
+    key = launchers.checkpoint_key(workspace.site, workspace.environ, "cheap")
     prefix = f"{record.gang_prefix}/checkpoints"
     saver = Saver(
-        store=desk.store, prefix=prefix, run=record.run.id, plan_digest="d", generation=1, key=key, group=None
+        store=workspace.store, prefix=prefix, run=record.run.id, plan_digest="d", generation=1, key=key, group=None
     )
     saver.save(model, None, {"seed": 1}, step=3, wait=True)
     parts = torch.nn.ModuleDict({each: torch.nn.Linear(4, 4) for each in "qkv"})
@@ -150,14 +150,14 @@ def saved(desk):
         start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003")
         train = replace(TrainTable(steps=6, global_batch=2, start=start), **changes)
         line = Line(project=ProjectTable(name="cheap", task="model:X"), train=train, optimizer=optimizer or {})
-        return open_start(line, trust, store=desk.store, **desk.where)
+        return open_start(line, trust, store=workspace.store, **workspace.where)
 
     return opened, prefix
 
 
 def test_what_a_run_starts_from_is_said_before_it_is_queued(saved):
     opened, prefix = saved
-    assert opened().text.startswith(f"goes on from step 3 of {prefix}/step-00000003, run cheap-")
+    assert opened().text.startswith(f"continues from step 3 of {prefix}/step-00000003, run cheap-")
     assert opened(start=StartCheckpoint()) is None
     qkv = FusedParameter(match="qkv.*", parts=("q.*", "k.*", "v.*"), split="qkv", heads=2, kv_heads=2, head_dim=2)
     start = StartCheckpoint(checkpoint=f"{prefix}/step-00000003", fused=(qkv,))
@@ -188,12 +188,12 @@ def test_checkpoint_of_another_model_is_refused_before_a_gang_starts(saved):
         opened(start=start).require_shapes(model_with(**parts | {"q_weight": (5, 4)}))
 
 
-def test_plan_looks_at_what_a_run_would_start_from(saved, desk):
+def test_plan_looks_at_what_a_run_would_start_from(saved, workspace):
     _, prefix = saved
     text = (
         '[project]\nname = "cheap"\ntask = "model:Tiny"\n[train]\nsteps = 6\nglobal_batch = 8\n[prove]\nplan = "off"\n'
     )
-    repositories.commit(desk.repo, {"model.py": "class Tiny: pass", "line.toml": text})
+    repositories.commit(workspace.repo, {"model.py": "class Tiny: pass", "line.toml": text})
     of = {"parameters": 48, "named": [{"name": "qkv.weight", "shape": [12, 4]}]}
     for step, shape, message in (
         (5, [12, 4], "which is not in the store"),
@@ -202,12 +202,16 @@ def test_plan_looks_at_what_a_run_would_start_from(saved, desk):
     ):
         overrides = [f'train.start.checkpoint="{prefix}/step-{step:08}"']
         of["named"][0]["shape"] = shape
-        repositories.settle_inventory(desk.repo, profile=of, overrides=overrides)
+        repositories.settle_inventory(workspace.repo, profile=of, overrides=overrides)
         if message is None:
-            assert preview(desk.repo, **desk.where, overrides=overrides).problems[0].startswith("goes on from step 3")
+            assert (
+                preview(workspace.repo, **workspace.where, overrides=overrides)
+                .problems[0]
+                .startswith("continues from step 3")
+            )
         else:
             with pytest.raises(ConfigError, match=rf"train\.start\.checkpoint.*{message}"):
-                preview(desk.repo, **desk.where, overrides=overrides)
+                preview(workspace.repo, **workspace.where, overrides=overrides)
 
 
 def test_rows_that_a_route_denies_are_refused(saved):
@@ -232,7 +236,7 @@ def test_line_that_starts_from_a_checkpoint_has_no_first_steps_to_repeat(overrid
         load_line_text(text, file="line.toml", overrides=(override,))
 
 
-def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
+def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, workspace):
     opened, prefix = saved
     other = f"runs/other/{'a' * 40}/x/gang/checkpoints/step-00000003"
     unknown = FusedParameter(match="fc1.*", parts=("gate.*", "up.*"), split="gate_up")
@@ -255,7 +259,7 @@ def test_start_that_cannot_be_is_refused_before_it_is_queued(saved, desk):
     ):
         with pytest.raises(ConfigError, match=message):
             opened(**changes)
-    key = next(each.key for each in desk.store.list(f"{prefix}/step-00000003") if "index" in each.key)
-    desk.store.put(key, desk.store.get(key).data.replace(b"qkv.bias", b"qkv.bios"))
+    key = next(each.key for each in workspace.store.list(f"{prefix}/step-00000003") if "index" in each.key)
+    workspace.store.put(key, workspace.store.get(key).data.replace(b"qkv.bias", b"qkv.bios"))
     with pytest.raises(IntegrityError, match=r"index\.json"):
         opened()

@@ -28,13 +28,13 @@ RENAMED = 'ByteGPT.export_names = lambda self: {"token.weight": "wte.weight"}\n'
 
 @pytest.mark.timeout(240)
 @pytest.mark.long
-def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(desk, monkeypatch):
+def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(workspace, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    shutil.copytree(BYTEGPT, desk.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(BYTEGPT, workspace.repo, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     text, model = "the quick brown fox jumps over the lazy dog\n" * 400, (BYTEGPT / "model.py").read_text()
     line = repositories.line_with((BYTEGPT / "line.toml").read_text(), *SMALL)
-    repositories.commit(desk.repo, {"src/text.py": text, "model.py": f"{model}\n{RENAMED}", "line.toml": line})
-    record = run_line(desk.repo, **desk.where, observer=desk.seen)
+    repositories.commit(workspace.repo, {"src/text.py": text, "model.py": f"{model}\n{RENAMED}", "line.toml": line})
+    record = run_line(workspace.repo, **workspace.where, observer=workspace.seen)
     assert record.run.verdict == "passed"
     assert {stage(record, name).state for name in STAGES} == {"done"}
     assert (record.plan.name, record.proof.plan) == ("ddp-2", "fsdp-2")
@@ -50,7 +50,7 @@ def test_a_small_gpt_passes_every_stage_under_two_plans_and_is_published(desk, m
     assert (outputs["model"], outputs["version"]) == ("bytegpt", 1)
     keys = {each.kind: each.key for each in record.artifacts}
     assert {"model", "signature"} <= keys.keys()
-    published = load(desk.store.get(keys["model"]).data)
+    published = load(workspace.store.get(keys["model"]).data)
     assert {"wte.weight", "position.weight"} <= published.keys()
     assert "token.weight" not in published
-    assert "model/bytegpt/v1" in repositories.git(desk.repo, "tag", "--list").splitlines()
+    assert "model/bytegpt/v1" in repositories.git(workspace.repo, "tag", "--list").splitlines()

@@ -38,14 +38,14 @@ def computed(layout, table):
         [group], rule=_Timed(dtype="float32"), options=PlanOptions(device=device, c_max_bytes=4_000_000),
         replicas=None if mesh else dist.group.WORLD,
     )  # fmt: skip
-    told = []
+    reported = []
     for _ in range(STEPS):
         for parameter in parameters:
             parameter.grad = parameter.detach().clone()
         _Timed.seconds = 0.0
         optimizer.step()
-        told.append(_Timed.seconds)
-    return simulate(optimizer.executors[0].plan).compute_seconds, median(told)
+        reported.append(_Timed.seconds)
+    return simulate(optimizer.executors[0].plan).compute_seconds, median(reported)
 
 
 class _Timed(Muon):

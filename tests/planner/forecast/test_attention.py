@@ -28,10 +28,10 @@ def seconds(*attention, rates=RATES, **how) -> float:
 
 
 def at(rate: float, size=SIZE):
-    told = AttentionRate(
+    reported = AttentionRate(
         queries=size.queries, keys=size.keys, width=size.width, is_causal=size.is_causal, flops_per_second=rate
     )
-    return replace(RATES, attention=(told,))
+    return replace(RATES, attention=(reported,))
 
 
 def test_operations_are_those_of_two_products_forward_and_five_backward():

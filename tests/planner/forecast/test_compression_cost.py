@@ -61,8 +61,8 @@ def test_what_is_sent_is_told_to_the_byte(compression):
     wire = Counted()
     compressor = make_compressor(compression, wire, seed=1)
     compressor.average(bucket()).wait()
-    told = messages(ENTRIES, SHAPES, compression, ranks=RANKS)
-    assert [(each.kind, each.size_bytes) for each in told] == wire.sent
+    reported = messages(ENTRIES, SHAPES, compression, ranks=RANKS)
+    assert [(each.kind, each.size_bytes) for each in reported] == wire.sent
 
 
 @pytest.mark.parametrize("kind", ["powersgd", "topk"])

@@ -75,8 +75,8 @@ def test_every_degree_is_a_candidate_or_has_its_rule():
         if 64 % (tp * pp * cp) == 0 and 64 // (tp * pp) % ep == 0
     ]
     kept = {(each.mesh.tp, each.mesh.pp, each.mesh.cp, each.mesh.ep) for each in found.found}
-    assert len(kept) + sum(found.struck.values()) == len(products)
-    assert set(found.struck) == {
+    assert len(kept) + sum(found.ruled_out.values()) == len(products)
+    assert set(found.ruled_out) == {
         "pp = 64 stages want as many blocks", "ep = 16 does not divide the experts", "64 ranks do not divide the batch",
     }  # fmt: skip
 

@@ -53,14 +53,14 @@ def test_words_follow_the_ending():
     swapped = replace(state("unfit"), notes=("eval_loss is better at the bad end, but lower values are better",))
     assert render_bisection(swapped).startswith("NO SEARCH  eval_loss is better at the bad end")
     assert "next  gangline diff 00000000 00000011" in render_bisection(swapped)
-    for unreported, asked_at, told in (
+    for unreported, asked_at, reported in (
         (False, 60, "gangline run --commit 00000000"),
         (True, 60, "gangline bisect eval_loss --good 00000000 --bad 00000011"),
         (True, None, "another end or metric: 00000000 trains, and does not report eval_loss"),
     ):
         end = replace(swapped.suspects[0], reason="it has 0 of 2 values of eval_loss", unreported=unreported)
         ends = replace(swapped, suspects=(end, *swapped.suspects[1:]), asked_at=asked_at)
-        assert render_bisection(ends).endswith(f"next  {told}")
+        assert render_bisection(ends).endswith(f"next  {reported}")
     assert "**no search**" in render_markdown_bisection(swapped)
     assert "1 commits" not in render_bisection(state("budget"))
 

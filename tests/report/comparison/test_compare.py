@@ -166,8 +166,8 @@ def test_no_line_is_wider_than_the_terminal(this, width):
 
 def test_measurements_that_are_costs_are_not_told_twice_and_what_is_judged_comes_first():
     def with_measurements(record):
-        told = {"a_metric": Metric(value=1.0), "step_seconds": Metric(value=0.1, unit="s")}
-        return replace(record, metrics=record.metrics | told)
+        reported = {"a_metric": Metric(value=1.0), "step_seconds": Metric(value=0.1, unit="s")}
+        return replace(record, metrics=record.metrics | reported)
 
     comparison = compare(with_measurements(BASE), with_measurements(with_loss(2.37)))
     assert [number.name for number in comparison.metrics] == ["a_metric", "eval_loss", "step_seconds"]
@@ -290,8 +290,8 @@ def test_on_other_data_no_number_is_worse_and_the_way_to_the_same_is_named(befor
 
 
 def test_what_no_record_has_the_content_of_may_have_changed_too():
-    told = {"name": "data", "pinned": "unknown", "by": "none declared; read 1 file"}
-    gate = Gate(name="reproducible", verdict="unknown", reason="", evidence={"items": [told]})
+    reported = {"name": "data", "pinned": "unknown", "by": "none declared; read 1 file"}
+    gate = Gate(name="reproducible", verdict="unknown", reason="", evidence={"items": [reported]})
     before = replace(BASE, ran=RuntimeReport(reads=(UndeclaredRead(path="/d/a", size_bytes=12),)), gates=(gate,))
     same = compare(before, before)
     for text in (render_comparison(same), render_markdown_comparison(same), render_html_comparison(same)):
@@ -330,9 +330,9 @@ def test_values_are_written_as_a_line_writes_them_and_courses_share_a_scale():
     this = replace(this, inputs=replace(BASE.inputs, values=values), curve=replace(BASE.curve, points=points))
     before = replace(BASE, inputs=replace(BASE.inputs, values={**BASE.inputs.values, "train.stop_at": None}))
     comparison = compare(before, this)
-    told = {change.name: (change.base, change.this) for change in comparison.changes}
-    assert told["train.stop_at"] == ("-", "24")
-    assert told["gate.quality a"] == ("-", "better lower")
+    reported = {change.name: (change.base, change.this) for change in comparison.changes}
+    assert reported["train.stop_at"] == ("-", "24")
+    assert reported["gate.quality a"] == ("-", "better lower")
     course = render_markdown_comparison(comparison).split("loss: base ")[-1].split(" ")[0]
     assert set(course) == {"▁"}
 

@@ -62,11 +62,11 @@ def test_steps_that_are_not_finite_are_told_where_a_curve_is_and_where_none_is()
     record = records.passed()
     broken = (BrokenSteps(first=7, last=7, count=1), BrokenSteps(first=40, last=52, count=4))
     curve = replace(record.curve, broken=broken)
-    told = "not finite at step 7, 4 of steps 40 to 52"
+    reported = "not finite at step 7, 4 of steps 40 to 52"
     text = render_html(replace(record, curve=curve))
-    assert re.search(rf'role="img" aria-label="[^"]*, {told}"', text)
-    assert f'<span class="key k-red">{told}</span>' in text
-    assert f"<p>{told}</p>" in render_html(replace(record, curve=replace(curve, points=())))
+    assert re.search(rf'role="img" aria-label="[^"]*, {reported}"', text)
+    assert f'<span class="key k-red">{reported}</span>' in text
+    assert f"<p>{reported}</p>" in render_html(replace(record, curve=replace(curve, points=())))
     assert "not finite" not in render_html(record)
 
 

@@ -48,15 +48,19 @@ def test_characters_that_xml_forbids_are_gone():
 def test_a_metric_named_as_a_fact_of_the_run_hides_none():
     record = records.refused()
     named = replace(record, metrics={"plan": record.metrics["eval_loss"]}, gates=())
-    told = [(each.get("name"), each.get("value")) for each in fromstring(render_junit(named).encode()).iter("property")]
-    assert ("plan", record.plan.name) in told
-    assert ("metric:plan", "2.52 nats") in told
-    assert ("band", "2.369 ± 1.6 %") in told
+    reported = [
+        (each.get("name"), each.get("value")) for each in fromstring(render_junit(named).encode()).iter("property")
+    ]
+    assert ("plan", record.plan.name) in reported
+    assert ("metric:plan", "2.52 nats") in reported
+    assert ("band", "2.369 ± 1.6 %") in reported
 
 
 def test_what_sets_a_run_apart_from_its_commit_is_a_property():
     record = records.passed()
-    told = replace(record, inputs=replace(record.inputs, overrides=("train.steps=1",)))
-    found = {each.get("name"): each.get("value") for each in fromstring(render_junit(told).encode()).iter("property")}
+    reported = replace(record, inputs=replace(record.inputs, overrides=("train.steps=1",)))
+    found = {
+        each.get("name"): each.get("value") for each in fromstring(render_junit(reported).encode()).iter("property")
+    }
     assert found["marks"] == "experiment with train.steps · never a base, never published"
     assert 'name="marks"' not in render_junit(record)

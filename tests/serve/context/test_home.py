@@ -11,8 +11,8 @@ from gangline.storage.site_paths import targets
 def test_ranks_and_drivers_of_every_clone_are_announced_in_one_folder(tmp_path):
     site = effective_site(tmp_path, Site(store=StoreTable(url=f"file:{tmp_path / 'store'}")))
     home = ServiceHome.of(tmp_path, site, {})
-    told = load_site(home.write_site(site), environ={})
-    assert targets(tmp_path / "a-clone", told) == tmp_path / ".gangline" / "targets"
+    reported = load_site(home.write_site(site), environ={})
+    assert targets(tmp_path / "a-clone", reported) == tmp_path / ".gangline" / "targets"
 
 
 def test_a_folder_that_the_site_names_stays(tmp_path):

@@ -200,6 +200,6 @@ def test_threads_that_tell_at_once_lose_nothing():
 def test_the_price_of_one_kind_of_gpu_is_not_that_of_another_on_which_ranks_computed():
     price = Price(3.0, "USD", "h100")
     gpus = replace(passed(), ledger=Ledger(resource="gpu", allocated_seconds=3600.0, seconds={"compute": 3600.0}))
-    told = RuntimeReport(gpus=("NVIDIA H100 PCIe",))
-    assert cost_of(replace(gpus, ran=told), price) == 3.0
-    assert cost_of(replace(gpus, ran=replace(told, gpus=("NVIDIA L4",))), price) is None
+    reported = RuntimeReport(gpus=("NVIDIA H100 PCIe",))
+    assert cost_of(replace(gpus, ran=reported), price) == 3.0
+    assert cost_of(replace(gpus, ran=replace(reported, gpus=("NVIDIA L4",))), price) is None

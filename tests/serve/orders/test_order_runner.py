@@ -341,9 +341,11 @@ def test_an_order_of_a_repository_that_the_site_forgot_is_put_aside(yard, monkey
 
 
 def test_a_branch_that_only_looks_like_another_builds_nothing_and_says_why(forged, monkeypatch):
-    told = []
+    reports = []
     monkeypatch.setattr(
-        OrderNotifications, "commit_refused", lambda _, order, source, commit, error: told.append(commit) or str(error)
+        OrderNotifications,
+        "commit_refused",
+        lambda _, order, source, commit, error: reports.append(commit) or str(error),
     )
     sha = forged.push()
     git(forged.repo, "branch", "ma\u200bin", sha)
@@ -351,7 +353,7 @@ def test_a_branch_that_only_looks_like_another_builds_nothing_and_says_why(forge
         done = forged.wait(forged.order("ma\u200bin"))
     assert "shows all of its characters" in done.note
     assert "ma\\u200bin" in done.note
-    assert (told, forged.records()) == ([sha], [])
+    assert (reports, forged.records()) == ([sha], [])
 
 
 @pytest.fixture

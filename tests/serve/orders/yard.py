@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from tests.line import repositories
 from tests.line.repositories import commit, git, make_repository
-from tests.serve.hook_service import desk_at
+from tests.serve.hook_service import service_context
 
 from gangline.errors import StorageError
 from gangline.forge.protocol import RefHead
@@ -110,7 +110,7 @@ class Yard:
         environ = {**os.environ, **own, "PYTHONPATH": str(Path.cwd())}
         (folder / "home").mkdir()
         forges = {"ours": self.forge} if forge else {}
-        context = desk_at(folder / "home", database=database, site=site, environ=environ, forges=forges)
+        context = service_context(folder / "home", database=database, site=site, environ=environ, forges=forges)
         (folder / "site.toml").write_text(site_text(context.site))
         self.context = replace(context, site_file=folder / "site.toml", run_changed=self._born)
 

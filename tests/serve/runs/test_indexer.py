@@ -173,16 +173,16 @@ def test_threads_outlive_a_store_that_goes_away_and_comes_back(still, store, ind
 
 
 def test_every_open_run_is_attended_to(still, store):
-    told, seen = [], Event()
+    reported, seen = [], Event()
 
     def on_open(record):
-        told.append(record.run.id)
+        reported.append(record.run.id)
         seen.set()
 
     indexer = Indexer(store, still.context.database.runs, health=StoreHealth(), on_open=on_open)
     indexer.open_pass()
     assert seen.is_set()
-    assert sorted(told) == sorted(still.run(p, v) for p in ("alpha", "beta") for v in ("open", "fork"))
+    assert sorted(reported) == sorted(still.run(p, v) for p in ("alpha", "beta") for v in ("open", "fork"))
 
 
 @pytest.mark.row("N1")

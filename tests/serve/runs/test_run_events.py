@@ -13,8 +13,8 @@ WORDS = "passed, 1 gate could not judge"
 
 def test_an_event_has_the_verdict_for_programs_and_in_words():
     for news in (record_event(records.passed()), end_event(records.passed())):
-        told = json.loads(news.data)
-        assert (told["verdict"], told["words"]) == ("passed", WORDS)
+        reported = json.loads(news.data)
+        assert (reported["verdict"], reported["words"]) == ("passed", WORDS)
     assert json.loads(end_event(records.passed()).data)["reason"].startswith("no gate said no; not judged: quality:")
     assert json.loads(record_event(records.refused()).data)["words"] == "refused"
 

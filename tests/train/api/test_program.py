@@ -1,4 +1,4 @@
-"""Programs of any framework: at a desk, in a gang, stopped, with saves that are damaged; and what torch costs them."""
+"""Programs of any framework: outside a gang, in a gang, stopped, with saves that are damaged; and what torch costs."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def leave_unasked():
         program.leave()
 
 
-def test_at_a_desk_it_is_a_gang_of_one_that_saves_nothing():
+def test_outside_a_gang_it_is_a_gang_of_one_that_saves_nothing():
     with Program(steps=3) as program:
         assert program.resume() is None
         train(program)
@@ -275,7 +275,7 @@ def test_the_curve_up_to_a_save_outlives_the_process(in_gang):
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
 
 
-@pytest.mark.parametrize("where", ["gang", "desk"])
+@pytest.mark.parametrize("where", ["gang", "outside"])
 @pytest.mark.parametrize(
     ("files", "reason"),
     [

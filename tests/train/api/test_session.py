@@ -1,4 +1,4 @@
-"""Programs that keep their own loop: in a gang, at a desk, broken off and resumed."""
+"""Programs that keep their own loop: in a gang, outside a gang, broken off and resumed."""
 
 import os
 import subprocess
@@ -78,7 +78,7 @@ def test_what_goes_wrong_before_the_loop_has_its_number(gang):
     assert "is for 1 ranks, this gang has 2" in gang.events(event="done")[-1]["reason"]
 
 
-def test_desk_needs_no_gang(tmp_path):
+def test_a_session_outside_a_gang_trains(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "train" / "code")}
     environ = {name: value for name, value in environ.items() if not name.startswith("GANGLINE_")}

@@ -83,10 +83,10 @@ def test_steps_of_a_gang_tell_what_ddp_sends(make_gang):
     )  # fmt: skip
     assert gang.run(plan) == [0, 0], gang.log()
     steps = gang.events(0, "step")
-    told = {each["step"]: each["wire_bytes"] for each in steps if "wire_bytes" in each}
-    assert list(told) == [10, 20]
+    reported = {each["step"]: each["wire_bytes"] for each in steps if "wire_bytes" in each}
+    assert list(reported) == [10, 20]
     parameters = 4 * 64 + 64 + 2 * (64 * 128 + 128 + 128 * 64 + 64) + 64 + 1
-    assert told[20] == pytest.approx(10 * 4 * parameters, rel=0.1), "two ranks: each sends half, then half again"
+    assert reported[20] == pytest.approx(10 * 4 * parameters, rel=0.1), "two ranks: each sends half, then half again"
     assert ModelPicture.from_json((gang.home / "out" / "model.json").read_bytes()).parameters == parameters
     assert all(each["flops_per_second"] > 0 for each in steps)
     assert steps[-1]["peak_bytes"] > 10 << 20

@@ -71,5 +71,5 @@ def test_a_gang_with_unused_parameters_trains_under_fsdp_and_is_told_so_under_dd
     gang = make_gang()
     (gang.code / "spare.py").write_text(UNUSED)
     assert gang.run(tiny_plan(strategy, steps=2, program=ProgramSpec(task="spare:Tiny"))) == codes, gang.log()
-    told = gang.log()
-    assert ("spare.weight, spare.bias take no part in the loss" in told) == (strategy == "ddp")
+    reported = gang.log()
+    assert ("spare.weight, spare.bias take no part in the loss" in reported) == (strategy == "ddp")

@@ -44,9 +44,9 @@ def test_every_checkpoint_is_that_of_steps_that_wait(warm, tmp_path, rule, strat
         plan = plan_of(strategy, mesh, data, optimizer=table, checkpoint=POLICY, evaluate_every=3, memory=memory)
         assert set(gang.run(plan)) == {0}, gang.log()
         found.append(outcome(gang))
-    told = gang.events(event="matrix_updates")[-1]["late"]
-    assert told["are_blocks"] == (strategy == "ddp")
-    assert told["buckets"] == plan.model["layers"] or strategy != "ddp"
+    reported = gang.events(event="matrix_updates")[-1]["late"]
+    assert reported["are_blocks"] == (strategy == "ddp")
+    assert reported["buckets"] == plan.model["layers"] or strategy != "ddp"
     assert len(found[0][2]) == plan.steps // 2
     assert found[0] == found[1]
 

@@ -54,7 +54,7 @@ def test_a_rank_without_memory_ends_as_such_and_its_peer_as_one_that_lost_a_peer
     assert max(saved_steps(gang, plan)) <= 4
 
 
-def test_a_task_that_is_never_struck_trains_as_the_users_own(make_gang):
+def test_a_task_whose_fault_is_not_due_trains_as_the_users_own(make_gang):
     own, wrapped = make_gang(), make_gang()
     plan = tiny_plan("ddp", steps=STEPS)
     assert own.run(plan) == [0, 0], own.log()

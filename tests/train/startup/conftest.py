@@ -11,18 +11,18 @@ import pytest
 from gangline.spec.python_environment import code_folders, python_path
 
 
-class Desk:
+class AuditWorkspace:
     """A code layer, and a folder that is no part of anything."""
 
     def __init__(self, root: Path) -> None:
-        self.code, self.outside, self.told = root / "home" / "code", root / "outside", root / "home" / "ran-0.jsonl"
+        self.code, self.outside, self.reported = root / "home" / "code", root / "outside", root / "home" / "ran-0.jsonl"
         for each in (self.code, self.outside):
             each.mkdir(parents=True)
         (self.outside / "labels.txt").write_text("0 1 2")
 
     def environ(self, *path: str, **own: str) -> dict[str, str]:
         return {
-            "PATH": os.environ["PATH"], "HOME": str(self.code.parent), "GANGLINE_RAN": str(self.told),
+            "PATH": os.environ["PATH"], "HOME": str(self.code.parent), "GANGLINE_RAN": str(self.reported),
             "GANGLINE_HOME": str(self.code.parent), "GANGLINE_LAYER": str(self.code), "OUTSIDE": str(self.outside),
             "PYTHONPATH": python_path(code_folders(self.code, path), None),
         } | own  # fmt: skip
@@ -43,10 +43,10 @@ class Desk:
         return [line["program"] for line in self.lines("started")]
 
     def lines(self, event: str) -> list[dict]:
-        text = self.told.read_text() if self.told.exists() else ""
+        text = self.reported.read_text() if self.reported.exists() else ""
         return [line for line in map(json.loads, text.splitlines()) if line["event"] == event]
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def workspace(tmp_path):
+    return AuditWorkspace(tmp_path)

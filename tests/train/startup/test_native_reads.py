@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 
-def test_a_database_of_sqlite_is_a_file_that_is_read(desk):
+def test_a_database_of_sqlite_is_a_file_that_is_read(workspace):
     text = (
         "import os, sqlite3\nfolder = os.environ['OUTSIDE']\n"
         "for name in ('there.db', 'own.db', 'own.db'):\n"
@@ -14,10 +14,10 @@ def test_a_database_of_sqlite_is_a_file_that_is_read(desk):
         "sqlite3.connect(f'file:{folder}/uri.db?mode=ro', uri=True); sqlite3.connect(':memory:')\n"
     )
     for name in ("there.db", "uri.db"):
-        sqlite3.connect(desk.outside / name).execute("create table a(b)")
-    done = desk.run(text)
+        sqlite3.connect(workspace.outside / name).execute("create table a(b)")
+    done = workspace.run(text)
     assert done.returncode == 0, done.stderr
-    assert [Path(read["path"]).name for read in desk.lines("read")] == ["there.db", "uri.db"]
+    assert [Path(read["path"]).name for read in workspace.lines("read")] == ["there.db", "uri.db"]
 
 
 NATIVELY = """\
@@ -33,12 +33,12 @@ print(torch.from_file(filename=os.environ["OUTSIDE"] + "/weights.bin", size=3, d
 
 
 @pytest.mark.long
-def test_what_torch_opens_in_native_code_is_told(desk):
-    (desk.outside / "weights.bin").write_bytes(bytes([1, 2, 3]))
-    done = desk.run(NATIVELY)
+def test_what_torch_opens_in_native_code_is_told(workspace):
+    (workspace.outside / "weights.bin").write_bytes(bytes([1, 2, 3]))
+    done = workspace.run(NATIVELY)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["no", "TorchScript", "tensor(6)"]
-    read = [Path(line["path"]).name for line in desk.lines("read")]
+    read = [Path(line["path"]).name for line in workspace.lines("read")]
     assert sorted(read) == ["labels.txt", "weights.bin"]
 
 
@@ -49,19 +49,19 @@ TORCH = {
 }
 
 
-def test_calls_that_open_files_in_native_code_are_reported_and_do_what_they_did(desk):
+def test_calls_that_open_files_in_native_code_are_reported_and_do_what_they_did(workspace):
     for name, text in TORCH.items():
-        (desk.code / name).parent.mkdir(exist_ok=True)
-        (desk.code / name).write_text(text)
-    done = desk.run(
+        (workspace.code / name).parent.mkdir(exist_ok=True)
+        (workspace.code / name).write_text(text)
+    done = workspace.run(
         "import os, pathlib, torch\nfile = pathlib.Path(os.environ['OUTSIDE'], 'labels.txt')\n"
         "print(torch.from_file(filename=file) == file, torch.from_file.__name__)\n"
         "try: torch.jit.load(f=3)\nexcept RuntimeError as error: print(error)\n"
     )
     assert done.stdout.split() == ["True", "from_file", "3"]
-    (line,) = desk.lines("read")
-    assert line["path"] == str(desk.outside / "labels.txt")
-    assert desk.lines("unseen") == []
+    (line,) = workspace.lines("read")
+    assert line["path"] == str(workspace.outside / "labels.txt")
+    assert workspace.lines("unseen") == []
 
 
 TORCHVISION = {
@@ -73,12 +73,12 @@ TORCHVISION = {
 
 
 @pytest.mark.parametrize("call", ["read_image", "read_file"])
-def test_images_that_torchvision_opens_in_native_code_are_reported(desk, call):
+def test_images_that_torchvision_opens_in_native_code_are_reported(workspace, call):
     for name, text in TORCHVISION.items():
-        (desk.code / name).parent.mkdir(exist_ok=True)
-        (desk.code / name).write_text(text)
-    done = desk.run(
+        (workspace.code / name).parent.mkdir(exist_ok=True)
+        (workspace.code / name).write_text(text)
+    done = workspace.run(
         f"import os\nfrom torchvision.io import {call} as call\nprint(call(os.environ['OUTSIDE'] + '/labels.txt'))\n"
     )
-    assert done.stdout.strip() == str(desk.outside / "labels.txt")
-    assert [line["path"] for line in desk.lines("read")] == [str(desk.outside / "labels.txt")]
+    assert done.stdout.strip() == str(workspace.outside / "labels.txt")
+    assert [line["path"] for line in workspace.lines("read")] == [str(workspace.outside / "labels.txt")]

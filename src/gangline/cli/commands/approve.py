@@ -21,10 +21,10 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let a fork's run execute its code, after reading it: this commit alone, the next push asks again."""
-    desk = open_workspace(repo, site)
-    sealer = Sealer.of(desk.site, desk.environ)
-    record = approve(desk.store, desk.run(run), who=who or getpass.getuser(), sealer=sealer)
+    """Let a fork's run execute its code, after reading it: this commit only; the next push needs another approval."""
+    workspace = open_workspace(repo, site)
+    sealer = Sealer.of(workspace.site, workspace.environ)
+    record = approve(workspace.store, workspace.run(run), who=who or getpass.getuser(), sealer=sealer)
     if json:
         print_json(record)
     else:

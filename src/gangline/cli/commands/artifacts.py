@@ -32,14 +32,14 @@ def command(
     """List what a run left, its program's outputs too; with --get fetch files, each verified by its digest."""
     if get is None and (to is not None or overwrite):
         raise UsageError("--to and --overwrite are for --get, which says what to fetch: --get 'out/**'")
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
-    items = [each for each in list_artifacts(desk.store, record) if kind in (None, each.kind)]
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
+    items = [each for each in list_artifacts(workspace.store, record) if kind in (None, each.kind)]
     if get is None:
         _show(record.run.id, items, json=json)
         return
     fetched = []
-    for item, path in fetch_artifacts(desk.store, select_artifacts(items, get), to or Path(), overwrite=overwrite):
+    for item, path in fetch_artifacts(workspace.store, select_artifacts(items, get), to or Path(), overwrite=overwrite):
         fetched.append({"path": str(path), "size_bytes": item.size_bytes, "sha256": item.sha256})
         if not json:
             say(f"{path}  {format_bytes(item.size_bytes)}  {item.sha256[:12]} as recorded")

@@ -8,12 +8,12 @@ import typer
 
 from gangline.bisect.bisection import Bisection, BisectRequest, prepare
 from gangline.bisect.history import read_culprit
-from gangline.cli import workspace as desks
 from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
 from gangline.cli.view.bisect_view import BisectView
 from gangline.cli.view.run_view import exit_on_sigterm
+from gangline.cli.workspace import open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.git.repository import Repository
 from gangline.line.gangs.follow import Interrupted
@@ -55,17 +55,17 @@ def command(
         raise UsageError(f"wanted one of {', '.join(_FORMATS)}, found --format {format_}")
     if not 0 < error < 0.5:
         raise UsageError(f"wanted --error between 0 and 0.5, found {error:g}; 0.05 is wrong once in twenty")
-    desk = desks.open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     view = BisectView(quiet=json)
-    here = driver.open_run_workspace(desk.repo, site=desk.site, environ=desk.environ, observer=view)
+    here = driver.open_run_workspace(workspace.repo, site=workspace.site, environ=workspace.environ, observer=view)
     asked = BisectRequest(
         metric=metric, good=good, bad=bad, seeds=seeds, error=error, target=target,
-        budget_hours=None if budget is None else budget_hours(budget, desk.site),
+        budget_hours=None if budget is None else budget_hours(budget, workspace.site),
     )  # fmt: skip
     search = prepare(here, asked)
     _agree(search, asked, yes=yes)
     state = _run(search, view)
-    culprit = read_culprit(Repository.at(desk.repo), state)
+    culprit = read_culprit(Repository.at(workspace.repo), state)
     if json:
         print_json(state)
     else:
@@ -75,7 +75,7 @@ def command(
 
 
 def _run(search: Bisection, view: BisectView) -> BisectState:
-    """To its ending; who stops it is told how to go on."""
+    """Run it to its end; an interrupt prints how to continue."""
     again = f"the same command resumes {search.state.id}"
     try:
         with exit_on_sigterm():
@@ -108,10 +108,10 @@ def budget_hours(text: str, site: Site) -> float:
 
 
 def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
-    """Say what it may cost; without a budget somebody has to agree.
+    """Print the expected cost; without a budget the user has to confirm it.
 
     Raises:
-        UsageError: Nobody is there to agree.
+        UsageError: There is no terminal to confirm it.
         Abort: Somebody did not.
     """
     forecast, state = search.forecast, search.state

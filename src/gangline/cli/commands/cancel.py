@@ -24,13 +24,15 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Stop a run: marked in its record, its gang stopped; returns when nothing is left. Harmless when repeated."""
-    desk = open_workspace(repo, site)
-    found = desk.run(run)
+    workspace = open_workspace(repo, site)
+    found = workspace.run(run)
     stop: Callable[..., Record] = cancel_run
     if "kfp" in found.links:
         from gangline.kfp.cancel import cancel_kfp_run as stop
 
-    record = stop(desk.repo, found.run.id, site=desk.site, environ=desk.environ, reason=reason, save=not now)
+    record = stop(
+        workspace.repo, found.run.id, site=workspace.site, environ=workspace.environ, reason=reason, save=not now
+    )
     if json:
         print_json(record)
     else:

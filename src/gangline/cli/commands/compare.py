@@ -58,25 +58,27 @@ def command(
     require_format(format_)
     if not set_:
         raise UsageError("wanted keys to change, found none; --set optimizer.rule=muon --set optimizer.lr=0.02 is one")
-    desk = open_workspace(repo / path, site)
+    workspace = open_workspace(repo / path, site)
     as_it_is, changed = (
-        resolve_request(desk.repo, commit=commit, overrides=each, strategy=None) for each in ((), set_)
+        resolve_request(workspace.repo, commit=commit, overrides=each, strategy=None) for each in ((), set_)
     )
     if as_it_is.run_id(1) == changed.run_id(1):
         raise UsageError("--set changes nothing of the line: wanted values that it does not have")
-    base, this = (_run(desk, commit, each, target=target, quiet=json) for each in ((), tuple(set_)))
-    show_comparison(desk, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)
+    base, this = (_run(workspace, commit, each, target=target, quiet=json) for each in ((), tuple(set_)))
+    show_comparison(workspace, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)
 
 
-def _run(desk: Workspace, commit: str | None, overrides: tuple[str, ...], *, target: str | None, quiet: bool) -> Record:
-    """To its end; a gate that says no is an answer, too."""
+def _run(
+    workspace: Workspace, commit: str | None, overrides: tuple[str, ...], *, target: str | None, quiet: bool
+) -> Record:
+    """Run it to its end; a refusal by a gate is a result, too."""
 
     def to_its_end(observer: Observer) -> Record:
         last = LastRecord(observer)
         try:
             return run_line(
-                desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=overrides, target=target,
-                observer=last,
+                workspace.repo, site=workspace.site, environ=workspace.environ, commit=commit, overrides=overrides,
+                target=target, observer=last,
             )  # fmt: skip
         except GateError:
             if last.record is None:

@@ -30,7 +30,7 @@ def command(
     Without A it is the base that B was judged against when it ran.
     """
     require_format(format_)
-    desk = open_workspace(repo, site)
-    this = desk.run(None) if b is None else look_up_run(desk.store, desk.repo, b)
-    base = base_of(desk.store, this) if a == BASE else look_up_run(desk.store, desk.repo, a)
-    show_comparison(desk, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)
+    workspace = open_workspace(repo, site)
+    this = workspace.run(None) if b is None else look_up_run(workspace.store, workspace.repo, b)
+    base = base_of(workspace.store, this) if a == BASE else look_up_run(workspace.store, workspace.repo, a)
+    show_comparison(workspace, base, this, format_=format_, out=out, json=json, fail_on_worse=fail_on_worse)

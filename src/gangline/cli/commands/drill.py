@@ -31,19 +31,24 @@ def command(
 
     Exits 0 when the run held, 60 when it broke, 10 when the drill is refused or not injected.
     """
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     tell = _look_away if json else say
     if name == ALL:
         if run or rank is not None or step is not None or seconds is not None:
             raise UsageError("drill all takes a fresh run for each drill; --run, --rank, --step, --seconds are for one")
         done = drill_all(
-            repo=desk.repo, site=desk.site, environ=desk.environ, seed=seed, tell=tell, width=terminal_width(120)
+            repo=workspace.repo,
+            site=workspace.site,
+            environ=workspace.environ,
+            seed=seed,
+            tell=tell,
+            width=terminal_width(120),
         )
         reports, code = done.reports, done.exit_code
     else:
         report = drill(
-            name, repo=desk.repo, site=desk.site, environ=desk.environ, run=run and desk.run(run).run.id, rank=rank,
-            step=step, seconds=seconds, seed=seed, tell=tell,
+            name, repo=workspace.repo, site=workspace.site, environ=workspace.environ,
+            run=run and workspace.run(run).run.id, rank=rank, step=step, seconds=seconds, seed=seed, tell=tell,
         )  # fmt: skip
         reports, code = (report,), report.exit_code
     if json:

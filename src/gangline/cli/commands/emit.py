@@ -22,7 +22,7 @@ _JENKINS_SUFFIXES = {".groovy", ".txt", ".yaml"}
 
 
 def pipeline() -> str:
-    """The same for every model repository."""
+    """Files that are the same for every model repository."""
     return (_jenkins_folder() / _PIPELINE).read_text("utf-8")
 
 
@@ -50,7 +50,7 @@ def command(
     run: LastRunArgument = None,
     *,
     cluster: Annotated[
-        Path | None, typer.Option("--cluster", help="Facts that doctor --cluster wrote; no server is asked then.")
+        Path | None, typer.Option("--cluster", help="Facts that doctor --cluster wrote; no server is contacted.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Let the API server judge it by dry run.")] = False,
     out: Annotated[
@@ -75,19 +75,19 @@ def command(
         return
     if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
         raise UsageError(f"--check and --cluster are about the objects of a gang; leave them out for {kind}")
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
     if kind == "kfp":
         from gangline.kfp.compiler import compile_run
 
-        text = compile_run(desk.repo, record, site=desk.site).decode()
+        text = compile_run(workspace.repo, record, site=workspace.site).decode()
     else:
         text = emit_gang(
-            desk.repo,
+            workspace.repo,
             record,
             cast(GangKind, kind),
-            site=desk.site,
-            environ=desk.environ,
+            site=workspace.site,
+            environ=workspace.environ,
             facts_file=cluster,
             check=check,
         )

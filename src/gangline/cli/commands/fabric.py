@@ -56,9 +56,10 @@ def show(
 ) -> None:
     """Print groups, servers, leaves and cables, and how often interruptions are to be expected."""
     from gangline.cli.view.fabric_view import counts_lines, fabric_document
+    from gangline.cli.workspace import stated_fabric
     from gangline.fabric.fabric_file import fabric_text
 
-    found = _stated(fabric)
+    found = stated_fabric(fabric)
     if cluster:
         found = _with_groups_of_cluster(found, site)
     if found is None:
@@ -170,13 +171,13 @@ def probe(
     named or did not answer, 20 when no listener answers.
     """
     from gangline.cli.fabric_probe import bandwidth_in_pairs, listeners_of, measure_bandwidth, probe_losses
-    from gangline.cli.workspace import open_workspace
+    from gangline.cli.workspace import open_workspace, stated_fabric
     from gangline.fabric.probe import read_secret
     from gangline.line.gangs.stated_network import keep_measurement
 
     _check_measurement(preflight=preflight, bandwidth=bandwidth, keep=keep)
     store = open_workspace(repo, site).store if keep else None
-    stated = _stated(fabric)
+    stated = stated_fabric(fabric)
     listeners = listeners_of(servers or (stated.servers if stated else ()), read_secret(secret_file))
     groups = {server: group.name for server, group in stated.by_server.items()} if stated else {}
     with spinner(f"{len(listeners.addresses)} servers"):
@@ -234,20 +235,13 @@ def _check_measurement(*, preflight: bool, bandwidth: bool, keep: bool) -> None:
         raise UsageError("--keep: plans read speeds between servers; give --bandwidth, too")
 
 
-def _stated(file: Path | None) -> "Fabric | None":
-    """The fabric of a fabric.toml; None: there is none."""
-    from gangline.line.gangs.stated_network import stated_network
-
-    return stated_network(os.environ, file)
-
-
 def _with_measured_links(file: Path | None, repo: Path, site: Path | None) -> "tuple[Fabric, str] | None":
     """The stated fabric with what the site's store has of its speeds, and how they are known; None: none is stated."""
-    from gangline.cli.workspace import open_workspace
+    from gangline.cli.workspace import open_workspace, stated_fabric
     from gangline.fabric.measured_links import links_words
     from gangline.line.gangs.stated_network import planned_network
 
-    stated = _stated(file)
+    stated = stated_fabric(file)
     if stated is None:
         return None
     try:
@@ -264,7 +258,8 @@ def _with_groups_of_cluster(stated: "Fabric | None", site: Path | None) -> "Fabr
     from gangline.line.gangs.launchers import open_cluster
     from gangline.spec.config.load import load_site
 
-    api = open_cluster(load_site(site, environ=os.environ), os.environ)
+    environ = os.environ
+    api = open_cluster(load_site(site, environ=environ), environ)
     return replace(stated or Fabric(), groups=read_fabric_groups(api))
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
@@ -51,17 +52,18 @@ def install(
 @app.command(name="post-receive")
 def post_receive(*, site: SiteOption = None) -> None:
     """What git calls after a push, in the repository; starts a run for each branch and does not wait for it."""
-    if "GIT_QUARANTINE_PATH" in os.environ:
+    environ = os.environ
+    if "GIT_QUARANTINE_PATH" in environ:
         raise UsageError("this push is not accepted yet: wanted to be called as post-receive, not as pre-receive")
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        del os.environ[name]  # nothing below is about the git that called us
-    set_up_logs(os.environ)
+    for name in [name for name in environ if name.startswith("GIT_")]:
+        del environ[name]  # nothing below is about the git that called us
+    set_up_logs(environ)
     repo = Path.cwd()
     wanted, left = choose_pushes(read_pushes(sys.stdin))
     if wanted:
-        receiver = _Receiver(repo, site)
+        receiver = _Receiver(repo, site, environ)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for said in pool.map(receiver.told, wanted):
+            for said in pool.map(receiver.start_run, wanted):
                 say(f"gangline: {said}", err=True)
         receiver.tidy()
     if left:
@@ -72,13 +74,13 @@ def post_receive(*, site: SiteOption = None) -> None:
 
 
 class _Receiver:
-    """Brings pushed commits to where runs are driven from."""
+    """Fetches pushed commits into the clone from which runs are driven."""
 
-    def __init__(self, repo: Path, site_file: Path | None) -> None:
+    def __init__(self, repo: Path, site_file: Path | None, environ: Mapping[str, str]) -> None:
         from gangline.serve.context.home import ServiceHome, effective_site
 
         self._repo = repo
-        self._site = effective_site(repo, load_site(site_file, environ=os.environ))
+        self._site = effective_site(repo, load_site(site_file, environ=environ))
         home = site_paths.home(repo) / "hook" / str(os.getuid())  # who pushes by ssh is not always the same user
         with storage_errors(home):
             home.mkdir(parents=True, exist_ok=True)
@@ -87,14 +89,14 @@ class _Receiver:
         self._clones = Clones(home / "clones")
 
     def tidy(self) -> None:
-        """Remove clones that nobody asked for lately; a run ends sooner."""
+        """Remove clones that were not used lately; a run ends sooner."""
         try:
             self._clones.release(idle_seconds=self._site.limits.run_seconds + _KEPT_SECONDS)
         except (GanglineError, OSError) as error:
             say(f"gangline: old clones stay: {clean(error, 300)}", err=True)
 
-    def told(self, push: Push) -> str:
-        """One sentence for whoever pushed; whatever happens, the push itself stands."""
+    def start_run(self, push: Push) -> str:
+        """Start the run of a push; returns one sentence for the user. A failure does not undo the push."""
         try:
             return clean(self._start(push), 300)
         except GanglineError as error:
@@ -114,7 +116,7 @@ class _Receiver:
         return f"run {driver.run} started; gangline follow {driver.run} --repo {self._repo}"
 
     def _refusal(self, push: Push, place: Path) -> str | None:
-        """By the triggers of its line."""
+        """Why the triggers of its line start no run; None: they start one."""
         from gangline.serve.database.types import Order
         from gangline.serve.orders.commit_reader import read_line
         from gangline.serve.orders.triggers import TriggerFacts, trigger_refusal

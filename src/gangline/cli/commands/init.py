@@ -62,7 +62,7 @@ def command(
 
 
 def _files(repository: Repository, script: str | None) -> Mapping[str, bytes]:
-    """Tracked files that tell something, the shallow ones first; before the first commit all that are there."""
+    """Tracked files to read, the shallow ones first; before the first commit, all files."""
     names = sorted(repository.files(), key=lambda name: (name.count("/"), name))
     wanted = [name for name in names if name.endswith(_READ) or name in (script, *FILES)][:_MOST_FILES]
     found = {}

@@ -9,8 +9,8 @@ from gangline.signing.keys import list_keys
 
 def command(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """List signing keys: which one signs here, and whose models may be promoted."""
-    desk = open_workspace(repo, site)
-    keys = list_keys(desk.site, desk.environ)
+    workspace = open_workspace(repo, site)
+    keys = list_keys(workspace.site, workspace.environ)
     if json:
         print_json(keys)
     elif keys:

@@ -35,9 +35,9 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """List the runs of this store, newest first."""
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     refused: list[str] = []
-    found = list_runs(desk.store, commit=commit, on_refused=lambda key, error: refused.append(f"{key}: {error}"))
+    found = list_runs(workspace.store, commit=commit, on_refused=lambda key, error: refused.append(f"{key}: {error}"))
     records = sorted(found, key=lambda record: record.run.created, reverse=True)
     _tell_refused(refused)
     wanted = (r for r in records if branch in (None, r.commit.branch) and verdict in (None, verdict_word(r)))
@@ -51,7 +51,7 @@ def command(
 
 
 def _tell_refused(refused: Sequence[str]) -> None:
-    """Of records that are none: one line, beside the list."""
+    """One line on stderr about records that cannot be read."""
     if refused:
         more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
         count = f"{len(refused)} record{'s' if len(refused) > 1 else ''}"

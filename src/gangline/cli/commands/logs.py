@@ -35,16 +35,18 @@ def command(
     """Print the logs of a run's ranks, each line behind `r03│`."""
     if sum((rank is not None, every, failed)) > 1:
         raise UsageError("wanted one of --rank, --all and --failed, found more; leave the others out")
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
-    launcher = open_launcher(desk.repo, site=site_of(record, desk.site), environ=desk.environ, store=desk.store)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
+    launcher = open_launcher(
+        workspace.repo, site=site_of(record, workspace.site), environ=workspace.environ, store=workspace.store
+    )
     gang = gang_of_role(record, role)
     ranks = _failed_rank(launcher, record, gang) if failed else None if every else read_ranks(rank)
     since_seconds = parse_since(since)
     try:
         lines: Iterable[LogLine] = launcher.logs(gang, ranks=ranks, since_seconds=since_seconds, follow=follow)
     except UsageError as error:
-        lines = _left(desk, record, role, ranks=ranks, unknown=error)
+        lines = _left(workspace, record, role, ranks=ranks, unknown=error)
     width = len(str(max(record.plan.world_size - 1, 10))) if record.plan else 2
     line = None
     for line in lines:
@@ -54,10 +56,10 @@ def command(
 
 
 def _left(
-    desk: Workspace, record: Record, role: str, *, ranks: Sequence[int] | None, unknown: UsageError
+    workspace: Workspace, record: Record, role: str, *, ranks: Sequence[int] | None, unknown: UsageError
 ) -> Iterable[LogLine]:
-    """Of a gang that the launcher does not know any more, as it was swept; raises `unknown` where it left nothing."""
-    lines = lines_left(desk.store, record, role, ranks=ranks)
+    """Stored log lines of a swept gang; raises `unknown` if there are none."""
+    lines = lines_left(workspace.store, record, role, ranks=ranks)
     first = next(lines, None)
     if first is None:
         raise unknown

@@ -65,7 +65,7 @@ def export(
     every_seconds: Annotated[
         float | None,
         typer.Option(
-            "--steps", metavar="SECONDS", help="What ranks said while they trained, too, once in so long.", min=1
+            "--steps", metavar="SECONDS", help="Also what ranks reported while they trained, at this interval.", min=1
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")] = None,
@@ -73,12 +73,12 @@ def export(
     site: SiteOption = None,
 ) -> None:
     """Write the numbers of runs that ended as OpenMetrics text, for promtool to take in."""
-    desk = open_workspace(repo, site)
-    records = [r for r in list_runs(desk.store) if r.run.state == "ended"] if every else [desk.run(run)]
-    told = (
-        [rank_metric_snapshots(desk.store, each, every_seconds=every_seconds) for each in records]
+    workspace = open_workspace(repo, site)
+    records = [r for r in list_runs(workspace.store) if r.run.state == "ended"] if every else [workspace.run(run)]
+    snapshots = (
+        [rank_metric_snapshots(workspace.store, each, every_seconds=every_seconds) for each in records]
         if every_seconds
         else []
     )
-    text = render_openmetrics(records, price=price_at(desk.site), moments=chain.from_iterable(told))
+    text = render_openmetrics(records, price=price_at(workspace.site), moments=chain.from_iterable(snapshots))
     print_or_write(text, out)

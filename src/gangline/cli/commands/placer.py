@@ -16,10 +16,10 @@ def command(*, repo: RepoOption = HERE, site: SiteOption = None, alive: AliveOpt
     from gangline.line.run.lease import this_process
     from gangline.storage.site_paths import touch
 
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    told = {"passed": partial(touch, alive)} if alive else {}
-    cluster, ledger = open_cluster(desk.site, desk.environ), desk.site.launch.ledger
-    network = stated_network(desk.environ)
-    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, fabric=network, **told)
+    liveness = {"passed": partial(touch, alive)} if alive else {}
+    cluster, ledger = open_cluster(workspace.site, workspace.environ), workspace.site.launch.ledger
+    network = stated_network(workspace.environ)
+    run_placer(cluster, holder=this_process(), stop=over, ledger=ledger, fabric=network, **liveness)

@@ -80,12 +80,12 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Show the plans that were considered, the one that won, and a reason for every one that lost."""
-    desk = open_workspace(repo / path, site, logs=False)
-    stated = stated_network(desk.environ, fabric)
-    network = None if stated is None else planned_network(stated, desk.store)
-    where, devices = _devices(with_target(desk.site, target), gpus, network.fabric if network else None)
+    workspace = open_workspace(repo / path, site, logs=False)
+    stated = stated_network(workspace.environ, fabric)
+    network = None if stated is None else planned_network(stated, workspace.store)
+    where, devices = _devices(with_target(workspace.site, target), gpus, network.fabric if network else None)
     question = PlanQuestion(
-        desk=desk, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
+        workspace=workspace, site=where, devices=devices, network=network, commit=commit, strategy=strategy,
         overrides=(*(set_ or ()), *_bounds(deadline, budget)), memory_run=memory_run, now=now,
     )  # fmt: skip
     width = terminal_width() if sys.stdout.isatty() else None
@@ -117,12 +117,12 @@ def _write_costs(found: "Preview", file: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanQuestion:
-    """What is to be planned, and for which devices."""
+    """The request of a plan, and its devices."""
 
-    desk: Workspace
+    workspace: Workspace
     site: Site
     devices: Inventory | None
-    """Asked for; None: those that are there."""
+    """Requested devices; None: the existing ones."""
     network: PlannedNetwork | None
     commit: str | None
     strategy: str | None
@@ -137,7 +137,9 @@ class PlanQuestion:
             return None
         if self.now:
             raise UsageError("--now: wanted servers that are there, found --gpus; leave one of them out")
-        request = resolve_request(self.desk.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy)
+        request = resolve_request(
+            self.workspace.repo, commit=self.commit, overrides=self.overrides, strategy=self.strategy
+        )
         if request.line.plan.transformer is None:
             return None
         from gangline.line.stages.hypothetical import plan_hypothetically
@@ -152,12 +154,12 @@ class PlanQuestion:
         if _asks_servers(self.site):
             from gangline.cli.log_setup import set_up_logs
 
-            set_up_logs(self.desk.environ)
+            set_up_logs(self.workspace.environ)
         with spinner("packing the code") as tell:
 
             def planned(devices: Inventory | None) -> "Preview":
                 return preview(
-                    self.desk.repo, site=self.site, environ=self.desk.environ, commit=self.commit,
+                    self.workspace.repo, site=self.site, environ=self.workspace.environ, commit=self.commit,
                     overrides=self.overrides, strategy=self.strategy, memory_run=self.memory_run, notify=tell,
                     devices=devices,
                 )  # fmt: skip
@@ -167,12 +169,12 @@ class PlanQuestion:
                 return found
             if found.inventory.others:
                 found = planned(replace(found.inventory, others=()))
-            free = free_servers(self.site, self.desk.environ, found.inventory)
+            free = free_servers(self.site, self.workspace.environ, found.inventory)
             return replace(found, choice=choice_now(found, free, planned))
 
 
 def _asks_servers(site: Site) -> bool:
-    """Where a request may be tried again, which is logged; a plan on this machine from its own files logs nothing."""
+    """Whether requests may be retried, which is logged; a plan on this machine from its own files logs nothing."""
     return site.launch.target != "local" or not site.store.url.startswith("file:")
 
 

@@ -40,22 +40,22 @@ def command(
 ) -> None:
     """Profile steps of a run while it trains, or show the windows that were profiled.
 
-    Beside them the picture of the model, with how the plan cuts its weights. A window that is over already begins at
+    The picture of the model is written too, with how the plan cuts its weights. A window that is over already begins at
     once. The ranks answer when it is done; their files reach the store within half a minute.
     """
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
-    found = (_ask(desk, record, steps, rank, wait),) if steps else read_profiles(desk.store, record)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
+    found = (_ask(workspace, record, steps, rank, wait),) if steps else read_profiles(workspace.store, record)
     if json:
         print_json([{"steps": each.name, "ranks": each.summaries} for each in found])
         return
-    folder = out or home(desk.repo) / "reports" / f"{record.run.id}-profile"
-    if model := _draw_model(desk, record, folder):
+    folder = out or home(workspace.repo) / "reports" / f"{record.run.id}-profile"
+    if model := _draw_model(workspace, record, folder):
         say(f"the model, and how the plan cuts it: {model}")
     if not found:
         say(f"no window of {record.run.id} was profiled; while it trains: --steps A:B", err=True)
         return
-    pages = [_write(desk, record, each, folder, with_traces=out is not None) for each in found]
+    pages = [_write(workspace, record, each, folder, with_traces=out is not None) for each in found]
     width = terminal_width()
     for each, page in zip(found, pages, strict=True):
         say(f"{render_profile(each.name, each.summaries, width=width)}\n\n{page}\n")
@@ -63,19 +63,19 @@ def command(
         say(f"no browser could be started here; open {pages[-1].resolve()} yourself", err=True)
 
 
-def _ask(desk: Workspace, record: Record, steps: str, rank: str, wait: float) -> Profile:
+def _ask(workspace: Workspace, record: Record, steps: str, rank: str, wait: float) -> Profile:
     first, last = parse_window(steps)
-    request = request_profile(desk.store, record, first=first, last=last, ranks=read_ranks(rank))
+    request = request_profile(workspace.store, record, first=first, last=last, ranks=read_ranks(rank))
 
     def tell(there: int, wanted: int) -> None:
         say(f"steps {first} to {last}: {there} of {wanted} ranks have answered", err=True)
 
-    return wait_for_profile(desk.store, record, request, seconds=wait, on_progress=tell)
+    return wait_for_profile(workspace.store, record, request, seconds=wait, on_progress=tell)
 
 
-def _draw_model(desk: Workspace, record: Record, folder: Path) -> Path | None:
+def _draw_model(workspace: Workspace, record: Record, folder: Path) -> Path | None:
     """The page of the model; None: the run has drawn none yet, as a program without torch never does."""
-    blob = get_bounded(desk.store, picture_key(record.gang_prefix), most_bytes=MOST_PICTURE_BYTES)
+    blob = get_bounded(workspace.store, picture_key(record.gang_prefix), most_bytes=MOST_PICTURE_BYTES)
     if blob is None:
         return None
     from gangline.report.model_page import render_model_page
@@ -87,8 +87,8 @@ def _draw_model(desk: Workspace, record: Record, folder: Path) -> Path | None:
     return page
 
 
-def _write(desk: Workspace, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
-    """The page of one window, with its traces beside it where they are wanted."""
+def _write(workspace: Workspace, record: Record, profile: Profile, folder: Path, *, with_traces: bool) -> Path:
+    """Write the page of one window, and its traces next to it if requested."""
     from gangline.report.profile_page import render_profile_page
 
     keys = {each.rank: key for each in profile.summaries if (key := trace_key(profile, each))}
@@ -97,16 +97,16 @@ def _write(desk: Workspace, record: Record, profile: Profile, folder: Path, *, w
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if with_traces:
-            links = {rank: _fetch(desk, key, folder / profile.name) for rank, key in keys.items()}
+            links = {rank: _fetch(workspace, key, folder / profile.name) for rank, key in keys.items()}
         page.write_text(render_profile_page(record.run.id, profile.name, profile.summaries, links), "utf-8")
     return page
 
 
-def _fetch(desk: Workspace, key: str, folder: Path) -> str:
-    """A trace out of the store; its path beside the page."""
+def _fetch(workspace: Workspace, key: str, folder: Path) -> str:
+    """Download a trace; returns its path relative to the page."""
     folder.mkdir(parents=True, exist_ok=True)
     name = key.rsplit("/", 1)[-1]
-    blob = get_bounded(desk.store, key, most_bytes=MOST_TRACE_BYTES)
+    blob = get_bounded(workspace.store, key, most_bytes=MOST_TRACE_BYTES)
     if blob is None:
         return f"{name} is no longer in the store"
     (folder / name).write_bytes(blob.data)

@@ -24,10 +24,10 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Verify every part of a version, then point ALIAS at it. Promoting an older version is the way back."""
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     moved = promote(
-        model, version, alias, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ,
-        because=because, read_record=read_record, who=getpass.getuser(),
+        model, version, alias, store=workspace.store, repo=workspace.repo, site=workspace.site,
+        environ=workspace.environ, because=because, read_record=read_record, who=getpass.getuser(),
     )  # fmt: skip
     if json:
         print_json(moved)

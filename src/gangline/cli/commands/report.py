@@ -35,13 +35,13 @@ def command(
     """Draw the report of a run from its record and write it to a file."""
     if format_ not in SUFFIXES:
         raise UsageError(f"wanted html, markdown or junit, found --format {format_}")
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
-    text = _render(desk, record, format_)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
+    text = _render(workspace, record, format_)
     if str(out) == "-":
         say(text, nl=False)
         return
-    path = _write(text, out, desk.repo, f"{record.run.id}.{SUFFIXES[format_]}")
+    path = _write(text, out, workspace.repo, f"{record.run.id}.{SUFFIXES[format_]}")
     if json:
         print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:
@@ -51,7 +51,7 @@ def command(
 
 
 def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:
-    """Where it was asked for, else beside the records; where nothing can be written there, in a temporary folder.
+    """Write to the requested path, else next to the records, else, if that is not writable, to a temporary folder.
 
     Raises:
         StorageError: `out` cannot be written.
@@ -68,19 +68,19 @@ def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:
     return path
 
 
-def _render(desk: Workspace, record: Record, format_: str) -> str:
+def _render(workspace: Workspace, record: Record, format_: str) -> str:
     if format_ == "markdown":
         return render_markdown(record)
     if format_ == "junit":
         return render_junit(record)
-    return render_html(record, _base(desk, record))
+    return render_html(record, _base(workspace, record))
 
 
-def _base(desk: Workspace, record: Record) -> Record | None:
+def _base(workspace: Workspace, record: Record) -> Record | None:
     """The base's record, where it still is in the store."""
     if record.commit.base is None:
         return None
     try:
-        return find_run(desk.store, record.commit.base.run)
+        return find_run(workspace.store, record.commit.base.run)
     except UsageError:
         return None

@@ -21,12 +21,12 @@ def command(
 ) -> None:
     """Ask an elastic run (`train.ranks = [min, max]`) for another number of ranks.
 
-    Its ranks save together and leave; the next generation goes on from there, no sample lost or taken twice, and the
+    Its ranks save together and exit; the next generation continues from there, no sample lost or taken twice, and the
     restart budget untouched. `gangline follow` shows when it has happened.
     """
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
-    plan = request_resize(desk.store, record, ranks)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
+    plan = request_resize(workspace.store, record, ranks)
     if json:
         print_json({"run": record.run.id, "ranks": plan.world_size, "plan": plan.name})
         return

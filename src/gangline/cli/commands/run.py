@@ -77,11 +77,11 @@ def command(
 ) -> None:
     """Take a commit through all stages; called again, resume it.
 
-    Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a gang on a cluster goes on.
+    Ctrl-C stops a gang of this machine with a checkpoint, a second one leaves at once; a cluster's gang keeps running.
     SIGTERM leaves every gang running.
     """
-    desk = open_workspace(repo / path, site)
-    there = with_target(desk.site, target)
+    workspace = open_workspace(repo / path, site)
+    there = with_target(workspace.site, target)
     driving = who_drives(driver, there)
     if detach:
         _detach(json=json)
@@ -92,16 +92,19 @@ def command(
     }  # fmt: skip
     window = parse_window(profile) if profile else None
     with attended_view(choose_view(json=json)) as view:
-        observer = ProfileRequester(view, desk.store, window) if window else view
+        observer = ProfileRequester(view, workspace.store, window) if window else view
         if driving == "here":
-            run_line(desk.repo, site=desk.site, environ=desk.environ, target=target, observer=observer, **asked)
+            run_line(
+                workspace.repo, site=workspace.site, environ=workspace.environ, target=target,
+                observer=observer, **asked,
+            )  # fmt: skip
         else:
             from gangline.kfp.driver import drive
 
             ranks_at = parse_target(target)[0] if target else None
             drive(
-                desk.repo, driving=driving, site=there, environ=desk.environ, ranks_at=ranks_at, observer=observer,
-                **asked,
+                workspace.repo, driving=driving, site=there, environ=workspace.environ, ranks_at=ranks_at,
+                observer=observer, **asked,
             )  # fmt: skip
 
 

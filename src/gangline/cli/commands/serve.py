@@ -34,15 +34,15 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Serve webhooks, the API and the pages of a site. Ctrl-C stops it; runs that it started go on."""
+    """Serve webhooks, the API and the pages of a site. Ctrl-C stops it; runs that it started continue."""
     _require_packages()
     from gangline.serve.server import address_of, bind, serve_until_signal
     from gangline.serve.startup import open_service
 
-    desk = open_workspace(repo, site)
-    with bind(_checked(listen or desk.site.serve.listen)) as bound:
-        wanted = _with_options(desk.site, listen=address_of(bound), database=database, workers=workers)
-        running = open_service(desk.repo, site=wanted, environ=desk.environ)
+    workspace = open_workspace(repo, site)
+    with bind(_checked(listen or workspace.site.serve.listen)) as bound:
+        wanted = _with_options(workspace.site, listen=address_of(bound), database=database, workers=workers)
+        running = open_service(workspace.repo, site=wanted, environ=workspace.environ)
         try:
             running.start()
             _greet(running, as_json=json)
@@ -94,20 +94,20 @@ def _greet(running: "RunningService", *, as_json: bool) -> None:
 
 
 def _facts(running: "RunningService") -> Mapping[str, str]:
-    """What a person wants to know of a service that has just begun, in the order they want it."""
-    desk = running.context
-    serve = desk.site.serve
+    """Facts about a service that has just started, in the order in which they are printed."""
+    context = running.context
+    serve = context.site.serve
     url = (serve.public_url or f"http://{serve.listen}").rstrip("/")
     facts = {"pages": f"{url}/runs"}
     if running.local is not None:
         code = running.service.links.make(running.local.digest)
         facts["log in"] = f"http://{serve.listen}/login?once={code}   (once, within 10 minutes)"
-        facts["token"] = f"{desk.home / 'local-token'}   (of this machine's administrator)"
+        facts["token"] = f"{context.home / 'local-token'}   (of this machine's administrator)"
     else:
         facts["log in"] = f"{url}/login   with a token of {serve.tokens or 'gangline token add'}"
-    facts["store"] = desk.store.url
-    facts["database"] = _without_password(serve.database) if serve.database else str(desk.home / "serve.db")
-    facts["builds"] = _forges(desk.site)
+    facts["store"] = context.store.url
+    facts["database"] = _without_password(serve.database) if serve.database else str(context.home / "serve.db")
+    facts["builds"] = _forges(context.site)
     facts["workers"] = str(serve.workers)
     return facts
 

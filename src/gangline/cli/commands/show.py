@@ -37,28 +37,28 @@ def command(
     """Show what happened to a run."""
     if ends_in and not oneline:
         raise UsageError("--ends-in is an option of gangline show --oneline")
-    desk = open_workspace(repo, site)
-    record = desk.run(run)
+    workspace = open_workspace(repo, site)
+    record = workspace.run(run)
     if json:
         print_json(record)
     elif not oneline:
         say(page(record))
     else:
-        progress = _progress(desk, record)
+        progress = _progress(workspace, record)
         say(one_line(record, doing=_doing(progress)))
         if ends_in and progress and progress.ends_in_seconds is not None:
             say(str(ceil(progress.ends_in_seconds)))
 
 
-def _progress(desk: Workspace, record: Record) -> "StageProgress | None":
+def _progress(workspace: Workspace, record: Record) -> "StageProgress | None":
     if record.run.state == "ended":
         return None
     from gangline.line.run.watch import read_progress
 
-    return read_progress(desk.repo, record, site=desk.site, environ=desk.environ)
+    return read_progress(workspace.repo, record, site=workspace.site, environ=workspace.environ)
 
 
 def _doing(progress: "StageProgress | None") -> str:
-    """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a run that goes on."""
+    """`train ddp-2 62/120 loss 2.71 · ETA 7 s` of a running run."""
     sentence = progress.sentence() if progress else ""
     return f"{progress.stage} {sentence}" if progress and sentence else ""

@@ -28,7 +28,7 @@ def check_jenkins_workspace(repo: Path, site: Site, environ: Mapping[str, str]) 
     """Jenkins names the workspace in WORKSPACE; without it there is nothing to say.
 
     Raises:
-        ConfigError: The store lies in it, or it is a second one beside that of the branch, whose gangs nobody finds.
+        ConfigError: The store lies in it, or it is a second workspace of the branch, whose gangs are not found again.
     """
     if not (name := environ.get("WORKSPACE")):
         return
@@ -81,23 +81,24 @@ def command(
         raise UsageError("--again and --pushed are options of gangline stage resolve, without --run")
     if url is not None and not URL.fullmatch(url):
         raise UsageError(f"wanted --url of http or https, found {url!r}")
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     if driver == "jenkins":
-        check_jenkins_workspace(desk.repo, desk.site, desk.environ)
+        check_jenkins_workspace(workspace.repo, workspace.site, workspace.environ)
     with attended_view(choose_view(json=json)) as view:
         if run is None:
             found = resolve_run(
-                desk.repo, site=desk.site, environ=desk.environ, commit=commit, overrides=tuple(set_ or ()),
-                again=again, pushed=pushed, origin=origin_of(branch, pull_request, trust), observer=view,
+                workspace.repo, site=workspace.site, environ=workspace.environ, commit=commit,
+                overrides=tuple(set_ or ()), again=again, pushed=pushed,
+                origin=origin_of(branch, pull_request, trust), observer=view,
             )  # fmt: skip
             if isinstance(found, str) and json:
                 print_json({"not_triggered": found})
             said = f"not triggered: {found}" if isinstance(found, str) else found.run.id
         else:
-            whole = desk.run(run).run.id
+            whole = workspace.run(run).run.id
             said = whole
             run_stage(
-                desk.repo, name, whole, site=desk.site, environ=desk.environ, observer=view,
+                workspace.repo, name, whole, site=workspace.site, environ=workspace.environ, observer=view,
                 max_seconds=max_seconds, follow_seconds=max_seconds, kind=driver, url=url,
             )  # fmt: skip
     if name == "resolve" and not json:

@@ -39,13 +39,13 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
 
     Also shows which credential the store issues for the gangs of a single run.
     """
-    desk = open_workspace(repo, site)
-    found = probe(desk.store)
-    lends = credential_policy(desk.store)
+    workspace = open_workspace(repo, site)
+    found = probe(workspace.store)
+    lends = credential_policy(workspace.store)
     if json:
         print_json(
             {
-                "url": desk.store.url,
+                "url": workspace.store.url,
                 "conditional_writes": found.conditional_writes,
                 "checks": found.checks,
                 "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
@@ -53,7 +53,9 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
         )
     else:
         say(columns([("✓" if check.passed else "✗", check.name, check.reason) for check in found.checks]))
-        say(f"{desk.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}")
+        say(
+            f"{workspace.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
+        )
         say(f"lends {lends}")
     if not found.passed:
         raise typer.Exit(StorageError.exit_code)
@@ -71,15 +73,15 @@ def copy(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Copy objects from one store to another, each verified; called again, go on where it stopped."""
+    """Copy objects from one store to another, each verified; called again, continue where it stopped."""
     if from_ is None:
-        desk = open_workspace(repo, site)
-        source, environ = desk.store, desk.environ
+        workspace = open_workspace(repo, site)
+        source, environ = workspace.store, workspace.environ
     else:
         environ = os.environ
         source = _open(from_, from_credentials, environ)
-    told = _Counter(quiet=json)
-    copied = copy_store(source, _open(to, to_credentials, environ), prefix, on_object=told.count)
+    counter = _Counter(quiet=json)
+    copied = copy_store(source, _open(to, to_credentials, environ), prefix, on_object=counter.count)
     if json:
         print_json(copied)
     else:

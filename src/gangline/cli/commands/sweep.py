@@ -35,23 +35,25 @@ def command(
 
     A folder into which a program wrote files that were not collected stays, and is named.
     """
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     over = threading.Event()
     if every is not None:
         signal.signal(signal.SIGTERM, lambda *_: over.set())
     while not over.is_set():
-        _once(desk, dry_run=dry_run, with_outputs=with_outputs, json=json, quiet=every is not None)
+        _once(workspace, dry_run=dry_run, with_outputs=with_outputs, json=json, quiet=every is not None)
         if alive is not None:
             touch(alive)
         if every is None or over.wait(every):
             return
 
 
-def _once(desk: Workspace, *, dry_run: bool, with_outputs: bool, json: bool, quiet: bool) -> None:
-    """One pass; `quiet` says nothing of gangs that stay, and outlives a store or cluster that is away."""
+def _once(workspace: Workspace, *, dry_run: bool, with_outputs: bool, json: bool, quiet: bool) -> None:
+    """One pass; with `quiet`, gangs that stay are not printed, and an unavailable store or cluster is no error."""
     try:
-        swept = sweep(desk.repo, site=desk.site, environ=desk.environ, dry_run=dry_run, with_outputs=with_outputs)
-        unused = sweep_unused(desk.repo, site=desk.site, environ=desk.environ, dry_run=dry_run)
+        swept = sweep(
+            workspace.repo, site=workspace.site, environ=workspace.environ, dry_run=dry_run, with_outputs=with_outputs
+        )
+        unused = sweep_unused(workspace.repo, site=workspace.site, environ=workspace.environ, dry_run=dry_run)
     except StorageError as error:
         if not quiet:
             raise

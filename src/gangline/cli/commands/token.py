@@ -102,13 +102,13 @@ def revoke(
 
 @contextmanager
 def _tokens(repo: "Path", site: "Path | None", database: str | None) -> Iterator["Tokens"]:
-    """Those of the service's database, which may be running: both may write."""
+    """Tokens of the service's database; the service may be running."""
     from gangline.serve.context.home import ServiceHome
     from gangline.serve.database.open import open_database
 
-    desk = open_workspace(repo, site)
-    home = ServiceHome.of(desk.repo, desk.site, desk.environ)
-    opened = open_database(database or desk.site.serve.database or str(home.database))
+    workspace = open_workspace(repo, site)
+    home = ServiceHome.of(workspace.repo, workspace.site, workspace.environ)
+    opened = open_database(database or workspace.site.serve.database or str(home.database))
     try:
         yield opened.tokens
     finally:

@@ -1,6 +1,7 @@
 """`gangline up`: the servers around the line, on this machine: S3, Prometheus, Grafana, the service."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,12 +43,12 @@ def command(
     from gangline.stack.home import StackHome
     from gangline.stack.lifecycle import bring_up
 
-    home = StackHome.of(find_repo(repo.resolve()) or repo.resolve())
+    home, environ = StackHome.of(find_repo(repo.resolve()) or repo.resolve()), os.environ
     if compose is not None:
-        _write_compose(home, compose, json=json)
+        _write_compose(home, compose, environ, json=json)
         return
     try:
-        rows = bring_up(home, environ=os.environ, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
+        rows = bring_up(home, environ=environ, s3=s3, drive=drive, say=(lambda _row: None) if json else _say)
     except KeyboardInterrupt:
         say("interrupted: gangline up continues, gangline down stops what was started", err=True)
         raise
@@ -76,10 +77,10 @@ def _next_steps(home: "StackHome", rows: "list[ServerStatus]") -> str:
     return "\n".join([*steps, "gangline down                             # stops these, and keeps their data"])
 
 
-def _write_compose(home: "StackHome", file: Path, *, json: bool) -> None:
+def _write_compose(home: "StackHome", file: Path, environ: Mapping[str, str], *, json: bool) -> None:
     from gangline.stack.compose import write_compose
 
-    write_compose(home, file, environ=os.environ)
+    write_compose(home, file, environ=environ)
     if json:
         print_json({"site": str(home.site), "compose": str(file)})
     else:

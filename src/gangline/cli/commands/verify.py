@@ -20,9 +20,11 @@ def command(
     json: JsonOption = False,
 ) -> None:
     """Check signature, digests, provenance and tag; exit 50 where one of them does not hold."""
-    desk = open_workspace(repo, site)
+    workspace = open_workspace(repo, site)
     with spinner("reading and checking every part"):
-        checks = verify(target, store=desk.store, repo=desk.repo, site=desk.site, environ=desk.environ)
+        checks = verify(
+            target, store=workspace.store, repo=workspace.repo, site=workspace.site, environ=workspace.environ
+        )
     if json:
         print_json({"target": target, "ok": all(check.ok for check in checks), "checks": checks})
     else:

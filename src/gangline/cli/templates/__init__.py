@@ -1,4 +1,4 @@
-"""Model repositories that `gangline new` makes: a folder each, `FILE.in` becomes `FILE`, `__NAME__` the project.
+"""Templates of `gangline new`: one folder each; `FILE.in` becomes `FILE`, `__NAME__` the project.
 
 A repository says nothing about Jenkins: its builds run the pipeline of the controller's library.
 """

@@ -51,8 +51,8 @@ class BisectView(SilentObserver):
     def _time_left(self, state: BisectState) -> str:
         left = steps_left(state.sides)
         if not left:
-            return "done" if state.ending else "nothing left to ask"
-        words = f"about {left} more {'commit' if left == 1 else 'commits'} to ask"
+            return "done" if state.ending else "nothing left to measure"
+        words = f"about {left} more {'commit' if left == 1 else 'commits'} to measure"
         each = (time.monotonic() - self._began) / self._asked if self._asked else None
         return f"{words}, {format_seconds(each * left)} left" if each else words
 

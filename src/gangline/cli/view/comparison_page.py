@@ -23,10 +23,10 @@ def require_format(format_: str) -> None:
 
 
 def show_comparison(
-    desk: Workspace, base: Record, this: Record, *, format_: str, out: Path | None, json: bool, fail_on_worse: bool
+    workspace: Workspace, base: Record, this: Record, *, format_: str, out: Path | None, json: bool, fail_on_worse: bool
 ) -> None:
     """Print or write it; with `fail_on_worse` exit 60 unless `this` was compared and is no worse."""
-    comparison = compare(base, this, read_differences(desk.store, _repository(desk, base, this), base, this))
+    comparison = compare(base, this, read_differences(workspace.store, _repository(workspace, base, this), base, this))
     if json:
         print_json(comparison)
     else:
@@ -36,17 +36,17 @@ def show_comparison(
 
 
 def _demand_no_worse(comparison: Comparison) -> None:
-    """Only what was compared and is no worse goes on: a build that cannot tell must not look green."""
+    """Exit 60 unless the runs were compared and `this` is no worse: an unknown result must not pass a build."""
     if comparison.outcome == "NOT COMPARABLE":
         raise GateError(f"--fail-on-worse: wanted BETTER or SAME, found NOT COMPARABLE: {comparison.why}")
     if comparison.outcome == "WORSE":
         raise typer.Exit(GateError.exit_code)
 
 
-def _repository(desk: Workspace, *records: Record) -> Repository | None:
+def _repository(workspace: Workspace, *records: Record) -> Repository | None:
     """The clone that has the commits of both; a store may be read from anywhere."""
     try:
-        repository = Repository.at(desk.repo)
+        repository = Repository.at(workspace.repo)
     except UsageError:
         return None
     return repository if all(repository.has(record.commit.sha) for record in records) else None

@@ -1,8 +1,8 @@
 """Page of a plan for a model known by its shape: table, bound, risk, storage, and where each number comes from."""
 
-import textwrap
 from collections.abc import Iterator
 
+from gangline.cli.output import wrap_facts
 from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
 from gangline.cli.view.update_line import update_line
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
@@ -24,7 +24,7 @@ from gangline.units import format_bytes, format_count, format_seconds
 
 
 def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None = None, width: int | None = None) -> str:
-    """All of it; `width` None: nobody looks."""
+    """The whole page; `width` None: no terminal."""
     line, choice, inventory = found.request.line, found.choice, found.inventory
     capacity = max(float(each.gpus.memory_bytes or 0) if each.gpus else 0.0 for each in inventory.kinds)
     settings = choice.search.settings if choice.search else {}
@@ -37,10 +37,10 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
         lines.append(f"links     {found.links}")
     if found.certificate is not None:
         lines.append(f"network   {found.certificate.line}")
-    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
-    lines += [part for each in told for part in why_lines(choice, each)]
-    wrapped = [part for each in lines for part in _wrapped(each, width)]
-    heading = _wrapped(_heading(line, found.site, inventory, choice), width)
+    explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
+    lines += [part for each in explained for part in why_lines(choice, each)]
+    wrapped = [part for each in lines for part in wrap_facts(each, width)]
+    heading = wrap_facts(_heading(line, found.site, inventory, choice), width)
     return "\n".join([*heading, table, *wrapped])
 
 
@@ -111,8 +111,8 @@ def _footer(choice: PlanChoice, site: Site) -> Iterator[str]:
         yield f"training  {format_seconds(choice.forecast.wall_seconds)} on {choice.mesh.world_size} GPUs"
 
 
-_TOLD = 2
-"""Plans whose numbers are told one by one."""
+_EXPLAINED = 2
+"""Plans whose numbers are printed one by one."""
 
 
 def why_lines(choice: PlanChoice, candidate: Candidate) -> list[str]:
@@ -140,9 +140,3 @@ def _sums(forecast: Forecast) -> Iterator[str]:
 def _step(seconds: float) -> str:
     """As the table has it: seconds to two digits, less in milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 1 else step_time(seconds)
-
-
-def _wrapped(line: str, width: int | None) -> list[str]:
-    if width is None or len(line) <= width:
-        return [line]
-    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)

@@ -37,7 +37,7 @@ def formula_table(
         candidates: As they are ranked.
         settings: Names with the way that each is run.
         capacity_bytes: Of one device.
-        width: Of the terminal; None: nobody looks, and a reason stands beside its numbers.
+        width: Of the terminal; None: no terminal, and a reason follows its numbers on the same line.
         every: Also those far behind.
     """
     shown = candidates if every else shown_rows(candidates)
@@ -110,7 +110,7 @@ def storage_lines(costs: Sequence[StorageCost], saves_to: str | None) -> list[st
 
 
 def interruption_words(forecast: Forecast, failures: object) -> str:
-    """`P(interrupt) 0.4 % (llama3)`; empty: nobody asked."""
+    """`P(interrupt) 0.4 % (llama3)`; empty: not requested."""
     if forecast.interrupt_probability is None:
         return ""
     source = failures if isinstance(failures, str) else "given"

@@ -1,4 +1,4 @@
-"""A JSON object a line while a run goes on; the last one carries the whole record."""
+"""JSON lines of a run, one object per event; the last one contains the whole record."""
 
 import time
 from collections.abc import Callable

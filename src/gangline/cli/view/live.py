@@ -1,6 +1,6 @@
 """The live screen of a terminal: ended stages stay as lines, the running one moves at its foot.
 
-A spinner and the elapsed time move four times a second by rich's own thread, also while nothing is heard of the gang.
+A spinner and the elapsed time move four times a second by rich's own thread, also while the gang sends no event.
 """
 
 import threading
@@ -30,7 +30,7 @@ PHASES = {
 WORDS = {"compute": ("forward", "backward", "optimizer"), "wait": ("wait",), "bubble": ("bubble",), "data": ("data",)}
 BAR = 24
 SPARK, ROOM_FOR_SPARK = 12, 100
-"""Width of the loss's curve, and of a terminal that has room for it beside the time left."""
+"""Width of the loss curve, and of a terminal that has room for it next to the remaining time."""
 
 
 class LiveView:
@@ -93,12 +93,12 @@ class LiveView:
 
 
 def _text(said: str, style: str = "") -> Text:
-    """What a record or a gang says: nothing in it is markup, or steers the terminal."""
+    """Text of a record or gang without markup and terminal control codes."""
     return Text(visible(said), style=style)
 
 
 class _Foot:
-    """What moves: drawn anew at each refresh, by rich's thread, from the progress of the running stage."""
+    """The moving part: redrawn at each refresh by rich's thread from the progress of the running stage."""
 
     def __init__(self) -> None:
         self.progress: StageProgress | None = None

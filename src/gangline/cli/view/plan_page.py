@@ -1,8 +1,8 @@
 """What `gangline plan` prints of a line on devices that are there: candidates, the chosen plan, owners, notes."""
 
-import textwrap
 from typing import TYPE_CHECKING
 
+from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import candidate_table
 from gangline.cli.view.update_line import forecast_line, update_line
 from gangline.planner.selection.choice import PlanChoice
@@ -17,12 +17,12 @@ from gangline.units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from gangline.line.stages.preview import Preview
 
-_TOLD = 2
-"""Plans whose numbers are told one by one: the best, and the one it was hardest to choose from."""
+_EXPLAINED = 2
+"""Plans whose numbers are printed one by one: the best, and the one it was hardest to choose from."""
 
 
 def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: int | None = None) -> str:
-    """The whole page; `why` tells all plans and the parts of the best two, `terms` those of the plan of that name."""
+    """The whole page; `why` adds all plans and the parts of the best two, `terms` those of the plan of that name."""
     choice = found.choice
     if choice.is_left_to_program:
         return _programs(found, width)
@@ -47,9 +47,9 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
         lines.append(f"model     looked at in {found.sandbox.text}")
     lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.problems]
-    told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
-    lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
-    return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+    explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
+    lines += [line for each in explained for line in _known(each, said=choice.forecast.missing)]
+    return "\n".join([*table, *(part for line in lines for part in wrap_facts(line, width))])
 
 
 def _optimizer(found: "Preview", *, why: bool) -> list[str]:
@@ -77,7 +77,7 @@ def _optimizer(found: "Preview", *, why: bool) -> list[str]:
 
 
 def _programs(found: "Preview", width: int | None) -> str:
-    """Of a program that is left to itself: nothing to choose from, so no table."""
+    """Page of a program that chooses its own plan: no table."""
     choice = found.choice
     lines = [
         f"plan      {choice.name} on {choice.device.upper()}; {choice.reason}",
@@ -87,18 +87,13 @@ def _programs(found: "Preview", width: int | None) -> str:
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
         *(f"note      {trouble}" for trouble in found.problems),
     ]
-    return "\n".join([f"{found.run} · {_have(found)}", "", *(part for line in lines for part in _wrapped(line, width))])
+    return "\n".join(
+        [f"{found.run} · {_have(found)}", "", *(part for line in lines for part in wrap_facts(line, width))]
+    )
 
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
-_TO_A_SESSION = "a Session in it takes copies of the model; train.strategy asks for another way"
-
-
-def _wrapped(line: str, width: int | None) -> list[str]:
-    """Below the word that it begins with."""
-    if width is None or len(line) <= width:
-        return [line]
-    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
+_TO_A_SESSION = "a Session in it trains copies of the model; train.strategy sets another way"
 
 
 def _samples(count: int) -> str:
@@ -142,8 +137,8 @@ def _buckets(buckets: GradientBuckets) -> str:
 
 def _forecast(forecast: Forecast, band: float) -> str:
     """A step of the chosen plan: its largest parts, and how far to trust it."""
-    told = (each for each in forecast.terms if each.seconds > 0.01 * (forecast.step_seconds or 0.0))
-    largest = sorted(told, key=lambda each: -each.seconds)[:3]
+    large = (each for each in forecast.terms if each.seconds > 0.01 * (forecast.step_seconds or 0.0))
+    largest = sorted(large, key=lambda each: -each.seconds)[:3]
     parts = ", ".join(f"{each.part} {step_time(each.seconds)}" for each in largest)
     made_of = f": {parts}" if parts else ""
     trust = "not corrected by any run yet" if forecast.origin.startswith("rates") else f"within {percent(band)}"
@@ -162,7 +157,7 @@ def _bound(choice: PlanChoice, global_batch: int) -> str:
 
 
 def _other_sizes(found: "Preview") -> str:
-    """Of an elastic line: the world sizes its plan is ready for beside the chosen one."""
+    """Other world sizes that the plan of an elastic line is ready for."""
     own = found.choice.is_left_to_program
     worlds = ((size.mesh.world_size, "" if own else f" ({size.name})") for size in found.choice.sizes)
     ready = ", ".join(f"{world}{name}" for world, name in worlds)
@@ -170,7 +165,7 @@ def _other_sizes(found: "Preview") -> str:
 
 
 def _have(found: "Preview") -> str:
-    """What there is to train on, and how large the model is."""
+    """Available devices, and the size of the model."""
     machines = " and ".join(map(_machines, found.inventory.kinds))
     if found.choice.is_left_to_program:
         return machines

@@ -13,7 +13,7 @@ MOST_ROWS = 8
 _HEADER = ("PLAN", "", "MEMORY", "STEP", "TIME", "MONEY", "WHY")
 _MONEY = _HEADER.index("MONEY")
 _LEAST_ROOM = 36
-"""Of a reason beside its numbers; with less it goes below them."""
+"""Least width of a reason next to its numbers; with less it goes below them."""
 _MOST_LETTERS = 160
 _INDENT = " " * 4
 _WORDS = {"chosen": "✓ chosen", "runner_up": "runner-up"}
@@ -24,7 +24,7 @@ def candidate_table(candidates: Sequence[Candidate], *, width: int | None, every
 
     Args:
         candidates: As they are ranked.
-        width: Of the terminal; None: nobody looks, and a reason is one line.
+        width: Of the terminal; None: no terminal, and a reason is one line.
         every: Also those far behind.
     """
     shown = candidates if every else candidates[:MOST_ROWS]

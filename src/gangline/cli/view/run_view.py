@@ -3,7 +3,6 @@
 On failure, Ctrl-C or SIGTERM the view is closed, and the user reads how to resume or cancel the run.
 """
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Protocol, Self
 
 import typer
 
-from gangline.cli.terminal import say
+from gangline.cli.terminal import is_plain, say
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.plain import PlainView
 from gangline.errors import SIGTERM_CODE, GanglineError
@@ -21,7 +20,7 @@ from gangline.line.record.observer import Observer
 
 
 class RunView(Observer, Protocol):
-    """An observer that may hold the screen, as a context manager, and remembers what it was told."""
+    """An observer that may hold the screen, as a context manager, and remembers what was reported to it."""
 
     @property
     def run_id(self) -> str | None:
@@ -30,7 +29,7 @@ class RunView(Observer, Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the ending, and with it the reason of a failure, has been shown."""
+        """Whether the end of the run, with the reason of a failure, was shown."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -44,7 +43,7 @@ def choose_view(*, json: bool) -> RunView:
     """NO_COLOR, TERM=dumb or an output that is no terminal give plain lines."""
     if json:
         return JsonView()
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
+    if is_plain(sys.stdout):
         return PlainView()
     from gangline.cli.view.live import LiveView
 
@@ -53,7 +52,7 @@ def choose_view(*, json: bool) -> RunView:
 
 @contextmanager
 def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
-    """Hold the screen while the block runs; a failure whose reason was shown is not told twice.
+    """Hold the screen while the block runs; a failure whose reason was shown is not printed twice.
 
     Args:
         view: The screen.
@@ -76,7 +75,7 @@ def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """While the block runs, SIGTERM is a SystemExit: who leaves can say how to go on."""
+    """While the block runs, SIGTERM raises SystemExit, so that the command can print how to continue."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
@@ -85,7 +84,7 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
-    """Leave the gang alone: who restarts the driver finds it by the run id."""
+    """Leave the gang running: a restarted driver finds it by the run id."""
     sys.exit(SIGTERM_CODE)
 
 

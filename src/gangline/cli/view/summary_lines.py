@@ -52,13 +52,13 @@ def _proven(record: Record) -> list[str]:
 
 
 def _unreported_gates(record: Record) -> bool:
-    """A gate refused what no one reported: no comparison tells more."""
+    """Whether a gate refused because a metric was not reported, which no comparison explains."""
     named = [gate.name.removeprefix("quality:") for gate in record.gates if gate.verdict == "no" and ":" in gate.name]
     return any(name not in record.metrics for name in named)
 
 
 def next_steps(record: Record) -> list[str]:
-    """What a person does after this ending, by the class of its error."""
+    """Next commands for the user, by the class of the run's error."""
     run = record.run.id
     if record.run.state == "open":
         return [f"gangline follow {run}", "gangline run resumes it"]

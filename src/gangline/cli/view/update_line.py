@@ -5,7 +5,7 @@ from gangline.spec.forecast import Forecast, UpdateTraffic
 
 
 def update_line(updates: UpdateTraffic | None) -> list[str]:
-    """Empty: no updates travel so, or their times are not known."""
+    """Line about the exchange of updates; empty: there is none, or its times are not known."""
     if updates is None:
         return []
     granted = step_time(updates.hiding_seconds) if updates.hiding_seconds else "no"

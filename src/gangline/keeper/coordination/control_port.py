@@ -1,6 +1,6 @@
 """Where the leader of a gang listens. On one machine it takes any free port and writes the number to the gang's folder.
 
-A port that somebody chose before the leader listens may be taken meanwhile by another program of the machine.
+A port that is chosen before the leader listens may be taken meanwhile by another program of the machine.
 """
 
 from contextlib import suppress

@@ -19,7 +19,7 @@ from gangline.keeper.ranks.stop_request import StopRequest
 EVENT_SECONDS = 1.0
 """Deaths within this time of the first one belong to the same event."""
 EVENT_RESTARTS = 4
-"""Restarts of one event: a gang that dies as fast as it starts is charged again after as many."""
+"""Restarts of one event: a gang that ends as fast as it starts is charged again after as many."""
 REFILL_SECONDS = 3600.0
 
 

@@ -23,6 +23,8 @@ TORCHRUN = (
 """Variables of torchrun that say that there are other ranks."""
 OWN_NAME = "GANGLINE_"
 """Prefix that hides them from a program that runs on its own."""
+PROCESS: Mapping[str, str] = os.environ
+"""Environment of this process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +140,7 @@ class KeeperEnvironment(GangEnvironment):
         return range(first, first + self.local_world_size)
 
     @staticmethod
-    def read(environ: Mapping[str, str]) -> "KeeperEnvironment":
+    def read(environ: Mapping[str, str] = PROCESS) -> "KeeperEnvironment":
         """Raises `ConfigError` that names the variable."""
         gang = _read_gang(environ)
         local, world = gang.local_world_size, gang.world_size
@@ -184,7 +186,7 @@ class RankEnvironment(GangEnvironment):
     heartbeat: Path
 
     @staticmethod
-    def read(environ: Mapping[str, str]) -> "RankEnvironment":
+    def read(environ: Mapping[str, str] = PROCESS) -> "RankEnvironment":
         """Raises `ConfigError` that names the variable."""
         environ = {name: environ[OWN_NAME + name] for name in TORCHRUN if OWN_NAME + name in environ} | dict(environ)
         gang = _read_gang(environ)
@@ -208,7 +210,7 @@ def current_rank() -> RankEnvironment | None:
     Raises:
         ConfigError: A variable is missing or has a wrong value; it is named.
     """
-    return RankEnvironment.read(os.environ) if "GANGLINE_GENERATION" in os.environ else None
+    return RankEnvironment.read() if "GANGLINE_GENERATION" in PROCESS else None
 
 
 def termination_log(environ: Mapping[str, str]) -> Path | None:
@@ -217,12 +219,12 @@ def termination_log(environ: Mapping[str, str]) -> Path | None:
     return Path(path) if path else None
 
 
-def fault_order(environ: Mapping[str, str]) -> str | None:
+def fault_order(environ: Mapping[str, str] = PROCESS) -> str | None:
     """Fault that a drill injects into this gang, as JSON of `train.rank.faulty_task`; None: none."""
     return environ.get("GANGLINE_STRIKE")
 
 
-def heartbeat_path(environ: Mapping[str, str]) -> Path | None:
+def heartbeat_path(environ: Mapping[str, str] = PROCESS) -> Path | None:
     """Heartbeat file of this rank; None outside a gang."""
     path = environ.get("GANGLINE_HEARTBEAT")
     return Path(path) if path else None

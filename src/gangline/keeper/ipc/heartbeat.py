@@ -116,7 +116,7 @@ def expect(seconds: float) -> None:
 
 @cache
 def _own_writer() -> HeartbeatWriter | None:
-    path = heartbeat_path(os.environ)
+    path = heartbeat_path()
     return HeartbeatWriter(path) if path else None
 
 

@@ -1,9 +1,9 @@
 """Messages between ranks and their keeper, as files in the folder of the gang.
 
-- `evict.json`: a rank asks the keeper to leave out the node of a slow rank.
+- `evict.json`: a rank requests that the keeper leaves out the node of a slow rank.
 - `resize.json`: another number of ranks. `gangline resize` leaves the request in the store, rank 0 copies it into the
   folder, and the leading keeper acts on it: a keeper uses no store.
-- `live.json`: the keeper tells live replicas where to meet a replaced rank.
+- `live.json`: the keeper passes to live replicas the address at which they meet a replaced rank.
 """
 
 import json

@@ -39,7 +39,7 @@ class RendezvousStore:
         """Close the store of the generation before, open a fresh one; its port.
 
         Raises:
-            CapacityError: The demanded port is in use by somebody else.
+            CapacityError: The demanded port is in use by another process.
         """
         self._channel.send(b"close")
         self._channel.recv(16)

@@ -1,6 +1,6 @@
 """Watchdog: detects a hang of the gang from heartbeats. Pure: times are given, it reads and kills nothing.
 
-For a rank that sends no heartbeat (a plain program) its keeper only watches whether it lives; a task must send some.
+For a rank that sends no heartbeat (a plain program) its keeper only checks that it runs; a task must send some.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ class Hang:
     step: int = -2
     """Last finished step; -1: none yet, -2: the rank never sent a heartbeat."""
     waits: bool = False
-    """It waited for other ranks."""
+    """Whether it waited for other ranks."""
     stopped: bool = False
     """Its process is stopped by a signal, so it is behind whatever the heartbeats say."""
 

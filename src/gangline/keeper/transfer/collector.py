@@ -237,7 +237,7 @@ def main(arguments: Sequence[str]) -> int:
     keeper, began = arguments
     die_with_parent(int(keeper))
     try:
-        environment = KeeperEnvironment.read(os.environ)
+        environment = KeeperEnvironment.read()
         _collect(environment, float(began))
     except GanglineError as error:
         print(error, file=sys.stderr)  # noqa: T201  # the keeper reads it

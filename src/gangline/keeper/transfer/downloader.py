@@ -5,7 +5,6 @@ before they are opened. In a pod GANGLINE_PLAN and GANGLINE_CODE are keys of blo
 """
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -106,7 +105,7 @@ def main() -> int:
     """Run the download; returns 0 or an exit code, with the error in the last line of stderr."""
     die_with_parent(int(sys.argv[1]))
     try:
-        fetch(KeeperEnvironment.read(os.environ))
+        fetch(KeeperEnvironment.read())
     except GanglineError as error:
         print(error, file=sys.stderr)  # noqa: T201  # the parent reads it
         return error.exit_code

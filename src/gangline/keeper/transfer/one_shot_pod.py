@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from gangline.errors import GanglineError, IntegrityError, StorageError
@@ -38,12 +39,13 @@ _CHUNK_BYTES = 2**20
 
 def main(arguments: list[str]) -> int:
     """Run one of the two steps; returns 0 or an exit code, with the error on stderr."""
-    home = Path(os.environ["GANGLINE_HOME"])
+    environ = os.environ
+    home = Path(environ["GANGLINE_HOME"])
     try:
         if arguments == ["fetch"]:
-            fetch(CodeBundle.from_json(Path(os.environ["GANGLINE_BUNDLE_FILE"]).read_bytes()), home)
+            fetch(CodeBundle.from_json(Path(environ["GANGLINE_BUNDLE_FILE"]).read_bytes()), home)
             return 0
-        output = run(ModuleCall.from_json((home / CALL).read_bytes()), home)
+        output = run(ModuleCall.from_json((home / CALL).read_bytes()), home, environ)
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -79,11 +81,11 @@ def fetch(bundle: CodeBundle, home: Path) -> None:
         (home / FILES / "code").mkdir()
 
 
-def run(call: ModuleCall, home: Path) -> ModuleOutput:
+def run(call: ModuleCall, home: Path, environ: Mapping[str, str]) -> ModuleOutput:
     """Run the module until it ends or its time limit is reached."""
     code, empty_home = home / FILES / "code", home / "home"
     empty_home.mkdir(exist_ok=True)
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", **call.env, "HOME": str(empty_home), "PYTHONHASHSEED": "0",
+    environ = {**environ, "OMP_NUM_THREADS": "1", **call.env, "HOME": str(empty_home), "PYTHONHASHSEED": "0",
                "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
     environ["PYTHONPATH"] = python_path(code_folders(code, call.path), environ.get("PYTHONPATH"))
     out, err = home / "stdout", home / "stderr"

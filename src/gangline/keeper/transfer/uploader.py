@@ -5,7 +5,6 @@ Files of lines are cut after their last complete line; those that the runtime wr
 (`storage.objects.growing_file`), so that a long training does not upload its old lines again.
 """
 
-import os
 import re
 import signal
 import sys
@@ -106,7 +105,7 @@ def main() -> int:
     """Run until SIGTERM; returns 0 when everything is in the store, otherwise the exit code of `StorageError`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     die_with_parent(int(sys.argv[1]))
-    environment = KeeperEnvironment.read(os.environ)
+    environment = KeeperEnvironment.read()
     store = open_store(
         environment.store, credentials=environment.store_credentials_file, socket_folder=environment.store_socket
     )

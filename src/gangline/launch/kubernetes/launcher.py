@@ -95,7 +95,7 @@ class KubernetesLauncher:
     def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
         """As the protocol says; `after`: number of events by rank to skip, as they were seen before.
 
-        An unavailable API server is waited for: before the first answer for 10 minutes, later without limit.
+        Waits for an unavailable API server: before the first answer for 10 minutes, later without limit.
         """
         _demand_name(name)
         root, final_state = yield from retry_while_unavailable(partial(self._find_root_or_final_state, name))

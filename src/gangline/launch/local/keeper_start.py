@@ -48,7 +48,7 @@ def require_gpus(podset: PodSet) -> None:
 
 
 def _num_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = passed_on().get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([each for each in visible.split(",") if each.strip() not in ("", "-1")])
     return len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()])
@@ -144,7 +144,7 @@ def _command(
 def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Process:
     """Start it in its own session without terminal and inherited files, so that it outlives the driver."""
     log = os.open(folder.keeper_log(node), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    told, tells = os.pipe2(os.O_CLOEXEC)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.posix_spawnp(
             command.argv[0],
@@ -156,18 +156,18 @@ def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Pro
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),
                 (os.POSIX_SPAWN_DUP2, log, 2),
-                *([(os.POSIX_SPAWN_DUP2, tells, INFO_FD)] if command.reports_pid else []),
+                *([(os.POSIX_SPAWN_DUP2, writer, INFO_FD)] if command.reports_pid else []),
             ],
         )
     except OSError as error:
-        os.close(told)
+        os.close(reader)
         raise StorageError(
             f"cannot start the keeper {command.argv[0]!r} of gang {folder.home.name}: {error.strerror}"
         ) from error
     finally:
         os.close(log)
-        os.close(tells)
-    with os.fdopen(told, "rb") as pipe:
+        os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
         child = _child_of(pipe.fileno()) if command.reports_pid else None
     if child is None:  # bwrap failed; its message is in the log
         return Process(pid=pid, start_time=procfs.start_time(pid) or 0)

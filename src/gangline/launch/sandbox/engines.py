@@ -176,7 +176,7 @@ def _way_to(path: Path, covers: Sequence[Path]) -> list[str]:
 
 
 def _another_user(uid: int, *, with_parent: bool) -> list[str]:
-    """Command prefix that gives up root permanently."""
+    """Command prefix that drops root permanently."""
     argv = [_tool("setpriv"), "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs"]
     argv += ["--bounding-set=-all", "--inh-caps=-all"]
     return [*argv, "--pdeathsig", "KILL"] if with_parent else argv

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import gangline
+from gangline.launch.sandbox.environment import passed_on
 from gangline.launch.sandbox.view import holds_any, is_there, temporary_folders
 
 
@@ -77,7 +78,7 @@ def hidden_paths() -> tuple[Path, ...]:
     found = [Path(each) for each in _HIDDEN]
     found += [Path("/etc", each) for each in _SECRET_SETTINGS]
     found += [path for name in _HIDDEN_NAMES for path in Path("/").glob(name.lstrip("/"))]
-    found += home_paths(os.environ.get("HOME", ""))
+    found += home_paths(passed_on().get("HOME", ""))
     with suppress(KeyError):  # a container's user may have a number alone
         found += home_paths(pwd.getpwuid(os.getuid()).pw_dir)
     return tuple(found)
@@ -96,7 +97,7 @@ def home_paths(home: str) -> list[Path]:
 def system_paths() -> tuple[Path, ...]:
     """Folders of the system and of accelerator libraries, and the pipes of CUDA MPS."""
     found = [Path(each) for each in _PROGRAMS] + [Path("/etc", each) for each in _SETTINGS]
-    found.append(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
+    found.append(Path(passed_on().get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")))  # noqa: S108  # CUDA's default
     found += [path for name in _LIBRARIES for path in sorted(Path("/").glob(name.lstrip("/")))]
     return tuple(found)
 
@@ -107,7 +108,7 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
     found += [hop.parent for hop in _hops(Path(sys.executable))]
     paths = [path for prefix in found for path in _of_prefix(prefix, hidden)]
     paths += [Path(each) for each in sys.path if _is_packages(Path(each), hidden)]
-    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    libraries = passed_on().get("LD_LIBRARY_PATH", "").split(":")
     paths += [Path(each) for each in libraries if _is_packages(Path(each), hidden)]
     return (*dict.fromkeys(paths), Path(str(gangline.__file__)).parent.parent)
 

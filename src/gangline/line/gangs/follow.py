@@ -138,7 +138,7 @@ def read_in_background(events: Iterator[GangEvent]) -> "Iterator[queue.Queue[Gan
 
 
 def _record_start(ctx: RunContext, name: str, gang: str, status: GangStatus) -> None:
-    """Write once into the record when the training gang was admitted and started, and where its nodes stand."""
+    """Write once into the record when the training gang was admitted and started, and its servers."""
     recorded = ctx.record.gang
     if recorded is None or recorded.name != gang:
         return

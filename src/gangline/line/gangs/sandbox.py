@@ -30,7 +30,7 @@ _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", 
                   "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
 _USERS_FILES = ("KUBECONFIG", "GANGLINE_SITE", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE",
                 "BUILDKIT_TLS_DIR")  # fmt: skip
-"""Besides variables whose names say that they hold a secret."""
+"""In addition to variables whose names show that they hold a secret."""
 
 
 def sandbox_of(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, str]) -> Sandbox:

@@ -32,7 +32,7 @@ class _Latest(Document):
 
 
 def stated_network(environ: Mapping[str, str], file: Path | None = None) -> Fabric | None:
-    """Of `file`, else of GANGLINE_FABRIC, the user's or the system's; None: nobody states one.
+    """Of `file`, else of GANGLINE_FABRIC, the user's or the system's; None: there is none.
 
     Raises:
         ConfigError: A file that was named is missing, or one is wrong.

@@ -68,7 +68,7 @@ class RunContext:
     pending: list[Event] = field(default_factory=list)
     """Events that go into the record with its next change."""
     follow_until: float | None = None
-    """Deadline on the monotonic clock, after which the driver stops following; gang and run go on."""
+    """Deadline on the monotonic clock, after which the driver stops following; gang and run continue."""
     stage_time: StageTime | None = None
     """Clock of the stage that runs now."""
 

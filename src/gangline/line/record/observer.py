@@ -55,7 +55,7 @@ class SilentObserver:
 
 
 class ObserverRelay:
-    """Passes every call on; base of what stands around another observer."""
+    """Passes every call on; base of observers that wrap another one."""
 
     def __init__(self, inner: Observer) -> None:
         self._inner = inner

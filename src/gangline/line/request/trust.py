@@ -30,7 +30,7 @@ class Rights:
     checkpoint_owner: str
     """Owner of the key that signs its checkpoints."""
     reads: tuple[str, ...]
-    """Prefixes of the store that they may read besides."""
+    """Further prefixes of the store that they may read."""
     is_fork: bool
     """A fork's gangs get only a credential scoped to the run."""
     train_secrets: Mapping[str, str] = field(default_factory=dict)

@@ -114,7 +114,7 @@ class _StepPath:
 
     segments: list[_Segment] = field(default_factory=list)
     begin: tuple[int, int] = (0, 0)
-    """Step that it goes on from, and the position after it."""
+    """Step from which it continues, and the position after it."""
     steps_redone: int = 0
     samples_redone: int = 0
 
@@ -258,7 +258,7 @@ class _EventHistory:
 
 
 def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates | None:
-    """What the ranks said, with few and short names of kinds; None: it is not what ranks of gangline say."""
+    """Report of the ranks, with few and short names of kinds; None: it does not have the form of gangline's ranks."""
     try:
         found = from_plain(MatrixUpdates, {each.name: event.get(each.name) for each in fields(MatrixUpdates)})
     except IntegrityError:
@@ -274,7 +274,7 @@ def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates | None:
 
 
 def _few_kinds(loads: Mapping[str, float]) -> dict[str, float]:
-    """The largest, and the others together: a model of a stranger may name each of its parameters otherwise."""
+    """The largest kinds, and the others together: an untrusted model may name each of its parameters differently."""
     largest = sorted(loads, key=lambda name: -loads[name])[:MOST_KINDS]
     found: dict[str, float] = {}
     for name, load in loads.items():

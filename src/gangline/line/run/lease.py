@@ -112,7 +112,7 @@ def renewed_lease(
 ) -> Iterator[None]:
     """Renew the lease in the background while the block runs, then release it.
 
-    A failing store is reported to `on_problem` (from the renewing thread) and tried again; the block goes on.
+    A failing store is reported to `on_problem` (from the renewing thread) and tried again; the block continues.
     """
     over = threading.Event()
     thread = threading.Thread(

@@ -68,7 +68,7 @@ def sweep_unused(
 
 
 def _revoke_left_credentials(store: ObjectStore) -> None:
-    """Revoke credentials of runs that have ended, whose drivers died before doing so."""
+    """Revoke credentials of runs that have ended, whose drivers crashed before doing so."""
     for prefix in credential_owners(store):
         try:
             record = RecordStore(store, prefix).read()

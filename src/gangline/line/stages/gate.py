@@ -159,7 +159,7 @@ def _ways_without_band(record: Record) -> str:
     """What this run's line may say so that the gate can judge."""
     alone = "tolerance_percent or limit judges without one"
     if record.inputs.values.get("train.start.checkpoint"):
-        return f"{alone}, as a run that goes on from a checkpoint has one seed"
+        return f"{alone}, as a run that continues from a checkpoint has one seed"
     learns = "evaluate.seeds = 3 learns one"
     if form_of(record) == "task":
         return learns

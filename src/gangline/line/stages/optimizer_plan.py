@@ -23,7 +23,7 @@ from gangline.spec.profile import ModelProfile, PipelinePieces
 from gangline.spec.transformer import Transformer
 
 MOST_BLOCKS = 512
-"""Of a model whose stages are told: model code says how many there are, and a cut takes the square of that."""
+"""Of a model that defines its stages: model code states how many, and the time of a cut grows with their square."""
 
 
 def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile | None:

@@ -1,4 +1,4 @@
-"""resolve: says what was found, keeps the effective line, and stops older runs of the branch."""
+"""Stage resolve: reports the commit and line, stores the effective line, and stops older runs of the branch."""
 
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.run.cancel import supersede

@@ -33,7 +33,7 @@ class OpenedStart:
     """A checkpoint whose signature, sizes, index and numbers were verified; no weight of it was read."""
 
     text: str
-    """What the run goes on from, for its record."""
+    """The checkpoint that the run starts from, for its record."""
     weights: Index
     """Its parameters and buffers, by their stored names."""
     fused: tuple[FusedParameter, ...]
@@ -62,7 +62,7 @@ class OpenedStart:
 def open_start(
     line: Line, trust: Trust, *, store: ObjectStore, site: Site, environ: Mapping[str, str]
 ) -> OpenedStart | None:
-    """Open what the training of `line` goes on from; None: it begins with step 0.
+    """Open the checkpoint that the training of `line` starts from; None: it begins with step 0.
 
     Raises:
         ConfigError: The run may not read it, it does not exist, has another seed or no step left to train, or the rules
@@ -86,7 +86,7 @@ def open_start(
     _require_rows(line, found, store, record)
     converted = f"; {len(found)} fused parameters are split or joined" if found else ""
     return OpenedStart(
-        text=f"goes on from step {step} of {start.checkpoint}, run {folder.manifest.run}{converted}",
+        text=f"continues from step {step} of {start.checkpoint}, run {folder.manifest.run}{converted}",
         weights=Index(tensors=weights), fused=tuple(start.fused),
     )  # fmt: skip
 

@@ -193,8 +193,8 @@ def _doubts(
 def _steps_text(finished: FinishedGang, measured: TrainingResult) -> str:
     """Fewer or more steps than the plan has."""
     step, wanted = measured.final_step, finished.plan.last_step
-    begun_anew = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
-    since = ", counted from its last restart, as it did not resume by program.resume" if begun_anew else ""
+    restarted = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
+    since = ", counted from its last restart, as it did not resume by program.resume" if restarted else ""
     if step > wanted:
         return f"the program made {step} steps, and the plan has {wanted}; train.steps sets them"
     return f"the program ended after {step} of {wanted} steps{since}" if 0 < step < wanted else ""

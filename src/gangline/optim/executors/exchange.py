@@ -101,8 +101,8 @@ class UpdateExchange:
         own[len(tensor) :] = 0
         if self.group is None:
             return Pending(output, self.traffic)
-        beside = self.ranks - 1
-        self._count(beside * size * tensor.element_size(), (size - len(tensor)) * beside * tensor.element_size())
+        others = self.ranks - 1
+        self._count(others * size * tensor.element_size(), (size - len(tensor)) * others * tensor.element_size())
         return Pending(output, self.traffic, all_gather_single(output, own, group=self.group, async_op=True))
 
     def reduce(self, tensor: Tensor, root: int) -> Pending:

@@ -132,7 +132,7 @@ class MatrixExecutor:
 
     @torch.no_grad()
     def begin_step(self, inputs: UpdateStep) -> list[Send]:
-        """Compute this rank's updates, and apply them where nobody has a copy; collective.
+        """Compute this rank's updates, and apply them if no other rank has a copy; collective.
 
         Returns:
             What sends and applies the rest, bucket by bucket, before the next step.
@@ -195,7 +195,7 @@ class MatrixExecutor:
         if self.plan.ranks > 1:
             owned.update(received)
             return
-        for place, update in received.items():  # nobody else needs it: its memory is free for the next group
+        for place, update in received.items():  # no other use: its memory is free for the next group
             self._updates.apply(place, update)
 
 

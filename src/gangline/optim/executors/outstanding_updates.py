@@ -41,7 +41,7 @@ class OutstandingUpdates:
             TrainingError: As of `wait`.
         """
         if self._is_applying:
-            raise TrainingError("a step was interrupted while its updates were applied; go on from a checkpoint")
+            raise TrainingError("a step was interrupted while its updates were applied; resume from a checkpoint")
         if buckets <= self._applied:
             return
         with torch.no_grad():

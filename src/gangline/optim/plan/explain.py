@@ -50,13 +50,13 @@ def explain_stages(
         return "\n".join(explain(plan, prediction, averaged=averaged) for plan in plans)
     steps = [simulate(plan).step_seconds for plan in plans]
     slowest = _slowest(plans)
-    told = [
+    stages = [
         f"pipeline rank {rank}: {_count(len(plan.matrices), 'matrix', 'matrices')}, step {_ms(steps[rank])}"
         for rank, plan in enumerate(plans[:MOST_STAGES])
     ]
     if len(plans) > MOST_STAGES:
-        told.append(f"and {len(plans) - MOST_STAGES} more")
-    return "\n".join([*told, f"the slowest, rank {slowest}:", explain(plans[slowest], averaged=averaged)])
+        stages.append(f"and {len(plans) - MOST_STAGES} more")
+    return "\n".join([*stages, f"the slowest, rank {slowest}:", explain(plans[slowest], averaged=averaged)])
 
 
 def explain_ranks(plans: Sequence[OptimPlan]) -> list[str]:

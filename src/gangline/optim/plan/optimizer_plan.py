@@ -41,7 +41,7 @@ class PlanOptions:
     team: Literal["off", "auto"] = "off"
     """`auto`: matrices too large for balance are shared by ranks; their updates are not bitwise those of one owner."""
     refresh: Literal["staggered", "together"] = "staggered"
-    """When roots and bases are computed anew: spread over the steps, by owner, or all in one, whatever the plan."""
+    """When roots and bases are refreshed: spread over the steps, by owner, or all in one, whatever the plan."""
     batch: int = 1
     """Matrices of one shape that are updated together, at most; above 1 their bits may depend on the plan."""
     copies: Literal["share", "repeat"] = "share"

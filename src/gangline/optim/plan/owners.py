@@ -1,4 +1,4 @@
-"""Which rank owns which matrix: largest first, improved by moves and exchanges, with a bound beside it. Pure."""
+"""Which rank owns which matrix: largest first, improved by moves and exchanges, with a lower bound. Pure."""
 
 import heapq
 from bisect import bisect_left

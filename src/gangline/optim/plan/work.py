@@ -56,7 +56,7 @@ def matrix_work(
 ) -> MatrixWork:  # fmt: skip
     """Over all `matrices`, of which there is one or more; the other arguments as of `MatrixWork`.
 
-    The seconds are those of `measured`, which has a table with a shape of these matrices, or are not told.
+    The seconds are those of `measured`, which has a table with a shape of these matrices, or None.
     """
     flops = {shape: cost(rule, shape).value for shape in {each.shape for each in matrices}}
     kept = {shape: _state_bytes(rule, shape) for shape in flops}

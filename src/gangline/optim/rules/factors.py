@@ -1,13 +1,33 @@
-"""Left and right factors of a matrix, G G^T and G^T G averaged over steps, and their eigenvectors."""
+"""Rules with left and right factors of a matrix, G G^T and G^T G averaged over steps, and their eigenvectors."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from gangline.errors import TrainingError
-from gangline.optim.rules.matrix_rule import MatrixState
+from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
+from gangline.optim.rules.precision import ieee_products
 
 SIDES = ("left", "right")
 _NotConverged: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # documented, not exported
+
+
+class FactorRule(MatrixRule):
+    """A rule that updates the matrices of a batch one by one."""
+
+    def compute(
+        self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
+    ) -> Tensor:
+        with ieee_products():
+            updates = [self.update(*each, options) for each in zip(batch, states, refresh, strict=True)]
+        return torch.stack(updates).float()
+
+    @abstractmethod
+    def update(self, gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:
+        """Update of one matrix; `is_due`: this is the step of its phase. Arguments as of `compute`."""
+        ...
 
 
 def accumulate_factors(state: MatrixState, gradient: Tensor, beta: float) -> None:

@@ -62,7 +62,7 @@ class MatrixRule(Protocol):
             batch: What `prepare` gave, `[B, rows, columns]`, contiguous.
             states: Of each matrix the tensors that `spec.state` calls "owner"; changed in place.
             options: Of the group.
-            refresh: Of each matrix: is this the step of its phase, in which roots or bases are computed anew?
+            refresh: Of each matrix: whether this is the step of its phase, in which roots or bases are refreshed.
 
         Returns:
             `[B, rows, columns]`, float32.

@@ -3,9 +3,9 @@
 The iterations see the wide orientation: M rows, N columns, M <= N.
 
 Source: K. Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), for X <- a X + (b G + c G^2) X with
-G = X X^T. The Gram form follows from it: X_k+1 = P_k X_k with P_k = a I + b G_k + c G_k^2, hence
+G = X X^T. The Gram form follows from it: X_k+1 = P_k X_k with P_k = a I + b G_k + c G_k^2, so
 G_k+1 = P_k G_k P_k, all of them symmetric M x M; the N columns are needed for G_0 and for the last product alone,
-X_k = (P_k-1 ... P_0) X_0. Rounding enters G as the square of small singular values, so X is formed anew halfway.
+X_k = (P_k-1 ... P_0) X_0. Rounding enters G as the square of small singular values, so X is formed again halfway.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,6 @@ Source: Gupta, Koren, Singer, "Shampoo: Preconditioned Stochastic Tensor Optimiz
 averages, corrected for their start at zero, in place of sums.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,13 +12,12 @@ from torch import Tensor
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import ShampooSpec
-from gangline.optim.rules.factors import SIDES, accumulate_factors, eigenvectors
-from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
-from gangline.optim.rules.precision import ieee_products
+from gangline.optim.rules.factors import SIDES, FactorRule, accumulate_factors, eigenvectors
+from gangline.optim.rules.matrix_rule import MatrixState, Options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shampoo(MatrixRule):
+class Shampoo(FactorRule):
     """Averages of gradients and factors, roots refreshed now and then.
 
     Raises:
@@ -49,25 +47,17 @@ class Shampoo(MatrixRule):
     def defaults(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "refresh_every"}
 
-    def compute(
-        self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
-    ) -> Tensor:
-        with ieee_products():
-            updates = [_update(*each, options) for each in zip(batch, states, refresh, strict=True)]
-        return torch.stack(updates).float()
-
-
-def _update(gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:
-    gradient = gradient.to(state["exp_avg"].dtype)
-    step = int(state["step"].add_(1))
-    beta1, beta2 = (float(each) for each in options["betas"])
-    state["exp_avg"].lerp_(gradient, 1 - beta1)
-    accumulate_factors(state, gradient, beta2)
-    if is_due or step == 1:
-        for side in SIDES:
-            factor = state[f"factor_{side}"] / (1 - beta2**step)
-            state[f"root_{side}"].copy_(_inverse_fourth_root(factor, options["eps"]))
-    return state["root_left"] @ (state["exp_avg"] / (1 - beta1**step)) @ state["root_right"]
+    def update(self, gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:
+        gradient = gradient.to(state["exp_avg"].dtype)
+        step = int(state["step"].add_(1))
+        beta1, beta2 = (float(each) for each in options["betas"])
+        state["exp_avg"].lerp_(gradient, 1 - beta1)
+        accumulate_factors(state, gradient, beta2)
+        if is_due or step == 1:
+            for side in SIDES:
+                factor = state[f"factor_{side}"] / (1 - beta2**step)
+                state[f"root_{side}"].copy_(_inverse_fourth_root(factor, options["eps"]))
+        return state["root_left"] @ (state["exp_avg"] / (1 - beta1**step)) @ state["root_right"]
 
 
 def _inverse_fourth_root(factor: Tensor, eps: float) -> Tensor:

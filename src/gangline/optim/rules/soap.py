@@ -5,7 +5,6 @@ the first step makes a basis and no update, so that no gradient is seen in a bas
 comes before the update here.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
@@ -15,13 +14,12 @@ from torch import Tensor
 
 from gangline.errors import ConfigError
 from gangline.optim.plan.costs import SoapSpec
-from gangline.optim.rules.factors import SIDES, accumulate_factors, eigenvectors
-from gangline.optim.rules.matrix_rule import MatrixRule, MatrixState, Options
-from gangline.optim.rules.precision import ieee_products
+from gangline.optim.rules.factors import SIDES, FactorRule, accumulate_factors, eigenvectors
+from gangline.optim.rules.matrix_rule import MatrixState, Options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Soap(MatrixRule):
+class Soap(FactorRule):
     """Options of the authors' code, `refresh_every` being its `precondition_frequency`.
 
     Raises:
@@ -55,25 +53,17 @@ class Soap(MatrixRule):
     def defaults(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("refresh_every", "largest_side")}
 
-    def compute(
-        self, batch: Tensor, states: Sequence[MatrixState], options: Options, *, refresh: Sequence[bool]
-    ) -> Tensor:
-        with ieee_products():
-            updates = [_update(*each, options) for each in zip(batch, states, refresh, strict=True)]
-        return torch.stack(updates).float()
-
-
-def _update(gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:
-    gradient = gradient.to(state["exp_avg"].dtype)
-    earlier = int(state["step"])
-    state["step"].add_(1)
-    update = _adam(gradient, state, earlier, options) if earlier else torch.zeros_like(gradient)
-    accumulate_factors(state, gradient, options["shampoo_beta"])
-    if not earlier:
-        _make_bases(state)
-    elif is_due:
-        _correct_bases(state)
-    return update
+    def update(self, gradient: Tensor, state: MatrixState, is_due: bool, options: Options) -> Tensor:
+        gradient = gradient.to(state["exp_avg"].dtype)
+        earlier = int(state["step"])
+        state["step"].add_(1)
+        update = _adam(gradient, state, earlier, options) if earlier else torch.zeros_like(gradient)
+        accumulate_factors(state, gradient, options["shampoo_beta"])
+        if not earlier:
+            _make_bases(state)
+        elif is_due:
+            _correct_bases(state)
+        return update
 
 
 def _adam(gradient: Tensor, state: MatrixState, step: int, options: Options) -> Tensor:

@@ -113,7 +113,7 @@ def late_updates(inputs: StepInputs, speeds: Speeds, messages: list[Collective])
 
 
 def _block_share(trace: Trace) -> float:
-    """Of products, those of blocks; 1 where they were not told apart."""
+    """Of products, those of blocks; 1 where they were not measured apart."""
     flops = sum(unit.count * unit.flops for unit in trace.units)
     return sum(unit.count * unit.flops for unit in trace.units if unit.name) / flops if flops else 1.0
 

@@ -170,7 +170,7 @@ def num_buckets(profile: ModelProfile, shape: Shape, load: PassLoad) -> int:
 def _tensor_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
     """The stream between blocks, twice forward and twice backward, once more each where the block is computed again.
 
-    Nobody times these apart from the passes that they are part of.
+    These are not timed apart from the passes that they are part of.
     """
     mesh = shape.mesh
     if mesh.tp == 1:
@@ -212,7 +212,7 @@ def _stage_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
 def _experts(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:
     """Rows there and back, and their gradients; the number of rows is sent before, and waited for.
 
-    Nobody times the rows apart from the passes that they are part of.
+    The rows are not timed apart from the passes that they are part of.
     """
     mesh = shape.mesh
     if mesh.ep == 1:

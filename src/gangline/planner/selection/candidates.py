@@ -16,7 +16,7 @@ from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.feasibility import require_axes, require_options, require_runnable, require_task
 from gangline.planner.selection.model_cuts import cut_shapes, refusal_reason, unused_axes
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.smallest_change import FittingPlan
+from gangline.planner.selection.suggestion import FittingPlan
 from gangline.planner.selection.time_bounds import TimeBounds, unbeaten
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.shape import Shape, data_parallel_shapes, explicit_shape, shape_of

@@ -36,7 +36,7 @@ from gangline.planner.selection.formula_choice import (
 from gangline.planner.selection.formula_question import strategy_of_layout
 from gangline.planner.selection.gpu_pair import Ask
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
+from gangline.planner.selection.suggestion import FittingPlan, suggest_change
 from gangline.planner.shapes.elastic_plans import elastic_sizes
 from gangline.planner.shapes.shape import Shape, display_name, program_decides
 from gangline.planner.shapes.world_size import num_nodes
@@ -148,7 +148,7 @@ def choose_plan(
         return choose_by_formula(request, profile.transformer, ask=ask, inventory=inventory)
     evaluated = evaluate_shapes(request)
     if not evaluated.ranked:
-        change = smallest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
+        change = suggest_change(line, inventory, lambda *changed: fitting_plan(ask(*changed)))
         misses = [(shape, request.fit(shape)) for shape in evaluated.too_large]
         raise refuse_all(request.pool, profile, request.evidence.moment_bytes, misses, change)
     candidates = tuple(_candidate(request, shape, evaluated) for shape in evaluated.order)
@@ -172,7 +172,7 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
         def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
             return fitting_layout(ask(line, inventory), model)
 
-        raise refuse_layouts(request, ranking, model, smallest_change(request.line, inventory, fitting))
+        raise refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
     evaluation, options = ranking.evaluation, options_of(request, chosen)
     candidates = candidates_of(request, ranking)
     mesh, strategy = chosen.layout.mesh, strategy_of_layout(chosen.layout)
@@ -201,7 +201,7 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
             num_fit=evaluation.num_fit,
             bound_seconds=None if ranking.missing else evaluation.bound_seconds,
             settings={each.layout.name: each.name for each in ranking.order},
-            struck=dict(evaluation.struck),
+            struck=dict(evaluation.ruled_out),
         ),
     )
 

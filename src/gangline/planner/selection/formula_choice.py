@@ -9,7 +9,7 @@ from gangline.planner.forecast.shape_forecast import ExecutionOptions
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.smallest_change import FittingPlan
+from gangline.planner.selection.suggestion import FittingPlan
 from gangline.planner.transformer.bounds import memory_bound_bytes
 from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_memory
 from gangline.planner.transformer.layout import ModelLayout
@@ -152,7 +152,7 @@ def _terms(request: PlanRequest, plan: LayoutPlan) -> tuple[Term, ...]:
 
 
 def options_of(request: PlanRequest, plan: LayoutPlan) -> ExecutionOptions:
-    """As ranks are told."""
+    """The options of the plan that ranks read."""
     setting = plan.setting
     return ExecutionOptions(
         micro_batch=setting.micro_batch,

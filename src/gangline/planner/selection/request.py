@@ -158,7 +158,7 @@ class PlanRequest:
         return self.interrupted(found, shape.mesh.world_size)
 
     def interrupted(self, forecast: Forecast, gpus: int) -> Forecast:
-        """With what saves and failures of so many GPUs cost; of cores, whose failures nobody counted, as it is."""
+        """With what saves and failures of so many GPUs cost; of cores, whose failures are not known, as it is."""
         if self.pool.device != "cuda" or not forecast.parameters:
             return forecast
         parameters, alike = forecast.parameters, (each for each in self.history if each.device == self.pool.device)

@@ -71,7 +71,7 @@ class Evaluation:
     """Of those that were weighed."""
     bound_seconds: float
     """No step on so many GPUs takes less."""
-    struck: Counter[str]
+    ruled_out: Counter[str]
     """Degrees that a rule left out, by the rule."""
 
 
@@ -106,7 +106,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
         num_weighed=sum(each.num_weighed for each in groups),
         num_fit=sum(each.num_fit for each in groups),
         bound_seconds=step_bound_seconds(question.model, question.space, question.hardware),
-        struck=found.struck,
+        ruled_out=found.ruled_out,
     )
 
 

@@ -92,8 +92,8 @@ class Layouts:
     """What a search space holds for one model."""
 
     found: tuple[ModelLayout, ...]
-    struck: Counter[str] = field(default_factory=Counter)
-    """Products of degrees that a rule leaves out, by the rule."""
+    ruled_out: Counter[str] = field(default_factory=Counter)
+    """Products of degrees that a rule excludes, by the rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,13 +117,13 @@ class Divisions:
 def layouts(space: SearchSpace, model: Divisions) -> Layouts:
     """All of `space` that `model` allows; none is left out but by a rule, and each rule is counted."""
     found: dict[ModelLayout, None] = {}
-    struck: Counter[str] = Counter()
+    ruled_out: Counter[str] = Counter()
     for mesh in _cuts(space):
         if rule := broken_rule(space, model, mesh):
-            struck[rule] += 1
+            ruled_out[rule] += 1
             continue
         found |= dict.fromkeys(filter(space.admits, _data_layouts(space, mesh)))
-    return Layouts(found=tuple(found), struck=struck)
+    return Layouts(found=tuple(found), ruled_out=ruled_out)
 
 
 def _cuts(space: SearchSpace) -> Iterator[Mesh]:
@@ -209,7 +209,7 @@ def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: i
         (mesh.pp > 1 and sync == "each" and wrapping.shards, "stages reduce after the last micro-batch"),
         (mesh.pp > 1 and loss_chunks > 1, "the loss of a pipeline is not cut into pieces"),
         (mesh.pp > 1 and wrapping.shares_optimizer, "copies that share the optimizer run without pp"),
-        (keeps and mesh.pp == 1 and cut, f"shards beside tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
+        (keeps and mesh.pp == 1 and cut, f"shards with tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
         (keeps and mesh.pp == 1 and mesh.dp_replicate > 1, f"replicas of shards run as {strategy_of(mesh)}"),
         (compiled in SPLIT, "compiled blocks do not take backward passes apart"),
     )

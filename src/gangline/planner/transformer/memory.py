@@ -110,7 +110,7 @@ def activation_memory(
     model: Transformer, layout: ModelLayout, load: StageLoad, *, micro_batch: int, recompute: str, loss_chunks: int,
     precision: Precision,
 ) -> tuple[float, float]:  # fmt: skip
-    """Activations that a rank keeps, and the buffers beside them."""
+    """Activations and buffers of a rank."""
     width = 4 if precision == "fp32" else 2
     mesh, costs = layout.mesh, token_costs(model)
     tokens = micro_batch * model.sequence / mesh.cp / mesh.tp

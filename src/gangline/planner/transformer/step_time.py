@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from gangline.fabric.collectives import bus_factor
 from gangline.planner.axes.closed_forms import bubble_share, most_live
+from gangline.planner.axes.schedules import owner_of
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
@@ -18,7 +19,7 @@ from gangline.planner.transformer.costs import recomputed_share, stage_blocks, s
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
 from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
 from gangline.spec.forecast import UpdateTraffic
-from gangline.spec.plan import V_SCHEDULES, PipelineSchedule, Precision
+from gangline.spec.plan import PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
 
 
@@ -124,7 +125,7 @@ def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Sta
     a_rank = stages_a_rank(schedule)
     blocks = stage_blocks(model.layers, ranks * a_rank, token_costs(model).head_blocks)
     parameters = stage_parameters(model, blocks)
-    owners = [_owner(schedule, ranks, stage) for stage in range(len(blocks))]
+    owners = [owner_of(schedule, ranks, stage) for stage in range(len(blocks))]
     return Stages(
         schedule=schedule,
         blocks=blocks,
@@ -132,12 +133,6 @@ def stages_of(model: Transformer, ranks: int, schedule: PipelineSchedule) -> Sta
         rank_parameters=_by_rank(parameters, owners, ranks),
         head_rank=owners[-1],
     )
-
-
-def _owner(schedule: PipelineSchedule, ranks: int, stage: int) -> int:
-    if stage < ranks:
-        return stage
-    return 2 * ranks - 1 - stage if schedule in V_SCHEDULES else stage - ranks
 
 
 def _by_rank(values: Sequence[int], owners: Sequence[int], ranks: int) -> tuple[int, ...]:

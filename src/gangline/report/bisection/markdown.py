@@ -19,7 +19,7 @@ _FILES = 30
 
 
 def render_markdown_bisection(state: BisectState, culprit: Culprit | None = None) -> str:
-    """Sentence, evidence, files; text of strangers is escaped."""
+    """Sentence, evidence, files; untrusted text is escaped."""
     state = sanitized(state)
     word = _WORDS.get(state.ending or "", "open")
     rows = [f"**{word}** {markdown(headline(state))}", markdown(measure_words(state)), f"`{history_strip(state, 80)}`"]

@@ -63,7 +63,7 @@ def headline(state: BisectState) -> str:
             f"one of {len(left)} commits, {short(left[0].sha)} to {short(left[-1].sha)}: the others cannot be measured"
         )
     if state.ending == "same":
-        return f"{state.metric} tells {short(state.suspects[0].sha)} and {short(state.suspects[-1].sha)} not apart"
+        return f"{state.metric} does not separate {short(state.suspects[0].sha)} from {short(state.suspects[-1].sha)}"
     if state.ending == "unfit":
         return state.notes[-1]
     span = f"{short(left[0].sha)} to {short(left[-1].sha)}"
@@ -148,7 +148,7 @@ def _next(state: BisectState, culprit: Culprit | None) -> list[str]:
 
 
 def _after_no_search(state: BisectState) -> str:
-    """An end that failed is run to see why; one that has no value there has none in the next run either."""
+    """An end that failed is run again to see why; one without a value at the step has none in another run either."""
     good, bad = short(state.suspects[0].sha), short(state.suspects[-1].sha)
     broken = next((each for each in (state.suspects[0], state.suspects[-1]) if each.reason), None)
     if broken is None:

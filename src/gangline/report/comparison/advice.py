@@ -1,4 +1,4 @@
-"""What makes two runs comparable that are not: a band, the same data, or a metric that both have."""
+"""Advice on making two runs comparable: a band, the same data, or a metric that both have."""
 
 import json
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def way_to_compare(base: Record, this: Record, *, needs_band: bool, missing: Seq
 
 
 def _band(base: Record) -> str:
-    """Whether a program reads its seed is known once it was trained with several."""
+    """A program that was trained with several seeds shows whether it reads its seed."""
     if not base.inputs.values.get("project.command"):
         return f"set evaluate.seeds = 3, then: gangline run --commit {short(base.commit.sha)} --again"
     works = "evaluate.seeds = 3 where the program reads its seed, else tolerance_percent in [[gate.quality]]"

@@ -24,11 +24,11 @@ MOST_PERCENT = 1e6
 """Of a tolerance that a record names; more, or what is no number, judges nothing."""
 _FEW_SEEDS = "the base evaluated fewer than three seeds"
 _MEASURED = {*_AS_COST, "tokens_per_second", "mfu"}
-"""Speed and memory: by chance equal or not, they decide nothing."""
+"""Speed and memory, which do not decide the outcome."""
 
 
 def compare(base: Record, this: Record, beyond: ComparisonContext | None = None) -> Comparison:
-    """How `this` did against `base`, judged on the bands that `base` learned."""
+    """Compare `this` with `base`, by the bands that `base` learned."""
     more = beyond or ComparisonContext()
     metrics = tuple(
         _number(name, metric, this.metrics[name], _judging_band(base, this, name))
@@ -65,7 +65,7 @@ def _is_judged(record: Record, name: str) -> bool:
 
 
 def _alone(record: Record, other: Record) -> tuple[str, ...]:
-    """Metrics without counterpart; a run that measured nothing is described elsewhere."""
+    """Metrics of `record` that `other` lacks; empty if `other` measured nothing."""
     return tuple(sorted(record.metrics.keys() - other.metrics.keys() - _MEASURED)) if other.metrics else ()
 
 
@@ -172,7 +172,7 @@ def _why_not(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) ->
         return f"two projects: {base.run.project} and {this.run.project}"
     for record, other in ((base, this), (this, base)):
         if not record.metrics:
-            alone = f" beside {', '.join(sorted(other.metrics))}" if other.metrics else ""
+            alone = f" for {', '.join(sorted(other.metrics))}" if other.metrics else ""
             return f"{record.run.id} has no metrics{alone}: it {_ended(record)}"
     if base.inputs.data != this.inputs.data:
         return f"the data differ: {short(base.inputs.data)} and {short(this.inputs.data)}"

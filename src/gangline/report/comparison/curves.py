@@ -13,7 +13,7 @@ _IN_A_ROW = 3
 
 
 def curves_of(base: Record, this: Record, bands: Mapping[int, Edges]) -> ComparedCurves | None:
-    """At the same steps both; None where one has no course, or where they share fewer than two steps.
+    """Both curves at common steps; None if one run has no curve, or they share fewer than two steps.
 
     Args:
         base: Whose seeds made `bands`.
@@ -70,7 +70,7 @@ def _thinned_bands(bands: Mapping[int, Edges], steps: Sequence[int]) -> dict[int
 
 
 def _wider(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Shares of whichever course has the wider ones, as far as both go: neither is drawn finer than it is known."""
+    """Steps of the coarser curve, up to the end of the shorter one."""
     if not one or not other:
         return []
     wide = max(one, other, key=lambda steps: steps[-1] / len(steps))

@@ -18,7 +18,7 @@ _SHOWN = 40
 
 
 def render_markdown_comparison(comparison: Comparison) -> str:
-    """Outcome, table, courses, changes; text of strangers is escaped."""
+    """Outcome, table, curves, changes; untrusted text is escaped."""
     parts = [f"**{_MARKS[comparison.outcome]} {comparison.outcome}** {markdown(comparison.why)}"]
     parts.append(_sides(comparison))
     parts += [

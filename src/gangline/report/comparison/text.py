@@ -92,7 +92,7 @@ def _pace(number: ComparedNumber) -> str:
 
 
 def _curve_lines(curves: ComparedCurves | None, width: int) -> list[str]:
-    """Both courses on one scale, how far this is above the base, and where they part."""
+    """Both curves on one scale, how far this is above the base, and where they diverge."""
     if curves is None:
         return []
     marks = min(64, len(curves.steps), width - 24)
@@ -123,7 +123,7 @@ def _thin(values: Sequence[float], count: int) -> list[float]:
 
 
 def curve_words(curves: ComparedCurves) -> str:
-    """One clause on how two courses relate."""
+    """One clause on how two curves relate."""
     if curves.equal:
         return f"the same to the last bit at all {len(curves.steps)} points"
     if not curves.low:
@@ -148,7 +148,7 @@ def unchanged_words(comparison: Comparison) -> str:
 
 
 def unpinned_lines(comparison: Comparison) -> list[str]:
-    """What may have changed unseen, a line each."""
+    """What may have changed without a record of it, a line each."""
     return [f"may have changed, too: {each}" for each in comparison.unpinned]
 
 

@@ -51,7 +51,7 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedCurves:
-    """Both courses at the steps that both have."""
+    """Both curves at the steps that both have."""
 
     metric: str
     steps: tuple[int, ...]
@@ -68,7 +68,7 @@ class ComparedCurves:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLabel:
-    """Which run, as people recognise it."""
+    """Identification of a run for people."""
 
     run: str
     commit: str
@@ -79,7 +79,7 @@ class RunLabel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonContext:
-    """What two records alone do not hold; a caller with the repository and the store may add it."""
+    """Facts that are not in the records; a caller with the repository and the store may add them."""
 
     files: tuple[FileChange, ...] = ()
     base_packages: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class ComparisonContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One run against another: the outcome, and all that speaks for it."""
+    """Comparison of two runs: the outcome and its evidence."""
 
     base: str
     """Run id."""
@@ -102,9 +102,9 @@ class Comparison:
     costs: tuple[ComparedNumber, ...]
     """Step time, memory, GPU-hours, as measured."""
     only_base: tuple[str, ...] = ()
-    """Metrics that this run has not; where one of them was judged, the runs are not comparable."""
+    """Metrics that this run lacks; if one of them was judged, the runs are not comparable."""
     only_this: tuple[str, ...] = ()
-    """Metrics that the base has not."""
+    """Metrics that the base lacks."""
     changes: tuple[Change, ...]
     unpinned: tuple[str, ...] = ()
     """What else may have changed, as no record has its content."""

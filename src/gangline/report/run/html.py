@@ -41,7 +41,7 @@ def render_html(record: Record, base: Record | None = None) -> str:
 
 
 def template_values(record: Record, base: Record | None = None) -> dict[str, Any]:
-    """What the templates in `parts/` know of a record: each shows one piece of it, here and on the service's pages."""
+    """Values of the templates in `parts/`, each of which shows one part of a record, also on the service's pages."""
     record = sanitized(record)
     return {
         "record": record,

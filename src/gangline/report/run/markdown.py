@@ -89,11 +89,11 @@ def _head(record: Record) -> str:
 
 
 def _verdict(record: Record) -> str:
-    """How it ended; of a run that is open who holds what it waits for, or how far it is."""
+    """How the run ended; of an open run, what it waits for, or its progress."""
     word = verdict_word(record)
     if word != "open":
         return f"**{VERDICT_MARKS[word]} {verdict_text(record)}** {markdown(verdict_reason(record))}".rstrip()
-    return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _stands(record)}"
+    return f"**{VERDICT_MARKS[word]} {'waits' if (why := _waits(record)) else 'open'}** {why or _progress(record)}"
 
 
 def _waits(record: Record) -> str:
@@ -107,13 +107,13 @@ def _waits(record: Record) -> str:
     return f"{markdown(waiting.who, 300)}{until}{now}"
 
 
-def _stands(record: Record) -> str:
+def _progress(record: Record) -> str:
     begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
     return f"at {begun[-1]}" if begun else "not begun"
 
 
 def _gate(gate: Gate) -> str:
-    """The reason where it says more than the mark."""
+    """The reason, unless the mark already says it."""
     said = f" {markdown(gate.reason, 160)}" if gate.verdict != "yes" or gate.name == "budget" else ""
     return f"{MARKS[gate.verdict]} {markdown(gate.name, 60)}{said}"
 
@@ -205,7 +205,7 @@ def _training(record: Record) -> str:
 
 
 def _next(record: Record) -> str:
-    """The command that a reader would type now."""
+    """The next command for the reader."""
     base, run = record.commit.base, record.run.id
     named = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
     refused = [name for name in named if name in record.metrics]  # of what no one reported nothing can be bisected

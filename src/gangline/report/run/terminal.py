@@ -63,7 +63,7 @@ def _now_at(record: Record) -> str:
 
 
 def page(record: Record) -> str:
-    """Everything a person asks first, a line each."""
+    """The most important facts, a line each."""
     record = sanitized(record)
     parts = [
         _head(record),

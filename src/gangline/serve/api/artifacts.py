@@ -24,7 +24,7 @@ _FILE = {"schema": {"type": "string", "format": "binary"}}
     "/{kind}",
     responses={
         200: {"description": "The file.", "content": {"*/*": _FILE}},
-        206: {"description": "The range of it that was asked for.", "content": {"*/*": _FILE}},
+        206: {"description": "The requested range.", "content": {"*/*": _FILE}},
         **problems(404, 409, 416, 503),
     },
     response_class=Response,
@@ -63,7 +63,7 @@ def require_own(record: Record, artifact: Artifact) -> None:
 
 
 def wanted_range(text: str | None, size: int) -> tuple[int, int]:
-    """First byte and the one after the last; a range that we do not understand means the whole file.
+    """First byte and the one after the last; the whole file for a range of unknown form.
 
     Raises:
         RequestRefused: 416, it lies outside the file.

@@ -32,7 +32,7 @@ PROJECT = r"^[a-z][a-z0-9-]{0,19}$"
 
 
 class ApiModel(BaseModel):
-    """Data of the API; what is not known is refused."""
+    """Data of the API; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     errors: list[str] = []
-    """Of a request that does not have the shape: where, and what was wanted."""
+    """One error of a request's form: the place, and what was expected."""
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

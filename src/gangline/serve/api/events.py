@@ -1,4 +1,4 @@
-"""`/api/v1/runs/{run}/events`: a run as it goes on, as server-sent events."""
+"""`/api/v1/runs/{run}/events`: a run while it runs, as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,9 +10,10 @@ from starlette.responses import StreamingResponse
 
 from gangline.serve.api.dependencies import CallerDep, RunPath, ServiceDep, problems
 from gangline.serve.api.service import Service
-from gangline.serve.runs.run_events import RunEvent, end_event, has_ended, record_event
+from gangline.serve.runs.run_events import RunEvent, end_event, record_event
 from gangline.serve.runs.watchers import Subscriber
 from gangline.spec.record import Record
+from gangline.spec.run_flags import is_reported
 
 router = APIRouter(prefix="/api/v1/runs/{run}/events", tags=["run"])
 MEDIA_TYPE = "text/event-stream"
@@ -38,7 +39,7 @@ async def follow_run(
     *,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
-    """Follow a run; after a break, `Last-Event-ID` leaves out what was seen. A comment every 15 s says it lives."""
+    """Follow a run; after a break, `Last-Event-ID` leaves out what was seen. A comment is sent every 15 s."""
     record = await run_in_threadpool(service.record, run)
     seen = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else -1
     service.slots.take(caller.name)
@@ -53,7 +54,7 @@ async def _stream(service: Service, caller: str, record: Record, seen: int) -> A
         yield f"retry: {RETRY_MILLISECONDS}\n\n"
         if record.seq > seen:
             yield _as_event(record_event(record))
-        if has_ended(record):
+        if is_reported(record):
             yield _as_event(end_event(record))
             return
         service.watchers.subscribe(record, subscriber)

@@ -58,7 +58,7 @@ def get_logs(
     role: Annotated[str, Query(pattern=_ROLE, description="train, evaluate, prove, or seed-2 of a program.")] = "train",
     since: Annotated[str | None, Query(max_length=20, description="The last while: 90s, 5m, 2h.")] = None,
     tail: Annotated[int, Query(ge=1, le=MOST_LINES, description="Last lines, of all ranks together.")] = 1000,
-    follow: Annotated[bool, Query(description="Go on while the gang runs; blank lines say that it lives.")] = False,
+    follow: Annotated[bool, Query(description="Follow the gang while it runs, with blank lines in pauses.")] = False,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """Lines of some ranks, rank 0 where none is named; a browser gets them as plain text."""
@@ -94,7 +94,7 @@ class _LogRequest:
         self._ranks, self._since_seconds = ranks, since_seconds
 
     def lines(self, *, follow: bool) -> Iterator[LogLine]:
-        """From the gang; from the store where this machine has none of that name."""
+        """Lines from the gang, or from the store if this machine has no gang of that name."""
         context, record = self.service.context, self._record
         with self.service.store() as store:
             launcher = open_launcher(

@@ -40,7 +40,7 @@ def get_metrics(
     max_points: Annotated[int, Query(ge=1, le=5000)] = 500,
     seed: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
 ) -> Points:
-    """Points of metrics.jsonl, of a run that goes on as far as they are in the store."""
+    """Points of metrics.jsonl; of a running run, those that are in the store."""
     row = service.row(run)
     with service.store() as store:
         found = find_growing_file(store, f"{gang_prefix(row.prefix)}/metrics.jsonl")

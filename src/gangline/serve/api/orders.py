@@ -1,4 +1,4 @@
-"""`/api/v1/orders`: what is to be built, what became of it, and that it is to be left."""
+"""`/api/v1/orders`: queued orders, their results, and their cancellation."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ def list_orders(
     project: Annotated[str | None, Query(pattern=PROJECT)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Orders:
-    """Orders of the projects that you may read; without `state` those that are not over."""
+    """Orders of the projects that you may read; without `state`, those that have not ended."""
     projects = readable_projects(caller)
     if project is not None:
         projects = (project,) if caller.may("reader", project) else ()
@@ -42,7 +42,7 @@ def list_orders(
 
 @router.get("/{order}", responses=problems(404))
 def get_order(service: ServiceDep, order: OrderPath) -> Order:
-    """One order; its `run` is there once a worker has taken it up."""
+    """One order; its `run` is set once a worker has started it."""
     found = service.context.database.orders.get(order)
     if found is None:
         raise RequestRefused(404, "the order is gone")
@@ -51,7 +51,7 @@ def get_order(service: ServiceDep, order: OrderPath) -> Order:
 
 @router.post("/{order}/cancel", status_code=202, responses=problems(404, 409, 503))
 def cancel_order(service: ServiceDep, caller: CallerDep, order: OrderPath, wanted: Reason | None = None) -> Order:
-    """Leave an order, whatever it is at: waiting, being fetched or read, or at its run, which is stopped.
+    """Cancel an order in any state: waiting, being fetched or read, or running, in which case its run is stopped.
 
     Answered with the order as it is then; harmless when repeated.
     """

@@ -1,4 +1,4 @@
-"""`/api/v1/runs/{run}`: one record, and what may be asked of its run: to stop, to be let go on."""
+"""`/api/v1/runs/{run}`: one record, and requests to its run: cancel, approve."""
 
 from typing import Annotated, Any
 
@@ -42,7 +42,7 @@ class RunState(ApiModel):
     "",
     responses={
         200: {"description": "The record as it is in the store.", "content": {"application/json": {"schema": _RECORD}}},
-        304: {"description": "It is still as your `If-None-Match` says"},
+        304: {"description": "It has not changed since `If-None-Match`"},
         **problems(404, 409, 503),
     },
     response_class=Plain,
@@ -61,7 +61,7 @@ def get_run(
 
 @router.post("/cancel", status_code=202, responses=problems(404, 409, 503))
 def cancel_run(service: ServiceDep, caller: CallerDep, run: RunPath, wanted: Reason | None = None) -> RunState:
-    """Stop a run; answered when that is written in its record, before the gang has stopped. Harmless when repeated."""
+    """Cancel a run; returns when the request is in its record, before the gang has stopped. Harmless when repeated."""
     return state_of(stop(service, caller, run, wanted.reason if wanted else ""))
 
 
@@ -73,7 +73,7 @@ def approve_run(service: ServiceDep, caller: CallerDep, run: RunPath, response: 
 
 
 def stop(service: Service, caller: Principal, run: str, reason: str) -> Record:
-    """Ask a run to stop, by a page or by the API."""
+    """Request that a run stops, from a page or the API."""
     record = service.record(run)
     with service.store():
         return service.stopper.stop(record, reason=reason_with_caller(caller, reason))

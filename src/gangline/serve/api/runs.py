@@ -20,7 +20,7 @@ from gangline.serve.web.responses import RequestRefused
 from gangline.spec.config.site import Site
 
 BRANCH = r"^[A-Za-z0-9_][A-Za-z0-9_+@=#-]*([./][A-Za-z0-9_+@=#-]+)*$"
-"""Names that git takes, but for exotic ones."""
+"""Names that git accepts, except rare ones."""
 OVERRIDE = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}=[^\x00-\x1f\x7f]*$"
 
 
@@ -60,7 +60,7 @@ def enqueue(context: ServiceContext, order: Order, *, key: str | None) -> Order:
     if found is None:
         raise RequestRefused(409, "this Idempotency-Key was used for another project")
     if not is_new and _request(found) != _request(marked):
-        raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which asks for something else")
+        raise RequestRefused(409, f"this Idempotency-Key started order {found.id}, which is for another request")
     return found
 
 
@@ -71,7 +71,7 @@ def _request(order: Order) -> tuple[object, ...]:
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 MOST_ROWS = 200
 STALE = "Gangline-Stale"
-"""Header of answers that were drawn while the store was away: why."""
+"""Header of responses made while the store was unavailable: the reason."""
 VerdictFilter = Literal["open", "passed", "refused", "failed", "cancelled", "superseded"]
 
 
@@ -151,7 +151,7 @@ def start_run(
 
 
 def page_of(rows: list[RunRow], limit: int) -> tuple[list[RunRow], str | None]:
-    """The first `limit` of rows, and where the page after them begins; one row more was asked for."""
+    """The first `limit` of rows, and the cursor of the next page; `rows` has one row more if there is one."""
     shown = rows[:limit]
     return shown, encode_cursor(shown[-1]) if len(rows) > limit else None
 
@@ -162,7 +162,7 @@ def encode_cursor(last: RunRow) -> str:
 
 
 def decode_cursor(cursor: str | None) -> tuple[str, str] | None:
-    """Raises RequestRefused for what no answer of ours said."""
+    """Raises RequestRefused for a cursor that this service did not return."""
     if cursor is None:
         return None
     try:

@@ -27,7 +27,7 @@ from gangline.spec.record import Record
 from gangline.storage.objects.protocol import Blob, ObjectStore
 
 COUNT_SECONDS = 2.0
-"""As old as a count may be: the index looks at open runs no oftener."""
+"""Longest age of a count: the index reads open runs no more often."""
 MAX_CACHED = 256
 """Sets of projects that are remembered, one for each kind of reader."""
 Counts = Mapping[tuple[str, str], int]
@@ -143,12 +143,12 @@ class Service:
         return RunStopper(self.context)
 
     def close(self) -> None:
-        """Let streams go; stops that go on are daemons, and what they leave is found again by its mark."""
+        """Close streams. A later service finishes cancellations that are still running, by the mark in the record."""
         self.watchers.close()
 
     @contextmanager
     def store(self) -> Iterator[ObjectStore]:
-        """The store, for what cannot be answered without it; an outage is remembered.
+        """The store, for requests that need it; an outage is remembered.
 
         Raises:
             RequestRefused: 503, at once while it is known to be away.
@@ -185,7 +185,7 @@ class Service:
         return row
 
     def row(self, run: str) -> RunRow:
-        """As `find_row`, for a run that the gate has let through."""
+        """As `find_row`, for a run that passed the access check."""
         row = self.find_row(run)
         if row is None:
             raise RequestRefused(404, "the run was deleted")

@@ -1,4 +1,4 @@
-"""How the service is: alive, ready, and the series that a scraper takes."""
+"""State of the service: alive, ready, and its metric series."""
 
 from fastapi import APIRouter, Response
 
@@ -32,9 +32,9 @@ async def healthz() -> Alive:
 
 @router.get("/readyz", responses=problems(503))
 def readyz(service: ServiceDep) -> Ready:
-    """A delivery would be kept, as a write has just shown, and the store answered when it was last asked; else 503.
+    """Ready if a test write to the database worked and the store answered its last request; else 503.
 
-    The answer says what is wrong (`database has a full disk`), and no names: anybody may ask.
+    The answer states the problem (`database has a full disk`) without names, because it needs no token.
     """
     database, store_problem = service.readiness.problem(), service.health.problem()
     if database is not None or store_problem is not None:
@@ -56,7 +56,7 @@ def metrics(service: ServiceDep) -> Response:
 
 
 MOST_ORDERS = 200
-"""Of the queue, oldest first, that are looked at for one that may start."""
+"""Oldest orders of the queue that are checked for one that may start."""
 
 
 def report_queue(telemetry: Telemetry, orders: OrderQueue, *, now: float) -> None:

@@ -12,7 +12,7 @@ QUEUE_SIZE = 64
 
 
 class _End:
-    """Nothing more comes; perhaps because of an error."""
+    """End of the stream, with the error if there was one."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error

@@ -23,7 +23,7 @@ class Wanted(ApiModel):
     roles: dict[Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,19}|\*)$")], Role] = Field(
         min_length=1, max_length=100, description="By project; `*` is every project.", examples=[{"bytegpt": "runner"}]
     )
-    seconds: float | None = Field(None, gt=0, le=10 * 365 * 86400, description="How long it lives; null: no end.")
+    seconds: float | None = Field(None, gt=0, le=10 * 365 * 86400, description="Lifetime; null: no end.")
 
 
 class Made(ApiModel):

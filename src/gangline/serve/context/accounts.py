@@ -43,7 +43,7 @@ class Accounts:
         return self.of_digest(digest_of(token)) if len(token) <= MAX_CHARACTERS else None
 
     def of_digest(self, digest: str) -> Principal | None:
-        """Of a token that was shown before; revoked and ended ones are gone."""
+        """Principal of a known token; None for a revoked or expired one."""
         found = [each.principal for each in self._known if hmac.compare_digest(each.digest, digest)]
         return found[0] if found else self.tokens.find(digest, now=self._clock())
 

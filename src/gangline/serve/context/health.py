@@ -29,18 +29,18 @@ class StoreHealth:
         self._problem = None
 
     def problem(self) -> str | None:
-        """One sentence while the store is away."""
+        """One sentence while the store is unavailable."""
         return self._problem
 
 
 FRESH_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 3.0
-"""Then requests hear that the disk, or the database, does not answer."""
+"""Time after which requests fail because the disk or the database does not answer."""
 log = structlog.get_logger()
 
 
 class DatabaseReadiness:
-    """One look at the database at a time, from any thread."""
+    """A cached write probe of the database, one at a time; thread-safe."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._database, self._clock = database, clock

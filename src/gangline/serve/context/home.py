@@ -32,7 +32,7 @@ class ServiceHome:
 
     @staticmethod
     def of(repo: Path, site: Site, environ: Mapping[str, str]) -> "ServiceHome":
-        """`serve.home`; else beside a store that is a folder, else beside the user's data. Made where it is missing.
+        """`serve.home`; else next to a store that is a folder, else in the user's data folder. Created if missing.
 
         Raises:
             StorageError: It cannot be made.
@@ -57,7 +57,7 @@ class ServiceHome:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Alone in this home while the block runs.
+        """Lock the home: no other service uses it while the block runs.
 
         Raises:
             CapacityError: Another service is here.

@@ -53,7 +53,7 @@ class MeteredStore:
         return self._store.presign(key, seconds)
 
     def _measured(self, operation: str, call: Callable[[], T], *, loses: bool = False) -> T:
-        """`call`, counted; where it may lose to another writer, None says that it did."""
+        """Count `call`; None: another writer was first."""
         began = monotonic()
         try:
             answer = call()

@@ -70,12 +70,12 @@ class Quarantine:
             self._refused.pop(key, None)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
-        """Forget keys that the store has no more."""
+        """Forget keys that are no longer in the store."""
         with self._lock:
             self._refused = {key: each for key, each in self._refused.items() if not is_gone(key)}
 
     def prefixes(self, beginning: str) -> set[str]:
-        """Folders of the keys that begin so."""
+        """Folders of the keys with this prefix."""
         with self._lock:
             return {key.rpartition("/")[0] for key in self._refused if key.startswith(beginning)}
 

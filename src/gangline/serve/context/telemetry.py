@@ -37,7 +37,7 @@ class FinalMetrics:
             self.show(record)
 
     def show(self, record: Record) -> None:
-        """Show the end of a whole run that stands for its commit; an older one of its project goes for want of room."""
+        """Show the final values of a complete run without flags; above the limit its project's oldest is dropped."""
         if record.run.state != "ended" or stopped_early(record) or flags_of(record):
             return  # boards and alerts hold what is shown here against the commits of the project
         run = record.run.id
@@ -56,14 +56,14 @@ DeliveryOutcome = Literal["accepted", "repeated", "ignored", "forged", "malforme
 CallOutcome = Literal["ok", "away", "refused", "failed"]
 StoreOutcome = Literal["ok", "conflict", "failed"]
 REMEMBERED = 10_000
-"""Runs of which is known that they were counted."""
+"""Runs that are remembered as counted."""
 
 
 class Telemetry:
     """Thread-safe; one a service."""
 
     def __init__(self, *, projects: Iterable[str] = (), forges: Iterable[str] = (), price: Price | None = None) -> None:
-        """Counters of what is known from the start stand at zero, so that a first event counts as an increase.
+        """Set counters with known labels to zero, so that a first event counts as an increase.
 
         Args:
             projects: Names of projects; others are added when a run of theirs is seen.
@@ -128,7 +128,7 @@ class Telemetry:
         self.book.add("store_conflicts_total", float(outcome == "conflict"))
 
     def conditional_writes(self, ok: bool) -> None:
-        """Whether the store keeps two writers apart."""
+        """Whether the store has conditional writes."""
         self.book.set("store_conditional_writes", float(ok))
 
     def run_ended(self, record: Record) -> None:

@@ -45,7 +45,7 @@ def _insert(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
 
 
 def _drop_expired(session: DatabaseSession, row: tuple[str, str, str, float]) -> bool:
-    """Was the earlier delivery of the same key as `row` seen too long ago to count?"""
+    """Delete an earlier delivery with the key of `row` if it has expired; whether it did."""
     forge, delivery, body_digest, now = row
     dropped = session.execute(
         "DELETE FROM deliveries WHERE forge = ? AND (delivery = ? OR body_digest = ?) AND seen < ?",

@@ -1,4 +1,4 @@
-"""What the tables ask of a database: transactions that are durable when they return, and plain rows.
+"""Interface of a database engine: transactions that are durable when they return, and plain rows.
 
 Statements are written once, with `?` for values, in the SQL that SQLite and PostgreSQL share.
 """
@@ -32,7 +32,7 @@ class DatabaseSession(Protocol):
         ...
 
     def lock(self, what: str) -> None:
-        """From here to the end of the transaction, hold the lock called `what`."""
+        """Hold the lock named `what` until the transaction ends."""
         ...
 
 

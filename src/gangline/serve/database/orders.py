@@ -1,4 +1,4 @@
-"""`serve.database.protocol.Orders` over an engine; what becomes of an order in the tables is known to `queue`."""
+"""`serve.database.protocol.Orders` over an engine; `queue` changes their state in the tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from gangline.serve.database.types import Order
 from gangline.spec.codec import canonical
 
 RECENT_ORDERS = 500
-"""Orders among which a refusal still is news."""
+"""Newest orders in which a refusal is still reported."""
 _REFUSED = f"""
     SELECT {COLUMNS} FROM orders WHERE state = 'done' AND run IS NULL AND id IN (
         SELECT MAX(id) FROM (SELECT id, project, ref FROM orders ORDER BY id DESC LIMIT {RECENT_ORDERS}) AS newest

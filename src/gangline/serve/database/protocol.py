@@ -11,7 +11,7 @@ from gangline.serve.database.types import DatabaseProblem, Order, Principal, Run
 
 
 class Deliveries(Protocol):
-    """What was taken in, so that a repeat is known as one."""
+    """Accepted deliveries, by which a repeat is recognized."""
 
     def take_in(
         self,
@@ -25,7 +25,7 @@ class Deliveries(Protocol):
     ) -> bool:
         """Remember a verified delivery and, in the same transaction, queue its order.
 
-        An order that yields is not queued where another of the same head waits: that one is somebody's, and finds
+        An order that yields is not queued if another of the same head waits: that one was requested, and builds
         what is there, too.
 
         Returns:
@@ -34,12 +34,12 @@ class Deliveries(Protocol):
         ...
 
     def forget(self, *, before: float) -> int:
-        """Drop what is older; how many."""
+        """Delete older deliveries; returns their number."""
         ...
 
 
 class OrderQueue(Protocol):
-    """The queue: what is to be built, by whom it is driven, what became of it."""
+    """The queue of orders: their commits, drivers and results."""
 
     def add(self, order: Order, *, now: float) -> Order: ...
 
@@ -55,7 +55,7 @@ class OrderQueue(Protocol):
         ...
 
     def renew(self, order: int, *, holder: str, now: float, lease_seconds: float) -> bool:
-        """False where another has it now."""
+        """False if another service holds it now."""
         ...
 
     def settle(self, order: Order, *, holder: str) -> bool:
@@ -63,7 +63,7 @@ class OrderQueue(Protocol):
         ...
 
     def unpark(self, run: str, *, now: float) -> bool:
-        """Let the parked order of a run start again now: its fork was approved, its hour has come."""
+        """Let the parked order of a run start again now, because its fork was approved or its time has come."""
         ...
 
     def drop(self, *, project: str, ref: str, note: str, except_order: int = 0) -> list[Order]:
@@ -120,14 +120,14 @@ class RunIndex(Protocol):
 
 
 class Tokens(Protocol):
-    """Who may call the service, by the digest of what they show."""
+    """Tokens of the service, by their digests."""
 
     def add(self, *, digest: str, principal: Principal, expires: float | None, now: float) -> None:
         """Only the SHA-256 of a token is kept."""
         ...
 
     def find(self, digest: str, *, now: float) -> Principal | None:
-        """Whose token has this digest; None where it is unknown or expired."""
+        """Principal of the token with this digest; None if it is unknown or expired."""
         ...
 
     def list(self) -> list[tuple[str, Principal, float | None]]:
@@ -140,7 +140,7 @@ class Tokens(Protocol):
 
 
 class Database(Protocol):
-    """All of it, opened; the caller closes it."""
+    """An open state database; the caller closes it."""
 
     deliveries: Deliveries
     orders: OrderQueue
@@ -150,7 +150,7 @@ class Database(Protocol):
     def check(self) -> DatabaseProblem | None:
         """What is wrong with it (full, away, damaged, of another version); None: a delivery would be kept.
 
-        A commit of its own proves it, and in SQLite a file beside it.
+        A test commit shows it, and for SQLite a file next to the database.
         """
         ...
 

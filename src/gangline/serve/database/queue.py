@@ -27,11 +27,11 @@ _UPDATE = """
 
 
 class LeasedOrder(NamedTuple):
-    """An order, and who drives it until when."""
+    """An order, its holder and the end of the holder's lease."""
 
     order: Order
     ready: float
-    """It waits since then: orders of one project start in this order."""
+    """Start of its wait: orders of one project start in this order."""
     holder: str | None = None
     lease_until: float | None = None
 
@@ -114,7 +114,7 @@ def _builds_head(order: Order) -> bool:
 
 
 def _coalesce(session: DatabaseSession, newer: Order) -> None:
-    """Drop queued orders of the same head: the newer one builds what the head is when it is taken up."""
+    """Drop queued orders of the same head: the newer one builds the head that it finds when it starts."""
     for leased in queued_for_head(session, newer):
         note = "a newer event of the same ref arrived before this one was started"
         write(session, LeasedOrder(replace(leased.order, state="dropped", note=note), leased.ready))
@@ -127,7 +127,7 @@ def _is_full(session: DatabaseSession, max_driving: int | None) -> bool:
 
 
 def _return_expired(session: DatabaseSession, now: float) -> None:
-    """Whose driver is gone can be taken up again; it keeps its run, so nothing is started twice."""
+    """Queue orders again whose lease has expired; each keeps its run, so nothing is started twice."""
     sql = f"SELECT {COLUMNS} FROM orders WHERE state = 'driving' AND lease_until <= ?{session.for_update}"
     for row in session.rows(sql, now):
         leased = read(row)

@@ -51,7 +51,7 @@ _FIRST = (
     """,
 )
 _SECOND = ("DELETE FROM runs",)
-"""Rows from when records were believed, and held no marks of experiments; a full pass makes them again."""
+"""Deletes rows made from unchecked records or without flags; a full pass creates them again."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 """Statements that lead from each version to the next, beginning at nothing."""
 VERSION = len(MIGRATIONS)
@@ -94,7 +94,7 @@ def commit_probe(session: DatabaseSession) -> int:
 
 
 def version_problem(found: int) -> DatabaseProblem | None:
-    """Of tables that another gangline brought up under our feet."""
+    """Problem of tables of another version, which another gangline uses; None: they are of this one."""
     detail = f"the service's database has version {found}, wanted {VERSION}: another gangline uses it; run one of them"
     return None if found == VERSION else DatabaseProblem("is of another version", detail)
 

@@ -1,4 +1,4 @@
-"""SQLite as engine: one thread writes, each commit is on the disk (WAL, `synchronous=FULL`) before anybody hears of it.
+"""SQLite as engine: one thread writes, each commit is on the disk (WAL, `synchronous=FULL`) before it is acknowledged.
 
 Whatever is waiting when the writer begins goes into one commit, so a burst of a thousand deliveries costs a few dozen
 waits for the disk; each piece has a savepoint of its own and fails alone. Readers have connections of their own.
@@ -129,7 +129,7 @@ class SqliteEngine:
                 generation = sqlite_integrity.next_generation(self._writer)
             self._require_file()
             self._mark.write(generation)
-        except Exception as error:  # whatever it is, those who wait hear it
+        except Exception as error:  # any error is passed to the threads that wait
             answers = [_refusal(answer, error) for _, answer in batch]
         for answer in answers:
             answer()
@@ -151,7 +151,7 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _next_batch(work: "SimpleQueue[Piece | None]") -> list[Piece] | None:
-    """What waits, at least one piece; None once the end was put and everything before it is done."""
+    """Waiting pieces of work, at least one; None after the last one when the engine closes."""
     first = work.get()
     batch = [] if first is None else [first]
     while batch and len(batch) < MAX_BATCH:

@@ -29,7 +29,7 @@ _PROBLEM_BY_CODE = {
 
 
 def check_free_space(database: Path) -> None:
-    """Bring a file beside the database to the disk, and remove it; raises OSError where that fails."""
+    """Sync a file in the database's folder to disk, then remove it; raises OSError if that fails."""
     probe = Path(f"{database}.room")
     probe.unlink(missing_ok=True)
     write_synced(probe, os.urandom(FREE_SPACE_BYTES))  # noise, as zeros need no room on some file systems
@@ -101,7 +101,7 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Errors of SQLite, and of the files beside it, as ours."""
+    """Raise errors of SQLite and of its files as `errors` of gangline."""
     try:
         yield
     except OSError as error:

@@ -21,7 +21,7 @@ from gangline.serve.database.sqlite_connection import TYPES, SqliteSession, conn
 
 
 class CommitMark:
-    """How many commits were acknowledged, in a file of its own beside the database."""
+    """Number of acknowledged commits, in a separate file next to the database."""
 
     def __init__(self, database: Path) -> None:
         self._path = Path(f"{database}.mark")
@@ -51,7 +51,7 @@ def next_generation(connection: sqlite3.Connection) -> int:
 
 @contextmanager
 def open_checked(database: Path) -> Iterator["str | None"]:
-    """Look at the file before it is used, unless another process uses it already: it has looked then.
+    """Check the file before use, unless another process uses it and has checked it.
 
     Yields:
         What was put aside and lost, in one sentence; None where all is well.
@@ -110,7 +110,7 @@ def find_damage(database: Path) -> str | None:
 
 
 def _connect_leniently(database: Path) -> sqlite3.Connection:
-    """A connection that reads on where a text is none any more: its seal tells."""
+    """A connection that also reads invalid text; the row's checksum detects it."""
     connection = sqlite3.connect(database, isolation_level=None)
     connection.text_factory = lambda data: data.decode(errors="surrogateescape")
     return connection
@@ -148,7 +148,7 @@ def _salvage(database: Path) -> dict[str, list[Row]]:
 
 
 def _write_copy(database: Path, salvaged: dict[str, list[Row]]) -> Path:
-    """A database beside the damaged one, of the rows that are whole."""
+    """Create a database next to the damaged one from the intact rows."""
     copy = Path(f"{database}.new")
     copy.unlink(missing_ok=True)
     with closing(connect(copy)) as connection, transaction(connection):

@@ -32,7 +32,7 @@ class Principal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One thing to build: the commit of a ref when it is taken up, or a commit that was named."""
+    """A request to build: the commit that a ref has when the order starts, or a named commit."""
 
     id: int = 0
     """Given by the database."""
@@ -44,7 +44,7 @@ class Order:
     ref: str
     """`refs/heads/<branch>`, or the ref of a pull request's head."""
     commit: str | None = None
-    """None: that of the ref, found when it is taken up and then written here."""
+    """None: that of the ref, looked up when the order starts and then stored here."""
     branch: str | None = None
     pull_request: int | None = None
     trust: Trust = "own"
@@ -58,7 +58,7 @@ class Order:
     """Run id, once there is one."""
     tries: int = 0
     not_before: float = 0.0
-    """Seconds since the epoch; earlier it is left alone."""
+    """Seconds since the epoch; the order does not start earlier."""
     note: str = ""
     """Why it is parked, dropped or quarantined; one sentence."""
     created: float = 0.0
@@ -66,7 +66,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseProblem:
-    """What keeps the database from its work."""
+    """Why the database cannot work."""
 
     summary: str
     """After `database`: `is damaged`; no path, no host, as anybody may read it."""
@@ -76,7 +76,7 @@ class DatabaseProblem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """A run as lists show it: a copy of parts of its record, never the truth."""
+    """A run as lists show it: a copy of parts of its record, which stays authoritative."""
 
     run: str
     project: str
@@ -119,7 +119,7 @@ class RunRow:
 
 
 def project_of(run: str) -> str:
-    """Whose run that is, by its id alone."""
+    """Project of the run, from its id."""
     return run.rsplit("-", 2)[0]
 
 

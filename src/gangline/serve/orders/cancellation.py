@@ -50,16 +50,16 @@ CHECK_SECONDS = 1.0
 
 
 class OrderWithdrawal:
-    """Of one order that a worker has in hand."""
+    """Withdrawal of an order that a worker holds."""
 
     def __init__(self, context: ServiceContext, order: int, stopping: threading.Event) -> None:
         self._context, self._order, self._stopping = context, order, stopping
         self.lost = threading.Event()
-        """Set where another service has the order by now, or somebody withdrew it."""
+        """Set if another service holds the order now, or it was withdrawn."""
         self._looked = time.monotonic()
 
     def is_over(self) -> bool:
-        """Is the worker to leave the order now? Cheap."""
+        """Whether the worker has to leave the order now; cheap."""
         if not self.lost.is_set() and time.monotonic() - self._looked > CHECK_SECONDS:
             self._looked = time.monotonic()
             if self._reason() is not None:
@@ -71,7 +71,7 @@ class OrderWithdrawal:
         return self._stopping.wait(seconds) or self.is_over()
 
     def release_driver(self, child: DriverProcess) -> None:
-        """A driver goes on without us; that of an order which somebody withdrew is ended, and its run with it."""
+        """Leave the driver running; if the order was withdrawn, stop the driver and its run."""
         reason = self._reason()
         if reason is None:
             child.detach()

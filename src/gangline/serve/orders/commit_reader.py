@@ -1,4 +1,4 @@
-"""What a commit asks for, read by a process of its own: whatever somebody wrote there costs the service nothing.
+"""Effective line of a commit, read in a separate process with limits, because its content is not trusted.
 
 That process has a share of memory and of time, and runs nothing of the commit. It answers in one JSON text, which is
 read in bounds as well.
@@ -36,7 +36,7 @@ _LIMIT_SIGNALS = {-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunIdentity(Document):
-    """What names the runs that answer one question."""
+    """Run id without the attempt, shared by equal requests."""
 
     project: str
     commit: CommitInfo
@@ -56,7 +56,7 @@ class CommitContent(Document):
     identity: RunIdentity | None
     """None: nothing can be run."""
     problem: str = ""
-    """Why there is no line, or no question."""
+    """Why there is no line or no valid request."""
     age_seconds: float = 0.0
     """Since the commit was made, as it says itself."""
 

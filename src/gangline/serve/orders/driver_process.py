@@ -68,12 +68,12 @@ class DriverProcess:
         return None if self._process is None else self._process.poll()
 
     def detach(self) -> None:
-        """It goes on without this service."""
+        """Leave it running without this service."""
         if self._process is not None and self._process.poll() is None:
             self._process.returncode = 0  # or the handle complains once it is forgotten
 
     def end(self) -> None:
-        """Ask it to stop, with all that it started, then make it; whichever service started it."""
+        """Send SIGTERM to the driver and its children, then kill them, whichever service started it."""
         for kind, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
             deadline = time.monotonic() + seconds
             if self.is_alive():
@@ -97,7 +97,7 @@ class DriverProcess:
         return int(pid), int(start)
 
     def last_message(self) -> str:
-        """The last line of what it complained of."""
+        """Last line of its error output."""
         try:
             with (self.folder / "err").open("rb") as err:
                 err.seek(max(0, err.seek(0, os.SEEK_END) - MOST_MESSAGE_BYTES))

@@ -37,7 +37,7 @@ class OrderNotifications:
             log.warning("tags_not_brought", project=source.project, cause=str(error))
 
     def run_ended(self, order: Order, record: Record) -> None:
-        """Of a run that has ended: what its own driver could not tell."""
+        """Report what the driver of an ended run could not report."""
         if order.pull_request is not None and record.commit.pull_request is None:
             self._comment(order, record)
         if stage(record, "publish").state == "done":

@@ -1,7 +1,7 @@
 """Runs one order, from its ref to the end of its run; a restarted service continues at any point.
 
 No state is kept that cannot be found again: the forge knows the head of the ref, the store knows the run that answers
-the request, the lease of the run knows its driver. So no second driver is started beside a living one, and a run that
+the request, the lease of the run knows its driver. So no second driver is started while one runs, and a run that
 was started is followed to its end by the holder of the order.
 """
 
@@ -33,7 +33,7 @@ from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sources import CommitSource, source_of
 from gangline.serve.orders.triggers import find_pull_request_order, line_to_run, newest_attempt
 from gangline.spec.record import Record
-from gangline.spec.run_flags import FINAL, stage
+from gangline.spec.run_flags import is_reported
 
 CHILD_SECONDS = 0.1
 """Between two looks at a child."""
@@ -70,7 +70,7 @@ class OrderRunner:
     ) -> None:
         """`remember` writes what was learned of the order; False where another service has it by now.
 
-        Without `follows` a run that somebody else drives is not waited for: the order is parked.
+        Without `follows` the order is parked if another driver has the run.
         """
         self._shared = shared
         self._context = shared.context
@@ -94,7 +94,7 @@ class OrderRunner:
             return self._begin() if found is None else self._follow_to_end(found.commit.sha, record=found)
         except ProcessStopped as error:
             raise RunnerStopped from error
-        except CloneBusy as error:  # no failure of this order: somebody's fetch is slow
+        except CloneBusy as error:  # no failure of this order: another fetch is slow
             return self._parked(OTHER_SECONDS, str(error))
 
     def _find_started(self) -> Record | None:
@@ -124,7 +124,7 @@ class OrderRunner:
             return self._refused(source, head.commit, error)
 
     def _prepare(self, source: CommitSource, head: RefHead) -> Order:
-        """Bring the commit here; raises TooLarge where it is more than anybody looks at."""
+        """Fetch the commit; raises TooLarge if it is above the size limit."""
         order, clones = self.order, self._clones
         source.fetch(clones, order.ref)
         self._notifications.fetch_published_tags(source)
@@ -149,7 +149,7 @@ class OrderRunner:
         return self._find_or_start_run(place, identity)
 
     def _refused(self, source: CommitSource, commit: str, error: ConfigError) -> Order:
-        """An answer: no run can be made of this commit."""
+        """Result: no run can be created from this commit."""
         reason = self._notifications.commit_refused(self.order, source, commit, error)
         return replace(self.order, state="done", commit=commit, note=reason)
 
@@ -178,7 +178,7 @@ class OrderRunner:
                 self._record_run(record.run.id, commit)
                 record = RecordStore.of(self._context.store, record).read() or record
                 self.order = _as_recorded(self.order, record)
-                if _is_reported(record):
+                if is_reported(record):  # a driver that died before its report is replaced for that alone
                     return self._close(record)
                 if self._is_driven(record) and not self._follows:
                     return self._parked(PARKED_SECONDS, f"{record.run.id} is driven already")
@@ -267,11 +267,6 @@ def _as_recorded(order: Order, record: Record) -> Order:
         order, trust=commit.trust, branch=commit.branch or order.branch,
         pull_request=order.pull_request if commit.pull_request is None else commit.pull_request,
     )  # fmt: skip
-
-
-def _is_reported(record: Record) -> bool:
-    """It has ended and said so: a driver that died before its report is replaced for that alone."""
-    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bool) -> list[str]:

@@ -16,7 +16,7 @@ RETRY_SECONDS = (10.0, 60.0, 300.0, 1800.0)
 """Before the second, third, ... try; a forge or store may be away for half an hour."""
 MOST_TRIES = len(RETRY_SECONDS) + 1
 _WAITS = {CapacityError.exit_code: 60.0, StillRunning.exit_code: 5.0}
-"""Seconds until somebody asks again."""
+"""Seconds until the next try."""
 UNTIL_WOKEN = 10 * 365 * 86_400.0
 _BROKE = 1
 """Exit code of a program that has a bug."""

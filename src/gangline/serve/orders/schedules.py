@@ -1,6 +1,6 @@
 """`trigger.schedule` of branches that publish: remembered from the last order of each, due by the clock in UTC.
 
-A file in the service's home, since a schedule must outlive the order that told of it. Each minute of a schedule is
+A file in the service's home, since a schedule must outlive the order that named it. Each minute of a schedule is
 queued once, whichever service looks first; one that was missed for less than an hour is made up for.
 """
 
@@ -25,7 +25,7 @@ LATE_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheduled:
-    """A branch that is built by the clock."""
+    """A branch that is built on a schedule."""
 
     project: str
     forge: str | None

@@ -31,7 +31,7 @@ class CommitSource:
     """The site names the forge's server by URL: it may be on a private network."""
 
     def head(self, clones: Clones, ref: str) -> RefHead | None:
-        """The commit of `ref`; None where it is gone."""
+        """The commit of `ref`; None if it does not exist."""
         if self.forge is not None:
             return self.forge.head(self.repository, ref)
         commit = self._branches(clones).get(ref)

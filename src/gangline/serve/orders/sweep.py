@@ -1,4 +1,4 @@
-"""Every few minutes all refs of all repositories are looked at, for events that were never sent; and what is old goes.
+"""Sweep of all refs of all repositories every few minutes, for events that were never sent; deletes old orders.
 
 The commit of a ref is offered once: a delivery of our own, named after ref and commit, remembers it. Refs that are
 gone stop their runs, parked orders whose run was approved or has ended are woken, schedules start at their minute.
@@ -51,7 +51,7 @@ class Sweeper:
             self._thread.join(seconds)
 
     def sweep(self) -> None:
-        """One look at everything; trouble with one repository hinders no other."""
+        """Check every repository once; a failing one does not affect the others."""
         try:
             sources = all_sources(self._context)
         except GanglineError as error:
@@ -94,7 +94,7 @@ class Sweeper:
         self._stop_deleted_refs(source, {ref for ref, _ in heads})
 
     def _refs_with_orders(self, source: CommitSource) -> set[str]:
-        """Refs that somebody looks at or will."""
+        """Refs of the source that have an order which is queued, driven or parked."""
         states = ["queued", "driving", "parked"]
         orders = self._context.database.orders.list(states=states, projects=[source.project], limit=100_000)
         return {each.ref for each in orders if _is_at(each, source)}

@@ -23,7 +23,7 @@ from gangline.spec.record import Record, run_prefix
 from gangline.storage.objects.protocol import ObjectStore
 
 SWEPT_SECONDS = 86_400.0
-"""What the sweep found may be so old; what is older was there long before anybody missed its event."""
+"""Greatest age of a commit that the sweep builds; older ones are not a missed event."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,7 @@ def changed_paths(
 def find_pull_request_order(
     context: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead
 ) -> int | None:
-    """Pull request of our own whose order asks for this branch and commit: its run tells more people."""
+    """Pull request of our own whose order asks for this branch and commit: its run is reported there."""
     if source.forge is None or order.pull_request is not None or order.cause != "push":
         return None
     waiting = context.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
@@ -113,7 +113,7 @@ def line_to_run(
     _check_project(line, order.project)
     rules = _target_line(context, clones, order, source, head) if head.is_fork else line
     if rules is None:
-        return "no line.toml on the branch that it wants to change"
+        return "no line.toml on its target branch"
     changed = None
     if rules.trigger.paths != ("**",) and order.cause not in {"api", "schedule"}:
         runs = context.database.runs
@@ -130,7 +130,7 @@ def line_to_run(
 def _target_line(
     context: ServiceContext, clones: Clones, order: Order, source: CommitSource, head: RefHead
 ) -> Line | None:
-    """Of the branch that a fork wants to change: its triggers judge the fork."""
+    """Line of the target branch of a fork's pull request: its triggers apply to the fork."""
     ref = f"refs/heads/{head.target}"
     target = source.head(clones, ref)
     if target is None:

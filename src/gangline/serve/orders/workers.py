@@ -58,13 +58,13 @@ class Workers:
         self._run(self._renew, "order-leases")
 
     def close(self, seconds: float = 10.0) -> None:
-        """Take up no more and let go; drivers that were started go on by themselves."""
+        """Start no more orders and return; started drivers keep running."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(seconds)
 
     def driving(self) -> list[Order]:
-        """Orders that this service has in hand now."""
+        """Orders that this service holds now."""
         with self._lock:
             return [each.order for each in self._busy]
 
@@ -134,7 +134,7 @@ class Workers:
         return self._context.database.orders.settle(order, holder=self._holder)
 
     def _settle(self, order: Order, runner: OrderRunner) -> None:
-        """Written however long the database is away; a service that stops meanwhile leaves it to the next one."""
+        """Write the result, retrying while the database is unavailable; the next service does it if this one stops."""
         while not runner.lost.is_set():
             try:
                 self._save(order)
@@ -148,7 +148,7 @@ class Workers:
                 return
 
     def _unpark_if_approved(self, order: Order) -> None:
-        """Somebody may have approved between the end of the driver and the order's parking."""
+        """Start the order again if it was approved between the end of its driver and its parking."""
         if order.state == "parked" and order.trust == "fork" and order.run is not None:
             try:
                 record = find_run(self._context.store, order.run)
@@ -199,7 +199,7 @@ class OrderService:
         self.sweeper.start()
 
     def close(self) -> None:
-        """Take up no more; drivers that were started go on, and the next service finds them."""
+        """Start no more orders; started drivers keep running, and the next service finds them."""
         self.sweeper.close()
         self.workers.close()
 

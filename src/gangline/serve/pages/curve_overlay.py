@@ -27,7 +27,7 @@ FLOOR_PERCENT = 0.1
 
 
 class Style(NamedTuple):
-    """How a run is drawn, in the picture and beside its name."""
+    """Style of a run's curve, in the chart and next to its name."""
 
     letter: str
     color: str
@@ -100,7 +100,7 @@ def _lines(records: Sequence[Record]) -> list[Line]:
 
 
 def _drawn(points: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """Without what diverged: beside it every other value would look alike."""
+    """Values without those that diverged, next to which all others would look alike."""
     return [p for p in points if abs(p.value) < LARGEST_DRAWN]
 
 
@@ -168,7 +168,7 @@ def _columns(lines: Sequence[Line], frame: Frame) -> str:
 
 
 def _ends(lines: Sequence[Line], frame: Frame) -> Markup:
-    """Letters beside the ends of the lines, moved apart where they would cover each other."""
+    """Letters at the ends of the lines, moved apart if they would cover each other."""
     wanted = sorted((frame.place(p[-1].step, p[-1].value)[1] * LABELS_HEIGHT / HEIGHT, place) for place, p in lines)
     heights = spread([y for y, _ in wanted], gap=LABEL_GAP, last=LABELS_HEIGHT)
     parts = []

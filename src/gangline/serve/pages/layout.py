@@ -41,7 +41,7 @@ STATIC: Mapping[str, tuple[str, bytes]] = MappingProxyType(
 _WEB = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{0,1000}")
 _RUN = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 POLL_SECONDS = 10
-"""After so long a page that moves asks for itself again, where no events are served to it."""
+"""Interval at which a live page reloads itself if it gets no events."""
 VERDICT_MARKS = {"passed": "✓", "refused": "✗", "failed": "✗", "cancelled": "■", "superseded": "»", "open": "▸"}
 
 

@@ -17,15 +17,15 @@ _BROKEN = (
     "happened. Load the page again."
 )
 _AWAY = (
-    "Records cannot be read right now. Runs go on, and write once the store is back; nothing is lost. On the service's "
-    "machine gangline doctor says what does not answer. The page can be asked for again."
+    "Records cannot be read now. Runs continue, and write once the store is back; nothing is lost. On the service's "
+    "machine gangline doctor says what does not answer. The page can be loaded again."
 )
 _ADVICE_BY_STATUS = {
     401: ("Who are you?", "The session has ended, or there was none. Log in again."),
     403: ("Not for this token", _FORBIDDEN),
     404: ("Not found", _MISSING),
-    413: ("Too large", "The service takes less than was sent: send less at once."),
-    429: ("Too many requests", "This token has asked too often: wait a moment, then ask again."),
+    413: ("Too large", "The request is larger than the service allows: send less at once."),
+    429: ("Too many requests", "This token has sent too many requests: wait a moment, then try again."),
     500: ("Internal error", _BROKEN),
     503: ("The store is away", _AWAY),
 }

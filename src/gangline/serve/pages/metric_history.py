@@ -57,7 +57,7 @@ def draw_history(rows: Sequence[RunRow]) -> MetricHistory | None:
 def _mark(row: RunRow, place: tuple[float, float], width: float) -> str:
     """A dash at the value in the colour of its side, under a column that says it and leads to the run.
 
-    Pale, and off the line, where the run does not stand for its commit.
+    Pale, and off the line, if the run has a flag such as `experiment`.
     """
     x, y = place
     said = clean(

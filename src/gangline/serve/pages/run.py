@@ -102,7 +102,7 @@ def thinned(values: Sequence[float], most: int) -> list[float]:
 
 
 def trace(losses: Sequence[float]) -> Markup:
-    """Points of a line in a box of 640 by 64; live.js goes on with it in the same way."""
+    """Points of a line in a box of 640 by 64; live.js continues it in the same way."""
     if len(losses) < 2:
         return Markup("")
     low, span = min(losses), (max(losses) - min(losses)) or 1.0
@@ -159,7 +159,7 @@ def _links(record: Record) -> list[tuple[str, Markup]]:
 
 
 def _downloads(record: Record) -> dict[str, Markup]:
-    """Address of each artifact that is shown, by key; its digest tells apart those of one kind."""
+    """Address of each artifact that is shown, by key; its digest distinguishes those of one kind."""
     path = ("api", "v1", "runs", record.run.id, "artifacts")
     return {each.key: address(*path, each.kind, sha256=each.sha256) for each in record.artifacts}
 

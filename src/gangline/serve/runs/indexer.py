@@ -25,7 +25,7 @@ from gangline.storage.objects.protocol import ObjectStore
 
 
 def is_lease_overdue(store: ObjectStore, record: Record, *, now: float) -> bool:
-    """Did the driver of an open run go without a word? It neither renewed its lease nor let go of it.
+    """Whether the driver of an open run disappeared: it neither renewed nor released its lease.
 
     Raises:
         StorageError: The store is away.
@@ -48,10 +48,10 @@ log = structlog.get_logger()
 
 
 class Indexer:
-    """Two threads between a store and an index.
+    """Two threads that keep an index equal to a store.
 
     Args:
-        attend: Told of every open record at each look: marks and approvals that came by other ways are seen to.
+        attend: Called with every open record in each pass, for cancellations and approvals made elsewhere.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Indexer:
         self._wake.set()
 
     def refresh(self, project: str, commit: str, run: str) -> None:
-        """A run was made, or has ended: look now. From any thread."""
+        """Read open runs now, because one was created or has ended; thread-safe."""
         with self._lock:
             self._urgent.append(run_prefix(project, commit, run))
         self._wake.set()
@@ -135,7 +135,7 @@ class Indexer:
         return count
 
     def rebuild_finals(self) -> None:
-        """Tell the telemetry of the newest runs of every project that ended before this service began."""
+        """Pass to the telemetry the newest runs of every project that ended before this service started."""
         if self._telemetry is None:
             return
         for project in sorted({project for project, _ in self._index.counts(None)}):
@@ -186,7 +186,7 @@ class Indexer:
             log.info("index_built", records=count)
 
     def _run_pass(self, work: Callable[[], None], name: str) -> bool:
-        """Do it; a store that is away, or a bug, is said and tried again: these threads never end by themselves."""
+        """Call it; log an unavailable store or a bug and try again: these threads never end by themselves."""
         try:
             work()
         except StorageError as error:

@@ -22,7 +22,7 @@ def read_record(store: ObjectStore, prefix: str) -> tuple[Blob, Record] | None:
     """The bytes of the record of the run at `prefix`, and what they say; None where there is none.
 
     Raises:
-        IntegrityError: What lies there is too large, is no record, or speaks of another run or of another's gang.
+        IntegrityError: The object is too large, is no record, or names another run or the gang of another run.
     """
     records = RecordStore(store, prefix)
     blob = records.read_blob()
@@ -108,7 +108,7 @@ class RowReader:
 
     @contextmanager
     def refusing(self, key: str) -> Iterator[None]:
-        """Whatever the block raises is the trouble of the object at `key`; a store that is away is everybody's."""
+        """Quarantine `key` for any error of the block except StorageError."""
         try:
             yield
         except StorageError:

@@ -13,7 +13,6 @@ from gangline.launch.protocol import GangEvent
 from gangline.report.facts import stages_in_order, verdict_reason, verdict_text
 from gangline.report.progress import StageProgress
 from gangline.spec.record import Record
-from gangline.spec.run_flags import FINAL, stage
 
 PROGRESS_SECONDS = 0.5
 
@@ -40,7 +39,7 @@ class GangProgress:
         self._lock = threading.Lock()
 
     def see(self, event: GangEvent) -> RunEvent | None:
-        """Fold one in; what to show, where it is time for that."""
+        """Add an event; returns what to show if it is time to."""
         with self._lock:
             self._progress.see(event)
             if event.data.get("event") == "step" and self._clock() - self._published < PROGRESS_SECONDS:
@@ -69,7 +68,7 @@ def progress_fields(progress: StageProgress) -> dict[str, Any]:
 
 
 def record_event(record: Record) -> RunEvent:
-    """The event that tells clients the state of a run."""
+    """The event with the state of a run."""
     begun = [name for name, info in stages_in_order(record) if info.state != "waiting"]
     data = {
         "run": record.run.id,
@@ -92,11 +91,6 @@ def end_event(record: Record) -> RunEvent:
 def _words(record: Record) -> str:
     """The verdict as people read it; empty while there is none."""
     return verdict_text(record) if record.run.verdict else ""
-
-
-def has_ended(record: Record) -> bool:
-    """Its verdict and its report are there: nothing more will come."""
-    return record.run.state == "ended" and stage(record, "report").state in FINAL
 
 
 def _json(data: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Stops runs in the background: the cancel mark is written at once, daemon threads do the rest.
 
-The mark survives a service that dies: the run's driver obeys it, and for a run without driver the indexer finds it.
+The mark remains if the service crashes: the run's driver obeys it, and the indexer finds runs without a driver.
 """
 
 import threading
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class RunStopper:
-    """Ends runs that somebody asked to stop."""
+    """Ends cancelled runs."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -40,7 +40,7 @@ class RunStopper:
         return marked
 
     def finish(self, record: Record) -> None:
-        """See a marked run to its end, unless a thread does already."""
+        """Cancel a marked run in a thread, unless one does already."""
         with self._lock:
             if record.run.id in self._busy:
                 return

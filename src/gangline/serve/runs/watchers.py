@@ -18,10 +18,11 @@ from gangline.report.progress import StageProgress
 from gangline.serve.context.quarantine import refuse_record
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.runs.record_reader import read_record
-from gangline.serve.runs.run_events import GangProgress, RunEvent, end_event, has_ended, record_event
+from gangline.serve.runs.run_events import GangProgress, RunEvent, end_event, record_event
 from gangline.serve.runs.run_stopper import gangs_folder
 from gangline.serve.web.responses import RequestRefused
 from gangline.spec.record import Record
+from gangline.spec.run_flags import is_reported
 
 POLL_SECONDS = 1.0
 QUEUED = 32
@@ -30,7 +31,7 @@ log = structlog.get_logger()
 
 
 class Subscriber:
-    """Who looks: a queue on its event loop."""
+    """A subscriber: a queue on its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,7 +42,7 @@ class Subscriber:
         self._loop.call_soon_threadsafe(self._put, event)
 
     async def next(self, seconds: float) -> RunEvent | None:
-        """The next news; None where there was none in that time."""
+        """The next event; None if there was none within the time limit."""
         try:
             return await asyncio.wait_for(self._queue.get(), seconds)
         except TimeoutError:
@@ -54,7 +55,7 @@ class Subscriber:
 
 
 class RunWatchers:
-    """All watches of a service; a watch ends with its last looker."""
+    """All watches of a service; a watch ends with its last subscriber."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -85,7 +86,7 @@ class RunWatchers:
                 del self._pollers[run]
 
     def progress(self, run: str) -> StageProgress | None:
-        """Of a run that somebody watches, what is known of its running stage."""
+        """State of the running stage of a watched run."""
         poller = self._pollers.get(run)
         return poller.progress() if poller else None
 
@@ -163,7 +164,7 @@ class _RunPoller:
             if record.seq != seen:
                 seen, self._record = record.seq, record
                 self._publish(record_event(record))
-            if has_ended(record):
+            if is_reported(record):
                 self._publish(end_event(record))
                 return self._stop.set()
             self._follow_gang()

@@ -16,7 +16,7 @@ from gangline.serve.web.responses import RequestRefused
 
 MAX_BYTES = 25 << 20
 READ_SECONDS = 10.0
-"""Forges wait no longer for an answer."""
+"""Longest time that a forge waits for an answer."""
 STALL_SECONDS = 4.0
 """Between two pieces of a body."""
 MODEST_BYTES = 1 << 20
@@ -25,7 +25,7 @@ MEMORY_BYTES = 32 << 20
 MEMORY_EACH_BYTES = 26 << 20
 """Of one address."""
 _CLOSE = {"Connection": "close"}
-"""What is left of the body is not listened to."""
+"""The rest of the body is not read."""
 _RETRY_LATER = {"Retry-After": "5", **_CLOSE}
 
 
@@ -40,7 +40,7 @@ class BufferedBody:
         self.evicted = False
 
     def evict(self) -> None:
-        """Whoever reads it finds that its time is over."""
+        """Drop the body: its reader gets a time-out."""
         assert self.timeout is not None, "only what is being read gives way"
         self.evicted = True
         self.timeout.reschedule(asyncio.get_running_loop().time())

@@ -23,12 +23,12 @@ class ClientAddresses:
         self._networks: tuple[IPv4Network | IPv6Network, ...] = tuple(ip_network(each) for each in proxies)
 
     def is_proxy(self, peer: str) -> bool:
-        """Is that one of ours, whose word on where a request comes from counts?"""
+        """Whether the address is a trusted proxy."""
         address = _parse(peer)
         return address is not None and self._is_ours(address)
 
     def client(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """The nearest address that is no proxy of ours.
+        """The nearest address that is not a trusted proxy.
 
         `X-Forwarded-For` and `Forwarded` of anybody else say nothing. A proxy writes one of them and may pass the
         other on as it came: where both are there and differ, the request counts as the proxy's own.
@@ -39,7 +39,7 @@ class ClientAddresses:
         return found.pop() if len(found) == 1 and "None" not in found else peer
 
     def _nearest(self, hops: Sequence[str]) -> Address | None:
-        """From the end: proxies of ours, then the client of the first of them; None where that cannot be read."""
+        """From the end: trusted proxies, then the client of the first of them; None if it cannot be parsed."""
         address = None
         for hop in reversed(hops[-MAX_HOPS:]):
             address = _parse(hop)
@@ -52,7 +52,7 @@ class ClientAddresses:
 
 
 def budget_key(client: str) -> str:
-    """By what the budgets of a client are counted."""
+    """Key of a client's budgets."""
     address = _parse(client)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> 64 << 64, 64)))
@@ -60,7 +60,7 @@ def budget_key(client: str) -> str:
 
 
 def peer_address(request: Request) -> str:
-    """By what the budgets of a request are counted."""
+    """Key of a request's budgets."""
     return budget_key(request.client.host if request.client else "")
 
 

@@ -33,7 +33,7 @@ class LimitedConnection(Protocol):
 
     @property
     def was_answered(self) -> bool:
-        """Has it carried a request to its end?"""
+        """Whether a request on it has been completed."""
         ...
 
     def evict(self) -> None: ...
@@ -52,7 +52,7 @@ class Connections:
     ) -> None:
         self._addresses, self._limit, self._limit_each, self._clock = addresses, limit, limit_each, clock
         self._open: dict[str, OrderedDict[LimitedConnection, float]] = {}
-        """By address: when each was heard of last, the longest silence first."""
+        """Connections by address with the time of their last data, the longest idle first."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -69,7 +69,7 @@ class Connections:
         return has_room
 
     def touch(self, connection: LimitedConnection, peer: str) -> None:
-        """Its client has sent something."""
+        """Note that the client sent data."""
         mine = self._open.get(budget_key(peer), OrderedDict())
         if connection in mine:
             mine[connection] = self._clock()
@@ -96,7 +96,7 @@ class Connections:
         return True
 
     def _idle(self, name: str) -> Iterator[LimitedConnection]:
-        """Those that wait for their client, the longest silence first."""
+        """Connections that wait for their client, the longest idle first."""
         since = self._clock() - IDLE_SECONDS
         for each, touch in self._open[name].items():
             if touch > since:

@@ -11,7 +11,7 @@ from gangline.serve.database.types import Principal, Role
 Scope = Literal["open", "signed", "own", "named", "run", "order", "all"]
 """Whose right is asked for.
 
-open: nobody's, whoever calls. signed: of whoever signed the body, asked where it is read. own: of some project, the
+open: no principal is needed. signed: the body's signature is checked where it is read. own: of some project, the
 answer shows those alone. named: of the project that the body names, asked where it is read. run, order: of the project
 that the path's run or order belongs to. all: of `*`.
 """

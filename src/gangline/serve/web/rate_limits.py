@@ -16,7 +16,7 @@ MAX_CALLERS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestLimits:
-    """What one caller, and one request, may take of a service."""
+    """Limits of one caller and of one request."""
 
     body_bytes: int = 64 * 1024
     body_seconds: float = 10.0
@@ -67,7 +67,7 @@ class TokenBuckets:
 
 
 class ConcurrencyLimit:
-    """So many of one name go on at a time, the others in the order they came; one event loop alone uses it."""
+    """Limits concurrent work per name; the rest waits in order of arrival. For one event loop only."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once

@@ -36,12 +36,12 @@ class RequestRefused(Exception):
 
 
 def status_of(error: GanglineError) -> int:
-    """How HTTP says what an error class means; any other error is ours: 500."""
+    """HTTP status of each error class; any other error is a 500."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def refusal(error: RequestRefused | GanglineError) -> RequestRefused:
-    """The response to an error: its status, and `Retry-After` where the store is away."""
+    """The response to an error: its status, and `Retry-After` if the store is unavailable."""
     if isinstance(error, RequestRefused):
         return error
     status = status_of(error)

@@ -60,11 +60,11 @@ class Sessions:
         return digest if float(ends) > self._clock() and mac not in self._ended else None
 
     def csrf(self, cookie: str) -> str:
-        """What forms of this session carry."""
+        """Token that the forms of this session contain."""
         return self._mac("form", cookie)
 
     def has_csrf_token(self, cookie: str, body: bytes) -> bool:
-        """Does a form's body carry it?"""
+        """Whether the body of a form contains the session's token."""
         given = form_of(body).get("csrf", "")
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self.csrf(cookie).encode())
 

@@ -110,7 +110,7 @@ class TimedHttpProtocol(H11Protocol):
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
 
     def _start_write_timer(self) -> None:
-        """Abort when nothing more of what waits is taken in time; a slow client goes on."""
+        """Abort if the client reads nothing within the time limit; a client that reads slowly is kept."""
         self._stop_write_timer()
         left = self.transport.get_write_buffer_size()
 
@@ -123,7 +123,7 @@ class TimedHttpProtocol(H11Protocol):
         self._write_timer = self.loop.call_later(WRITE_SECONDS, check)
 
     def _reset(self) -> None:
-        """Now, with all that the kernel still holds for it."""
+        """Abort now and discard what the kernel still buffers."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
         self.transport.abort()
 

@@ -82,7 +82,7 @@ def load_site(path: Path | None = None, *, environ: Mapping[str, str]) -> Site:
 
 
 def load_fabric(path: Path | None = None, *, environ: Mapping[str, str]) -> FabricFile | None:
-    """The network of `path`, else of GANGLINE_FABRIC, else of the same folders as the site; None: nobody states one."""
+    """The network of `path`, else of GANGLINE_FABRIC, else of the same folders as the site; None: there is none."""
     file = _find("fabric", path, environ=environ)
     return None if file is None else load_fabric_text(_read(file), file=str(file))
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a gang stand in the network, in node-rank order."""
+"""Network locations of the nodes of a gang, in node-rank order."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class SplitTile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankOrder:
-    """Where the nodes of a gang stand, compared with the servers that they were given; None: not known."""
+    """Locations of the nodes of a gang, compared with the servers that they were given; None: not known."""
 
     num_groups: int | None = None
     """Groups of servers that the gang touches."""

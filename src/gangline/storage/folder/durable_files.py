@@ -26,7 +26,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the folder's names on the disk; one that a concurrent delete pruned has none."""
+    """Sync the folder to disk; a folder that a concurrent delete removed is ignored."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def make_folders(folder: Path) -> None:
 
 
 def _is_in_the_way(place: Path) -> bool:
-    """Something is there that is no folder."""
+    """The path exists and is not a folder."""
     try:
         return not (stat.S_ISDIR(place.lstat().st_mode) or place.is_dir())
     except FileNotFoundError:

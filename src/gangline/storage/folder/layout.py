@@ -19,7 +19,7 @@ _SLASH = "~"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """What of the store a process needs that works in a section alone."""
+    """The part of the store that a process needs for one section."""
 
     folder: Path
     """It writes here."""
@@ -80,7 +80,7 @@ class FolderLayout:
             yield folder
 
     def make_section(self, prefix: str) -> Section:
-        """Make `prefix` a section, before anything is written below it; a second call changes nothing."""
+        """Create the section `prefix` before anything is written below it; a second call changes nothing."""
         self._made("locks")
         section = Section(folder=self.path(prefix), mark=self._sections / prefix.replace("/", _SLASH))
         make_folders(section.folder / HIDDEN)

@@ -1,7 +1,7 @@
 """`FolderStore`: a store in a folder, for one machine or a shared file system.
 
 An object is the plain file of its key, so people can open what the store holds. Writing never touches a visible file:
-data is staged and synced beside, then gets its name in one step, then the folder is synced. Version of an object is its
+data is staged and synced, then renamed in one step, then the folder is synced. Version of an object is its
 modification time, which every write sets later than the one it replaces, under a lock per key: A, then B, then A again
 is seen. What is not an object lies in `.store~`, a name that no key can have. It marks the folder as a store, too:
 who has seen it once takes its absence for a mount that is away, not for an empty store (docs/adr/0029). Prefixes may
@@ -192,7 +192,7 @@ class FolderStore:
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """Exclude other writers of `key`, threads and processes alike; ends with its holder, also by a kill."""
+        """Lock `key` against other threads and processes; released when the holder ends, also when it is killed."""
         stripe = hashlib.sha256(key.encode()).hexdigest()[:2]
         with (
             self._layout.hidden(self._layout.section_of(key), "locks") as folder,
@@ -210,7 +210,7 @@ class FolderStore:
             try:
                 if time.time() - left.lstat().st_mtime > _LOST_WRITER_SECONDS:
                     left.unlink()
-            except FileNotFoundError:  # its writer lives, and finished
+            except FileNotFoundError:  # its writer is alive, and finished
                 continue
 
     def _failures(self, action: str, key: str) -> AbstractContextManager[None]:

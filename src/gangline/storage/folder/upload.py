@@ -21,7 +21,7 @@ class Publisher(Protocol):
     """The part of a folder store that an upload needs."""
 
     def publish(self, staged: Path, key: str) -> Etag:
-        """Make the file `staged` the object `key`; it is gone from its place then."""
+        """Move the file `staged` to become the object `key`."""
         ...
 
 
@@ -82,7 +82,7 @@ def find_uploads(uploads: Path, prefix: str) -> Iterator[OpenUpload]:
 
 
 def abort_folder_upload(uploads: Path, upload_id: str) -> None:
-    """Forget an upload and its parts; one that is gone is fine."""
+    """Delete an upload and its parts; a missing one is no error."""
     data = uploads / Path(upload_id).name
     data.unlink(missing_ok=True)
     data.with_suffix(_KEY).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """A code layer: a ZIP of stored regular files with one possible form, so that equal files are equal bytes.
 
 Sorted paths, no compression, no times, no comments, nothing between the entries. What is not exactly the bytes that
-`pack` makes of the files found in it is no code layer: hidden, overlapping, lying or linking entries have no room.
+`pack` makes of the files found in it is refused: it may have hidden, overlapping, false or linking entries.
 Any ZIP tool opens it; nothing here is left to the extraction of a library.
 """
 
@@ -134,7 +134,7 @@ def read(data: bytes, *, name: str = "code layer") -> tuple[LayerFile, ...]:
 
 
 def _read_files(data: bytes) -> tuple[LayerFile, ...]:
-    """What the entries from the first byte on seem to be; `pack` tells whether that is all there is."""
+    """Entries parsed from the first byte on; comparison with `pack` shows whether they are all."""
     view = memoryview(data)
     found: list[tuple[str, memoryview]] = []
     at = 0

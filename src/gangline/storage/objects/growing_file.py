@@ -23,19 +23,19 @@ from gangline.storage.objects.protocol import Entry, ObjectStore, list_all
 from gangline.units import format_bytes
 
 PART_BYTES = 256 * 2**10
-"""A writer sends half of this for nothing at each look, on average; a reader has a request for each."""
+"""Size of a part: a writer resends half of one on average at each call; a reader sends a request for each."""
 MOST_PARTS = 65_536
-"""16 GiB as a writer of ours cuts them; a name for each is in memory."""
+"""Parts of a file: 16 GiB at most; the name of each is in memory."""
 BLOCK_BYTES = 8 * 2**20
-"""Of one request of a reader, at most; larger than any part of ours with its last line."""
+"""Size of one request of a reader, at most; larger than any part with its last line."""
 MOST_LINE_BYTES = 256 * 2**10
-"""A longer line is none of ours: it is left out."""
+"""Longest line that gangline writes; longer ones are left out."""
 MOST_LINES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class GrowingFile:
-    """A file as the store has it, of `size_bytes` or more: its writer may go on."""
+    """A file as the store has it, of `size_bytes` or more: its writer may continue."""
 
     store: ObjectStore
     parts: tuple[tuple[int, str], ...]
@@ -197,7 +197,7 @@ class GrowingFileWriter:
         return file.seek(0, SEEK_END) >= start and _part(file, start).startswith(self._sent)
 
     def _take_over(self, file: BufferedReader) -> tuple[int, bytes]:
-        """Where to go on: after what the store has of this very file. What it has of another is deleted, last first."""
+        """Offset to continue from: the end of this file in the store. Parts of others are deleted, last first."""
         found = find_growing_file(self._store, self._key)
         start, sent = 0, b""
         for begins, data in found.pieces() if found else ():

@@ -32,7 +32,7 @@ def finishing(upload: AnyUpload) -> Iterator[AnyUpload]:
 
 
 def check_previous_part(size_bytes: int | None) -> None:
-    """Called before a part is added, with the size of the one before: so only the last may be small."""
+    """Check the size of the part before a new one is added: only the last may be small."""
     if size_bytes is not None and size_bytes < MIN_PART_BYTES:
         raise UsageError(f"parts of an upload but the last have at least {MIN_PART_BYTES} bytes, found {size_bytes}")
 

@@ -55,7 +55,7 @@ class Upload(Protocol):
         ...
 
     def abort(self) -> None:
-        """Delete the parts; an upload that is gone is fine."""
+        """Delete the parts; a missing upload is no error."""
         ...
 
 
@@ -91,7 +91,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove; a missing key is fine."""
+        """Delete the object; a missing key is no error."""
         ...
 
     def upload(self, key: str) -> AbstractContextManager[Upload]:
@@ -99,11 +99,11 @@ class ObjectStore(Protocol):
         ...
 
     def open_uploads(self, prefix: str = "") -> Sequence[OpenUpload]:
-        """Of keys that begin with `prefix`; of very many a part, the others once these are aborted."""
+        """Open uploads of keys that begin with `prefix`; of very many, a part: call it again after aborting them."""
         ...
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        """Forget it and its parts; one that is gone is fine."""
+        """Delete an upload and its parts; a missing one is no error."""
         ...
 
     def presign(self, key: str, seconds: float) -> str:

@@ -36,7 +36,7 @@ _BUSY = (429, 503)
 _ABOUT_KEY = ("NoSuchKey", "NoSuchUpload")
 """Codes of a 404 that is an answer; others mean that bucket or credentials are wrong."""
 _SILENCE_SECONDS = 60.0
-"""Of a transfer that stopped; one that goes on may take longer than the deadline."""
+"""Read time-out of a transfer; one that keeps receiving may take longer than the deadline."""
 _LEAST_SECONDS = 0.1
 _RETRIES = RetryPolicy(initial_seconds=0.05, max_seconds=5.0, jitter_seconds=0.2)
 
@@ -66,7 +66,7 @@ _running: ContextVar[_Call | None] = ContextVar("running", default=None)
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of a request, besides method and path."""
+    """Options of a request, except method and path."""
 
     query: Mapping[str, str]
     headers: Mapping[str, str]
@@ -180,12 +180,12 @@ class S3Client:
         raise self.refused(method, path, answer)
 
     def _is_worth_waiting(self, error: NoAnswer, deadline: Deadline) -> bool:
-        """A server that never answered is not waited for as long as one that did: the endpoint may be wrong."""
+        """Whether to try again: a server that never answered gets a shorter deadline, as the endpoint may be wrong."""
         was_reached = self._is_met or isinstance(error, OutcomeUnknown)
         return was_reached or deadline.elapsed_seconds() < self._connect_seconds
 
     def refused(self, method: str, path: str, answer: HttpResponse) -> StorageError:
-        """The error that says what the server refused, and what works."""
+        """Error with the server's refusal and what works instead."""
         code = error_code(answer)
         kind = PermissionDenied if code == "AccessDenied" else StorageError
         return kind(

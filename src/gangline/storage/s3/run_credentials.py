@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gangline.storage.s3.store import S3Store
 
 ACCOUNT_SECONDS = 3600
-"""A driver that died renews nothing, and ends nothing either."""
+"""Lifetime of an access key, which a crashed driver neither renews nor revokes."""
 SESSION_SECONDS = 900
-"""STS gives none for less."""
+"""Shortest lifetime of a session that STS issues."""
 SHARED_INPUTS = ("blobs/",)
 """Readable by name, which is a digest, and never listed."""
 _WRITE = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
@@ -32,7 +32,7 @@ _PROBED = "runs/probe"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunCredential:
-    """A credential that a server gave."""
+    """A credential that a server issued."""
 
     text: str
     """`ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, for `open_store`."""
@@ -41,11 +41,11 @@ class RunCredential:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CredentialPolicy:
-    """What a server lends, and how long it outlives the run it was lent to."""
+    """Kind of credentials that a server issues, and how long they remain valid after their run."""
 
     kind: Literal["access key", "session", "none"]
     outlives_seconds: int
-    """After the end of the run; 0: it is taken back then."""
+    """Seconds after the end of the run; 0: it is revoked at that time."""
     why: str = ""
     """No access key of its own."""
 
@@ -60,7 +60,7 @@ class CredentialPolicy:
 def scoped_credentials(
     store: ObjectStore, *, write: str, read: Sequence[str] = (), listed: Sequence[str] = (), owner: str = ""
 ) -> RunCredential | None:
-    """Ask the store's server for a credential that may do what is named here, and nothing else.
+    """Request a credential from the store's server, limited to the given prefixes.
 
     Args:
         write: Prefix, e.g. `runs/<project>/<commit>/<run>/gang`; below it all may be written, deleted, read, listed.
@@ -90,7 +90,7 @@ def scoped_credentials(
 
 
 def revoke_credentials(store: ObjectStore, owner: str) -> int:
-    """Take back what was lent to the run at the prefix `owner`, and to no other; how many there were.
+    """Revoke the credentials of the run at the prefix `owner`, and no others; returns their number.
 
     Sessions cannot be taken back and end by themselves.
 
@@ -128,7 +128,7 @@ def credential_owners(store: ObjectStore) -> frozenset[str]:
 
 
 def credential_policy(store: ObjectStore) -> CredentialPolicy:
-    """What the server lends for one run, found by asking it; what is asked for reaches nothing and ends by itself."""
+    """Kind of credential that the server issues, found with a test request for one without rights that expires."""
     s3 = _s3(store)
     if s3 is None:
         return CredentialPolicy(kind="none", outlives_seconds=0, why="the store is a folder")

@@ -17,7 +17,7 @@ from gangline.storage.s3.errors import error_code
 
 _UNKNOWN_THERE = (404, 405, 501)
 _BUSY = (429, 500, 502, 503, 504)
-"""The request is repeated: a second session does no harm and ends by itself."""
+"""The request may be repeated: a second session is harmless and expires."""
 _LIMITS = TimeLimits(connect_seconds=5, silence_seconds=30)
 _PARTS = ("AccessKeyId", "SecretAccessKey", "SessionToken")
 

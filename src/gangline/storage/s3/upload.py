@@ -69,7 +69,7 @@ class S3Upload:
             raise
 
     def _forget(self) -> None:
-        """Remove the note, unless a second upload of ours may have begun: then it leads the collector there."""
+        """Remove the note, unless a second upload may have begun: then the sweep needs it to find that upload."""
         if not self._lost_answers:
             self._wire.send("DELETE", self._note, accept=(404,))
 

@@ -6,7 +6,7 @@ those of `spec.measurements.PHASES`; the others (rendezvous, build, resume, eval
 For DDP the wait is the rest of backward after the last computation. Collectives that block are added one by one: those
 of FSDP2 on the CPU, of sequences, experts and replicas. A GPU computes on after its calls returned: what it computes
 until the end of its own backward pass is booked as backward, the rest until the sums of all ranks arrive as waiting.
-Where it stands still inside a pass, for parameters that FSDP2 gathers, is not known there and counts as that pass.
+Waiting inside a pass, for parameters that FSDP2 gathers, is not measured there and counts as that pass.
 """
 
 import time

@@ -12,7 +12,7 @@
 A script whose loop should stay where it is joins by `program = Program().start()` instead, until the interpreter ends.
 
 Started by a keeper it follows the plan. A program that runs on its own is a gang of one rank: it saves nothing and uses
-the given arguments. `stop_asked` is true on a rank that was asked to stop: the program tells the others with its own
+the given arguments. `stop_asked` is true on a rank that was asked to stop: the program passes it on with its own
 collectives, so that all end after the same step, and calls `leave`.
 """
 

@@ -1,7 +1,6 @@
 """A rank of live replicas: it trains until it is done, through as many generations as that takes."""
 
 import gc
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +22,7 @@ class Replica:
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
-        self._environment = replace(RankEnvironment.read(os.environ), generation=context.generation)
+        self._environment = replace(RankEnvironment.read(), generation=context.generation)
         self._retained = RetainedState()
         self._engine: TrainingEngine | None = None
 

@@ -1,4 +1,4 @@
-"""Saves and resumes of one training: what is saved besides tensors, and the events about it."""
+"""Saves and resumes of one training: what is saved in addition to tensors, and the events about it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ SAVE_SECONDS = 600.0
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """Position of a training: all that a resume needs besides tensors and generators."""
+    """Position of a training: what a resume needs in addition to tensors and generators."""
 
     seed: int
     step: int = 0
@@ -50,7 +50,7 @@ class TrainingProgress:
 
 
 class ExtraTensors(Protocol):
-    """Tensors that a strategy saves besides model and optimizer; it chooses their names."""
+    """Tensors that a strategy saves in addition to model and optimizer; it chooses their names."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Equal on all ranks, or DTensor; a resume fills them in place if the checkpoint has them."""

@@ -85,7 +85,7 @@ class TrainingEngine:
         self.stopped = False
         """A rank was asked to stop: all ranks have saved and must leave."""
         self.save_requested = False
-        """This rank requests a save of the current step; the control message tells all ranks."""
+        """This rank requests a save of the current step; the control message passes it to all ranks."""
         self.last: StepSums | None = None
         """Of the last finished step."""
         self.generator_snapshot: tuple[int, dict[str, Any]] | None = None

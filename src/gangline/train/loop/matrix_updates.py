@@ -1,4 +1,4 @@
-"""What a matrix rule did in this generation, told by rank 0: who computed how many updates, and what was planned."""
+"""Event of a matrix rule at the end of a generation, from rank 0: who computed how many updates, and the plan."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ def emit_matrix_updates(context: RankContext, optimizer: Optimizer, *, steps: in
     if executors is None:
         return
     peers = Peers(context.groups.control if context.plan.world_size > 1 else None)
-    by_rank = peers.gather([_told(each) for each in executors])
+    by_rank = peers.gather([_updates_of(each) for each in executors])
     if context.rank == 0:
         context.events.emit(EVENT, steps=steps, **_merged(by_rank))
 
 
-def _told(executor: MatrixExecutor) -> dict[str, Any]:
+def _updates_of(executor: MatrixExecutor) -> dict[str, Any]:
     plan, share = executor.plan, executor.plan.ranks * executor.plan.hosts
     return {
         "plan": plan.plan_hash, "rule": plan.rule, "matrices": len(plan.matrices),
@@ -60,8 +60,8 @@ def _all_late(found: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """Plans of several sets of ranks as one: stages of a pipeline have one each."""
-    told = [each for own in by_rank for each in own]
-    plans = {each["plan"]: each for each in told}.values()
+    updates = [each for own in by_rank for each in own]
+    plans = {each["plan"]: each for each in updates}.values()
     ranks = [
         {
             "rank": rank,
@@ -72,11 +72,11 @@ def _merged(by_rank: list[list[dict[str, Any]]]) -> dict[str, Any]:
         for rank, own in enumerate(by_rank)
     ]
     return {
-        "rule": told[0]["rule"],
+        "rule": updates[0]["rule"],
         "matrices": sum(each["matrices"] for each in plans),
-        "wanted": round(sum(each["wanted"] / each["holders"] for each in told)),
-        "computed": sum(each["computed"] for each in told),
-        "repeats": max(each["repeats"] for each in told),
+        "wanted": round(sum(each["wanted"] / each["holders"] for each in updates)),
+        "computed": sum(each["computed"] for each in updates),
+        "repeats": max(each["repeats"] for each in updates),
         "bound_seconds": max(each["bound"] for each in plans),
         "late": _all_late([each["late"] for each in by_rank[0] if each["late"]]),
         "ranks": ranks[: MatrixUpdates.MOST_RANKS],

@@ -1,4 +1,4 @@
-"""Metrics of a step besides its loss: peak memory, arithmetic per second, bytes sent to other ranks."""
+"""Metrics of a step other than its loss: peak memory, arithmetic per second, bytes sent to other ranks."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The optimizer of a line's table: elementwise, or a matrix rule with an elementwise one beside it."""
+"""The optimizer of a line's table: elementwise, or a matrix rule together with an elementwise one."""
 
 import importlib
 from collections.abc import Callable

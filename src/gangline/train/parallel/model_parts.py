@@ -15,7 +15,7 @@ from gangline.train.task import ParallelHints
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether the dotted `name` matches; `*` stands for one part of the name, or for some of its letters."""
+    """Whether the dotted `name` matches; `*` matches one part of the name, or some of its letters."""
     parts, wanted = name.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 

@@ -1,4 +1,4 @@
-"""Profile requests during a training: rank 0 polls the store, the control message tells the other ranks.
+"""Profile requests during a training: rank 0 polls the store, the control message passes them to the other ranks.
 
 A rank that is named opens its window at the requested step, or at once if that step is over; all others continue.
 """

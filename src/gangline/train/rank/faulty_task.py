@@ -9,7 +9,6 @@ repeated. A batch without floating-point numbers gets a loss that is not finite.
 refuses, and only this rank is affected.
 """
 
-import os
 import resource
 import time
 from dataclasses import asdict, dataclass
@@ -51,7 +50,7 @@ class FaultyTask:
     def __init__(self, task: Task, order: str) -> None:
         """`order`: JSON of a `FaultOrder`."""
         self._order = from_json(FaultOrder, order.encode())
-        self._gang = RankEnvironment.read(os.environ)
+        self._gang = RankEnvironment.read()
         self._task = task
         self._is_bad = False
         """The poisoned sample was returned, and its loss has not been computed yet."""
@@ -90,7 +89,7 @@ class FaultyTask:
 
     def hand_out(self, sample: Any) -> Any:
         """The sample to poison, poisoned if its step is due."""
-        if not (self._is_due() or (self._was_struck() and self._step() <= self._order.step)):
+        if not (self._is_due() or (self._was_injected() and self._step() <= self._order.step)):
             return sample
         self._mark()
         self._is_bad = True
@@ -104,11 +103,11 @@ class FaultyTask:
         beat = heartbeat.peek(self._gang.heartbeat)
         return beat.step if beat is not None else heartbeat.NO_STEP
 
-    def _was_struck(self) -> bool:
+    def _was_injected(self) -> bool:
         return (self._gang.home / MARK).exists()
 
     def _mark(self) -> None:
-        if not self._was_struck():
+        if not self._was_injected():
             content = asdict(self._order) | {"by": self._gang.rank, "mono": time.monotonic()}
             replace_file(self._gang.home / MARK, canonical(content), durable=False)
 

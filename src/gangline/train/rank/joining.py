@@ -83,9 +83,9 @@ def _answer_flight_signal(heartbeat: Path) -> None:
 def join_single_process(clock: PhaseClock, *, steps: int, global_batch: int, seed: int) -> RankContext:
     """Context of a program that runs on its own; the arguments take the place of the plan's values."""
     plan = Plan(
-        run="desk", project="desk", name="none-1", run_prefix="runs/desk", program=ProgramSpec(command=tuple(sys.argv)),
-        strategy="none", mesh=Mesh(), steps=steps, global_batch=global_batch, micro_batch=global_batch, seed=seed,
-        checkpoint=CheckpointPolicy(every=steps),
+        run="single", project="single", name="none-1", run_prefix="runs/single",
+        program=ProgramSpec(command=tuple(sys.argv)), strategy="none", mesh=Mesh(), steps=steps,
+        global_batch=global_batch, micro_batch=global_batch, seed=seed, checkpoint=CheckpointPolicy(every=steps),
     )  # fmt: skip
     events = EventLog(None, rank=0, generation=0)
     device, groups = torch.device("cpu"), rendezvous.join_alone("cpu")

@@ -1,6 +1,5 @@
 """Main function of a rank: joins its gang, runs the role of the plan, exits with a code of the error tree."""
 
-import os
 import sys
 import traceback
 
@@ -22,7 +21,7 @@ ROLES = {"train": train.run, "evaluate": evaluate.run, "prove": prove.run}
 def main() -> int:
     """Run the rank that the environment describes; returns its exit code."""
     clock = PhaseClock("start")
-    environment = RankEnvironment.read(os.environ)
+    environment = RankEnvironment.read()
     events = EventLog(contexts.events_path(environment), rank=environment.rank, generation=environment.generation)
     context: RankContext | None = None
     try:
@@ -47,7 +46,7 @@ def _load_task(plan: Plan) -> Task:
     if plan.program.task is None:
         raise ConfigError("plan.program: wanted a task, found a command; the keeper starts commands itself")
     task = load_task(plan.program.task)
-    order = fault_order(os.environ)
+    order = fault_order()
     if order is None:
         return task
     from gangline.train.rank.faulty_task import FaultyTask

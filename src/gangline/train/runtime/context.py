@@ -71,7 +71,7 @@ class RankContext:
     waits: WaitMeter = field(default_factory=WaitMeter)
     meshes: Meshes = field(default_factory=Meshes)
     memories: dict[str, RankState] = field(default_factory=dict)
-    """State besides model and optimizer, saved for each rank."""
+    """State other than model and optimizer, saved for each rank."""
     step: int = 0
     """Current step, from 1; 0 before the first."""
     save_in_flight: Callable[[], None] | None = None

@@ -56,7 +56,7 @@ class ProgramAudit:
         self._path, self._environ = path, environ
         self._places = places = FileOrigins(environ)
         self._look = Programs(
-            environment=(*places.packages, *places.environment), declared=places.declared, report=path
+            environment=(*places.packages, *places.environment), declared=places.declared, report=path, environ=environ
         )
         self._programs: set[str] = set()
         self._gpus: set[str] = set()

@@ -25,7 +25,7 @@ def begin(environ: Mapping[str, str]) -> None:
             if path.endswith(name) and os.path.abspath(path) == file:
                 is_marked = True
                 os.makedirs(marks, exist_ok=True)
-                mark = os.path.join(marks, str(int(os.environ.get("RANK", "0"))))
+                mark = os.path.join(marks, str(int(environ.get("RANK", "0"))))
                 os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o644))
         except Exception:  # the record lacks a mark, and the program continues
             return

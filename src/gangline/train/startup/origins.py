@@ -46,7 +46,7 @@ class FileOrigins:
         compiled = [environ.get("TORCHINDUCTOR_CACHE_DIR"), environ.get("TRITON_CACHE_DIR")]
         compiled += [os.path.join(home, each) for each in (".triton", ".cache/torch_extensions")]
         self.compiled = _folders(compiled)
-        """Of modules that torch and Triton compile; besides, the temporary folders of torch's own."""
+        """Folders of modules that torch and Triton compile, in addition to torch's own temporary folders."""
         self.temporary = _folders([environ.get("TMPDIR") or "/tmp"])  # noqa: S108  # nothing is written there
 
     def origin(self, path: str) -> str:

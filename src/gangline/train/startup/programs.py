@@ -38,24 +38,27 @@ _NO_CALLERS = (_HERE + "/", os.path.join(os.path.dirname(os.__file__), "subproce
 class Programs:
     """Examines the programs that one process starts."""
 
-    def __init__(self, *, environment: Iterable[str], declared: tuple[str, ...], report: str) -> None:
+    def __init__(
+        self, *, environment: Iterable[str], declared: tuple[str, ...], report: str, environ: Mapping[str, str]
+    ) -> None:
         """
         Args:
             environment: Folders of the rank's packages and programs; all folders end with a slash.
             declared: Folders whose files this module may read; others would count as an undeclared read.
             report: File to which this process reports.
+            environ: Variables of this process.
         """
         self._environment = tuple(environment)
         self._tools = (*self._environment, *(f"{each}/" for each in _TOOL_FOLDERS))
-        self._declared, self._report = declared, report
+        self._declared, self._report, self._environ = declared, report, environ
 
     def started(self, event: str, arguments: Sequence[Any]) -> str | None:
         """Name of the program about to be started; None: it does not exist, reports itself, or reads no data."""
         if event == "os.system":
-            return self._unseen("/bin/sh", ["sh", "-c", os.fsdecode(arguments[0])], "", os.environ)
+            return self._unseen("/bin/sh", ["sh", "-c", os.fsdecode(arguments[0])], "", self._environ)
         path, words, *rest = arguments
         cwd, given = (rest[0], rest[1]) if event == "subprocess.Popen" else (None, rest[0])
-        environ = os.environ if given is None else {os.fsdecode(k): os.fsdecode(v) for k, v in given.items()}
+        environ = self._environ if given is None else {os.fsdecode(k): os.fsdecode(v) for k, v in given.items()}
         return self._unseen(os.fsdecode(path), list(map(os.fsdecode, words)), os.fsdecode(cwd or ""), environ)
 
     def leader(self) -> str | None:

@@ -32,7 +32,8 @@ _WATCHES = {"GANGLINE_RAN": "audit", "GANGLINE_METRICS_FILE": "metrics_writers"}
 
 
 def _watch() -> None:
-    wanted = [module for variable, module in _WATCHES.items() if os.environ.get(variable)]
+    environ = os.environ
+    wanted = [module for variable, module in _WATCHES.items() if environ.get(variable)]
     if wanted:
         from importlib import import_module
         from importlib.util import module_from_spec, spec_from_file_location
@@ -42,7 +43,7 @@ def _watch() -> None:
         if spec is not None:
             sys.modules[spec.name] = module_from_spec(spec)
             for each in wanted:
-                import_module(f"_gangline_startup.{each}").begin(os.environ)
+                import_module(f"_gangline_startup.{each}").begin(environ)
 
 
 def _next() -> None:

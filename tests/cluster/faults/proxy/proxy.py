@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             if "watch=true" in self.path and answer.status == 200:
-                self._stream(_struck(_lines(answer), rule))
+                self._stream(_faulty(_lines(answer), rule))
             else:
                 self._send(answer.status, answer.read(), answer.headers.get("Retry-After"))
         except (OSError, HTTPError):
@@ -210,7 +210,7 @@ def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         yield line
 
 
-def _struck(lines: Iterator[bytes], rule: HttpRule | None) -> Iterator[bytes]:
+def _faulty(lines: Iterator[bytes], rule: HttpRule | None) -> Iterator[bytes]:
     held: bytes | None = None
     for number, line in enumerate(lines):
         action = rule.action if rule and number >= rule.after else ""

@@ -62,14 +62,14 @@ class RuleBook:
         with self._lock:
             self.rules = list(rules)
             self._fitting = dict.fromkeys(range(len(rules)), 0)
-            self._struck = dict.fromkeys(range(len(rules)), 0)
+            self._faulty = dict.fromkeys(range(len(rules)), 0)
             self._random = random.Random(self.seed)
 
     def strike(self, method: str, path: str) -> HttpRule | None:
         with self._lock:
             for number, rule in enumerate(self.rules):
                 if self._hits(number, rule, method, path):
-                    self._struck[number] += 1
+                    self._faulty[number] += 1
                     self.strikes.append((rule, method, path))
                     return rule
         return None
@@ -80,6 +80,6 @@ class RuleBook:
         if rule.action in _OF_WATCHES and "watch=true" not in path:
             return False
         self._fitting[number] += 1
-        if self._fitting[number] <= rule.skip or (rule.times is not None and self._struck[number] >= rule.times):
+        if self._fitting[number] <= rule.skip or (rule.times is not None and self._faulty[number] >= rule.times):
             return False
         return self._random.random() < rule.probability

@@ -218,7 +218,7 @@ def test_namespace_is_that_of_the_context_unless_named(here):
 
 
 def test_no_cluster_at_all_is_a_sentence(tmp_path):
-    with pytest.raises(ConfigError, match=r"no cluster is known: no kubeconfig at .*, and this is no pod"):
+    with pytest.raises(ConfigError, match=r"no cluster is known: no kubeconfig at .*, and this is not a pod"):
         connect({"HOME": str(tmp_path)})
 
 

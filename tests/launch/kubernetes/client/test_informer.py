@@ -85,10 +85,10 @@ def test_server_that_goes_away_leaves_the_last_state_and_its_age(tmp_path):
 
 
 def test_right_that_is_missing_ends_it_with_that_error():
-    api, told = FakeApi(), threading.Event()
+    api, reported = FakeApi(), threading.Event()
     api.server.denied.add(("list", "configmaps"))
-    with Informer(api, MAPS, changed=told.set) as informer:
-        assert told.wait(PATIENCE_SECONDS)
+    with Informer(api, MAPS, changed=reported.set) as informer:
+        assert reported.wait(PATIENCE_SECONDS)
     assert isinstance(informer.error, ApiForbidden)
 
 

@@ -154,15 +154,15 @@ def test_order_of_a_gang_that_another_scheduler_placed_is_read_from_the_labels_o
 
 def test_tiles_of_a_gang_whose_nodes_may_not_be_read_are_said_not_to_be_known():
     everything, events = placed_by_volcano(DRIVER)
-    told = []
+    reported = []
     for event in events:
-        told += [event.text] if event.data.get("event") == "tiles_not_known" else []
+        reported += [event.text] if event.data.get("event") == "tiles_not_known" else []
         if event.status is not None and event.status.state == "stopping":
             break
         everything.delete("/apis/batch/v1/namespaces/gangs/jobs/whole")  # so that it comes to an end in any case
     events.close()
     why = "this account may not list nodes (gangline-reader)"
-    assert told == [f"whether each tile of 2 nodes shares a group of servers is not known: {why}"]
+    assert reported == [f"whether each tile of 2 nodes shares a group of servers is not known: {why}"]
 
 
 def test_sweeper_needs_no_more_than_its_rights():

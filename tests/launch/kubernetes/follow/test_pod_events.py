@@ -9,16 +9,16 @@ def step(rank: int, number: int) -> str:
     return event_line({"event": "step", "rank": rank, "step": number})
 
 
-def take(told: PodEvents, *lines: str):
-    return [event for line in lines for event in told.take(line)]
+def take(reported: PodEvents, *lines: str):
+    return [event for line in lines for event in reported.take(line)]
 
 
 def test_rank_0_is_told_word_for_word_and_the_others_by_their_last_step():
-    told = PodEvents(after={})
-    events = take(told, *(step(rank, number) for number in range(5) for rank in (0, 1)))
+    reported = PodEvents(after={})
+    events = take(reported, *(step(rank, number) for number in range(5) for rank in (0, 1)))
     assert [event.data["step"] for event in events] == [0, 1, 2, 3, 4]
-    assert [(event.data["rank"], event.data["step"]) for event in told.flush(now=True)] == [(1, 4)]
-    assert list(told.flush(now=True)) == []
+    assert [(event.data["rank"], event.data["step"]) for event in reported.flush(now=True)] == [(1, 4)]
+    assert list(reported.flush(now=True)) == []
 
 
 def test_what_is_no_step_is_told_of_every_rank():
@@ -53,24 +53,28 @@ def test_watchdogs_word_is_a_note_and_logs_are_no_events():
 
 
 def test_latest_word_of_each_keeper_counts():
-    told = PodEvents(after={})
+    reported = PodEvents(after={})
     for generation in range(2):
         for node in range(2):
             status = KeeperStatus(
                 node_rank=node, pid=1, start_time=1, state="running", generation=generation, restarts=generation,
                 joined=(2 * node, 2 * node + 1),
             )  # fmt: skip
-            take(told, status_line(status))
-    assert (told.joined, told.generation, told.restarts) == (4, 1, 1)
+            take(reported, status_line(status))
+    assert (reported.joined, reported.generation, reported.restarts) == (4, 1, 1)
 
 
 def test_a_keeper_that_leaves_is_known_until_a_later_generation_begins():
-    told = PodEvents(after={})
-    assert told.leaving == set()
-    take(told, *(status_line(_keeper(node, "running", 0)) for node in range(2)), status_line(_keeper(1, "stopping", 0)))
-    assert told.leaving == {1}
-    take(told, status_line(_keeper(0, "starting", 1)))
-    assert told.leaving == set(), "an evicted pod left; the others start anew"
+    reported = PodEvents(after={})
+    assert reported.leaving == set()
+    take(
+        reported,
+        *(status_line(_keeper(node, "running", 0)) for node in range(2)),
+        status_line(_keeper(1, "stopping", 0)),
+    )
+    assert reported.leaving == {1}
+    take(reported, status_line(_keeper(0, "starting", 1)))
+    assert reported.leaving == set(), "an evicted pod left; the others start anew"
 
 
 def _keeper(node: int, state: GangState, generation: int) -> KeeperStatus:

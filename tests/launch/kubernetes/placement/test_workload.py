@@ -33,7 +33,7 @@ BETA_2 = {
 }
 
 
-def workload(told, owner="g"):
+def workload(reported, owner="g"):
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "Workload",
@@ -45,23 +45,23 @@ def workload(told, owner="g"):
                 {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
             ],
         },
-        "status": {"admission": {"podSetAssignments": [{"name": "main", "topologyAssignment": told}]}},
+        "status": {"admission": {"podSetAssignments": [{"name": "main", "topologyAssignment": reported}]}},
     }
 
 
-@pytest.mark.parametrize("told", [BETA_1, BETA_2], ids=["v1beta1", "v1beta2"])
-def test_both_forms_of_an_assignment_are_read_in_node_rank_order(told):
-    found = assignment(workload(told))
+@pytest.mark.parametrize("reported", [BETA_1, BETA_2], ids=["v1beta1", "v1beta2"])
+def test_both_forms_of_an_assignment_are_read_in_node_rank_order(reported):
+    found = assignment(workload(reported))
     assert [(s.name, s.group, s.block) for s in found] == [
         ("x1", "r1", "b1"), ("x1", "r1", "b1"), ("x9", "r2", "b1"),
     ]  # fmt: skip
 
 
 def test_one_count_for_all_domains_is_read():
-    told = {"levels": ["kubernetes.io/hostname"], "slices": [
+    reported = {"levels": ["kubernetes.io/hostname"], "slices": [
         {"domainCount": 2, "valuesPerLevel": [{"individual": {"roots": ["a", "b"]}}], "podCounts": {"universal": 1}},
     ]}  # fmt: skip
-    assert [server.name for server in assignment(workload(told))] == ["a", "b"]
+    assert [server.name for server in assignment(workload(reported))] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ HOST = "kubernetes.io/hostname"
 class Queue:
     """Kueue as far as a follower sees it: admits one Job, with the labels of its flavor or without."""
 
-    def __init__(self, *, selector, told):
+    def __init__(self, *, selector, reported):
         self.api = FakeApi(serve=("kueue",))
         self.jobs = JobController(self.api)
         self.nodes = FakeKubelet(self.api.server, nodes=("x1", "x9"), auto=False)
-        self.selector, self.told = selector, told
+        self.selector, self.reported = selector, reported
         kinds = (("LocalQueue", "namespaces/gangs/localqueues", "shared", {"clusterQueue": "gpus"}),
                  ("ResourceFlavor", "resourceflavors", "h200", {"nodeLabels": {"gpu": "h200"}}))  # fmt: skip
         for kind, path, name, spec in kinds:
@@ -105,7 +105,7 @@ class Queue:
 
     def admit(self):
         uid = self.api.get(f"{JOBS}/g")["metadata"]["uid"]
-        body = workload(self.told)
+        body = workload(self.reported)
         body["metadata"]["labels"] = {"kueue.x-k8s.io/job-uid": uid}
         body["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"nvidia.com/gpu": "h200"}
         body["status"]["conditions"] = [{"type": "Admitted", "status": "True"}]
@@ -127,7 +127,7 @@ def podset():
 
 
 def test_gang_knows_its_servers_as_soon_as_kueue_has_assigned_them():
-    queue = Queue(selector={"gpu": "h200"}, told=BETA_1)
+    queue = Queue(selector={"gpu": "h200"}, reported=BETA_1)
     driver = queue.launcher()
     driver.submit(podset())
     events = driver.follow("g")
@@ -142,7 +142,7 @@ def test_gang_knows_its_servers_as_soon_as_kueue_has_assigned_them():
 
 
 def test_gang_whose_pods_lost_the_labels_of_their_flavor_is_stopped():
-    queue = Queue(selector={}, told=None)
+    queue = Queue(selector={}, reported=None)
     driver = queue.launcher()
     driver.submit(podset())
     queue.api.idle.append(queue.jobs.step)

@@ -39,8 +39,8 @@ def test_servers_are_told_by_node_rank(pods, given, servers):
     assert status_of("starting", pods, CPU, placed=[PlacedServer(name=name) for name in given]).servers == servers
 
 
-def with_phase(told, *conditions):
-    status = {"phase": told, "conditions": [{"type": each, "status": "True"} for each in conditions]}
+def with_phase(reported, *conditions):
+    status = {"phase": reported, "conditions": [{"type": each, "status": "True"} for each in conditions]}
     return pod(0, "a") | {"status": status}
 
 

@@ -30,8 +30,8 @@ def written(api, kind, name, namespace, **body):
 
 def condition(kind, reason, message):
     at = NOW.isoformat()
-    told = {"type": kind, "status": "False", "reason": reason, "message": message, "lastTransitionTime": at}
-    return {"conditions": [told]}
+    reported = {"type": kind, "status": "False", "reason": reason, "message": message, "lastTransitionTime": at}
+    return {"conditions": [reported]}
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_controllers_below_the_root_are_asked_why_there_are_no_pods(root, said):
     made = datetime.now(UTC) - timedelta(minutes=5)
     metadata = {"name": "g", "uid": "u", "creationTimestamp": made.isoformat()}
     root = Root(f"/apis/{root}", {"metadata": metadata, "spec": {}})
-    for seconds, told in ((-60, "0 of 2 pods are created"), (60, "refused: no such account")):
+    for seconds, reported in ((-60, "0 of 2 pods are created"), (60, "refused: no such account")):
         reason, name, words = said
         body = {"reason": reason, "message": words, "lastTimestamp": (made + timedelta(seconds=seconds)).isoformat()}
         about = {"involvedObject": {"name": name, "uid": "another"}}
@@ -172,4 +172,4 @@ def test_controllers_below_the_root_are_asked_why_there_are_no_pods(root, said):
             {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}} | about | body,
         )
         seen = gather_evidence(api, root, [], num_nodes=2, facts=ClusterFacts())
-        assert explain(seen).sentence == told
+        assert explain(seen).sentence == reported

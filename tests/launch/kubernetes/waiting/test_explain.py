@@ -22,10 +22,10 @@ NEVER = {"image-not-found", "image-forbidden", "image-never", "image-invalid", "
 def test_snapshot_gives_its_sentence(name):
     kept = FILES[name]
     found = explain(snapshot(kept))
-    told = found and {
+    reported = found and {
         key: getattr(found, key) for key in ("kind", "sentence", "final_after_seconds", "holder", "until")
     }
-    assert told == kept["expect"]
+    assert reported == kept["expect"]
 
 
 def test_enough_snapshots_come_from_a_real_server():
@@ -106,11 +106,11 @@ def test_amounts_that_are_none_are_shown_as_they_are():
 def test_guide_shows_sentences_as_they_are():
     guide = (Path(__file__).parents[4] / "docs" / "guides" / "why-it-waits.md").read_text()
     shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in guide.splitlines() if line.startswith("| `")]
-    told = {(f"`{kept['expect']['kind']}`", kept["expect"]["sentence"]): final_of(kept)
+    reported = {(f"`{kept['expect']['kind']}`", kept["expect"]["sentence"]): final_of(kept)
             for kept in FILES.values() if kept["expect"]}  # fmt: skip
     assert len(shown) > 30
     for kind, sentence, _, ends in shown:
-        after = told[kind, sentence]
+        after = reported[kind, sentence]
         assert ends == ("-" if after is None else "at once" if after == 0 else f"{after:.0f} s")
 
 

@@ -95,7 +95,7 @@ def test_words_about_the_gang_are_found_whichever_pod_bears_them():
     assert "3 lack cpu" in explain(snapshot(kept)).sentence
 
 
-@pytest.mark.parametrize("expected", ["KAI has not looked at it yet", "1 of 2 pods are created"])
+@pytest.mark.parametrize("expected", ["KAI has not processed it yet", "1 of 2 pods are created"])
 def test_scheduler_is_missed_only_when_all_pods_are_there(expected):
     kept = recorded("no-scheduler")
     if expected.startswith("1 of 2"):

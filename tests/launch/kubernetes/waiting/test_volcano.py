@@ -82,7 +82,7 @@ def test_queue_that_this_account_may_not_read_is_not_called_gone_or_open():
     found = explained(kept, volcano_queue=None, denied=("volcano_queue",))
     assert found.final_after_seconds is None
     assert found.sentence == (
-        "Volcano has not looked at it yet, which it does within seconds where its scheduler runs; whether there is a"
+        "Volcano has not processed it yet, which takes seconds if its scheduler runs; whether there is a"
         " queue rack-c, and open, this account may not read (gangline-reader)"
     )
 

@@ -20,14 +20,14 @@ def why(sentence: str, *, kind: str = "quota", after: float | None = None) -> Wa
 
 
 def test_another_sentence_is_told_ten_seconds_later_at_the_earliest(clock):
-    told = []
+    reported = []
     seen = WaitReporter()
     for second in range(30):
         clock[0] = 1000.0 + second
         seen.take(why(f"sentence {second}"))
         news = seen.news()
-        told += [news.sentence] if news else []
-    assert told == ["sentence 0", "sentence 10", "sentence 20"]
+        reported += [news.sentence] if news else []
+    assert reported == ["sentence 0", "sentence 10", "sentence 20"]
 
 
 def test_same_sentence_is_told_once(clock):

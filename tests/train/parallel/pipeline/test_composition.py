@@ -103,7 +103,7 @@ class Between(Straight):
         return x
 
 
-class Told(Straight):
+class Reported(Straight):
     """Its blocks take more than what the one before returns."""
 
     def through(self, x):
@@ -221,7 +221,7 @@ def test_a_model_that_is_its_stages_passes_and_stays_as_it_was(kind, device):
         (Backwards, "it calls layers.2, layers.1, layers.0"),
         (Past, "its outputs are not what head makes of what layers.2 returns"),
         (Between, "what enters layers.1 is not what layers.0 returns"),
-        (Told, "what enters layers.0 is not what embed returns"),
+        (Reported, "what enters layers.0 is not what embed returns"),
         (After, "its outputs are not what head makes of what layers.2 returns"),
         (Trained, "its outputs are not what head makes of what layers.2 returns"),
         (Packed, "it returns other outputs than head"),

@@ -145,11 +145,11 @@ def test_a_bad_step_stops_every_stage(make_gang):
 
 def test_an_overflow_in_one_stage_holds_back_all(make_gang):
     """The last stage alone meets it, and sees the loss."""
-    kept, struck = make_gang(CODE), make_gang(CODE)
+    kept, faulty = make_gang(CODE), make_gang(CODE)
     plan = deep_plan(TWO, "1f1b", steps=1, clip_norm=None)
     first = run(kept, replace(plan, optimizer={"elementwise": {"rule": "sgd", "lr": 0.0}}))
-    after = run(struck, replace(plan, precision="fp16"), STRIKE="overflow:4")
-    wanted, found = stored_model(kept, first.checkpoint), stored_model(struck, after.checkpoint)
+    after = run(faulty, replace(plan, precision="fp16"), STRIKE="overflow:4")
+    wanted, found = stored_model(kept, first.checkpoint), stored_model(faulty, after.checkpoint)
     assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
 
 

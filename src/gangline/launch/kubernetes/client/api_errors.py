@@ -30,7 +30,7 @@ def server_message(body: Object) -> str:
 
 
 def may_have_happened(status: int, body: Object) -> bool:
-    """Whether a write that was answered with this 5xx may stand in the server all the same."""
+    """Whether a write that was answered with this 5xx may have been carried out."""
     return status not in (429, 503) and "failed calling webhook" not in server_message(body)
 
 
@@ -77,7 +77,7 @@ def _forbidden(what: str, text: str, *, verb: str, place: ResourcePath) -> Gangl
         return ApiQuotaExceeded(f"{what}: {text}")
     if _NO_RIGHT.search(text):
         return ApiForbidden(f"{what}: this account lacks the right `{verb}` on `{place.resource}` ({text})")
-    return ApiRejected(f"{what}: an admission control said no: {text}")
+    return ApiRejected(f"{what}: an admission control refused it: {text}")
 
 
 def _details(body: Object) -> Object:

@@ -54,10 +54,10 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> ApiSes
         elif "KUBERNETES_SERVICE_HOST" in environ:
             namespace = _from_pod(configuration, environ)
         else:
-            raise ConfigError(f"no cluster is known: no kubeconfig at {where}, and this is no pod; set KUBECONFIG")
+            raise ConfigError(f"no cluster is known: no kubeconfig at {where}, and this is not a pod; set KUBECONFIG")
     except (TypeError, AttributeError) as error:
         raise ConfigError(
-            f"kubeconfig {where} cannot be used: it holds YAML that is no kubeconfig; `kubectl config view` shows one"
+            f"kubeconfig {where} cannot be used: it is YAML, but not a kubeconfig; `kubectl config view` shows one"
         ) from error
     except (ConfigException, YAMLError, OSError, ValueError, KeyError) as error:
         raise ConfigError(f"kubeconfig {where} cannot be used: {' '.join(str(error).split())[:500]}") from error

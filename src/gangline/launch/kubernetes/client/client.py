@@ -206,7 +206,7 @@ class KubernetesClient:
 
 
 def _say_left_out(path: str) -> None:
-    log.warning("malformed_object", path=path, why="the API server sent what is no object; it is left out")
+    log.warning("malformed_object", path=path, why="the API server sent an item that is not an object; it is skipped")
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:

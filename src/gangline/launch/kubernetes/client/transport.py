@@ -171,14 +171,14 @@ def _after(request: ApiRequest) -> str:
 
 
 def _checked_response(opened: HttpStream, deadline: Deadline) -> ApiResponse:
-    """The whole answer, by the deadline; one that asks for another try raises NoAnswer."""
+    """The whole answer, by the deadline; one that allows another try raises NoAnswer."""
     try:
         response: HttpResponse = opened.read(max_bytes=_MAX_ANSWER_BYTES, deadline=deadline)
     except BodyTooLarge as error:
         raise OutcomeUnknown(str(error)) from error
     body = _parsed(response.data)
     if body is None and response.status < 300:
-        raise OutcomeUnknown(f"{response.status} with a body that is no object")
+        raise OutcomeUnknown(f"{response.status} with a body that is not an object")
     answer = ApiResponse(status=response.status, body=body or {"message": response.data[:500].decode(errors="replace")})
     if not is_retryable(answer.status, answer.body):
         return answer

@@ -33,7 +33,7 @@ TrainerSpelling = Literal["podSpecOverrides", "podTemplateOverrides", "runtimePa
 PLACER_LEASE = "gangline-placer"
 _SPELLINGS: tuple[TrainerSpelling, ...] = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
 _GROUPS = ("batch", JOBSET, KUEUE, "networking.k8s.io", TRAINER, VOLCANO, HYPERNODES, KAI, KAI_TOPOLOGIES)
-"""That anything here depends on, beside the core."""
+"""API groups that gangline depends on, in addition to the core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

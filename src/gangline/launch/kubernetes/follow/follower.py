@@ -234,7 +234,7 @@ class KubernetesFollower:
             yield from self._attempt(self._place, "cannot place it")
 
     def _observe_servers(self) -> Iterator[GangEvent]:
-        """Read where a gang stands that neither our placer nor Kueue gave servers."""
+        """Read the servers of a gang that neither our placer nor Kueue placed."""
         pods = self._pods.objects()
         if not (self._root.placed or self._admitted.servers) and self._observed.is_due(pods):
             yield from self._attempt(partial(self._observed.look, pods), "cannot read where its servers are")

@@ -177,7 +177,7 @@ def _keep_up(api: KubernetesApi, podset: PodSet, nodes: set[int], streams: LogSt
     try:
         streams.keep_up(pod for pod in list_pods(api, podset.name) if node_rank(pod) in nodes)
     except ApiUnavailable:
-        return  # the streams go on with the pods that they know
+        return  # the streams continue with the pods that they know
 
 
 def _live(api: KubernetesApi, pod: Object, since: str | None) -> list[str] | None:

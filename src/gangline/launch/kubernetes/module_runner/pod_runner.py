@@ -56,7 +56,7 @@ def render_module_pod(context: RenderContext) -> Rendered:
     run = _run(container)
     pod["initContainers"], pod["containers"] = [_fetch(container)], [run]
     spec["ttlSecondsAfterFinished"] = _KEPT_SECONDS
-    del spec["podFailurePolicy"]  # a pod that is taken is not made again: its driver asks again
+    del spec["podFailurePolicy"]  # a pod that is evicted is not created again: its driver retries
     end = context.now + timedelta(seconds=spec["activeDeadlineSeconds"])  # waiting for a server is in it
     for each in (root, spec["template"]):
         each["metadata"]["labels"] |= {ROLE: "once"}
@@ -114,7 +114,7 @@ class PodRunner:
         if self.whose.image is None:
             raise ConfigError(
                 "model code runs in a pod here, and pods need an image; set registry.base in site.toml (gangline"
-                " doctor --cluster tells more), or install bubblewrap where gangline runs, and it runs there"
+                " doctor --cluster shows more), or install bubblewrap where gangline runs, and it runs there"
             )
         name = f"{self.whose.run}-{token_hex(3)[:5]}"
         key, pods_store, api = f"{BUNDLES}{name}.tar", self.pods_store(), self.connect()

@@ -15,7 +15,7 @@ from gangline.spec.gang.podset import PodSet
 _DEFAULT_QUEUE = "default"
 """Volcano creates it, and takes it for a PodGroup that names none."""
 _GROUP_TIER = 1
-"""Tier of the HyperNodes that stand for groups, the servers on the same leaf switches."""
+"""Tier of the HyperNodes of groups, the servers on the same leaf switches."""
 _ONE_GROUP = {"mode": "hard", "highestTierAllowed": _GROUP_TIER}
 
 
@@ -53,7 +53,7 @@ def _queue(wanted: str, facts: VolcanoFacts) -> str:
 
 
 def _tiles(podset: PodSet, facts: VolcanoFacts) -> Object:
-    """Fields that keep each tile in one group; empty for tiles of one pod, which may stand anywhere."""
+    """Fields that keep each tile in one group; empty for tiles of one pod, which may run anywhere."""
     if podset.tile == 1:
         return {}
     field = "networkTopology" if podset.tile == podset.num_nodes else "subGroupPolicy"

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from gangline.launch.kubernetes.client.api import KubernetesApi, Object
-from gangline.launch.kubernetes.objects.labels import GANG
+from gangline.launch.kubernetes.client.api import KubernetesApi
 from gangline.launch.kubernetes.placement.inventory import pod_need, servers_of_pool, tolerations_of
 from gangline.launch.kubernetes.placement.resources import num_fitting, pod_needs
 from gangline.launch.kubernetes.placement.servers import PODS, read_servers, refusal
-from gangline.launch.kubernetes.state.pods import is_over
+from gangline.launch.kubernetes.state.pods import is_over, owner_name
 from gangline.spec.config.site import PodTable
 from gangline.spec.devices import FreeServers, Inventory
 
@@ -47,13 +46,5 @@ def _holders(api: KubernetesApi, servers: Iterable[str], resource: str) -> tuple
     for pod in api.items(PODS, fields="status.phase!=Succeeded,status.phase!=Failed")[0]:
         spec = pod.get("spec") or {}
         if spec.get("nodeName") in wanted and not is_over(pod):
-            held[_owner(pod)] += pod_needs(spec).get(resource, 0)
+            held[owner_name(pod)] += pod_needs(spec).get(resource, 0)
     return tuple(name for name, amount in held.most_common(_SHOWN) if amount)
-
-
-def _owner(pod: Object) -> str:
-    metadata = pod["metadata"]
-    if gang := (metadata.get("labels") or {}).get(GANG):
-        return str(gang)
-    owners = metadata.get("ownerReferences") or [{"name": metadata.get("name", "?")}]
-    return str(owners[0].get("name", "?"))

@@ -1,4 +1,4 @@
-"""Where a gang stands whose servers another scheduler chose: the nodes of its pods, with groups by their labels."""
+"""Servers of a gang that another scheduler placed: the nodes of its pods, with groups by their labels."""
 
 from collections.abc import Iterable
 

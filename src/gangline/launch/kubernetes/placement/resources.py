@@ -58,7 +58,7 @@ def read_amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 def pod_needs(spec: Object) -> dict[str, int]:
     """What the scheduler reserves for a pod: the maximum of its init and run phase, its overhead, and one pod.
 
-    Sidecars (init containers that restart) stay; the other init containers run one by one beside those before them.
+    Sidecars (init containers that restart) stay; the others run one by one, each with the sidecars before it.
     """
     stays, start = _total(_requests(each) for each in spec.get("containers", ())), dict[str, int]()
     sidecars: dict[str, int] = {}

@@ -42,7 +42,7 @@ def status_of(
         podset: Of the gang.
         placed: Servers assigned to its pods in node-rank order, as far as known.
     """
-    ends = [told.end for pod in pods if (told := pod_end(pod)) is not None]
+    ends = [found.end for pod in pods if (found := pod_end(pod)) is not None]
     return GangStatus(
         state=state,
         joined=sum(is_ready(pod) for pod in pods) * podset.procs_per_node,

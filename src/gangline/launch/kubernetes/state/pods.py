@@ -55,6 +55,20 @@ def true_condition(value: Object, kind: str) -> Object | None:
     return None
 
 
+def end_condition(root: Object) -> Object | None:
+    """Condition by which a Job, JobSet or TrainJob has ended, successful or failed; None: it has not ended."""
+    return true_condition(root, "Complete") or true_condition(root, "Completed") or true_condition(root, "Failed")
+
+
+def owner_name(pod: Object) -> str:
+    """Name of the pod's gang, else of its first owner, else its own."""
+    metadata = pod["metadata"]
+    if gang := (metadata.get("labels") or {}).get(GANG):
+        return str(gang)
+    owners = metadata.get("ownerReferences") or [{"name": metadata.get("name", "?")}]
+    return str(owners[0].get("name", "?"))
+
+
 def terminated_state(pod: Object, name: str = CONTAINER, *, statuses: str = "containerStatuses") -> Object | None:
     """`state.terminated` of container `name`; None: it has not ended."""
     for each in (pod.get("status") or {}).get(statuses) or ():

@@ -9,7 +9,7 @@ from gangline.launch.kubernetes.objects import job, jobset, trainjob
 from gangline.launch.kubernetes.objects.labels import CANCELLED, PODSET, SPEC, collection_path
 from gangline.launch.kubernetes.objects.render import choose_root
 from gangline.launch.kubernetes.state.placed import read_placed
-from gangline.launch.kubernetes.state.pods import true_condition
+from gangline.launch.kubernetes.state.pods import end_condition, true_condition
 from gangline.launch.protocol import require_equal
 from gangline.spec.config.site import LaunchTable
 from gangline.spec.gang.podset import PlacedServer, PodSet
@@ -109,7 +109,7 @@ class Root:
     @property
     def outcome(self) -> Object | None:
         """Condition by which it has ended, successful or failed; None: it has not ended."""
-        return self.condition("Complete") or self.condition("Completed") or self.condition("Failed")
+        return end_condition(self.object)
 
     @property
     def ended_well(self) -> bool:

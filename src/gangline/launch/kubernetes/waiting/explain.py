@@ -6,9 +6,8 @@
 import time
 from collections.abc import Callable
 
-from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, QUEUED, STARTS_NOW, WAITS
-from gangline.launch.kubernetes.state.pods import phase, true_condition
+from gangline.launch.kubernetes.state.pods import end_condition, phase
 from gangline.launch.kubernetes.waiting import admission, containers, kai, kueue, scheduler, volcano
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, counted, one_line
 
@@ -33,16 +32,12 @@ _GRAVEST_FIRST: tuple[Callable[[Snapshot], WaitingReason | None], ...] = (
 
 def explain(seen: Snapshot) -> WaitingReason | None:
     """Why the gang does not run; None: it runs or has ended."""
-    if seen.root is None or _has_ended(seen.root) or seen.num_up >= seen.num_nodes:
+    if seen.root is None or end_condition(seen.root) or seen.num_up >= seen.num_nodes:
         return None
     for row in _GRAVEST_FIRST:
         if waiting := row(seen):
             return waiting
     return _on_its_way(seen)
-
-
-def _has_ended(root: Object) -> bool:
-    return any(true_condition(root, kind) for kind in ("Complete", "Completed", "Failed"))
 
 
 def _on_its_way(seen: Snapshot) -> WaitingReason:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from gangline.launch.kubernetes.client.api import Object
-from gangline.launch.kubernetes.objects.labels import CONTAINER, DEADLINE, END, GANG, rfc3339
+from gangline.launch.kubernetes.objects.labels import CONTAINER, DEADLINE, END, rfc3339
 from gangline.launch.kubernetes.objects.render_context import STARTING_SECONDS
 from gangline.launch.kubernetes.placement.resources import add, as_text, pod_needs
-from gangline.launch.kubernetes.state.pods import is_over
+from gangline.launch.kubernetes.state.pods import is_over, owner_name
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, read_time
 
 _SHOWN = 3
@@ -37,7 +37,7 @@ def holders(seen: Snapshot, resource: str, *, on_servers: bool = False) -> _Hold
     for pod in seen.others:
         if is_over(pod) or (on_servers and not (pod.get("spec") or {}).get("nodeName")):
             continue
-        owner = _owner(pod)
+        owner = owner_name(pod)
         amounts[owner] = add(amounts.get(owner, {}), pod_needs(pod.get("spec") or {}))
         known = [end for end in (ends.get(owner, ""), _end(pod, seen.now)) if end]
         ends[owner] = min(known, key=lambda end: read_time(end) or datetime.max.replace(tzinfo=UTC), default="")
@@ -88,14 +88,6 @@ def _seconds(spec: Object) -> float | None:
     except (IndexError, ValueError):
         return None
     return own + float(spec.get("terminationGracePeriodSeconds") or 0) + STARTING_SECONDS
-
-
-def _owner(pod: Object) -> str:
-    labels = pod["metadata"].get("labels") or {}
-    if gang := labels.get(GANG):
-        return str(gang)
-    owners = pod["metadata"].get("ownerReferences") or [{"name": pod["metadata"].get("name", "?")}]
-    return str(owners[0].get("name"))
 
 
 def _until(stamp: str) -> str:

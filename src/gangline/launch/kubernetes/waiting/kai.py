@@ -47,7 +47,7 @@ def waits(seen: Snapshot) -> WaitingReason | None:
         return None
     found = _preempting(seen) or _queue(seen) or _topology(seen) or scheduler.unschedulable(seen)
     if found is None and waiting == len(seen.pods) == seen.num_nodes and _are_old(seen):
-        says = "KAI has not looked at it yet, which it does within seconds where its scheduler and pod grouper run"
+        says = "KAI has not processed it yet, which takes seconds if its scheduler and pod grouper run"
         return WaitingReason(kind="queue", sentence=says)
     if found is None or not any(phase(pod) == "Running" for pod in seen.pods):
         return found
@@ -126,7 +126,7 @@ def _topology(seen: Snapshot) -> WaitingReason | None:
 
 
 def _devices(seen: Snapshot) -> list[str]:
-    """What its pods request beside CPUs and memory, of which KAI does not say what is short."""
+    """Requests of its pods other than CPUs and memory, for which KAI does not report shortages."""
     needs = pod_needs(seen.pods[0].get("spec") or {}) if seen.pods else {}
     return sorted(name for name in needs if "/" in name)
 

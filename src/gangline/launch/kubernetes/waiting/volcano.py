@@ -71,14 +71,14 @@ def _closed(seen: Snapshot) -> WaitingReason | None:
 
 
 def _outside(seen: Snapshot) -> WaitingReason:
-    """A gang that was not let in: for the quota of its queue, for what all gangs ask for, or for what is not said."""
+    """A gang that was not admitted: for its queue's quota, for all requests together, or for an unknown reason."""
     text, queue = _why_not_let_in(seen), _queue(seen)
     if text.startswith((_NO_QUOTA, _OVERUSED)):
         return _no_room(seen, text)
     if text:
         return WaitingReason(kind="queue", sentence=f"queue {queue} has not let it in: {one_line(text)}", raw=text)
     if not _phase(seen):
-        sentence = "Volcano has not looked at it yet, which it does within seconds where its scheduler runs"
+        sentence = "Volcano has not processed it yet, which takes seconds if its scheduler runs"
     else:
         sentence = f"queue {queue} has not let it in, and Volcano does not say why"
     if "volcano_queue" in seen.denied:
@@ -98,7 +98,7 @@ def _no_room(seen: Snapshot, text: str) -> WaitingReason:
 
 
 def _without_words(seen: Snapshot) -> WaitingReason | None:
-    """A gang that was let in and has no place, where neither pods nor PodGroup bear the verdict on servers."""
+    """A gang that was admitted and not placed, if neither its pods nor its PodGroup say why."""
     if not seen.gang_refusal or verdict_text(seen):
         return None
     number = sum(not (pod.get("spec") or {}).get("nodeName") for pod in seen.pods)
@@ -169,7 +169,7 @@ def _amounts(found: Object | None) -> dict[str, int]:
 
 
 def _tiles(seen: Snapshot) -> str:
-    """What its tiles ask for; empty: they may stand anywhere."""
+    """What its tiles require; empty: they may run anywhere."""
     spec = _spec(seen)
     policies = spec.get("subGroupPolicy") or ()
     if not policies and not spec.get("networkTopology"):

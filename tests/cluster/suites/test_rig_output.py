@@ -21,9 +21,9 @@ def own(cluster):
 
 def test_environment_is_lines_for_a_shell_and_nothing_else():
     command = [sys.executable, "-m", "tests.cluster.rig", "env"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert all(line.startswith("export ") for line in told)
-    names = {line.removeprefix("export ").partition("=")[0] for line in told}
+    reported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert all(line.startswith("export ") for line in reported)
+    names = {line.removeprefix("export ").partition("=")[0] for line in reported}
     assert {"KUBECONFIG", "PATH", "GANGLINE_TEST_KUBECONFIG", "GANGLINE_TEST_IMAGE"} <= names
 
 

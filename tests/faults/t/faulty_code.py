@@ -37,7 +37,7 @@ def strike(_, inputs):
     return None
 
 
-class Told:
+class Reported:
     """A data set that writes down what was taken of it."""
 
     def __init__(self, data):
@@ -52,7 +52,7 @@ class Told:
         return self.data[index]
 
 
-class Struck:
+class Faulty:
     def build_model(self, options):
         net = super().build_model(options)
         for layer in net.layers:
@@ -61,12 +61,12 @@ class Struck:
 
     def build_data(self, split, options):
         data = super().build_data(split, options)
-        return Told(data) if split == "train" else data
+        return Reported(data) if split == "train" else data
 
 
-class StruckLong(Struck, model.Long):
+class FaultyLong(Faulty, model.Long):
     """Without experts."""
 
 
-class StruckExperts(Struck, model.LongExperts):
+class FaultyExperts(Faulty, model.LongExperts):
     """With them."""

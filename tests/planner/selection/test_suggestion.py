@@ -8,7 +8,7 @@ from tests.planner.transformers import H100, ONE, transformer
 
 from gangline.errors import ConfigError
 from gangline.planner.selection.choice import choose_plan
-from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
+from gangline.planner.selection.suggestion import FittingPlan, suggest_change
 from gangline.spec.config.line import MemoryTable, MeshTable, PlanTable
 from gangline.spec.config.site import Site
 
@@ -29,7 +29,7 @@ def only(wanted, seconds=None):
 def test_a_number_comes_down_no_further_than_it_must():
     asked = line(batch=96, micro=12, memory=FIXED)
     for most, said in ((6, 6), (5, 4), (1, 1)):
-        found = smallest_change(asked, gpus(8), only(lambda line, _, most=most: line.train.mesh.micro_batch <= most))
+        found = suggest_change(asked, gpus(8), only(lambda line, _, most=most: line.train.mesh.micro_batch <= most))
         assert found == f"train.mesh.micro_batch = {said} would fit, as ddp-8"
 
 
@@ -44,11 +44,11 @@ def test_of_several_keys_the_fastest_plan_is_named():
         )
 
     asked = line(batch=64, micro=8, memory=FIXED)
-    assert smallest_change(asked, gpus(8), fits) == (
+    assert suggest_change(asked, gpus(8), fits) == (
         'train.memory.activation_checkpointing = "full" would fit, as ddp-8, 1.5 s a step by forecast'
     )
     seconds["passes"] = 1.0
-    assert smallest_change(asked, gpus(8), fits).startswith("train.mesh.micro_batch = 4 would fit")
+    assert suggest_change(asked, gpus(8), fits).startswith("train.mesh.micro_batch = 4 would fit")
 
 
 def test_training_something_else_is_named_only_where_no_change_of_the_line_is_enough():
@@ -58,9 +58,9 @@ def test_training_something_else_is_named_only_where_no_change_of_the_line_is_en
         return FittingPlan("fsdp-8") if changed.train.memory.offload == "auto" else None
 
     asked = line(batch=64, precision="fp32", memory=FIXED)
-    assert smallest_change(asked, gpus(8), fits) == 'train.memory.offload = "auto" would fit, as fsdp-8'
+    assert suggest_change(asked, gpus(8), fits) == 'train.memory.offload = "auto" would fit, as fsdp-8'
     loose = replace(asked, train=replace(asked.train, memory=replace(FIXED, offload="cpu")))
-    assert smallest_change(loose, gpus(8), fits) == (
+    assert suggest_change(loose, gpus(8), fits) == (
         'to train something else, train.precision = "bf16" as ddp-8 with 31 GB a rank, 100 ms a step by forecast '
         "would fit"
     )
@@ -72,12 +72,12 @@ def test_rule_that_keeps_less_is_named_with_its_bytes_beside_more_nodes():
         return FittingPlan("ddp-8", None, 20e9) if less or there.num_nodes >= 3 else None
 
     asked = replace(line(batch=64, memory=FIXED), optimizer={"elementwise": {"rule": "adamw", "lr": 1e-4}})
-    assert smallest_change(asked, gpus(8), fits) == (
+    assert suggest_change(asked, gpus(8), fits) == (
         "3 nodes like these would fit it, or to train something else, optimizer.elementwise = "
         '{ rule = "sgd", momentum = 0.9 }, 4 bytes a parameter where there are 8, as ddp-8 with 20 GB a rank would fit'
     )
     plain = replace(asked, optimizer={"elementwise": {"rule": "sgd"}})
-    assert smallest_change(plain, gpus(8), lambda *_: None) == ""
+    assert suggest_change(plain, gpus(8), lambda *_: None) == ""
 
 
 def test_gpus_without_bf16_are_offered_fp16():
@@ -85,7 +85,7 @@ def test_gpus_without_bf16_are_offered_fp16():
     old = gpus(8)
     old = replace(old, devices=tuple(replace(each, has_bf16=False) for each in old.devices))
     asked = line(batch=64, precision="fp32", memory=FIXED)
-    found = smallest_change(asked, old, only(lambda line, _: line.train.precision == "fp16"))
+    found = suggest_change(asked, old, only(lambda line, _: line.train.precision == "fp16"))
     assert found == 'to train something else, train.precision = "fp16" as ddp-8 would fit'
     assert "no bf16" not in suggestion(asked, old, model_of(2000))
 
@@ -101,10 +101,10 @@ def test_state_of_a_real_model_fits_by_a_rule_that_keeps_less():
 
 
 def test_nodes_come_last_and_the_fewest_are_named():
-    assert smallest_change(line(batch=64), gpus(8), only(lambda _, there: there.num_nodes >= 5)) == (
+    assert suggest_change(line(batch=64), gpus(8), only(lambda _, there: there.num_nodes >= 5)) == (
         "5 nodes like these would fit it"
     )
-    assert smallest_change(line(batch=64), gpus(8), only(lambda *_: False)) == ""
+    assert suggest_change(line(batch=64), gpus(8), only(lambda *_: False)) == ""
 
 
 def test_rates_decide_between_changes_that_a_real_model_has():

@@ -1,4 +1,4 @@
-"""A user's desk with a cluster in reach: a small repository, an account, a site, and the command line."""
+"""A user's workspace with a cluster in reach: a small repository, an account, a site, and the command line."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def short_line(folder):
     return folder
 
 
-class Desk:
+class Workspace:
     """Its runs have a home and a store of their own, so that none takes another's results."""
 
     def __init__(self, cluster, repo, home, namespace, site):

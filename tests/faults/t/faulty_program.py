@@ -1,10 +1,10 @@
-"""A program of its own, struck: its losses count the steps and may not be finite, as `struck_code` says."""
+"""A program of its own, struck: its losses count the steps and may not be finite, as `faulty_code` says."""
 
-from struck_code import StruckLong
+from faulty_code import FaultyLong
 
 from gangline.train import Session, parallelize
 
-task = StruckLong()
+task = FaultyLong()
 with Session() as session:
     options = session.plan.model
     model = parallelize(task.build_model(options), session, hints=task.hints)

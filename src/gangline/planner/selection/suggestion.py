@@ -1,6 +1,6 @@
 """Smallest change to a line, or to the devices, with which some plan fits: what a refusal suggests.
 
-Precision and optimizer change what is trained: they are named beside more servers, where nothing else is enough.
+Precision and optimizer change what is trained: they are named only if nothing else is enough, after more servers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ class _Change:
     line: Line
 
 
-def smallest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
+def suggest_change(line: Line, inventory: Inventory, fits: Fits) -> str:
     """One change that is enough, as a sentence; empty: none of those tried is."""
     found = _all_nearest(_of_line(line), inventory, fits)
     if found:
