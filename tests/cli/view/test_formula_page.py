@@ -115,6 +115,11 @@ def test_terms_of_a_row_sum_and_agree_with_the_table():
     assert sum(each.size_bytes for each in candidate.forecast.memory_causes) == candidate.forecast.memory_bytes
 
 
+@pytest.mark.parametrize("printed", ["fsdp-16", "fsdp-16 b4s", "* fsdp-16    b4s ", "'fsdp-16 b4s'"])
+def test_a_plan_has_the_name_that_its_row_has(printed):
+    assert asked().choice.candidate(printed) is asked().choice.candidates[0]
+
+
 def test_a_plan_that_is_not_there_is_named_with_those_near_it():
     with pytest.raises(UsageError, match=r"wanted a plan of the table, found 'fsdp-17'; near it: .*fsdp-16"):
         asked().choice.candidate("fsdp-17")

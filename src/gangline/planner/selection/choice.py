@@ -98,12 +98,15 @@ class PlanChoice:
     """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
 
     def candidate(self, name: str) -> Candidate:
-        """Of this name. Raises: UsageError, where there is none."""
-        found = next((each for each in self.candidates if each.name == name), None)
-        if found is None:
-            names = get_close_matches(name, [each.name for each in self.candidates], n=3, cutoff=0.3)
+        """Of this name, or of a row as the table prints it (`fsdp-16  b4s`). Raises: UsageError, where there is none."""
+        settings = self.search.settings if self.search else {}
+        wanted = " ".join(name.strip("*\"' ").split())
+        rows = {settings.get(each.name, each.name): each for each in self.candidates}
+        found = {each.name: each for each in self.candidates} | rows
+        if wanted not in found:
+            names = get_close_matches(wanted, list(rows), n=3, cutoff=0.3)
             raise UsageError(f"wanted a plan of the table, found {name!r}; near it: {', '.join(names) or self.name}")
-        return found
+        return found[wanted]
 
     @property
     def is_left_to_program(self) -> bool:
