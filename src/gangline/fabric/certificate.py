@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from gangline.errors import ConfigError
-from gangline.fabric.collectives import algorithm_bandwidth, bus_bandwidth
+from gangline.fabric.collectives import algorithm_bandwidth, bus_bandwidth, wire_seconds
 from gangline.fabric.failures import interrupt_probability, mean_hours_between
 from gangline.fabric.interval import best_interval
 from gangline.fabric.inventory import Fabric
@@ -28,6 +28,10 @@ class PlanTraffic:
     ranks_per_server: int = 8
     rings: tuple[RingTraffic, ...]
     """Of data-parallel ranks."""
+    inside_latency: float = 0.0
+    """Seconds of a message inside a server, where the fabric does not say."""
+    across_latency: float = 0.0
+    """Between servers."""
     stage_edge_bytes: float = 0.0
     """Of one rail and step between the same replica of neighbouring stages, both ways together."""
     compute_seconds: float | None = None
@@ -206,8 +210,16 @@ def _exchange_seconds(fabric: Fabric, paths: OrderPaths, traffic: PlanTraffic) -
             bus = _bus(fabric, paths, ring, traffic.ranks_per_server)
             if bus is None:
                 return None
-            seconds += ring.wire_bytes / bus
+            seconds += wire_seconds(
+                ring.wire_bytes, bus_bytes_per_second=bus, steps=ring.steps,
+                latency_seconds=_latency(fabric, traffic, crosses=ring.crosses(traffic.ranks_per_server)),
+            )  # fmt: skip
     return seconds
+
+
+def _latency(fabric: Fabric, traffic: PlanTraffic, *, crosses: bool) -> float:
+    own = fabric.nic_latency_seconds if crosses else fabric.intra_latency_seconds
+    return own if own is not None else traffic.across_latency if crosses else traffic.inside_latency
 
 
 def _least_groups(fabric: Fabric, servers: int) -> int:

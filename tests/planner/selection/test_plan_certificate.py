@@ -77,6 +77,7 @@ def test_plan_and_certificate_count_the_same_interruptions(homes):
     assert found.interrupt_probability == pytest.approx(-expm1(-hours * an_hour))
 
 
+@pytest.mark.parametrize("policy", ["spray", "hash"])
 @pytest.mark.parametrize(
     ("strategy", "degrees"),
     [
@@ -85,17 +86,41 @@ def test_plan_and_certificate_count_the_same_interruptions(homes):
         ("explicit", {"tp": 1, "dp_replicate": 2, "dp_shard": 16}), ("zero2", {}), ("fsdp", {}), ("hsdp", {}),
     ],
 )  # fmt: skip
-def test_plan_and_certificate_have_the_same_step(strategy, degrees):
-    """With NICs of 50 GB/s at 80 %, and uplinks that spray: as the site states them."""
-    fabric = replace(FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=8)
-    site = with_network(H100, replace(fabric, path_policy="spray"))
+def test_plan_and_certificate_have_the_same_step(strategy, degrees, policy):
+    """With NICs of 50 GB/s at 80 %, messages that wait, and two uplinks a leaf that spray, or hash flows onto one."""
+    fabric = replace(
+        FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=2, path_policy=policy,
+        nic_latency_seconds=20e-6,
+    )  # fmt: skip
+    site = with_network(with_latency(H100, link=5e-6, network=1.0), fabric)
     asked = line(batch=BATCH, steps=10, strategy=strategy, mesh=MeshTable(micro_batch=1, **degrees))
-    choice = choose_plan(asked, site, gpus(8, 4, name="h100"), SHAPE)
-    found = plan_certificate(replace(fabric, path_policy="spray"), choice, SHAPE, global_batch=BATCH)
+    choice = choose_plan(asked, site, gpus(8, 4, name="h100"), SHAPE, fabric=fabric)
+    found = plan_certificate(fabric, choice, SHAPE, global_batch=BATCH, gpu=site.gpu["h100"])
+    origin = next(each.origin for each in choice.forecast.terms if each.part == "communication")
+    assert origin == f"given, latency given, paths {policy}"
     seconds = {each.part: each.seconds for each in choice.forecast.terms}
     share = seconds["compute"] / (seconds["compute"] + seconds["communication"])
     assert found.speed_up == pytest.approx(share, rel=1e-9)
     assert (found.overlap, found.worst_speed_up) == (0.0, found.speed_up)
+
+
+def with_latency(site, *, link, network):
+    table = replace(site.gpu["h100"], link_latency_seconds=link, network_latency_seconds=network)
+    return replace(site, gpu={"h100": table})
+
+
+def test_flows_that_a_hash_puts_on_one_uplink_make_the_step_longer():
+    """Two on the two uplinks of a leaf, up and down at both groups: one time in 16 all are apart, else two share."""
+    fabric = replace(FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=2)
+    asked = line(batch=BATCH, steps=10, strategy="explicit", mesh=MeshTable(micro_batch=1, dp_replicate=2, dp_shard=16))
+    times = []
+    for policy in ("spray", "hash"):
+        stated = replace(fabric, path_policy=policy)
+        choice = choose_plan(asked, with_network(H100, stated), gpus(8, 4, name="h100"), SHAPE, fabric=stated)
+        times.append(next(each.seconds for each in choice.forecast.terms if each.part == "communication"))
+    averaged = 2 * (2 - 1) / 2 * 4 * EIGHT.parameters / 16 / 40e9
+    all_apart = 0.5**4
+    assert times[1] - times[0] == pytest.approx(averaged / (all_apart + (1 - all_apart) / 2) - averaged)
 
 
 def test_peers_of_a_server_share_its_rails():

@@ -65,7 +65,7 @@ def test_messages_of_matrices_are_those_of_a_traced_plan(strategy, layout):
     sharing = 16 if strategy in ("zero1", "fsdp") else layout.shards
     own -= optimizer.streamed_bytes(EIGHT.parameters / sharing) / 2e12 + optimizer.matrix_seconds(16, 140e12)
     if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
-        traffic = {"sync": "last", "micro_batches": 4, "optimizer": optimizer}
+        traffic = {"sync": "last", "micro_batches": 4, "blocks": 32, "optimizer": optimizer}
         copies = replace(layout, wrapping=DDP)
         own += exchange_seconds(layout, EIGHT.parameters, FLAT, **traffic)
         own -= exchange_seconds(copies, EIGHT.parameters, FLAT, **traffic)

@@ -159,7 +159,7 @@ class PlanQuestion:
                 return preview(
                     self.desk.repo, site=self.site, environ=self.desk.environ, commit=self.commit,
                     overrides=self.overrides, strategy=self.strategy, memory_run=self.memory_run, notify=tell,
-                    devices=devices,
+                    devices=devices, fabric=self.network.fabric if self.network else None,
                 )  # fmt: skip
 
             found = planned(self.devices)

@@ -172,8 +172,7 @@ def formula_of(
     sent = None
     if not unknown_traffic(profile, shape, inputs.load):
         sent = wire_bytes(collectives(profile, shape, inputs.load), device=pool.device)
-    local = ranks_per_node(pool, shape.mesh.world_size)
-    speeds = speeds_of(pool, options.precision, trace, evidence.rates, ranks=local)
+    speeds = speeds_of(pool, options.precision, trace, evidence.rates, world_size=shape.mesh.world_size)
     if speeds is None:
         why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
         why = "rates were not measured" if pool.device == "cpu" else why

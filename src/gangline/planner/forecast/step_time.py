@@ -233,8 +233,9 @@ def _shard_transfers(inputs: StepInputs) -> float:
 
 
 def _origin(part: str, inputs: StepInputs, speeds: Speeds) -> str:
+    origin = speeds.exchange_origin if part == "communication" else speeds.origin
     assumed = inputs.host is not None and not inputs.host.is_given and part != "compute"
-    return f"{speeds.origin}, host assumed" if assumed else speeds.origin
+    return f"{origin}, host assumed" if assumed else origin
 
 
 def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration) -> Term:

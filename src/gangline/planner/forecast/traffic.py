@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from gangline.fabric.collectives import bus_factor
+from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.planner.forecast.compression_cost import messages, needs_shapes
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
@@ -47,6 +47,11 @@ class Collective:
     def wire_bytes(self) -> float:
         """Sent by one rank in a step, by a ring or pairwise."""
         return self.count * bus_factor(self.kind, self.ranks) * self.size_bytes
+
+    @property
+    def steps(self) -> float:
+        """Messages of a step that follow each other."""
+        return self.count * ring_steps(self.kind, self.ranks)
 
     @property
     def span(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from gangline.errors import UsageError
+from gangline.fabric.inventory import Fabric
 from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.forecast.memory_options import ShapeSetting
 from gangline.planner.forecast.save_interval import save_costs_of
@@ -98,7 +99,7 @@ class PlanChoice:
     """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
 
     def candidate(self, name: str) -> Candidate:
-        """Of this name, or of a row as the table prints it (`fsdp-16  b4s`). Raises: UsageError, where there is none."""
+        """Of this name, or of a row as the table prints it (`fsdp-16 b4s`). Raises: UsageError, where there is none."""
         settings = self.search.settings if self.search else {}
         wanted = " ".join(name.strip("*\"' ").split())
         rows = {settings.get(each.name, each.name): each for each in self.candidates}
@@ -127,6 +128,7 @@ def choose_plan(
     history: Sequence[MeasuredRun] = (),
     *,
     rates: Rates | None = None,
+    fabric: Fabric | None = None,
 ) -> PlanChoice:
     """The plan of `line` on what is there.
 
@@ -137,6 +139,7 @@ def choose_plan(
         profile: None where the size of the model is not known, as for a command.
         history: Measured steps of earlier runs, newest first; those of another model are left out.
         rates: Of the devices in `inventory`; None: they were not measured.
+        fabric: That joins its nodes; None: messages between them share no link.
 
     Raises:
         ConfigError: Nothing fits (with the two nearest misses, and the smallest change that would), the line asks for
@@ -144,7 +147,7 @@ def choose_plan(
     """
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, profile, history, rates=rates)
+        return PlanRequest.about(line, site, inventory, profile, history, rates=rates, fabric=fabric)
 
     request = ask(line, inventory)
     if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):

@@ -3,12 +3,13 @@
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
 from gangline.fabric.inventory import Fabric
 from gangline.fabric.mapping import EdgeBytes
-from gangline.fabric.order_paths import RingTraffic
+from gangline.fabric.order_paths import RingTraffic, of_fewest_groups
 from gangline.fabric.tiles import node_order
 from gangline.planner.forecast.optimizer_model import OptimizerModel
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.step_time import exchanges
+from gangline.spec.config.site import GpuTable
 from gangline.spec.gang.podset import PipelineTraffic
 from gangline.spec.plan import Precision
 from gangline.spec.profile import ModelProfile
@@ -42,11 +43,14 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) 
     mesh = choice.mesh
     found = exchanges(
         ModelLayout(mesh=mesh, wrapping=wrapping_of(choice.strategy, mesh)), profile.parameters / (mesh.pp * mesh.tp),
-        sync=choice.memory.gradient_sync, precision=choice.precision,
+        blocks=(profile.blocks or 0) / mesh.pp, sync=choice.memory.gradient_sync, precision=choice.precision,
         optimizer=OptimizerModel(matrix_work=profile.matrix_work),
         micro_batches=max(1, global_batch // (mesh.data_parallel * choice.micro_batch)),
     )  # fmt: skip
-    return [RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride) for sent, ranks, stride in found]
+    return [
+        RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride, steps=steps)
+        for sent, ranks, stride, steps in found
+    ]
 
 
 def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
@@ -66,6 +70,7 @@ def plan_certificate(
     write_seconds: float | None = None,
     overlap: float = 0.0,
     links: str = "assumed",
+    gpu: GpuTable | None = None,
 ) -> Certificate | None:
     """Of `choice` on the fewest groups that hold it; None: the fabric lacks servers, a server has two stages, or what
     goes over edges is not known.
@@ -78,6 +83,7 @@ def plan_certificate(
         write_seconds: For which one checkpoint stops the training; None: not known.
         overlap: Share of computing that hides what data-parallel ranks exchange.
         links: How the speeds of the fabric are known.
+        gpu: Of the site, whose latencies count where the fabric states none.
     """
     mesh, servers = choice.mesh, choice.num_nodes
     if servers < 2 or servers % mesh.pp or len(fabric.servers) < servers:
@@ -92,15 +98,11 @@ def plan_certificate(
         replicas=replicas, stages=mesh.pp, gpus=mesh.world_size, ranks_per_server=choice.procs_per_node,
         rings=tuple(plan_rings(choice, profile, global_batch=global_batch)), stage_edge_bytes=edges.stage,
         compute_seconds=compute, overlap=overlap, write_seconds=write_seconds,
+        inside_latency=(gpu.link_latency_seconds or 0.0) if gpu else 0.0,
+        across_latency=(gpu.network_latency_seconds or 0.0) if gpu else 0.0,
         hours=None if forecast.wall_seconds is None else forecast.wall_seconds / 3600,
     )  # fmt: skip
-    chosen = of_fewest_groups(fabric)[:servers]
+    chosen = of_fewest_groups(fabric, servers)
     return certify(
         fabric, node_order(fabric, chosen, replicas=replicas, stages=mesh.pp, edges=edges), traffic, links=links
     )
-
-
-def of_fewest_groups(fabric: Fabric) -> list[str]:
-    """All servers, those of the largest groups first."""
-    groups = sorted(fabric.groups, key=lambda each: (-len(each.servers), each.name))
-    return [server for group in groups for server in group.servers]

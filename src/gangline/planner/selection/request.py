@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from gangline.fabric.inventory import Fabric
 from gangline.planner.axes.pipeline import live_micro_batches, schedule_of
 from gangline.planner.forecast.interruptions import restart_time, with_interruptions
 from gangline.planner.forecast.memory import Fit, MemoryLoad, host_bytes, rank_parts
@@ -58,9 +59,11 @@ class PlanRequest:
         history: Sequence[MeasuredRun],
         *,
         rates: Rates | None = None,
+        fabric: Fabric | None = None,
     ) -> "PlanRequest":
-        """The question with what applies to it: the pool, the precision, measurements of the same model."""
-        pool, model = open_pool(site, inventory), digest(line.model)
+        """The question with what applies to it: the pool, joined by `fabric`, the precision, measurements of the same
+        model."""
+        pool, model = open_pool(site, inventory, fabric=fabric), digest(line.model)
         alike = [each for each in history if each.model in ("", model)]
         band = max(site.plan.band, CPU_BAND) if pool.device == "cpu" else site.plan.band
         evidence = ForecastEvidence(line=line, pool=pool, profile=profile, history=alike, rates=rates, trust=site.plan)

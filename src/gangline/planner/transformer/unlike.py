@@ -177,14 +177,16 @@ class _Ways:
 
     @property
     def bound_seconds(self) -> float:
-        """No step takes less; passes of single samples take no longer than others."""
-        size, passes = self._sizes[0]
-        return min(self._bound(size, passes, each) for each in self._sides[0].question.space.recompute)
+        """No step takes less; passes of single samples take no longer than others but for latencies."""
+        return self._at_once(self._sizes[0][1], [each.least_passes_of(self._stages, 1) for each in self._kinds])
 
     def _bound(self, size: int, passes: int, recompute: str) -> float:
+        """Of passes of one size."""
+        return self._at_once(passes, [each.passes_of(self._stages, size, 1, recompute) for each in self._kinds])
+
+    def _at_once(self, passes: int, works: Sequence[StepParts]) -> float:
         """All replicas are done with their passes at once."""
-        works = (each.passes_of(self._stages, size, 1, recompute).total for each in self._kinds)
-        return passes / sum(count / work for count, work in zip(self._replicas, works, strict=True))
+        return passes / sum(count / work.total for count, work in zip(self._replicas, works, strict=True))
 
     def best(self) -> _Found | None:
         """The fastest that fits, else the nearest miss."""
