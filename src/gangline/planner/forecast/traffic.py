@@ -4,7 +4,7 @@ Sizes are those of the whole tensor on a rank that has all of it. What experts s
 each batch: here every expert gets equally many rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
@@ -99,7 +99,7 @@ def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
     return ""
 
 
-def wire_bytes(messages: list[Collective], *, device: Device) -> float:
+def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:
     """That one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
     return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
 

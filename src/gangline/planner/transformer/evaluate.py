@@ -168,6 +168,7 @@ class LayoutCandidates:
             for sync in self._syncs
             for chunks in space.loss_chunks
         }
+        self._added: dict[tuple[tuple[int, ...], Sync, int], tuple[float, float, float]] = {}
         self.num_weighed = self.num_fit = 0
 
     @property
@@ -307,6 +308,12 @@ class LayoutCandidates:
 
     def added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         """Exchange of data-parallel ranks before any of it is hidden, the update, and host traffic."""
+        key = stages.rank_parameters, sync, count
+        if key not in self._added:
+            self._added[key] = self._count_added(stages, sync, count)
+        return self._added[key]
+
+    def _count_added(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
         exchange = exchange_seconds(

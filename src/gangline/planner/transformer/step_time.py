@@ -4,7 +4,7 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil, inf
 
@@ -34,17 +34,22 @@ class Hardware:
     overlap: float = 0.0
     """Share of computing that hides the exchanges of data-parallel ranks."""
     host: HostRates = HostRates()
+    _links: dict[tuple[int, int, int], tuple[float, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Rate and latency of rings that were asked for."""
 
     def seconds(self, size_bytes: float, ranks: int, *, steps: float, stride: int = 1, peers: int = 0) -> float:
         """Of so many bytes on the wire of one rank, in messages that follow each other in `steps`; 0 between one rank
         and itself, infinite where no rate is known."""
         if ranks == 1 or not size_bytes:
             return 0.0
-        rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
-        if not rate:
-            return inf
-        latency = self.links.latency_seconds(stride * (peers or ranks))
-        return wire_seconds(size_bytes, bus_bytes_per_second=rate, steps=steps, latency_seconds=latency)
+        key = ranks, stride, peers
+        if key not in self._links:
+            rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
+            self._links[key] = rate or 0.0, self.links.latency_seconds(stride * (peers or ranks))
+        bus, latency = self._links[key]
+        return wire_seconds(size_bytes, bus_bytes_per_second=bus, steps=steps, latency_seconds=latency) if bus else inf
 
     @property
     def without_latency(self) -> "Hardware":
