@@ -46,6 +46,33 @@ def test_a_traced_model_says_by_its_blocks_what_stages_hand_on():
     assert found.stage_edge_bytes == pytest.approx(2 * 128 * 4096 * 4096 * 2 / 8)
 
 
+EXPERTS = formula_profile(replace(EIGHT, layers=4, experts=8, active_experts=2))
+
+
+def test_rows_that_go_to_experts_of_another_server_are_on_its_edges():
+    """Two servers of a stage share experts: of 2 x 4096 rows of a sample half go to the other, in 2 blocks, there and
+    back, forward and backward, an eighth of each over each rail."""
+    choice = chosen(EXPERTS, pp=2, dp_shard=2, ep=2)
+    found = pipeline_traffic(choice, EXPERTS, global_batch=BATCH)
+    assert (choice.mesh.ep, choice.procs_per_node, found.expert_nodes) == (2, 8, 2)
+    assert choice.memory.activation_checkpointing != "full"
+    rows = (BATCH // 2) * 2 * 4096 * 2
+    assert found.expert_edge_bytes == pytest.approx(4 * rows * 4096 * 2 / 8 / 2)
+    inside = pipeline_traffic(chosen(EXPERTS, pp=2, dp_shard=4, tp=4, ep=2), EXPERTS, global_batch=BATCH)
+    assert (inside.expert_nodes, inside.expert_edge_bytes) == (1, 0.0)
+
+
+def test_a_certificate_counts_experts_that_are_in_another_group():
+    """One stage on four servers, experts over all of them: of 12 ordered pairs 8 are in two groups."""
+    choice = chosen(EXPERTS, dp_shard=4, ep=4)
+    found = plan_certificate(FABRIC, choice, EXPERTS, global_batch=BATCH)
+    (ring,) = (each for each in plan_rings(choice, EXPERTS, global_batch=BATCH) if each.ranks > 1)
+    edge = 4 * (BATCH // 4) * 2 * 4096 * 4 * 4096 * 2 / 8 / 4
+    assert (found.data_crossings, found.expert_crossings) == (2, 8)
+    assert found.bytes_between == pytest.approx(2 * ring.wire_bytes + 8 * edge)
+    assert "PP crossings 0 · EP crossings 8 · " in found.line
+
+
 def test_rings_and_models_of_unknown_blocks_have_none():
     ring = chosen(SHAPE, dp_replicate=4)
     assert pipeline_traffic(ring, SHAPE, global_batch=BATCH) is None

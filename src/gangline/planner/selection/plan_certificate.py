@@ -23,7 +23,10 @@ def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, global_batch:
     edges = plan_edges(choice, profile, global_batch=global_batch)
     if mesh.pp == 1 or cells % mesh.pp or edges is None:
         return None
-    return PipelineTraffic(stages=mesh.pp, data_edge_bytes=edges.data, stage_edge_bytes=edges.stage)
+    return PipelineTraffic(
+        stages=mesh.pp, data_edge_bytes=edges.data, stage_edge_bytes=edges.stage, expert_edge_bytes=edges.expert,
+        expert_nodes=edges.expert_servers,
+    )  # fmt: skip
 
 
 def plan_edges(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> EdgeBytes | None:
@@ -32,10 +35,33 @@ def plan_edges(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) 
     if mesh.pp > 1 and handed is None:
         return None
     rings = plan_rings(choice, profile, global_batch=global_batch)
+    servers = _expert_servers(choice)
     return EdgeBytes(
         data=sum(each.rail_bytes(choice.procs_per_node) for each in rings),
         stage=2.0 * (global_batch // mesh.data_parallel) * (handed or 0.0) / mesh.tp if mesh.pp > 1 else 0.0,
+        expert=_expert_bytes(choice, profile, global_batch=global_batch) if servers > 1 else 0.0,
+        expert_servers=servers,
     )
+
+
+def _expert_servers(choice: PlanChoice) -> int:
+    """Whole servers that share experts; 1 where they share none with another, or parts of servers."""
+    servers, left = divmod(choice.mesh.ep * choice.mesh.tp, choice.procs_per_node)
+    return servers if choice.mesh.ep > 1 and servers > 1 and not left else 1
+
+
+def _expert_bytes(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> float:
+    """Of one rail in a step from a server of an expert group to another one: what a rank sends to each peer there, rows
+    there and back, forward and backward, once more where blocks are computed again."""
+    mesh, trace, model = choice.mesh, profile.trace(choice.precision), profile.transformer
+    if trace is not None:
+        entries = sum(unit.count * unit.expert_entries for unit in trace.units)
+    else:
+        entries = model.layers * model.active_experts * model.sequence * model.width / mesh.tp if model else 0.0
+    passes = 6 if choice.memory.activation_checkpointing == "full" else 4
+    samples = global_batch // mesh.data_parallel
+    sent = passes * samples * entries * (4 if choice.precision == "fp32" else 2) / (mesh.pp * mesh.cp)
+    return sent / mesh.ep * (choice.procs_per_node // mesh.tp)
 
 
 def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> list[RingTraffic]:
@@ -97,6 +123,7 @@ def plan_certificate(
     traffic = PlanTraffic(
         replicas=replicas, stages=mesh.pp, gpus=mesh.world_size, ranks_per_server=choice.procs_per_node,
         rings=tuple(plan_rings(choice, profile, global_batch=global_batch)), stage_edge_bytes=edges.stage,
+        expert_edge_bytes=edges.expert, expert_servers=edges.expert_servers,
         compute_seconds=compute, overlap=overlap, write_seconds=write_seconds,
         inside_latency=(gpu.link_latency_seconds or 0.0) if gpu else 0.0,
         across_latency=(gpu.network_latency_seconds or 0.0) if gpu else 0.0,
