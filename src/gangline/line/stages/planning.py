@@ -20,7 +20,6 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
-from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.selection.gpu_kinds import choose_kinds
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
@@ -145,6 +144,8 @@ def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
     model = line.plan.transformer
     if model is None or (seen.profile is not None and seen.profile.traces):
         return seen
+    from gangline.planner.selection.formula_question import formula_profile  # most lines have a task to trace
+
     return replace(seen, profile=formula_profile(model))
 
 

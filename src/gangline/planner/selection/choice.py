@@ -26,15 +26,6 @@ from gangline.planner.selection.explanation import (
     runner_up,
     winner_reason,
 )
-from gangline.planner.selection.formula_choice import (
-    candidates_of,
-    fitting_layout,
-    layout_holds,
-    options_of,
-    rank_layouts,
-    refuse_layouts,
-)
-from gangline.planner.selection.formula_question import strategy_of_layout
 from gangline.planner.selection.gpu_pair import Ask
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.smallest_change import FittingPlan, smallest_change
@@ -171,20 +162,23 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
     Raises:
         ConfigError: Nothing fits that ranks here run.
     """
-    ranking = rank_layouts(request, model)
+    from gangline.planner.selection import formula_choice as by_formula  # a model that was traced needs none of it
+    from gangline.planner.selection.formula_question import strategy_of_layout
+
+    ranking = by_formula.rank_layouts(request, model)
     chosen = ranking.chosen
     if chosen is None:
 
         def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
-            return fitting_layout(ask(line, inventory), model)
+            return by_formula.fitting_layout(ask(line, inventory), model)
 
-        raise refuse_layouts(request, ranking, model, smallest_change(request.line, inventory, fitting))
-    evaluation, options = ranking.evaluation, options_of(request, chosen)
-    candidates = candidates_of(request, ranking)
+        raise by_formula.refuse_layouts(request, ranking, model, smallest_change(request.line, inventory, fitting))
+    evaluation, options = ranking.evaluation, by_formula.options_of(request, chosen)
+    candidates = by_formula.candidates_of(request, ranking)
     mesh, strategy = chosen.layout.mesh, strategy_of_layout(chosen.layout)
     sizes, too_few = elastic_sizes(
         request.line, strategy=strategy, mesh=mesh, micro_batch=options.micro_batch,
-        holds=lambda shape, micro_batch: layout_holds(request, model, chosen, shape.mesh, micro_batch),
+        holds=lambda shape, micro_batch: by_formula.layout_holds(request, model, chosen, shape.mesh, micro_batch),
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return PlanChoice(
