@@ -51,6 +51,14 @@ def test_show_prints_counts_and_groups(fabric):
     assert "g02    64       east   b[001-064]" in shown
 
 
+def test_show_says_what_messages_wait_where_it_is_stated(fabric, tmp_path):
+    assert "a message waits" not in fabric("show")
+    (tmp_path / "slow.toml").write_text(f"{PAGE}nic_latency_seconds = 8e-6\nintra_latency_seconds = 2e-6\n")
+    assert " · a message waits 8 us, 2 us inside" in fabric("show", file="slow.toml")
+    written = fabric("show", "--write", "-", file="slow.toml")
+    assert "nic_latency_seconds = 8e-06" in written
+
+
 def test_show_compares_presets_and_does_without_groups(fabric, tmp_path):
     assert "one every 49 h 29 min on all of them; presets of whole servers: 28 h 50 min to" in fabric("show")
     (tmp_path / "none.toml").write_text("[fabric]\nrails = 4\n")
@@ -82,7 +90,8 @@ def test_show_takes_the_groups_of_a_cluster_and_the_speeds_of_the_file(fabric, m
 
 
 def test_explain_compares_orders_without_any_file(fabric):
-    heading, names, *rows = fabric("explain", "--order", "plan,random", file=None).splitlines()
+    heading, names, *rows, links = fabric("explain", "--order", "plan,random", file=None).splitlines()
+    assert links.startswith("links     of an example network, not of yours")
     assert heading == "one ring of 2,048 servers, 32 groups, 64 uplinks a leaf, paths hash"
     assert [row.split()[:5] for row in rows] == [
         ["plan", "1", "32", "1.0", "1.00"],

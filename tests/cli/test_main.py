@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from gangline.cli.lazy_commands import _load, _single
 from gangline.cli.main import ENTRIES
 
 HEAVY = ("torch", "rich", "jinja2", "cattrs", "numpy", "minio", "cryptography", "structlog")
@@ -33,11 +36,41 @@ def test_a_plan_imports_neither_logs_nor_keys_nor_servers_clients_nor_what_other
     """Each is 20 to 100 ms of a command that is to answer in 300."""
     code = (
         "import sys\nimport gangline.cli.commands.plan, gangline.line.stages.preview\n"
-        "print([m for m in sys.modules if m.startswith('gangline.optim.') or m.split('.')[0] in "
+        "print([m for m in sys.modules if m.startswith(('gangline.optim.', 'gangline.planner.transformer.evaluate', "
+        "'gangline.planner.transformer.unlike')) or m.split('.')[0] in "
         "('torch', 'rich', 'structlog', 'cryptography', 'stamina', 'urllib3', 'kubernetes', 'packaging')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("words", "loads"), [("--terms fsdp-2", False), ("--budget 3", True)])
+def test_text_and_what_is_not_given_are_read_without_pydantic(words, loads, tmp_path):
+    code = (
+        "import sys\nfrom gangline.cli.main import app\n"
+        f"try:\n    app(['plan', *{words.split()!r}])\nexcept BaseException:\n    pass\n"
+        "print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
+    )
+    assert done.stdout.splitlines()[-1] == str(loads)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("plan", "model --set a=1 --set b=2 --gpus 16 --budget 3.5 --site s.toml --why"), ("plan", ""),
+        ("resize", "abc 4"), ("drill", "oom --rank 3 --seconds 1.5"), ("list", "--json"),
+    ],
+)  # fmt: skip
+def test_values_are_those_of_typer(name, words):
+    module = import_module(f"gangline.cli.commands.{name}")
+    entry = next(each for each in ENTRIES if each.name == name)
+    theirs = get_command(_single(module)).make_context(name, words.split(), resilient_parsing=False)
+    ours = _load(entry, "gangline.cli.commands").make_context(name, words.split(), resilient_parsing=False)
+    assert ours.params == theirs.params
+    assert [type(each) for each in ours.params.values()] == [type(each) for each in theirs.params.values()]
 
 
 def test_help_lists_every_command():

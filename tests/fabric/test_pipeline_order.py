@@ -48,6 +48,15 @@ def test_pods_of_a_tile_stay_together():
     assert [pair[0].group for pair in pairs[:2]] == [pair[0].group for pair in pairs[2:]]
 
 
+def test_servers_that_share_experts_stay_in_a_group_where_that_is_the_most():
+    servers = servers_of(a=2, b=4, c=2)
+    heavy = {"data_edge_bytes": 0.1, "stage_edge_bytes": 1.0, "expert_edge_bytes": 10.0, "expert_nodes": 2}
+    found = [each.group for each in pipeline_order(servers, PipelineTraffic(stages=2, **heavy))]
+    assert all(found[at] == found[at + 1] for at in range(0, 8, 2))
+    odd = PipelineTraffic(stages=2, **heavy | {"expert_nodes": 3})
+    assert sorted(each.name for each in pipeline_order(servers, odd)) == sorted(each.name for each in servers)
+
+
 def test_one_group_and_stages_that_do_not_divide_leave_the_order():
     traffic = PipelineTraffic(stages=2, data_edge_bytes=1, stage_edge_bytes=10)
     for servers in (servers_of(a=4), servers_of(a=2, b=1)):

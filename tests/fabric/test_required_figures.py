@@ -1,12 +1,13 @@
 """Figures that the specification requires, a test each, with the model under which it holds; refuted readings, too.
 
-Sizes in words (Q1) are in `test_inventory`, days of 100 and 8,000 GPUs (Q5) in `test_training`; what a state takes (Q2,
-Q20) is the planner's.
+Sizes in words (Q1) are in `test_inventory`, days of 100 and 8,000 GPUs (Q5) in `test_training`.
 """
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
+from tests.planner.transformer.reference import R1, SPACE, USABLE
 
 from gangline.fabric.clos import clos_counts
 from gangline.fabric.collectives import algorithm_bandwidth, bus_factor, fit_speed_up, speed_up
@@ -15,11 +16,19 @@ from gangline.fabric.interval import write_seconds
 from gangline.fabric.paths import hashed_load
 from gangline.fabric.rings import ring_crossings
 from gangline.planner.axes.bubble import bubble
+from gangline.planner.transformer.evaluate import evaluate
+from gangline.planner.transformer.layout import ModelLayout
+from gangline.planner.transformer.memory import state_memory
 from gangline.spec.mesh import Mesh
+from gangline.spec.strategies import DDP, FSDP, ZERO1
+from gangline.spec.transformer import Transformer
 
 GB, MONTH = 1e9, 730.0
 STATE_BYTES = 16
 """A parameter, of AdamW in mixed precision."""
+LARGE = Transformer(
+    layers=112, width=13_824, heads=108, feed_width=4 * 13_824, vocabulary=51_200, sequence=2048, gated=False
+)
 
 
 def groups_of(mesh, axis):
@@ -29,6 +38,35 @@ def groups_of(mesh, axis):
         place = mesh.coordinates(rank)
         found.setdefault(tuple(at for name, at in place.items() if name != axis), []).append(rank)
     return list(found.values())
+
+
+def state_bytes(wrapping, ranks, *, sync="each"):
+    """Of a parameter on one of `ranks` data-parallel ranks, in float32: 4 weights, 4 gradients, 8 of AdamW."""
+    mesh = Mesh(dp_shard=ranks) if wrapping.shards else Mesh(dp_replicate=ranks)
+    return sum(state_memory(ModelLayout(mesh=mesh, wrapping=wrapping), 1.0, sync=sync, width_bytes=4))
+
+
+def test_q2_gpus_that_hold_260_billion_parameters():
+    """1 to 2 billion a GPU with their state, beside activations: 130 to 260, in whole servers 136 and 256."""
+    assert LARGE.parameters == pytest.approx(260e9, rel=0.01)
+    assert (260e9 / 2e9, 260e9 / 1e9) == (130, 260)
+    assert 2e9 * state_bytes(DDP, 1) == 32e9 < USABLE / 2
+    for gpus in (136, 256):
+        assert any(each.fits for each in plans_of(gpus, recompute=("none",)))
+
+
+def test_q2_is_not_about_the_state_alone():
+    """It would fill 80 GB at 5 billion parameters: 52 GPUs, on which no activations fit."""
+    assert 260e9 * state_bytes(DDP, 1) / 80e9 == 52
+    assert not any(each.fits for each in plans_of(56, recompute=("none", "selective", "full")))
+
+
+def plans_of(gpus, *, recompute):
+    space = replace(
+        SPACE, world_size=gpus, global_batch=8 * gpus, pp=[each for each in (1, 2, 4, 7, 8) if gpus % each == 0],
+        recompute=recompute, micro_batches=(1,),
+    )  # fmt: skip
+    return evaluate(replace(R1, model=LARGE, space=space)).plans
 
 
 def test_q3_groups_of_tensor_8_pipeline_4_data_3():
@@ -129,3 +167,15 @@ def test_q18_exposed_traffic_of_efficient_data_parallelism(exposed, percent):
 def test_q19_micro_batches_that_use_eight_stages_for_70_to_85_percent():
     within = [count for count in range(8, 60) if 0.70 <= 1 - bubble("1f1b", 8, count).bubble <= 0.85]
     assert (min(within), max(within)) == (17, 39)
+
+
+@pytest.mark.parametrize(("ranks", "saved"), [(8, 1 - 1 / 8), (5, 0.80), (1, 0.0)])
+def test_q20_shards_save_state(ranks, saved):
+    """8 times as little on 8 ranks, 80 % less on 5."""
+    assert 1 - state_bytes(FSDP, ranks) / state_bytes(DDP, ranks) == pytest.approx(saved)
+
+
+def test_q20_is_about_the_state_of_all_three():
+    """Of the optimizer alone it is half at most, and whole gradients leave 5.5 of 16 bytes, no eighth."""
+    assert 1 - state_bytes(ZERO1, 10**6) / state_bytes(DDP, 10**6) == pytest.approx(0.5, abs=1e-5)
+    assert state_bytes(DDP, 8) / state_bytes(FSDP, 8, sync="last") == pytest.approx(16 / (4 + 12 / 8))

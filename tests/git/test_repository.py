@@ -7,6 +7,7 @@ from tests.line import repositories
 
 from gangline.errors import UsageError
 from gangline.git.bounded_process import OutputTooLarge
+from gangline.git.command import run_git
 from gangline.git.objects import LONGEST_PART, parts
 from gangline.git.repository import Repository
 from gangline.line.request.run_request import CommitOrigin, resolve_request
@@ -31,6 +32,22 @@ def test_commit_tree_and_files_are_those_of_the_commit(repo):
     with pytest.raises(OutputTooLarge, match=r"answer\.py: wanted at most 3 B, found \d+ B; move data out of the file"):
         git.file(git.tree(sha), "answer.py", most_bytes=3)
     assert [entry.path for entry in git.entries(git.tree(sha))] == ["answer.py", "line.toml"]
+
+
+def test_git_is_asked_once_about_what_a_full_name_holds(repo, monkeypatch):
+    git = Repository.at(repo)
+    sha, asked = git.commit(), []
+    monkeypatch.setattr(
+        "gangline.git.repository.run_git", lambda *words, **how: asked.append(words) or run_git(*words, **how)
+    )
+    for _ in range(2):
+        assert git.file(git.tree(sha), "answer.py").decode() == repositories.PROGRAM
+        assert git.tree("HEAD") == git.tree(sha)
+    assert [words[1] for words in asked] == ["rev-parse", "cat-file", "rev-parse", "rev-parse"], "a branch may move"
+    repositories.commit(repo, {"answer.py": "another"})
+    assert git.file(git.tree("HEAD"), "answer.py") == b"another"
+    with pytest.raises(OutputTooLarge):
+        git.file(git.tree(sha), "answer.py", most_bytes=3)
 
 
 def test_many_blobs_come_in_order_and_whole(repo):

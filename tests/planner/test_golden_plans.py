@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import pytest
 from tests.planner.cases import RATES, SITE, TRACED, cpu, gpus, line
+from tests.planner.transformer.test_reference_case import SITE as A100S
 from tests.planner.transformers import EIGHT, H100, MIXTURE, ONE, transformer
 
 from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
+from gangline.planner.selection.formula_question import formula_profile
+from gangline.spec.config.line import MeshTable
 from gangline.spec.plan import DataSource
+from gangline.spec.transformer import Transformer
 
 GOLDEN = {
     "1B on 8": (ONE, 4096, 256, gpus(8), "ddp-8", 2, "none", 2.94),
@@ -29,6 +33,78 @@ def test_known_models_get_the_plan_that_was_reviewed(shape, sequence, batch, the
     assert (choice.name, choice.micro_batch, choice.memory.activation_checkpointing) == (name, micro_batch, again)
     assert choice.forecast.step_seconds == pytest.approx(seconds, rel=0.005)
     assert choice.forecast.money == pytest.approx(choice.forecast.wall_seconds / 3600 * choice.mesh.world_size * 2.0)
+
+
+SEVENTY = Transformer(
+    layers=80, width=8192, heads=64, key_value_heads=8, feed_width=28_672, vocabulary=128_256, sequence=4096
+)
+"""70.6e9 parameters, as of Llama 3 70B."""
+MIXED = Transformer(
+    layers=32, width=4096, heads=32, key_value_heads=8, feed_width=14_336, vocabulary=32_000, sequence=4096,
+    experts=8, active_experts=2,
+)  # fmt: skip
+"""46.7e9, as of Mixtral 8x7B; a token takes 2 of 8 experts."""
+BY_FORMULA = {
+    "70B on 512": (SEVENTY, 64, 1024, {}, "pp2 cp4 tp4 zero2-16", 28.014),
+    "experts on 64": (
+        MIXED,
+        8,
+        512,
+        {"micro_batch": 1, "pp": 4, "cp": 1, "tp": 4, "dp_shard": 4},
+        "pp4 tp4 zero2-4",
+        20.929,
+    ),
+    "experts on 64, dealt out": (MIXED, 8, 512, {"micro_batch": 1, "dp_shard": 64, "ep": 8}, "ep8 fsdp-64", 33.680),
+}
+
+
+@pytest.mark.parametrize(("model", "nodes", "batch", "degrees", "name", "seconds"), BY_FORMULA.values(), ids=BY_FORMULA)
+def test_models_known_by_their_shape_get_the_plan_that_was_computed_by_hand(
+    model, nodes, batch, degrees, name, seconds
+):
+    """A100 of the reference case: 140 TFLOP/s, 200 GB/s inside a server, 40 GB/s a NIC, 2 TB/s of memory."""
+    mesh = MeshTable(pp_schedule="1f1b", **degrees)
+    asked = line(batch=batch, steps=1000, mesh=mesh, strategy="explicit" if degrees else "auto")
+    choice = choose_plan(asked, A100S, gpus(8, nodes, name="a100"), formula_profile(model))
+    again = 4 if choice.memory.activation_checkpointing == "full" else 3
+    assert (choice.name, choice.micro_batch) == (name, 1)
+    assert choice.forecast.step_seconds == pytest.approx(seconds, rel=0.0005)
+    assert choice.forecast.step_seconds == pytest.approx(
+        step_by_hand(model, choice.mesh, batch, again=again, sync=choice.memory.gradient_sync)
+    )
+
+
+def step_by_hand(model, mesh, batch, *, again, sync):
+    """Seconds: passes of single samples, 1F1B with the best division of blocks, zero2 with stages and fsdp without."""
+    h, kv, f, words, s = model.width, model.key_width, model.feed_width, model.vocabulary, model.sequence
+    pp, cp, tp, ep, shards = mesh.pp, mesh.cp, mesh.tp, mesh.ep, mesh.dp_shard * mesh.cp
+    router = h * model.experts if model.experts > 1 else 0
+    attention, expert = 2 * h * h + 2 * h * kv, 3 * h * f
+    block_parameters = attention + model.experts * expert + router + 2 * h
+    tokens, rate = s / cp, tp * 140e12
+    flops = 2 * (attention + model.active_experts * expert + router) + 2 * h * s
+    block = again * flops * tokens / rate
+    block += 2 * (again - 1) * 2 * (tp - 1) / tp * 2 * tokens * h / 200e9
+    block += max(0, 3 * (cp - 1) * 4 * kv * tokens / tp / 40e9 - 3 * 2 * h * s * tokens / rate) if cp > 1 else 0
+    block += 2 * (again - 1) * (ep - 1) / ep * model.active_experts * tokens * h * 2 / tp / 200e9
+    head = 3 * 2 * words * h * tokens / rate
+    hands_on = 4 * tokens * h / tp / 40e9 if pp > 1 else 0
+    micro_batches = batch // mesh.data_parallel
+    early = (
+        min(range(1, model.layers), key=lambda n: max(n, model.layers - n * (pp - 1) + head / block)) if pp > 1 else 0
+    )
+    blocks = [early] * (pp - 1) + [model.layers - early * (pp - 1)]
+    stages = [count * block + hands_on for count in blocks]
+    stages[-1] += head
+    passes = (micro_batches - 1) * max(stages) + sum(stages)
+    held = [count * block_parameters for count in blocks]
+    held[0] += words * h
+    held[-1] += words * h + h
+    most, share = max(held) / tp, (shards - 1) / shards
+    gathers, reductions = (1 if pp > 1 else 2 * micro_batches), (micro_batches if sync == "each" else 1)
+    bus = min(200e9, max(1, 8 // tp) * 40e9)
+    exchange = share * (gathers * 2 + reductions * 4) * most / bus
+    return passes + exchange + 30 * most / shards / 2e12
 
 
 def test_two_ranks_of_a_laptop_hold_copies():

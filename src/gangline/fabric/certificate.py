@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from gangline.errors import ConfigError
-from gangline.fabric.collectives import algorithm_bandwidth, bus_bandwidth
+from gangline.fabric.collectives import algorithm_bandwidth, bus_bandwidth, wire_seconds
 from gangline.fabric.failures import interrupt_probability, mean_hours_between
 from gangline.fabric.interval import best_interval
 from gangline.fabric.inventory import Fabric
@@ -28,8 +28,16 @@ class PlanTraffic:
     ranks_per_server: int = 8
     rings: tuple[RingTraffic, ...]
     """Of data-parallel ranks."""
+    inside_latency: float = 0.0
+    """Seconds of a message inside a server, where the fabric does not say."""
+    across_latency: float = 0.0
+    """Between servers."""
     stage_edge_bytes: float = 0.0
     """Of one rail and step between the same replica of neighbouring stages, both ways together."""
+    expert_edge_bytes: float = 0.0
+    """Of one rail and step from each server of an expert group to each other one."""
+    expert_servers: int = 1
+    """Neighbouring replicas of a stage that share their experts."""
     compute_seconds: float | None = None
     """Of a step."""
     overlap: float = 0.0
@@ -54,6 +62,8 @@ class Certificate(Document):
     least_data_crossings: int
     stage_crossings: int
     """Edges from a stage to the next between two groups."""
+    expert_crossings: int = 0
+    """Ordered pairs of servers of an expert group in two groups."""
     bytes_between: float
     """Of one rail and step, between groups."""
     busiest_flows: float | None = None
@@ -86,6 +96,7 @@ class Certificate(Document):
             f"groups {self.groups:,} (bound {self.least_groups:,})",
             f"DP crossings {self.data_crossings:,} (bound {self.least_data_crossings:,})",
             f"PP crossings {self.stage_crossings:,}",
+            *([f"EP crossings {self.expert_crossings:,}"] if self.expert_crossings else []),
             f"{self.bytes_between / 1e9:.1f} GB a rail and step",
             f"busiest uplink {busiest or _UNKNOWN}" if self.busiest_flows != 0 else "no uplink",
             f"all-reduce {_UNKNOWN if alg is None else f'{alg / 1e9:.1f} GB/s alg'}",
@@ -130,16 +141,16 @@ def certify(fabric: Fabric, servers: Sequence[str], traffic: PlanTraffic, *, lin
     widest = max(between, key=lambda each: each.wire_bytes, default=None)
     busiest, least = _busiest_flows(paths, between)
     exchange = _exchange_seconds(fabric, paths, traffic)
-    _, stage, _ = crossings(rows)
+    _, stage, experts = crossings(rows, traffic.expert_servers)
     rate = fabric_rate(fabric, servers=len(servers), gpus=traffic.gpus)
     writes = traffic.write_seconds
     return Certificate(
         fabric=fabric.digest, groups=len(names), least_groups=_least_groups(fabric, len(servers)),
         data_crossings=sum(edges), least_data_crossings=least_data_crossings(list(sizes.values()), traffic.replicas),
-        stage_crossings=stage,
+        stage_crossings=stage, expert_crossings=experts,
         bytes_between=sum(
             count * each.rail_bytes(traffic.ranks_per_server) for count, each in zip(edges, between, strict=True)
-        ) + stage * traffic.stage_edge_bytes,
+        ) + stage * traffic.stage_edge_bytes + experts * traffic.expert_edge_bytes,
         busiest_flows=busiest, least_busiest_flows=least,
         algorithm_bytes_per_second=_algorithm_bandwidth(fabric, paths, widest, traffic),
         speed_up=_speed_up(traffic, exchange, traffic.overlap), overlap=traffic.overlap,
@@ -206,8 +217,16 @@ def _exchange_seconds(fabric: Fabric, paths: OrderPaths, traffic: PlanTraffic) -
             bus = _bus(fabric, paths, ring, traffic.ranks_per_server)
             if bus is None:
                 return None
-            seconds += ring.wire_bytes / bus
+            seconds += wire_seconds(
+                ring.wire_bytes, bus_bytes_per_second=bus, steps=ring.steps,
+                latency_seconds=_latency(fabric, traffic, crosses=ring.crosses(traffic.ranks_per_server)),
+            )  # fmt: skip
     return seconds
+
+
+def _latency(fabric: Fabric, traffic: PlanTraffic, *, crosses: bool) -> float:
+    own = fabric.nic_latency_seconds if crosses else fabric.intra_latency_seconds
+    return own if own is not None else traffic.across_latency if crosses else traffic.inside_latency
 
 
 def _least_groups(fabric: Fabric, servers: int) -> int:

@@ -45,8 +45,17 @@ def collective_seconds(
         bus_bytes_per_second: Bus bandwidth, as `bus_bandwidth` gives it and nccl-tests print it ("busbw").
         latency_seconds: Of one message.
     """
-    wire = bus_factor(kind, ranks) * size_bytes / bus_bytes_per_second
-    return latency_seconds * ring_steps(kind, ranks) + wire
+    return wire_seconds(
+        bus_factor(kind, ranks) * size_bytes, bus_bytes_per_second=bus_bytes_per_second,
+        steps=ring_steps(kind, ranks), latency_seconds=latency_seconds,
+    )  # fmt: skip
+
+
+def wire_seconds(
+    wire_bytes: float, *, bus_bytes_per_second: float, steps: float = 0, latency_seconds: float = 0.0
+) -> float:
+    """Of what one rank sends, in so many messages that follow each other."""
+    return latency_seconds * steps + wire_bytes / bus_bytes_per_second
 
 
 def algorithm_bandwidth(kind: Exchange, *, ranks: int, bus_bytes_per_second: float) -> float:

@@ -41,6 +41,10 @@ class Fabric(Document):
     """Share of that rate which arrives as bus bandwidth on an idle network."""
     intra_bus_bytes_per_second: float | None = None
     """Bus bandwidth between the GPUs of a server, of one GPU."""
+    nic_latency_seconds: float | None = None
+    """From one rank to the next on another server."""
+    intra_latency_seconds: float | None = None
+    """From one rank to the next of a server."""
     leaf_uplinks: int | None = None
     """Ports of a leaf towards the spines."""
     path_policy: PathPolicy = "unknown"

@@ -7,9 +7,11 @@ servers at equal distances, and so many groups do the same at the same time.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gangline.fabric.inventory import Fabric
 from gangline.fabric.paths import PathLoad, path_load
+from gangline.fabric.rings import ring_order
 
 NO_UPLINK = PathLoad(busiest_flows=0.0, efficiency=1.0)
 
@@ -24,6 +26,8 @@ class RingTraffic:
     """Of a ring."""
     rank_stride: int = 1
     """Distance of two neighbours in the order of ranks."""
+    steps: float = 0.0
+    """Messages of a step that follow each other, each of which waits one latency."""
 
     def crosses(self, ranks_per_server: int) -> bool:
         """Its ranks are on several servers."""
@@ -54,6 +58,11 @@ class OrderPaths:
         if key not in self._loads:
             self._loads[key] = self._load(*key)
         return self._loads[key]
+
+    def efficiency(self, ranks: int, rank_stride: int) -> float:
+        """Of such rings; 1 where the number of uplinks is not known."""
+        load = self.load(ranks, rank_stride)
+        return 1.0 if load is None else load.efficiency
 
     def crossings(self, ranks: int, rank_stride: int) -> int:
         """Edges between two groups, on each rail."""
@@ -98,3 +107,19 @@ class OrderPaths:
             if servers > 1:
                 for at in range(start, start + distance):
                     yield groups[at + span - distance], groups[at]
+
+
+def of_fewest_groups(fabric: Fabric, servers: int) -> tuple[str, ...]:
+    """So many servers of the largest groups, in the order of a ring that crosses least, as if all of them were free."""
+    groups = sorted(fabric.groups, key=lambda each: (-len(each.servers), each.name))
+    return ring_order(fabric, [server for group in groups for server in group.servers][:servers])
+
+
+@lru_cache(maxsize=16)
+def paths_of_fewest_groups(fabric: Fabric, servers: int, ranks_per_server: int) -> OrderPaths | None:
+    """Of a gang on so many servers; None: it is on one, or the fabric has fewer."""
+    if not 1 < servers <= len(fabric.servers):
+        return None
+    place = {server: at for at, group in enumerate(fabric.groups) for server in group.servers}
+    groups = [place[server] for server in of_fewest_groups(fabric, servers)]
+    return OrderPaths(fabric, groups, ranks_per_server)

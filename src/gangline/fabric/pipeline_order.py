@@ -27,7 +27,11 @@ def pipeline_order(
     if left or traffic.stages == 1 or len(by_group) == 1:
         return tuple(servers)
     shares = {str(number): len(found) for number, found in enumerate(by_group.values())}
-    edges = EdgeBytes(data=traffic.data_edge_bytes, stage=traffic.stage_edge_bytes)
+    experts = traffic.expert_nodes // tile if traffic.expert_nodes % tile == 0 else 1
+    edges = EdgeBytes(
+        data=traffic.data_edge_bytes, stage=traffic.stage_edge_bytes, expert=traffic.expert_edge_bytes,
+        expert_servers=experts if replicas % experts == 0 else 1,
+    )  # fmt: skip
     mapping = map_cells(shares, replicas=replicas, stages=traffic.stages, edges=edges)
     queues = dict(zip(shares, map(iter, by_group.values()), strict=True))
     return tuple(server for row in mapping.groups for group in row for server in next(queues[group]))

@@ -27,6 +27,20 @@ _ANNEXED, _ENCRYPTED = b"/annex/objects/", b"\0GITCRYPT\0"
 """First bytes of what git-annex and git-crypt commit for a file."""
 
 
+_FULL_NAME = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?:")
+_LARGEST_KEPT, _MOST_KEPT = 100_000, 100
+
+
+class KnownObjects(dict[str, bytes]):
+    """What git answered about `OBJECT:path`: small files, and names of trees. By full names that never changes."""
+
+    def keep(self, name: str, data: bytes) -> bytes:
+        """`data`, kept if `name` is of a full object name, and there is room."""
+        if _FULL_NAME.match(name) and len(data) <= _LARGEST_KEPT and len(self) < _MOST_KEPT:
+            self[name] = data
+        return data
+
+
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
     """One path of a tree."""

@@ -10,16 +10,16 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
 from gangline.errors import UsageError
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
-from gangline.git.branches import LOCAL, REMOTE, Branch, read_branches
+from gangline.git.branches import BRANCH_ROW, LOCAL, REMOTE, Branch, read_branches
 from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
-from gangline.git.objects import TreeEntry, parts, read_contents, read_entries
+from gangline.git.objects import KnownObjects, TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
 from gangline.units import format_bytes
 
@@ -54,6 +54,7 @@ class Repository:
     """Of every git process that is asked."""
     objects: tuple[Path, ...] = ()
     """Folders of other repositories whose objects git finds, too."""
+    _known: KnownObjects = field(default_factory=KnownObjects, init=False, repr=False, compare=False)
 
     @staticmethod
     def at(path: Path) -> "Repository":
@@ -111,8 +112,11 @@ class Repository:
 
     def tree_if_any(self, commit: str) -> str | None:
         """As `tree`; None where the commit lacks the line's folder."""
-        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}:{self.prefix}")
-        return None if done.returncode else done.stdout.decode().strip()
+        found = self._known.get(name := f"{commit}:{self.prefix}")
+        if found is None:
+            done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", name)
+            found = None if done.returncode else self._known.keep(name, done.stdout.strip())
+        return None if found is None else found.decode()
 
     def whole_tree(self, commit: str) -> str:
         """Object name of all of `commit`, of which the line's folder may be a part."""
@@ -213,6 +217,8 @@ class Repository:
             OutputTooLarge: It has more than `most_bytes`; no more than these were read.
         """
         name, limits = f"{tree}:{path}", replace(self.limits, most_bytes=most_bytes)
+        if (known := self._known.get(name)) is not None and len(known) <= most_bytes:
+            return known
         try:
             done = run_git(
                 self.root, "cat-file", "blob", name, environ=own_environment(objects=self.objects), limits=limits
@@ -221,7 +227,7 @@ class Repository:
             found = format_bytes(int(self._ask("cat-file", "-s", name)))
             wanted = f"wanted at most {format_bytes(most_bytes)}, found {found}"
             raise OutputTooLarge(f"{clean(path, limit=200)}: {wanted}; move data out of the file") from None
-        return done.stdout if done.returncode == 0 else None
+        return self._known.keep(name, done.stdout) if done.returncode == 0 else None
 
     def mentions(self, tree: str, text: str, *, besides: Sequence[str] = ()) -> bool:
         """Is `text` in any file of `tree`, those that match `besides` left out?"""
@@ -255,7 +261,7 @@ class Repository:
 
     def branches(self) -> tuple[Branch, ...]:
         """Local branches, then those of `origin`."""
-        rows = self._ask("for-each-ref", "--format=%(objectname) %(refname)", LOCAL, REMOTE)
+        rows = self._ask("for-each-ref", f"--format={BRANCH_ROW}", LOCAL, REMOTE)
         return read_branches(rows.decode(errors="replace"))
 
     def default_branch(self, branches: Sequence[Branch] | None = None) -> Branch | None:
@@ -269,11 +275,14 @@ class Repository:
         branches = self.branches() if branches is None else branches
         theirs = {each.name: each for each in branches if each.ref.startswith(REMOTE)}
         known = theirs or {each.name: each for each in branches}
-        last = self._head_of_origin(theirs) if theirs else None if self._ask("remote") else self.branch()
-        if theirs and last is None and known.keys() >= set(_DEFAULTS):
+        usual = next((known[name] for name in _DEFAULTS if name in known), None)
+        if not theirs:
+            checked_out = next((each for each in branches if each.is_current), None)
+            return usual or (None if self._ask("remote") else checked_out)
+        head = self._head_of_origin(theirs)
+        if head is None and known.keys() >= set(_DEFAULTS):
             return None  # anyone who may push could have made the other one
-        names = (last, *_DEFAULTS) if theirs else (*_DEFAULTS, last)
-        return next((known[name] for name in names if name in known), None)
+        return known.get(head or "", usual)
 
     def is_part_of(self, commit: str, branches: Sequence[Branch]) -> bool:
         """Is `commit` part of the history of one of `branches`?"""

@@ -41,7 +41,7 @@ class Mesh:
     @property
     def world_size(self) -> int:
         """Ranks the mesh needs."""
-        return prod(self.axes.values())
+        return self.pp * self.dp_replicate * self.dp_shard * self.cp * self.tp
 
     @property
     def data_parallel(self) -> int:

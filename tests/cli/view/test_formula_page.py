@@ -109,10 +109,15 @@ def test_terms_of_a_row_sum_and_agree_with_the_table():
     rows = {each.split()[0]: each.split()[1:] for each in lines[start + 1 :]}
     assert rows["step"][:2] == ["23.87", "s"]
     assert rows["memory"][:2] == ["66", "GB"]
-    assert rows["compute"][-1] == rows["communication"][-1] == "given"
+    assert (rows["compute"][-1], rows["communication"][-4:]) == ("given", ["given,", "latency", "not", "stated"])
     candidate = found.choice.candidate("zero2-16")
     assert sum(each.seconds for each in candidate.forecast.terms) == pytest.approx(candidate.forecast.step_seconds)
     assert sum(each.size_bytes for each in candidate.forecast.memory_causes) == candidate.forecast.memory_bytes
+
+
+@pytest.mark.parametrize("printed", ["fsdp-16", "fsdp-16 b4s", "* fsdp-16    b4s ", "'fsdp-16 b4s'"])
+def test_a_plan_has_the_name_that_its_row_has(printed):
+    assert asked().choice.candidate(printed) is asked().choice.candidates[0]
 
 
 def test_a_plan_that_is_not_there_is_named_with_those_near_it():

@@ -44,6 +44,13 @@ def test_ranks_keep_their_places_when_nodes_start_in_another_order_and_one_is_re
     assert orders(gang, 1) == {1: ["s0", "s9"]}
 
 
+@pytest.mark.long
+def test_ranks_of_three_nodes_have_the_places_of_the_plan_though_the_last_one_joins_first(nodes):
+    gang = start_in_order(nodes, [2, 1, 0], last=0)
+    assert [gang.end(node).exit_code for node in range(3)] == [0, 0, 0]
+    assert orders(gang, 0) == {0: ["s0", "s1", "s2"]}
+
+
 @pytest.mark.slow
 def test_ranks_of_eight_nodes_keep_their_places_over_two_restarts(nodes):
     gang = start_in_order(nodes, [5, 2, 7, 0, 3, 6, 1, 4], last=2)

@@ -19,7 +19,7 @@ BYTES = 1e9
 
 
 def seconds(kind="all_reduce", *, ranks, rank_stride=1, peers=0, node=8, site=H100):
-    speeds = speeds_of(open_pool(site, gpus(8, 4)), "bf16", MODEL.traces[0], None, ranks=node)
+    speeds = speeds_of(open_pool(site, gpus(8, 4)), "bf16", MODEL.traces[0], None, world_size=4 * node)
     message = {"part": "communication", "kind": kind, "size_bytes": BYTES, "count": 1}
     return speeds.exchange_seconds(Collective(ranks=ranks, rank_stride=rank_stride, peers=peers, **message))
 

@@ -235,7 +235,7 @@ def test_on_a_gpu_one_kernel_updates_many_tensors():
 def test_on_a_gpu_an_operation_takes_its_launch_and_its_bytes_as_a_stream_moves_them():
     """Not what operations of one size took, which copies in another order slow down."""
     rates, (trace,) = replace(RATES, device="cuda", precision="bf16"), ON_GPU["profile"].traces
-    speeds = speeds_of(open_pool(SITE, gpus(1)), "bf16", trace, rates, ranks=1)
+    speeds = speeds_of(open_pool(SITE, gpus(1)), "bf16", trace, rates, world_size=1)
     assert speeds.move_seconds(2**20) == pytest.approx(1e-6 + 2**20 / 1e10)
     assert speeds.move_seconds(0) == pytest.approx(1e-6)
 
@@ -255,7 +255,7 @@ def test_a_site_learns_its_band_from_forecasts_and_keeps_its_own_until_then():
 
 def test_rates_of_another_precision_are_not_taken():
     pool = question().pool
-    assert speeds_of(pool, "bf16", TRACED.traces[0], RATES, ranks=2) is None
+    assert speeds_of(pool, "bf16", TRACED.traces[0], RATES, world_size=2) is None
 
 
 @pytest.mark.parametrize(("name", "gathers", "sync", "reductions"), [

@@ -46,6 +46,33 @@ def test_a_traced_model_says_by_its_blocks_what_stages_hand_on():
     assert found.stage_edge_bytes == pytest.approx(2 * 128 * 4096 * 4096 * 2 / 8)
 
 
+EXPERTS = formula_profile(replace(EIGHT, layers=4, experts=8, active_experts=2))
+
+
+def test_rows_that_go_to_experts_of_another_server_are_on_its_edges():
+    """Two servers of a stage share experts: of 2 x 4096 rows of a sample half go to the other, in 2 blocks, there and
+    back, forward and backward, an eighth of each over each rail."""
+    choice = chosen(EXPERTS, pp=2, dp_shard=2, ep=2)
+    found = pipeline_traffic(choice, EXPERTS, global_batch=BATCH)
+    assert (choice.mesh.ep, choice.procs_per_node, found.expert_nodes) == (2, 8, 2)
+    assert choice.memory.activation_checkpointing != "full"
+    rows = (BATCH // 2) * 2 * 4096 * 2
+    assert found.expert_edge_bytes == pytest.approx(4 * rows * 4096 * 2 / 8 / 2)
+    inside = pipeline_traffic(chosen(EXPERTS, pp=2, dp_shard=4, tp=4, ep=2), EXPERTS, global_batch=BATCH)
+    assert (inside.expert_nodes, inside.expert_edge_bytes) == (1, 0.0)
+
+
+def test_a_certificate_counts_experts_that_are_in_another_group():
+    """One stage on four servers, experts over all of them: of 12 ordered pairs 8 are in two groups."""
+    choice = chosen(EXPERTS, dp_shard=4, ep=4)
+    found = plan_certificate(FABRIC, choice, EXPERTS, global_batch=BATCH)
+    (ring,) = (each for each in plan_rings(choice, EXPERTS, global_batch=BATCH) if each.ranks > 1)
+    edge = 4 * (BATCH // 4) * 2 * 4096 * 4 * 4096 * 2 / 8 / 4
+    assert (found.data_crossings, found.expert_crossings) == (2, 8)
+    assert found.bytes_between == pytest.approx(2 * ring.wire_bytes + 8 * edge)
+    assert "PP crossings 0 · EP crossings 8 · " in found.line
+
+
 def test_rings_and_models_of_unknown_blocks_have_none():
     ring = chosen(SHAPE, dp_replicate=4)
     assert pipeline_traffic(ring, SHAPE, global_batch=BATCH) is None
@@ -77,6 +104,7 @@ def test_plan_and_certificate_count_the_same_interruptions(homes):
     assert found.interrupt_probability == pytest.approx(-expm1(-hours * an_hour))
 
 
+@pytest.mark.parametrize("policy", ["spray", "hash"])
 @pytest.mark.parametrize(
     ("strategy", "degrees"),
     [
@@ -85,17 +113,41 @@ def test_plan_and_certificate_count_the_same_interruptions(homes):
         ("explicit", {"tp": 1, "dp_replicate": 2, "dp_shard": 16}), ("zero2", {}), ("fsdp", {}), ("hsdp", {}),
     ],
 )  # fmt: skip
-def test_plan_and_certificate_have_the_same_step(strategy, degrees):
-    """With NICs of 50 GB/s at 80 %, and uplinks that spray: as the site states them."""
-    fabric = replace(FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=8)
-    site = with_network(H100, replace(fabric, path_policy="spray"))
+def test_plan_and_certificate_have_the_same_step(strategy, degrees, policy):
+    """With NICs of 50 GB/s at 80 %, messages that wait, and two uplinks a leaf that spray, or hash flows onto one."""
+    fabric = replace(
+        FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=2, path_policy=policy,
+        nic_latency_seconds=20e-6,
+    )  # fmt: skip
+    site = with_network(with_latency(H100, link=5e-6, network=1.0), fabric)
     asked = line(batch=BATCH, steps=10, strategy=strategy, mesh=MeshTable(micro_batch=1, **degrees))
-    choice = choose_plan(asked, site, gpus(8, 4, name="h100"), SHAPE)
-    found = plan_certificate(replace(fabric, path_policy="spray"), choice, SHAPE, global_batch=BATCH)
+    choice = choose_plan(asked, site, gpus(8, 4, name="h100"), SHAPE, fabric=fabric)
+    found = plan_certificate(fabric, choice, SHAPE, global_batch=BATCH, gpu=site.gpu["h100"])
+    origin = next(each.origin for each in choice.forecast.terms if each.part == "communication")
+    assert origin == f"given, latency given, paths {policy}"
     seconds = {each.part: each.seconds for each in choice.forecast.terms}
     share = seconds["compute"] / (seconds["compute"] + seconds["communication"])
     assert found.speed_up == pytest.approx(share, rel=1e-9)
     assert (found.overlap, found.worst_speed_up) == (0.0, found.speed_up)
+
+
+def with_latency(site, *, link, network):
+    table = replace(site.gpu["h100"], link_latency_seconds=link, network_latency_seconds=network)
+    return replace(site, gpu={"h100": table})
+
+
+def test_flows_that_a_hash_puts_on_one_uplink_make_the_step_longer():
+    """Two on the two uplinks of a leaf, up and down at both groups: one time in 16 all are apart, else two share."""
+    fabric = replace(FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=2)
+    asked = line(batch=BATCH, steps=10, strategy="explicit", mesh=MeshTable(micro_batch=1, dp_replicate=2, dp_shard=16))
+    times = []
+    for policy in ("spray", "hash"):
+        stated = replace(fabric, path_policy=policy)
+        choice = choose_plan(asked, with_network(H100, stated), gpus(8, 4, name="h100"), SHAPE, fabric=stated)
+        times.append(next(each.seconds for each in choice.forecast.terms if each.part == "communication"))
+    averaged = 2 * (2 - 1) / 2 * 4 * EIGHT.parameters / 16 / 40e9
+    all_apart = 0.5**4
+    assert times[1] - times[0] == pytest.approx(averaged / (all_apart + (1 - all_apart) / 2) - averaged)
 
 
 def test_peers_of_a_server_share_its_rails():

@@ -1,5 +1,7 @@
 """GPUs that are not here: the site's kinds, whole servers, the links of a stated network."""
 
+from dataclasses import replace
+
 import pytest
 from tests.planner.transformers import H100
 
@@ -62,3 +64,7 @@ def test_a_network_gives_links_and_failures_and_what_it_leaves_out_stays():
     assert found.gpu["h100"].network_bytes_per_second == 40e9
     assert found.gpu["h100"].link_bytes_per_second == 300e9
     assert found.plan.failures == "rsc1"
+    assert found.gpu["h100"].network_latency_seconds is None
+    waits = replace(network, nic_latency_seconds=0.0, intra_latency_seconds=2e-6)
+    stated = with_network(replace(H100, gpu={"h100": replace(H100.gpu["h100"], network_latency_seconds=1e-5)}), waits)
+    assert (stated.gpu["h100"].network_latency_seconds, stated.gpu["h100"].link_latency_seconds) == (0.0, 2e-6)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.planner.cases import gpus, line
 from tests.planner.transformer.reference import A100, EIGHT, R1, SPACE
@@ -39,12 +39,18 @@ def rules(layout, sync, chunks):
 @given(
     layers=st.sampled_from([4, 8, 32]), usable=st.sampled_from([10e9, 69e9, 1e12]), band=st.sampled_from([0, 0.05]),
     across=st.sampled_from([1e9, 40e9]), ruled=st.booleans(), overlap=st.sampled_from([0.0, 0.5]),
-    optimizer=st.sampled_from([ADAMW, optimizer_under("soap")]),
+    optimizer=st.sampled_from([ADAMW, optimizer_under("soap")]), latency=st.sampled_from([0.0, 2e-3]),
 )  # fmt: skip
-def test_pruning_loses_no_plan_within_the_band(layers, usable, band, across, ruled, overlap, optimizer):
+@example(
+    layers=4, usable=1e12, band=0, across=40e9, ruled=False, overlap=0.0, optimizer=ADAMW, latency=2e-3
+)  # fmt: skip
+def test_pruning_loses_no_plan_within_the_band(layers, usable, band, across, ruled, overlap, optimizer, latency):
     question = replace(
         R1, model=replace(EIGHT, layers=layers), space=WIDE, usable_bytes=usable, optimizer=optimizer,
-        hardware=replace(A100, links=replace(A100.links, across=across), overlap=overlap),
+        hardware=replace(
+            A100, links=replace(A100.links, across=across, inside_latency=latency, across_latency=latency),
+            overlap=overlap,
+        ),
         support=rules if ruled else R1.support,
     )  # fmt: skip
     every, pruned = evaluate(question, band=band, most_weighed=10**9), evaluate(question, band=band, most_weighed=0)

@@ -70,7 +70,7 @@ def test_messages_of_matrices_are_those_of_a_traced_plan(copies, strategy, layou
         optimizer.owners(layout.mesh), 140e12
     )
     if strategy == "zero1":  # deals out new parameters, which a traced plan books under the optimizer
-        traffic = {"sync": "last", "micro_batches": 4, "optimizer": optimizer}
+        traffic = {"sync": "last", "micro_batches": 4, "blocks": 32, "optimizer": optimizer}
         copies = replace(layout, wrapping=DDP)
         own += exchange_seconds(layout, EIGHT.parameters, FLAT, **traffic)
         own -= exchange_seconds(copies, EIGHT.parameters, FLAT, **traffic)

@@ -1,6 +1,7 @@
 """Step time by formula, against a ring walked hop by hop and the simulation of each schedule."""
 
 from dataclasses import replace
+from math import inf
 from typing import get_args
 
 import pytest
@@ -35,7 +36,7 @@ def test_bytes_of_a_step_are_those_of_its_rings(sync, ranks, count):
 
     def sent(kind, mesh):
         return exchange_seconds(
-            ModelLayout(mesh=mesh, wrapping=KINDS[kind]), parameters, UNIT, sync=sync, micro_batches=count
+            ModelLayout(mesh=mesh, wrapping=KINDS[kind]), parameters, UNIT, blocks=1, sync=sync, micro_batches=count
         )
 
     gathered, reduced = (
@@ -141,11 +142,54 @@ def test_a_faster_link_is_never_worse(faster, layout):
             recompute="full",
         )
         times.append(parts.total + exchange_seconds(
-            ModelLayout(mesh=mesh, wrapping=KINDS["zero3"]), 1e9, each, sync="last", micro_batches=16))  # fmt: skip
+            ModelLayout(mesh=mesh, wrapping=KINDS["zero3"]), 1e9, each, blocks=32, sync="last",
+            micro_batches=16))  # fmt: skip
     assert times[1] <= times[0]
+
+
+WAITING = Hardware(
+    flops_per_second=inf, memory_bytes_per_second=inf,
+    links=LinkRates(node=8, inside=inf, across=inf, inside_latency=1.0, across_latency=1000.0),
+)  # fmt: skip
+"""On which seconds are messages that follow each other: inside a server, thousands between servers."""
+
+
+@pytest.mark.parametrize(("recompute", "reduces", "forwards"), [("none", 4, 1), ("full", 6, 2)])
+def test_each_message_of_a_pass_waits_its_latency(recompute, reduces, forwards):
+    """32 blocks, 4 micro-batches: all-reduces of tp 2 wait 2 messages, rows of ep 4 go 3 peers far, keys of cp 2 go to
+    one peer three times, a stage hands on and gets back."""
+    model, run = replace(EIGHT, experts=4, active_experts=2), {"micro_batch": 1, "micro_batches": 4}
+
+    def waits(**degrees):
+        mesh = Mesh(**degrees)
+        stages, layout = stages_of(model, mesh.pp, "1f1b"), ModelLayout(mesh=mesh, wrapping=KINDS["zero3"])
+        return passes(model, layout, stages, WAITING, recompute=recompute, **run)
+
+    assert waits(tp=2).tensor == 4 * 32 * reduces * 2
+    assert waits(cp=2, dp_shard=4).context == 4 * 32 * 3
+    assert waits(ep=4, dp_shard=4).experts == 4 * 32 * (reduces + forwards) * 3
+    assert waits(pp=2, dp_shard=8).stages == 4 * 2 * 1000
+
+
+def test_each_message_of_an_exchange_waits_its_latency():
+    """Of 32 blocks and what is around them, on 16 ranks of two servers: 15 messages round the ring, 30 for a sum."""
+    parameters = 10 * 25 * 2**20 / 4  # ten buckets
+
+    def waits(kind, mesh, **how):
+        layout = ModelLayout(mesh=mesh, wrapping=KINDS[kind])
+        return exchange_seconds(layout, parameters, WAITING, blocks=32, micro_batches=4, **how) / 1000
+
+    copies, shards = Mesh(dp_replicate=16), Mesh(dp_shard=16)
+    assert waits("replicate", copies, sync="last") == 10 * 30
+    assert waits("zero1", copies, sync="last") == 10 * 30 + 15
+    assert waits("zero2", shards, sync="last") == (1 + 1) * 33 * 15
+    assert waits("zero3", shards, sync="last") == (2 * 4 + 1) * 33 * 15
+    assert waits("zero3", shards, sync="each") == (2 * 4 + 4) * 33 * 15
+    inside = (2 * 4 + 1) * 33 * 7 / 1000
+    assert waits("zero3", Mesh(dp_replicate=2, dp_shard=8), sync="last") == pytest.approx(inside + 2 * 2)
 
 
 def test_what_is_not_known_takes_for_ever():
     lost = replace(A100, links=LinkRates(node=8, inside=None, across=None))
     layout = ModelLayout(mesh=Mesh(dp_shard=16), wrapping=KINDS["zero3"])
-    assert exchange_seconds(layout, 1e9, lost, sync="last", micro_batches=1) == float("inf")
+    assert exchange_seconds(layout, 1e9, lost, blocks=1, sync="last", micro_batches=1) == float("inf")

@@ -14,13 +14,20 @@ from gangline.planner.transformer.unlike import Side, evaluate_unlike, unlike_bo
 H100 = Hardware(flops_per_second=400e12, memory_bytes_per_second=3.0e12, links=replace(LINKS, inside=300e9))
 
 
-def sides_of(*, servers=(1, 1), batch=48, usable=(USABLE, USABLE), overlap=0.0, **space):
+def sides_of(*, servers=(1, 1), batch=48, usable=(USABLE, USABLE), overlap=0.0, latency=0.0, **space):
     ranks = [8 * each for each in servers]
     small = {"tp": (1, 2), "pp": (1,), "micro_batches": (1, 2), "recompute": ("none", "full"), "loss_chunks": (1, 8)}
     asked = replace(SPACE, world_size=sum(ranks), global_batch=batch, **small | space)
     return tuple(
         Side(
-            question=Question(model=EIGHT, space=asked, hardware=replace(each, overlap=overlap), usable_bytes=room),
+            question=Question(
+                model=EIGHT,
+                space=asked,
+                usable_bytes=room,
+                hardware=replace(
+                    each, overlap=overlap, links=replace(each.links, inside_latency=latency, across_latency=latency)
+                ),
+            ),
             ranks=own,
         )
         for each, own, room in zip((H100, A100), ranks, usable, strict=True)
@@ -64,6 +71,7 @@ def every_candidate(sides):
     [
         {},
         {"overlap": 0.6},
+        {"latency": 1e-3, "tp": (4,)},
         {"servers": (2, 1)},
         {"servers": (1, 2), "usable": (USABLE, USABLE / 2)},
     ],

@@ -25,6 +25,7 @@ _LONGEST_LINE = 1 << 20
 """Characters of a log that are read at once; no ring of NCCL is as long."""
 _COUNTS = (1.0, 1e24)
 """Parameters and tokens."""
+_EXAMPLE = "of an example network, not of yours: no fabric.toml was found; --fabric names one"
 app = typer.Typer(
     help="Show the network, explain what it makes of a training, and probe it.",
     rich_markup_mode=None,
@@ -123,7 +124,7 @@ def explain(
     for name, value, (least, most) in options:
         if not least <= value <= most:
             raise UsageError(f"wanted --{name} from {least:g} to {most:g}, found {value:g}")
-    network, links = _with_measured_links(fabric, repo, site) or (REFERENCE_FABRIC, "")
+    network, links = _with_measured_links(fabric, repo, site) or (REFERENCE_FABRIC, _EXAMPLE)
     training = TrainingCase(
         parameters=parameters, tokens=tokens, flops_per_second=flops, traffic_bytes_per_second=traffic, overlap=overlap,
         write_seconds=write_seconds, restart_seconds=restart_seconds,
@@ -132,7 +133,7 @@ def explain(
     if json:
         print_json({"fabric": network.digest, "links": links, "training": training, "orders": found})
     else:
-        say("\n".join([*forecast_lines(network, found), *([f"links     {links}"] if links else [])]))
+        say("\n".join([*forecast_lines(network, found), f"links     {links}"]))
 
 
 @app.command()

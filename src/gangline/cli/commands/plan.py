@@ -161,7 +161,7 @@ class PlanQuestion:
                 return preview(
                     self.workspace.repo, site=self.site, environ=self.workspace.environ, commit=self.commit,
                     overrides=self.overrides, strategy=self.strategy, memory_run=self.memory_run, notify=tell,
-                    devices=devices,
+                    devices=devices, fabric=self.network.fabric if self.network else None,
                 )  # fmt: skip
 
             found = planned(self.devices)

@@ -43,11 +43,12 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
     between = 3600 * mean_hours_between(fabric_rate(fabric, servers=counts.servers))
     preset = fabric.failures if isinstance(fabric.failures, str) else "rates as given"
     bus, inside = _gigabytes(fabric.nic_bytes_per_second), _gigabytes(fabric.intra_bus_bytes_per_second)
+    speeds = f"NIC {bus} line rate, {fabric.nic_bus_efficiency:.0%} of it as bus · inside a server {inside} bus"
     size = f"{counts.servers:,} servers x {fabric.rails} GPUs = {gpus:,}, {scale_of(gpus)}"
     each = "one for each rail and home of a group" if fabric.dual_homed else "one for each rail of a group"
     lines = [
         f"fabric    {fabric.digest[:8]}: {size}, in {_plural(len(fabric.groups), 'group')}",
-        f"speeds    NIC {bus} line rate, {fabric.nic_bus_efficiency:.0%} of it as bus · inside a server {inside} bus",
+        f"speeds    {speeds}{_waits(fabric)}",
         f"leaves    {counts.leaves:,}, {each} · {counts.nic_cables:,} cables to NICs, {_uplinks(fabric)}",
         f"paths     {fabric.path_policy}, {_plural(fabric.connections, 'connection')} a flow",
     ]
@@ -77,6 +78,13 @@ def _plural(count: int, noun: str) -> str:
 
 def _gigabytes(bytes_per_second: float | None) -> str:
     return "not known" if bytes_per_second is None else f"{bytes_per_second / 1e9:.4g} GB/s"
+
+
+def _waits(fabric: Fabric) -> str:
+    """What messages wait whatever their size; empty: it is not stated."""
+    stated = {"": fabric.nic_latency_seconds, " inside": fabric.intra_latency_seconds}
+    words = [f"{1e6 * value:.3g} us{where}" for where, value in stated.items() if value is not None]
+    return f" · a message waits {', '.join(words)}" if words else ""
 
 
 def _uplinks(fabric: Fabric) -> str:

@@ -5,11 +5,13 @@ Therefore the default branch gives these rules: a commit that is part of no publ
 the default branch, and no line can make its own branch publish.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gangline.errors import ConfigError
 from gangline.git.branches import Branch
 from gangline.git.repository import Repository
+from gangline.sanitize import shown_name
 from gangline.spec.config.line import Line, PublishTable, TriggerTable
 from gangline.spec.config.load import load_line_text
 from gangline.spec.config.toml_text import MOST_BYTES
@@ -42,7 +44,7 @@ def read_protection(repository: Repository) -> Protection:
         problem = (
             "this clone does not have the default branch of origin: git fetch origin, git remote set-head origin -a"
         )
-        return Protection(branch=None, text=None, publishes=closed, problem=problem)
+        return Protection(branch=None, text=None, publishes=closed, branches=branches, problem=problem)
     try:
         text, line = _line_of(repository, branch)
     except ConfigError as error:
@@ -51,6 +53,11 @@ def read_protection(repository: Repository) -> Protection:
     return Protection(
         branch=branch, text=text, publishes=line.publish.branches, branches=branches, trigger=line.trigger
     )
+
+
+def current_branch(branches: Sequence[Branch]) -> str | None:
+    """Name of the one that is checked out; None when HEAD is detached."""
+    return next((shown_name(each.name) for each in branches if each.is_current), None)
 
 
 def is_protected(repository: Repository, commit: str, protection: Protection) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
-from gangline.line.request.branch_protection import Protection, is_protected, read_protection
+from gangline.line.request.branch_protection import Protection, current_branch, is_protected, read_protection
 from gangline.line.request.task_check import MOST_MODULE_BYTES, check_task
 from gangline.sanitize import clean, shown_name
 from gangline.spec import identity
@@ -95,9 +95,9 @@ def resolve_request(
     dirty = None if commit else repository.dirty_tree()
     tree = dirty or repository.tree(sha)
     origin = origin or CommitOrigin()
-    branch = repository.branch_holding(sha) if commit else repository.branch()
     all_overrides = (*overrides, f'train.strategy="{strategy}"') if strategy else tuple(overrides)
     protection = read_protection(repository)
+    branch = repository.branch_holding(sha) if commit else current_branch(protection.branches)
     protected = origin.trust == "own" and dirty is None and is_protected(repository, sha, protection)
     rules = protection if dirty is None and not protected and protection.text is not None else None
     line = _read_line(repository, tree, sha, rules, all_overrides)

@@ -15,6 +15,7 @@ from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.selection.gpu_kinds import choose_kinds
 from gangline.planner.selection.plan_certificate import plan_certificate
 from gangline.planner.selection.request import PlanRequest
+from gangline.planner.shapes.device_pool import gpu_table
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -59,7 +60,7 @@ def plan_hypothetically(
         profile = with_matrix_work(line, profile) or profile
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, profile, ())
+        return PlanRequest.about(line, site, inventory, profile, (), fabric=network.fabric if network else None)
 
     def choose(inventory: Inventory) -> PlanChoice:
         return choose_by_formula(ask(line, inventory), model, ask=ask, inventory=inventory)
@@ -104,5 +105,5 @@ def certificate_of(
     write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
     return plan_certificate(
         network.fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds,
-        overlap=site.plan.overlap, links=network.links,
+        overlap=site.plan.overlap, links=network.links, gpu=gpu_table(site, choice.forecast.device_name),
     )  # fmt: skip

@@ -38,7 +38,10 @@ def plan(ctx: RunContext) -> StageResult:
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
     network = planned_network(stated_network(ctx.environ), ctx.store)
     site = ctx.site if network is None else with_network(ctx.site, network.fabric)
-    planned = plan_run(_request(ctx, data), site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note)
+    planned = plan_run(
+        _request(ctx, data), site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note,
+        fabric=network.fabric if network else None,
+    )  # fmt: skip
     if start is not None:
         start.require_shapes(planned.profile)
     for kind, texts in (("forecast", planned.problems), ("memory", planned.notes)):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gangline.fabric.inventory import Fabric
 from gangline.git.repository import Repository
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.line.gangs.launchers import inventory_at
@@ -19,7 +20,6 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
-from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.selection.gpu_kinds import choose_kinds
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
@@ -81,7 +81,7 @@ class BudgetedChoice:
 
 def plan_run(
     request: RunPlanRequest, site: Site, *, environ: Mapping[str, str], home: Path, notify: Callable[[str], None],
-    memory_run: bool = False, devices: Inventory | None = None,
+    memory_run: bool = False, devices: Inventory | None = None, fabric: Fabric | None = None,
 ) -> PlannedRun:  # fmt: skip
     """Inspect the model, the devices and earlier runs; choose a plan, check the finalists' memory and the budget.
 
@@ -93,6 +93,7 @@ def plan_run(
         notify: Called with a sentence before work that takes seconds.
         memory_run: Run the memory check even if the formula leaves much room.
         devices: To plan for; None: those of the site's target.
+        fabric: That joins their nodes; None: none is stated.
 
     Raises:
         ConfigError: The task cannot be built, nothing fits, or there is no second plan for `prove.plan`.
@@ -118,6 +119,7 @@ def plan_run(
         cache=cache_folder(environ, home),
         visible_devices=request.model.visible_devices,
         notify=notify,
+        fabric=fabric,
     )
     inventory = chosen.inventory
     plan = make_plan(
@@ -142,12 +144,14 @@ def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:
     model = line.plan.transformer
     if model is None or (seen.profile is not None and seen.profile.traces):
         return seen
+    from gangline.planner.selection.formula_question import formula_profile  # most lines have a task to trace
+
     return replace(seen, profile=formula_profile(model))
 
 
 def make_choice(
     line: Line, site: Site, inventory: Inventory, seen: ModelInspection, history: MeasuredHistory, *, cache: Path,
-    visible_devices: str | None, notify: Callable[[str], None],
+    visible_devices: str | None, notify: Callable[[str], None], fabric: Fabric | None = None,
 ) -> BudgetedChoice:  # fmt: skip
     """Choose a plan and check the budget.
 
@@ -160,6 +164,7 @@ def make_choice(
         cache: Folder of measured rates.
         visible_devices: CUDA_VISIBLE_DEVICES of this process.
         notify: Called with a sentence before work that takes seconds.
+        fabric: That joins nodes; None: none is stated.
 
     Raises:
         ConfigError: Nothing fits, or the line wants devices that are missing.
@@ -170,10 +175,10 @@ def make_choice(
     trusted = calibrated_site(line, site, inventory, history.runs, known.rates)
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
+        return PlanRequest.about(line, trusted, inventory, seen.profile, history.runs, rates=known.rates, fabric=fabric)
 
     def choose(inventory: Inventory) -> PlanChoice:
-        return choose_plan(line, trusted, inventory, seen.profile, history.runs, rates=known.rates)
+        return choose_plan(line, trusted, inventory, seen.profile, history.runs, rates=known.rates, fabric=fabric)
 
     found = choose_kinds(line, inventory, choose=choose, ask=ask)
     choice = found.choice

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.build import code_layer, environment
+from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.train_secrets import refused_references
@@ -52,20 +53,14 @@ def _ignore(_: str) -> None:
 
 
 def preview(
-    repo: Path,
-    *,
-    site: Site,
-    environ: Mapping[str, str],
-    commit: str | None = None,
-    overrides: Sequence[str] = (),
-    strategy: str | None = None,
-    memory_run: bool = False,
-    notify: Callable[[str], None] = _ignore,
-    devices: Inventory | None = None,
-) -> Preview:
+    repo: Path, *, site: Site, environ: Mapping[str, str], commit: str | None = None, overrides: Sequence[str] = (),
+    strategy: str | None = None, memory_run: bool = False, notify: Callable[[str], None] = _ignore,
+    devices: Inventory | None = None, fabric: Fabric | None = None,
+) -> Preview:  # fmt: skip
     """The plan that `run_line` would make for the same arguments; `notify` is called before work that takes seconds.
 
-    With `devices` it is made for those. With `memory_run` the memory check runs even if the formula leaves much room.
+    With `devices` it is made for those, with `fabric` for nodes that it joins. With `memory_run` the memory check runs
+    even if the formula leaves much room.
 
     Raises:
         UsageError: No repository, no such commit.
@@ -96,7 +91,7 @@ def preview(
     notify("comparing plans")
     found = plan_run(
         plan_request, site, environ=environ, home=site_paths.home(repository.root), notify=notify,
-        memory_run=memory_run, devices=devices,
+        memory_run=memory_run, devices=devices, fabric=fabric,
     )  # fmt: skip
     if start is not None:
         start.require_shapes(found.profile)

@@ -93,6 +93,7 @@ def choose_schedule(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProf
     return min((each for each in works if not (line.train.compile and each in SPLIT)), key=badness)
 
 
+@lru_cache(maxsize=4096)
 def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple[float, float]:
     """Idle share, and most micro-batches that a rank holds; a step of more than enough for the ranks goes on as it is,
     so that it is played in part, and those that hold them all are counted."""

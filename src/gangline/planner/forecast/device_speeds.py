@@ -6,8 +6,10 @@ from itertools import pairwise
 from math import exp, inf, log
 
 from gangline.fabric.collectives import bus_bandwidth, collective_seconds
+from gangline.fabric.order_paths import OrderPaths, paths_of_fewest_groups
 from gangline.planner.forecast.traffic import Collective, sent_share
 from gangline.planner.shapes.device_pool import Pool
+from gangline.planner.shapes.world_size import num_nodes, ranks_per_node
 from gangline.spec.devices import Rates
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
@@ -22,6 +24,8 @@ class Speeds:
 
     origin: str
     """`measured`, `given`, `published`."""
+    exchange_origin: str = "measured"
+    """Of messages."""
     flops_per_second: float
     """Of the products of one model."""
     attention_flops_per_second: float | None = None
@@ -65,7 +69,7 @@ class Speeds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkRates:
-    """Of GPUs, as the site gives them; how long the smallest message takes is not among them."""
+    """Of GPUs, as the site gives them."""
 
     node: int
     """Ranks of a server."""
@@ -73,14 +77,27 @@ class LinkRates:
     """Bytes per second of one GPU to others of its server; None: not given."""
     across: float | None
     """To those of other servers."""
+    inside_latency: float = 0.0
+    """Seconds of a message, whatever its size, to others of its server."""
+    across_latency: float = 0.0
+    """To those of other servers."""
+    paths: OrderPaths | None = None
+    """That messages between servers take; None: nothing shares a link."""
 
     def seconds(self, message: Collective) -> float | None:
         """None: the bandwidth of a link that it takes is not given."""
-        peers = (message.peers or message.ranks) if message.kind == "send" else 0
-        rate = self.bus_bytes_per_second(message.ranks, rank_stride=message.rank_stride, peers=peers)
+        peers, stride = (message.peers or message.ranks) if message.kind == "send" else 0, message.rank_stride
+        rate = self.bus_bytes_per_second(message.ranks, rank_stride=stride, peers=peers)
         if rate is None:
             return None
-        return collective_seconds(message.kind, message.size_bytes, ranks=message.ranks, bus_bytes_per_second=rate)
+        return collective_seconds(
+            message.kind, message.size_bytes, ranks=message.ranks, bus_bytes_per_second=rate,
+            latency_seconds=self.latency_seconds(message.span),
+        )  # fmt: skip
+
+    def latency_seconds(self, span: int) -> float:
+        """Of a message between neighbours of so many consecutive ranks."""
+        return self.across_latency if span > self.node else self.inside_latency
 
     def bus_bytes_per_second(self, ranks: int, *, rank_stride: int = 1, peers: int = 0) -> float | None:
         """Of a group; None: the bandwidth of a link that it takes is not given.
@@ -98,10 +115,22 @@ class LinkRates:
         return bus_bandwidth(
             members_per_server=members, intra_bytes_per_second=self.inside or inf,
             nic_bytes_per_second=self.across or 0.0, crosses_servers=crosses,
+            efficiency=self.paths.efficiency(peers or ranks, rank_stride) if crosses and self.paths else 1.0,
         )  # fmt: skip
 
 
-def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, ranks: int) -> Speeds | None:
+def link_rates(pool: Pool, world_size: int) -> LinkRates:
+    """Of so many ranks, on the fewest nodes."""
+    node = ranks_per_node(pool, world_size)
+    paths = paths_of_fewest_groups(pool.fabric, num_nodes(pool, world_size), node) if pool.fabric else None
+    return LinkRates(
+        node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second,
+        inside_latency=pool.link_latency_seconds or 0.0, across_latency=pool.network_latency_seconds or 0.0,
+        paths=paths,
+    )  # fmt: skip
+
+
+def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, world_size: int) -> Speeds | None:
     """What is known of `pool`; None: nothing.
 
     Args:
@@ -109,8 +138,9 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
         precision: Of its passes.
         trace: Of the model; its products weigh the rates.
         rates: Measured on these very devices; None: on none.
-        ranks: On one node.
+        world_size: Ranks of the gang.
     """
+    ranks = ranks_per_node(pool, world_size)
     if rates is not None and rates.precision == precision:
         crowd = max(1.0, ranks / rates.cores) / max(1.0, rates.ranks / rates.cores) if pool.device == "cpu" else 1.0
         return Speeds(
@@ -127,7 +157,7 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
         return None
     return Speeds(
         origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second,
-        links=LinkRates(node=ranks, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second),
+        links=link_rates(pool, world_size), exchange_origin=pool.exchange_origin,
     )  # fmt: skip
 
 

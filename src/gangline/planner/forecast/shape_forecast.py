@@ -11,7 +11,7 @@ from gangline.planner.forecast.device_speeds import speeds_of
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
 from gangline.planner.forecast.save_interval import save_every
-from gangline.planner.forecast.step_time import StepInputs, late_updates, step_terms
+from gangline.planner.forecast.step_time import StepInputs, step_terms
 from gangline.planner.forecast.traffic import PassLoad, collectives, unknown_traffic, wire_bytes
 from gangline.planner.shapes.device_pool import Pool, choose_precision, open_pool
 from gangline.planner.shapes.shape import Shape
@@ -62,6 +62,7 @@ class ForecastEvidence:
     trust: SitePlanTable = SitePlanTable()
     """How far the site goes without records."""
     _known: dict[Precision, Calibration] = field(default_factory=dict, compare=False)
+    _optimizer: list[OptimizerModel] = field(default_factory=list, init=False, compare=False)
 
     def key(self, precision: Precision) -> Key:
         return device_name(self.pool, self.rates), precision
@@ -69,7 +70,9 @@ class ForecastEvidence:
     @property
     def optimizer(self) -> OptimizerModel:
         """Of the line, over this model."""
-        return optimizer_model(self.line.optimizer, self.profile)
+        if not self._optimizer:
+            self._optimizer.append(optimizer_model(self.line.optimizer, self.profile))
+        return self._optimizer[0]
 
     @property
     def moment_bytes(self) -> float:
@@ -171,15 +174,14 @@ def formula_of(
     )
     sent = None
     if not unknown_traffic(profile, shape, inputs.load):
-        sent = wire_bytes(collectives(profile, shape, inputs.load), device=pool.device)
-    local = ranks_per_node(pool, shape.mesh.world_size)
-    speeds = speeds_of(pool, options.precision, trace, evidence.rates, ranks=local)
+        sent = wire_bytes(inputs.messages, device=pool.device)
+    speeds = speeds_of(pool, options.precision, trace, evidence.rates, world_size=shape.mesh.world_size)
     if speeds is None:
         why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
         why = "rates were not measured" if pool.device == "cpu" else why
         return Forecast(wire_bytes=sent, missing=why, origin="traced")
     known = evidence.calibration(options.precision)
-    terms, missing = step_terms(inputs, speeds, known)
+    terms, missing, updates = step_terms(inputs, speeds, known)
     computed = next((term.seconds for term in terms if term.part == "compute"), None)
     if inputs.host is not None and evidence.optimizer.matrix_work is not None:
         missing = NO_MATRIX_RULE
@@ -189,7 +191,7 @@ def formula_of(
         step_seconds=None if missing else sum(term.seconds for term in terms) - _of_saves(terms),
         terms=terms,
         buckets=gradient_buckets(profile, shape, inputs.load, speeds, compute_seconds=computed),
-        updates=late_updates(inputs, speeds, collectives(profile, shape, inputs.load)),
+        updates=updates,
         device_name=evidence.key(options.precision)[0],
         missing=missing,
         origin="traced" if missing else f"calibrated n={count}" if count else f"rates {speeds.origin}",
@@ -203,21 +205,23 @@ def _step_inputs(
     samples = train.global_batch / shape.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
+    load = PassLoad(
+        micro_batch=options.micro_batch,
+        micro_batches=max(1, round(samples / options.micro_batch)),
+        precision=options.precision,
+        checkpointing=options.memory.activation_checkpointing,
+        loss_chunks=options.memory.loss_chunks,
+        compression=train.compression,
+        gradient_sync=options.memory.gradient_sync,
+        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
+        bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
+    )
     return StepInputs(
         profile=profile,
         trace=trace,
         shape=shape,
-        load=PassLoad(
-            micro_batch=options.micro_batch,
-            micro_batches=max(1, round(samples / options.micro_batch)),
-            precision=options.precision,
-            checkpointing=options.memory.activation_checkpointing,
-            loss_chunks=options.memory.loss_chunks,
-            compression=train.compression,
-            gradient_sync=options.memory.gradient_sync,
-            outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
-            bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
-        ),
+        load=load,
+        messages=collectives(profile, shape, load),
         bubble=(
             idle_share(line, shape.mesh, options.micro_batch, options.schedule, trace) if options.schedule else None
         )

@@ -1,5 +1,6 @@
 """Step time by part (compute, communication, optimizer, checkpoint, bubble), calibrated by earlier runs. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -12,7 +13,6 @@ from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.forecast.traffic import (
     Collective,
     PassLoad,
-    collectives,
     num_averaged,
     num_buckets,
     published_updates,
@@ -36,6 +36,8 @@ class StepInputs:
     trace: Trace
     shape: Shape
     load: PassLoad
+    messages: Sequence[Collective]
+    """Of a step, by `collectives`."""
     bubble: float = 0.0
     """Share of a rank's time."""
     overlap: float = 0.0
@@ -56,11 +58,14 @@ class StepInputs:
         return whole / (mesh.pp * mesh.tp * mesh.dp_shard * mesh.cp * copies)
 
 
-def step_terms(inputs: StepInputs, speeds: Speeds, known: Calibration) -> tuple[tuple[Term, ...], str]:
-    """The parts that are known, and why others are not; empty: all are."""
-    messages = collectives(inputs.profile, inputs.shape, inputs.load)
+def step_terms(
+    inputs: StepInputs, speeds: Speeds, known: Calibration
+) -> tuple[tuple[Term, ...], str, UpdateTraffic | None]:
+    """Parts that are known; why others are not, empty: all are; updates that travel during the next forward pass."""
+    computed = _passes(inputs, speeds)
+    updates = _late_updates(inputs, speeds, computed)
     raw = {
-        part: _seconds(part, inputs, speeds, messages)
+        part: _seconds(part, inputs, speeds, computed, updates)
         for part in ("compute", "communication", "optimizer", "checkpoint")
     }
     terms = {
@@ -71,7 +76,7 @@ def step_terms(inputs: StepInputs, speeds: Speeds, known: Calibration) -> tuple[
     if inputs.bubble:
         terms["bubble"] = _bubble(inputs, terms, known)
     terms |= {part: _learned(part, inputs, known) for part in ("data", "other")}
-    return tuple(terms.values()), _missing(inputs, raw)
+    return tuple(terms.values()), _missing(inputs, raw), updates
 
 
 def _missing(inputs: StepInputs, raw: dict[str, float | None]) -> str:
@@ -81,27 +86,29 @@ def _missing(inputs: StepInputs, raw: dict[str, float | None]) -> str:
     return f"no rate is known for {', '.join(unknown)}" if unknown else ""
 
 
-def _seconds(part: str, inputs: StepInputs, speeds: Speeds, messages: list[Collective]) -> float | None:
+def _seconds(
+    part: str, inputs: StepInputs, speeds: Speeds, computed: float | None, updates: UpdateTraffic | None
+) -> float | None:
     """Before any correction; None: some rate is not known."""
-    exchanged = _exchanged(part, speeds, messages)
+    exchanged = _exchanged(part, inputs, speeds)
     if part == "communication":
-        computed = _passes(inputs, speeds)
         if exchanged is None or computed is None or unknown_traffic(inputs.profile, inputs.shape, inputs.load):
             return None
         return max(0.0, exchanged - inputs.overlap * computed) + _shard_transfers(inputs)
-    own = {"compute": _passes, "optimizer": _update, "checkpoint": _save}[part](inputs, speeds)
+    own = computed if part == "compute" else (_update if part == "optimizer" else _save)(inputs, speeds)
     if own is None or exchanged is None:
         return None
-    updates = late_updates(inputs, speeds, messages) if part == "optimizer" else None
-    return own + exchanged - (updates.hidden_seconds if updates else 0.0)
+    return own + exchanged - (updates.hidden_seconds if updates and part == "optimizer" else 0.0)
 
 
-def late_updates(inputs: StepInputs, speeds: Speeds, messages: list[Collective]) -> UpdateTraffic | None:
+def _late_updates(inputs: StepInputs, speeds: Speeds, computed: float | None) -> UpdateTraffic | None:
     """Of a step whose updates travel during the next forward pass; None: they do not, or some rate is not known."""
     work, shape = inputs.optimizer.matrix_work, inputs.shape
-    exchanged, computed = _exchanged("communication", speeds, messages), _passes(inputs, speeds)
     owners, hosts = num_owners(shape, work), shape.mesh.dp_shard * shape.mesh.cp * shape.mesh.tp
-    if work is None or not work.overlaps or owners == hosts or exchanged is None or computed is None:
+    if work is None or not work.overlaps or owners == hosts or computed is None:
+        return None
+    exchanged = _exchanged("communication", inputs, speeds)
+    if exchanged is None:
         return None
     device = speeds.rates.device if speeds.rates else "cuda"
     first = first_forward(computed, inputs.load.micro_batches, _recompute_factors(inputs.load.checkpointing)[0])
@@ -118,9 +125,9 @@ def _block_share(trace: Trace) -> float:
     return sum(unit.count * unit.flops for unit in trace.units if unit.name) / flops if flops else 1.0
 
 
-def _exchanged(part: str, speeds: Speeds, messages: list[Collective]) -> float | None:
+def _exchanged(part: str, inputs: StepInputs, speeds: Speeds) -> float | None:
     total = 0.0
-    for each in messages:
+    for each in inputs.messages:
         if each.part == part:
             seconds = speeds.exchange_seconds(each)
             if seconds is None:
@@ -161,7 +168,7 @@ def _attention(trace: Trace) -> tuple[float, float]:
 def _shard_copies(inputs: StepInputs, speeds: Speeds) -> float | None:
     """What is gathered is copied out of the message, what is scattered into it; both are booked as computing."""
     total = 0.0
-    for each in collectives(inputs.profile, inputs.shape, inputs.load):
+    for each in inputs.messages:
         if each.part == "communication" and each.kind in ("all_gather", "reduce_scatter"):
             seconds = speeds.move_seconds(2 * each.size_bytes)
             if seconds is None:
@@ -234,8 +241,9 @@ def _shard_transfers(inputs: StepInputs) -> float:
 
 
 def _origin(part: str, inputs: StepInputs, speeds: Speeds) -> str:
+    origin = speeds.exchange_origin if part == "communication" else speeds.origin
     assumed = inputs.host is not None and not inputs.host.is_given and part != "compute"
-    return f"{speeds.origin}, host assumed" if assumed else speeds.origin
+    return f"{origin}, host assumed" if assumed else origin
 
 
 def _corrected(part: str, kind: str, raw: float, origin: str, known: Calibration) -> Term:

@@ -4,12 +4,12 @@ Sizes are those of the whole tensor on a rank that has all of it. What experts s
 each batch: here every expert gets equally many rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
-from gangline.fabric.collectives import bus_factor
+from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.planner.forecast.compression_cost import messages, needs_shapes
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
@@ -47,6 +47,11 @@ class Collective:
     def wire_bytes(self) -> float:
         """Sent by one rank in a step, by a ring or pairwise."""
         return self.count * bus_factor(self.kind, self.ranks) * self.size_bytes
+
+    @property
+    def steps(self) -> float:
+        """Messages of a step that follow each other."""
+        return self.count * ring_steps(self.kind, self.ranks)
 
     @property
     def span(self) -> int:
@@ -94,7 +99,7 @@ def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
     return ""
 
 
-def wire_bytes(messages: list[Collective], *, device: Device) -> float:
+def wire_bytes(messages: Sequence[Collective], *, device: Device) -> float:
     """That one rank sends in a step, in rings as NCCL and gloo make them; gloo reduces whole, then cuts."""
     return sum(each.count * each.size_bytes * sent_share(each.kind, each.ranks, device) for each in messages)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from gangline.errors import UsageError
+from gangline.fabric.inventory import Fabric
 from gangline.planner.axes.pipeline import choose_schedule, idle_share, require_stages
 from gangline.planner.forecast.memory_options import ShapeSetting
 from gangline.planner.forecast.save_interval import save_costs_of
@@ -25,15 +26,6 @@ from gangline.planner.selection.explanation import (
     runner_up,
     winner_reason,
 )
-from gangline.planner.selection.formula_choice import (
-    candidates_of,
-    fitting_layout,
-    layout_holds,
-    options_of,
-    rank_layouts,
-    refuse_layouts,
-)
-from gangline.planner.selection.formula_question import strategy_of_layout
 from gangline.planner.selection.gpu_pair import Ask
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan, suggest_change
@@ -98,12 +90,15 @@ class PlanChoice:
     """Of a model known by its shape: how many plans were weighed; None: only the candidates above were."""
 
     def candidate(self, name: str) -> Candidate:
-        """Of this name. Raises: UsageError, where there is none."""
-        found = next((each for each in self.candidates if each.name == name), None)
-        if found is None:
-            names = get_close_matches(name, [each.name for each in self.candidates], n=3, cutoff=0.3)
+        """Of this name, or of a row as the table prints it (`fsdp-16 b4s`). Raises: UsageError, where there is none."""
+        settings = self.search.settings if self.search else {}
+        wanted = " ".join(name.strip("*\"' ").split())
+        rows = {settings.get(each.name, each.name): each for each in self.candidates}
+        found = {each.name: each for each in self.candidates} | rows
+        if wanted not in found:
+            names = get_close_matches(wanted, list(rows), n=3, cutoff=0.3)
             raise UsageError(f"wanted a plan of the table, found {name!r}; near it: {', '.join(names) or self.name}")
-        return found
+        return found[wanted]
 
     @property
     def is_left_to_program(self) -> bool:
@@ -124,6 +119,7 @@ def choose_plan(
     history: Sequence[MeasuredRun] = (),
     *,
     rates: Rates | None = None,
+    fabric: Fabric | None = None,
 ) -> PlanChoice:
     """The plan of `line` on what is there.
 
@@ -134,6 +130,7 @@ def choose_plan(
         profile: None where the size of the model is not known, as for a command.
         history: Measured steps of earlier runs, newest first; those of another model are left out.
         rates: Of the devices in `inventory`; None: they were not measured.
+        fabric: That joins its nodes; None: messages between them share no link.
 
     Raises:
         ConfigError: Nothing fits (with the two nearest misses, and the smallest change that would), the line asks for
@@ -141,7 +138,7 @@ def choose_plan(
     """
 
     def ask(line: Line, inventory: Inventory) -> PlanRequest:
-        return PlanRequest.about(line, site, inventory, profile, history, rates=rates)
+        return PlanRequest.about(line, site, inventory, profile, history, rates=rates, fabric=fabric)
 
     request = ask(line, inventory)
     if profile is not None and profile.transformer is not None and not profile.traces and not program_decides(line):
@@ -165,20 +162,23 @@ def choose_by_formula(request: PlanRequest, model: Transformer, *, ask: Ask, inv
     Raises:
         ConfigError: Nothing fits that ranks here run.
     """
-    ranking = rank_layouts(request, model)
+    from gangline.planner.selection import formula_choice as by_formula  # a model that was traced needs none of it
+    from gangline.planner.selection.formula_question import strategy_of_layout
+
+    ranking = by_formula.rank_layouts(request, model)
     chosen = ranking.chosen
     if chosen is None:
 
         def fitting(line: Line, inventory: Inventory) -> FittingPlan | None:
-            return fitting_layout(ask(line, inventory), model)
+            return by_formula.fitting_layout(ask(line, inventory), model)
 
-        raise refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
-    evaluation, options = ranking.evaluation, options_of(request, chosen)
-    candidates = candidates_of(request, ranking)
+        raise by_formula.refuse_layouts(request, ranking, model, suggest_change(request.line, inventory, fitting))
+    evaluation, options = ranking.evaluation, by_formula.options_of(request, chosen)
+    candidates = by_formula.candidates_of(request, ranking)
     mesh, strategy = chosen.layout.mesh, strategy_of_layout(chosen.layout)
     sizes, too_few = elastic_sizes(
         request.line, strategy=strategy, mesh=mesh, micro_batch=options.micro_batch,
-        holds=lambda shape, micro_batch: layout_holds(request, model, chosen, shape.mesh, micro_batch),
+        holds=lambda shape, micro_batch: by_formula.layout_holds(request, model, chosen, shape.mesh, micro_batch),
     )  # fmt: skip
     missing = f"; never on {', '.join(map(str, too_few))} ranks, which cannot hold it" if too_few else ""
     return PlanChoice(

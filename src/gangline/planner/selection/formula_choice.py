@@ -140,7 +140,8 @@ def _terms(request: PlanRequest, plan: LayoutPlan) -> tuple[Term, ...]:
     found = []
     for part, names in TERMS.items():
         raw, factor = sum(getattr(plan.parts, name) for name in names), known.factor(part, kind)
-        origin = f"calibrated n={factor.count}" if factor.count else request.pool.rates_origin
+        rates = request.pool.exchange_origin if part == "communication" else request.pool.rates_origin
+        origin = f"calibrated n={factor.count}" if factor.count else rates
         if raw or part == "compute":
             found.append(Term(part=part, seconds=raw * factor.value, raw_seconds=raw, origin=origin))
     data = known.seconds.get("data")

@@ -6,7 +6,7 @@ from functools import partial
 from math import gcd, inf
 
 from gangline.planner.axes.schedules import SPLIT
-from gangline.planner.forecast.device_speeds import LinkRates
+from gangline.planner.forecast.device_speeds import LinkRates, link_rates
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import explicit_shape
@@ -164,7 +164,7 @@ def _hardware(request: PlanRequest, world: int) -> tuple[Hardware, str]:
         free = LinkRates(node=node, inside=inf, across=inf)
         words = f"[gpu.NAME] of site.toml has no {' and no '.join(missing)} of {pool.name or 'these devices'}"
         return Hardware(flops_per_second=1.0, memory_bytes_per_second=inf, links=free), words
-    links = LinkRates(node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second)
+    links = link_rates(pool, world)
     overlap = request.site.plan.overlap
     return Hardware(
         flops_per_second=flops,

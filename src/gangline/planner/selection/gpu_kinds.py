@@ -13,7 +13,6 @@ from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.choice import PlanChoice, SearchSummary
 from gangline.planner.selection.gpu_pair import Ask, GpuPair, has_own_rates
 from gangline.planner.selection.request import PlanRequest
-from gangline.planner.selection.unlike_gang import unlike_gang
 from gangline.spec.config.line import Line
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast
@@ -41,6 +40,8 @@ def choose_kinds(
     kinds = inventory.kinds
     if len(kinds) == 1:
         return KindsChoice(choose(inventory), inventory)
+    from gangline.planner.selection.unlike_gang import unlike_gang  # most inventories have one kind
+
     request = ask(line, kinds[0])
     plans, refused, first_error = [], [], None
     for each in kinds:

@@ -34,7 +34,9 @@ class GpuPair:
         first, second = (ask(line, replace(each, num_nodes=nodes, others=())) for each in kinds)
         rates = [each.pool.network_bytes_per_second for each in (first, second)]
         across = None if None in rates else min(filter(None, rates))
-        return cls(line, kinds, (_with_network(first, across), _with_network(second, across)))
+        waits = [each.pool.network_latency_seconds for each in (first, second)]
+        latency = max((each for each in waits if each is not None), default=None)
+        return cls(line, kinds, (_with_network(first, across, latency), _with_network(second, across, latency)))
 
     @property
     def world_size(self) -> int:
@@ -111,6 +113,6 @@ def with_batch(request: PlanRequest, global_batch: int) -> PlanRequest:
     return replace(request, line=line, evidence=replace(request.evidence, line=line), _settings={}, _formulas={})
 
 
-def _with_network(request: PlanRequest, across: float | None) -> PlanRequest:
-    pool = replace(request.pool, network_bytes_per_second=across)
+def _with_network(request: PlanRequest, across: float | None, latency: float | None) -> PlanRequest:
+    pool = replace(request.pool, network_bytes_per_second=across, network_latency_seconds=latency)
     return replace(request, pool=pool, evidence=replace(request.evidence, pool=pool))

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from gangline.fabric.inventory import Fabric
 from gangline.planner.axes.pipeline import live_micro_batches, schedule_of
 from gangline.planner.forecast.interruptions import restart_time, with_interruptions
 from gangline.planner.forecast.memory import Fit, MemoryLoad, host_bytes, rank_parts
-from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, ShapeSetting, memories
+from gangline.planner.forecast.memory_options import OFFLOAD_EFFORT, ShapeSetting, effort, memories
 from gangline.planner.forecast.shape_forecast import (
     ExecutionOptions,
     ForecastEvidence,
@@ -58,9 +59,11 @@ class PlanRequest:
         history: Sequence[MeasuredRun],
         *,
         rates: Rates | None = None,
+        fabric: Fabric | None = None,
     ) -> "PlanRequest":
-        """The question with what applies to it: the pool, the precision, measurements of the same model."""
-        pool, model = open_pool(site, inventory), digest(line.model)
+        """The question with what applies to it: the pool, joined by `fabric`, the precision, measurements of the same
+        model."""
+        pool, model = open_pool(site, inventory, fabric=fabric), digest(line.model)
         alike = [each for each in history if each.model in ("", model)]
         band = max(site.plan.band, CPU_BAND) if pool.device == "cpu" else site.plan.band
         evidence = ForecastEvidence(line=line, pool=pool, profile=profile, history=alike, rates=rates, trust=site.plan)
@@ -84,7 +87,8 @@ class PlanRequest:
 
     def _cheapest_setting(self, shape: Shape) -> ShapeSetting:
         misses = []
-        for each in self._possible_settings(shape):
+        for size, memory in self._open_ways(shape):
+            each = self._setting_of(shape, size, memory)
             if each.fit.holds:
                 return self._faster_setting(shape, each)
             misses.append(each)
@@ -93,12 +97,14 @@ class PlanRequest:
             (each for each in misses if each.effort // OFFLOAD_EFFORT == least), key=lambda each: each.fit.ratio or 0
         )
 
-    def _possible_settings(self, shape: Shape) -> Iterator[ShapeSetting]:
+    def _open_ways(self, shape: Shape) -> Iterator[tuple[int, Memory]]:
         """All that the line leaves open, the least effort first, each with the largest passes first."""
         sizes = micro_batches(self.line, shape.mesh)
         for memory in memories(self.line, shape, self.pool.device, self.profile):
-            for size in sizes:
-                yield ShapeSetting(micro_batch=size, memory=memory, fit=self.fit_of(shape, size, memory))
+            yield from ((size, memory) for size in sizes)
+
+    def _setting_of(self, shape: Shape, micro_batch: int, memory: Memory) -> ShapeSetting:
+        return ShapeSetting(micro_batch=micro_batch, memory=memory, fit=self.fit_of(shape, micro_batch, memory))
 
     def _faster_setting(self, shape: Shape, first: ShapeSetting) -> ShapeSetting:
         """`first`, or the fastest of what is clearly faster: large passes that compute something again may gather less
@@ -107,9 +113,12 @@ class PlanRequest:
         if first.effort >= OFFLOAD_EFFORT or time_bounds is None:
             return first
         found = {(first.micro_batch, first.memory.gradient_sync): (time_bounds, first)}
-        for each in self._possible_settings(shape):
-            way = each.micro_batch, each.memory.gradient_sync
-            if each.fit.holds and each.effort < OFFLOAD_EFFORT and way not in found:
+        for size, memory in self._open_ways(shape):
+            way = size, memory.gradient_sync
+            if way in found or effort(memory) >= OFFLOAD_EFFORT:
+                continue
+            each = self._setting_of(shape, size, memory)
+            if each.fit.holds:
                 found[way] = self._time_bounds(shape, each) or time_bounds, each
         faster = [each for each in found.values() if each[0].is_clearly_below(time_bounds, self.band)]
         return min(faster, key=lambda each: each[0].most, default=(time_bounds, first))[1]

@@ -1,9 +1,10 @@
 """Devices that a plan may use: their kind, number, usable memory, precision and published peak rates."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangline.errors import ConfigError
+from gangline.fabric.inventory import Fabric
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.devices import Devices, Inventory
@@ -91,6 +92,12 @@ class Pool:
     """Of one GPU to others of its node; None: not given."""
     network_bytes_per_second: float | None = None
     """Of one GPU to those of other nodes; None: not given."""
+    link_latency_seconds: float | None = None
+    """Of a message to another GPU of its node; None: not given."""
+    network_latency_seconds: float | None = None
+    """Of a message to a GPU of another node; None: not given."""
+    fabric: Fabric | None = None
+    """By whose paths messages between nodes go; None: as if nothing shared a link."""
     host_link_bytes_per_second: float | None = None
     """Of one GPU to the memory of its node; None: not given."""
     host_memory_bytes_per_second: float | None = None
@@ -99,6 +106,13 @@ class Pool:
     """Of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
     """Where both rates come from: `given` by the site, `published` by the maker; empty: not known."""
+
+    @property
+    def exchange_origin(self) -> str:
+        """Where seconds of messages come from: `given, latency not stated, paths hash`."""
+        given = self.link_latency_seconds is not None or self.network_latency_seconds is not None
+        words = [self.rates_origin, f"latency {'given' if given else 'not stated'}"]
+        return ", ".join([*words, *([f"paths {self.fabric.path_policy}"] if self.fabric else [])])
 
     @property
     def size(self) -> int:
@@ -119,11 +133,11 @@ class Pool:
         return max(0.0, (self.host_memory_bytes / ranks_per_node - CPU_RESERVE_BYTES) / (1 + self.margin))
 
 
-def open_pool(site: Site, inventory: Inventory) -> Pool:
-    """GPUs where there are any, else the cores."""
+def open_pool(site: Site, inventory: Inventory, *, fabric: Fabric | None = None) -> Pool:
+    """GPUs where there are any, joined by `fabric`, else the cores."""
     gpus = inventory.gpus
     if gpus is not None:
-        return _gpu_pool(site, inventory, gpus)
+        return replace(_gpu_pool(site, inventory, gpus), fabric=fabric)
     return Pool(
         device="cpu",
         name="cpu",
@@ -149,7 +163,7 @@ def choose_precision(line: Line, inventory: Inventory) -> Precision:
 
 
 def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
-    table = site.gpu.get(gpus.name) or (next(iter(site.gpu.values())) if len(site.gpu) == 1 else None)
+    table = gpu_table(site, gpus.name)
     memory = gpus.memory_bytes or (table.memory_bytes if table else None)
     peak = peak_of(gpus.name)
     given = table is not None and bool(table.flops_per_second)
@@ -171,8 +185,15 @@ def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
         or (peak.memory_bytes_per_second if peak else None),
         link_bytes_per_second=table.link_bytes_per_second if table else None,
         network_bytes_per_second=table.network_bytes_per_second if table else None,
+        link_latency_seconds=table.link_latency_seconds if table else None,
+        network_latency_seconds=table.network_latency_seconds if table else None,
         rates_origin="given" if given else "published" if peak else "",
     )
+
+
+def gpu_table(site: Site, name: str) -> GpuTable | None:
+    """What the site says of a kind of GPU; the only table is that of any."""
+    return site.gpu.get(name) or (next(iter(site.gpu.values())) if len(site.gpu) == 1 else None)
 
 
 def _reserve(table: GpuTable | None, memory: float | None) -> float:

@@ -43,6 +43,16 @@ class Network(Protocol):
         ...
 
     @property
+    def nic_latency_seconds(self) -> float | None:
+        """Of a message between servers."""
+        ...
+
+    @property
+    def intra_latency_seconds(self) -> float | None:
+        """Of a message between the GPUs of a server."""
+        ...
+
+    @property
     def failures(self) -> str | FailureRates:
         """Name of published rates, or rates."""
         ...
@@ -104,6 +114,8 @@ def with_network(site: Site, network: Network) -> Site:
             each,
             link_bytes_per_second=network.intra_bus_bytes_per_second or each.link_bytes_per_second,
             network_bytes_per_second=across or each.network_bytes_per_second,
+            link_latency_seconds=_stated(network.intra_latency_seconds, each.link_latency_seconds),
+            network_latency_seconds=_stated(network.nic_latency_seconds, each.network_latency_seconds),
         )
         for name, each in site.gpu.items()
     }
@@ -111,3 +123,7 @@ def with_network(site: Site, network: Network) -> Site:
     if network.dual_homed and isinstance(failures, FailureRates):
         failures = replace(failures, leaf_hours=None)
     return replace(site, gpu=gpus, plan=replace(site.plan, failures=failures))
+
+
+def _stated(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first

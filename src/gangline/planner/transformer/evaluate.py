@@ -168,6 +168,7 @@ class LayoutCandidates:
             for sync in self._syncs
             for chunks in space.loss_chunks
         }
+        self._added: dict[tuple[tuple[int, ...], Sync, int], tuple[float, float, float]] = {}
         self.num_weighed = self.num_fit = 0
 
     @property
@@ -176,17 +177,16 @@ class LayoutCandidates:
         return self._ways * sum(len(schedules) for _, _, schedules in self._sizes)
 
     def bound_seconds(self) -> float:
-        """No step of the layout takes less: passes of single samples, which leave the least bubble, and the traffic of
-        the fewest passes."""
+        """No step of the layout takes less: passes of single samples, which leave the least bubble, without latencies,
+        of which fewer passes have fewer, and the traffic of the fewest passes."""
         stages = {
             stages_of(self._question.model, self.layout.mesh.pp, each) for *_, all_ in self._sizes for each in all_
         }
         fewest = min((count for _, count, _ in self._sizes), default=1)
-        return min((self._least_seconds(each, 1, self._samples, fewest) for each in stages), default=inf)
+        return min((self._least_seconds(self.least_passes_of(each), each, fewest) for each in stages), default=inf)
 
-    def _least_seconds(self, stages: Stages, micro_batch: int, count: int, fewest: int) -> float:
-        """Of passes without recomputation, whose traffic is that of `fewest` of them."""
-        parts = self.passes_of(stages, micro_batch, count, "none")
+    def _least_seconds(self, parts: StepParts, stages: Stages, fewest: int) -> float:
+        """Of passes without recomputation, with the traffic of `fewest` of them."""
         exchange, update, _ = min(self.added_seconds(stages, sync, fewest) for sync in self._syncs)
         hidden = self._question.hardware.overlap * parts.compute
         late = self._late_updates(0.0, 0.0, 1, "none")
@@ -201,7 +201,10 @@ class LayoutCandidates:
             for schedule in schedules
         ]
         runs = not all(self._support.values())
-        least = {each: self._least_seconds(*each, each[-1]) if prunes else 0.0 for each in passes}
+        least = {
+            each: self._least_seconds(self.passes_of(*each, "none"), each[0], each[-1]) if prunes else 0.0
+            for each in passes
+        }
         for each in sorted(passes, key=lambda one: least[one]):
             if best is not None and best.fits and bool(best.unsupported) != runs and least[each] >= best.order[2]:
                 break
@@ -282,23 +285,40 @@ class LayoutCandidates:
         return max(sum(work), 0.0 if question.space.on_host else update_memory(self.layout, question.optimizer))
 
     def passes_of(self, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
-        """Of all `count` passes of a step, computed once."""
+        """Of all `count` passes of a step."""
+        return self._passes(self._question.hardware, stages, micro_batch, count, recompute)
+
+    def least_passes_of(self, stages: Stages, count: int | None = None) -> StepParts:
+        """Of `count` single samples without recomputation, none: of all of a step, as if messages took no latency."""
+        return self._passes(
+            self._question.hardware.without_latency, stages, 1, self._samples if count is None else count, "none"
+        )
+
+    def _passes(self, hardware: Hardware, stages: Stages, micro_batch: int, count: int, recompute: str) -> StepParts:
+        """Computed once."""
         question, mesh = self._question, self.layout.mesh
-        key = (mesh.tp, mesh.pp, mesh.cp, mesh.ep, stages.schedule, micro_batch, count, recompute)
+        waits = hardware is question.hardware
+        key = (mesh.tp, mesh.pp, mesh.cp, mesh.ep, stages.schedule, micro_batch, count, recompute, waits)
         if key not in self._seen:
             self._seen[key] = passes(
-                question.model, self.layout, stages, question.hardware, micro_batch=micro_batch, micro_batches=count,
+                question.model, self.layout, stages, hardware, micro_batch=micro_batch, micro_batches=count,
                 recompute=recompute, precision=question.precision,
             )  # fmt: skip
         return self._seen[key]
 
     def added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         """Exchange of data-parallel ranks before any of it is hidden, the update, and host traffic."""
+        key = stages.rank_parameters, sync, count
+        if key not in self._added:
+            self._added[key] = self._count_added(stages, sync, count)
+        return self._added[key]
+
+    def _count_added(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
         question, layout = self._question, self.layout
         most = max(stages.rank_parameters) / layout.mesh.tp
         exchange = exchange_seconds(
-            layout, most, question.hardware, sync=sync, micro_batches=count, precision=question.precision,
-            optimizer=question.optimizer,
+            layout, most, question.hardware, blocks=max(stages.rank_blocks), sync=sync, micro_batches=count,
+            precision=question.precision, optimizer=question.optimizer,
         )  # fmt: skip
         on_host = question.space.on_host
         update = update_seconds(layout, most, question.hardware, optimizer=question.optimizer, on_host=on_host)

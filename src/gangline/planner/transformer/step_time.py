@@ -4,16 +4,17 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import ceil, inf
 
-from gangline.fabric.collectives import bus_factor
+from gangline.fabric.collectives import bus_factor, ring_steps, wire_seconds
 from gangline.planner.axes.closed_forms import bubble_share, most_live
 from gangline.planner.axes.schedules import owner_of
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.traffic import matrix_updates, published_updates
+from gangline.planner.forecast.traffic import BUCKET_BYTES, matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
@@ -33,13 +34,29 @@ class Hardware:
     overlap: float = 0.0
     """Share of computing that hides the exchanges of data-parallel ranks."""
     host: HostRates = HostRates()
+    _links: dict[tuple[int, int, int], tuple[float, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Rate and latency of rings that were asked for."""
 
-    def seconds(self, size_bytes: float, ranks: int, *, stride: int = 1, peers: int = 0) -> float:
-        """Of so many bytes on the wire of one rank; 0 between one rank and itself, infinite where no rate is known."""
+    def seconds(self, size_bytes: float, ranks: int, *, steps: float, stride: int = 1, peers: int = 0) -> float:
+        """Of so many bytes on the wire of one rank, in messages that follow each other in `steps`; 0 between one rank
+        and itself, infinite where no rate is known."""
         if ranks == 1 or not size_bytes:
             return 0.0
-        rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
-        return size_bytes / rate if rate else float("inf")
+        key = ranks, stride, peers
+        if key not in self._links:
+            rate = self.links.bus_bytes_per_second(ranks, rank_stride=stride, peers=peers)
+            self._links[key] = rate or 0.0, self.links.latency_seconds(stride * (peers or ranks))
+        bus, latency = self._links[key]
+        return wire_seconds(size_bytes, bus_bytes_per_second=bus, steps=steps, latency_seconds=latency) if bus else inf
+
+    @property
+    def without_latency(self) -> "Hardware":
+        """As if messages took their bytes alone; itself where they do."""
+        if not self.links.inside_latency and not self.links.across_latency:
+            return self
+        return replace(self, links=replace(self.links, inside_latency=0.0, across_latency=0.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +176,7 @@ def passes(
         _expert_seconds(model, layout, hardware, tokens=tokens, width=width, again=again),
     ]
     handed = 2 * width * tokens * model.width / mesh.tp if mesh.pp > 1 else 0.0
-    handed_seconds = hardware.seconds(handed, 2, stride=mesh.world_size // mesh.pp, peers=mesh.pp)
+    handed_seconds = hardware.seconds(handed, 2, steps=2, stride=mesh.world_size // mesh.pp, peers=mesh.pp)
     sends = handed_seconds * stages_a_rank(stages.schedule)
     each, head = sum(blocks), 3 * costs.head_flops * work
     slow = max(
@@ -194,8 +211,8 @@ def _tensor_seconds(
 ) -> float:
     """Two all-reduces forward and two backward in a block, two more where it is computed again."""
     peers = layout.mesh.tp
-    times = 2 * (again - 1)
-    return times * hardware.seconds(bus_factor("all_reduce", peers) * width * tokens * model.width, peers)
+    times, size = 2 * (again - 1), bus_factor("all_reduce", peers) * width * tokens * model.width
+    return times * hardware.seconds(size, peers, steps=ring_steps("all_reduce", peers))
 
 
 def _context_seconds(
@@ -203,58 +220,73 @@ def _context_seconds(
 ) -> float:
     """Keys and values go round once forward and twice backward, behind attention as far as that takes."""
     mesh = layout.mesh
-    size = 3 * (mesh.cp - 1) * 2 * width * model.key_width * tokens / mesh.tp
-    return max(0.0, hardware.seconds(size, 2 if mesh.cp > 1 else 1, stride=mesh.tp, peers=mesh.cp) - hidden)
+    sends = 3 * (mesh.cp - 1)
+    size = sends * 2 * width * model.key_width * tokens / mesh.tp
+    seconds = hardware.seconds(size, 2 if mesh.cp > 1 else 1, steps=sends, stride=mesh.tp, peers=mesh.cp)
+    return max(0.0, seconds - hidden)
 
 
 def _expert_seconds(
     model: Transformer, layout: ModelLayout, hardware: Hardware, *, tokens: float, width: int, again: float
 ) -> float:
-    """Rows there and back, forward and backward, once more where the block is computed again."""
-    mesh = layout.mesh
+    """Rows there and back, forward and backward, once more where the block is computed again; each forward pass also
+    says how many rows, in messages without size."""
+    mesh, times = layout.mesh, 2 * (again - 1)
     size = bus_factor("all_to_all", mesh.ep) * model.active_experts * tokens * model.width * width / mesh.tp
-    return 2 * (again - 1) * hardware.seconds(size, mesh.ep, stride=mesh.tp)
+    steps = (times + again - 2) * ring_steps("all_to_all", mesh.ep)
+    return hardware.seconds(times * size, mesh.ep, steps=steps, stride=mesh.tp)
 
 
 def exchange_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, sync: Sync, micro_batches: int,
+    layout: ModelLayout, parameters: float, hardware: Hardware, *, blocks: float, sync: Sync, micro_batches: int,
     precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW,
 ) -> float:  # fmt: skip
     """What data-parallel ranks move in a step, before any of it is hidden."""
     seconds = 0.0
     found = exchanges(
-        layout, parameters, sync=sync, micro_batches=micro_batches, precision=precision, optimizer=optimizer
-    )
-    for wire_bytes, ranks, stride in found:
-        seconds += hardware.seconds(wire_bytes, ranks, stride=stride)
+        layout, parameters, blocks=blocks, sync=sync, micro_batches=micro_batches, precision=precision,
+        optimizer=optimizer,
+    )  # fmt: skip
+    for wire_bytes, ranks, stride, steps in found:
+        seconds += hardware.seconds(wire_bytes, ranks, steps=steps, stride=stride)
     return seconds
 
 
 def exchanges(
-    layout: ModelLayout, parameters: float, *, sync: Sync, micro_batches: int, precision: Precision = "bf16",
-    optimizer: OptimizerModel = ADAMW,
-) -> list[tuple[float, int, int]]:  # fmt: skip
-    """Of data-parallel ranks in a step, for each ring: bytes that a rank sends, ranks, their distance. No RingTraffic:
-    a plan asks for thousands.
+    layout: ModelLayout, parameters: float, *, blocks: float, sync: Sync, micro_batches: int,
+    precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW,
+) -> list[tuple[float, int, int, float]]:  # fmt: skip
+    """Of data-parallel ranks in a step, for each ring: bytes that a rank sends, ranks, their distance, and how many
+    messages follow each other. No RingTraffic: a plan asks for thousands.
 
-    Copies reduce their gradients once; those that share the optimizer also send the new parameters, without matrices,
-    whose owners do; shards are gathered once, or twice a micro-batch; replicas of shards then average their part.
+    Copies reduce their gradients once, in buckets; those that share the optimizer also send the new parameters, without
+    matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
+    micro-batch; replicas of shards then average their part.
     """
     width = 4 if precision == "fp32" else 2
     mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
     reduced = GRADIENT_BYTES * parameters
     if not layout.wrapping.shards:
-        sent = bus_factor("all_reduce", replicas) * reduced
+        sent, steps = bus_factor("all_reduce", replicas) * reduced, _bucket_steps(reduced, replicas)
         if layout.wrapping.shares_optimizer:
             work = optimizer.matrix_work
             owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
             sent += bus_factor("all_gather", replicas) * GRADIENT_BYTES * (parameters - owned)
-        return [(sent, replicas, mesh.tp * mesh.cp)]
+            steps += ring_steps("all_gather", replicas)
+        return [(sent, replicas, mesh.tp * mesh.cp, steps)]
     gathers = 2 * micro_batches if layout.wrapping.reshards else 1
     reductions = micro_batches if sync == "each" else 1
     moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
+    steps = (gathers + reductions) * (blocks + 1) * ring_steps("all_gather", shards)
     averaged = bus_factor("all_reduce", replicas) * reduced / shards
-    return [(moved, shards, mesh.tp), (averaged, replicas, mesh.tp * shards)]
+    return [
+        (moved, shards, mesh.tp, steps),
+        (averaged, replicas, mesh.tp * shards, _bucket_steps(reduced / shards, replicas)),
+    ]
+
+
+def _bucket_steps(size_bytes: float, ranks: int) -> float:
+    return ceil(size_bytes / BUCKET_BYTES) * ring_steps("all_reduce", ranks)
 
 
 def update_seconds(
@@ -274,7 +306,7 @@ def _matrix_seconds(layout: ModelLayout, hardware: Hardware, optimizer: Optimize
     if optimizer.matrix_work is None:
         return 0.0
     return sum(
-        hardware.seconds(each.wire_bytes, each.ranks, stride=each.rank_stride)
+        hardware.seconds(each.wire_bytes, each.ranks, steps=each.steps, stride=each.rank_stride)
         for each in matrix_updates(optimizer.matrix_work, layout.mesh, owners=optimizer.owners(layout.mesh))
     )
 
@@ -292,7 +324,9 @@ def late_updates(
     forward = first * blocks / (blocks + costs.head_flops) if may_hide(work, layout.wrapping, "cuda") else 0.0
     return update_traffic(
         published_updates(work, layout.mesh, owners=optimizer.owners(layout.mesh)), work,
-        lambda each: hardware.seconds(each.wire_bytes / each.count, each.ranks, stride=each.rank_stride),
+        lambda each: hardware.seconds(
+            each.wire_bytes / each.count, each.ranks, steps=each.steps / each.count, stride=each.rank_stride
+        ),
         forward_seconds=forward,
         hides=what_hides(forward, computed=compute, exchanged=exchange, overlap=hardware.overlap),
     )  # fmt: skip

@@ -161,6 +161,7 @@ class _Ways:
         question = sides[0].question
         space = question.space
         self._stages = stages_of(question.model, 1, SCHEDULE)
+        self._bytes: dict[tuple[Sync, int, str, int], float] = {}
         self._sizes = [
             (size, space.global_batch // (size * layout.mesh.dp_shard))
             for size in space.micro_batches
@@ -177,14 +178,16 @@ class _Ways:
 
     @property
     def bound_seconds(self) -> float:
-        """No step takes less; passes of single samples take no longer than others."""
-        size, passes = self._sizes[0]
-        return min(self._bound(size, passes, each) for each in self._sides[0].question.space.recompute)
+        """No step takes less; passes of single samples take no longer than others but for latencies."""
+        return self._at_once(self._sizes[0][1], [each.least_passes_of(self._stages, 1) for each in self._kinds])
 
     def _bound(self, size: int, passes: int, recompute: str) -> float:
+        """Of passes of one size."""
+        return self._at_once(passes, [each.passes_of(self._stages, size, 1, recompute) for each in self._kinds])
+
+    def _at_once(self, passes: int, works: Sequence[StepParts]) -> float:
         """All replicas are done with their passes at once."""
-        works = (each.passes_of(self._stages, size, 1, recompute).total for each in self._kinds)
-        return passes / sum(count / work for count, work in zip(self._replicas, works, strict=True))
+        return passes / sum(count / work.total for count, work in zip(self._replicas, works, strict=True))
 
     def best(self) -> _Found | None:
         """The fastest that fits, else the nearest miss."""
@@ -224,15 +227,20 @@ class _Ways:
     def _need(self, setting: Setting, taken: tuple[int, int]) -> float:
         """Of the fuller kind, in what a rank of it may hold."""
         found = []
-        for side, kind, own, count in zip(self._sides, self._kinds, taken, self._replicas, strict=True):
-            most = -(-own // count)
-            need = max(
-                kind.state_bytes(load, held_sync(setting.sync, most))
-                + kind.work_bytes(load, setting.micro_batch, setting.recompute, setting.loss_chunks)
-                for load in self._stages.loads(most)
-            )
+        for side, own, count in zip(self._sides, taken, self._replicas, strict=True):
+            need = self._need_bytes(setting, held_sync(setting.sync, -(-own // count)))
             found.append(need / side.question.usable_bytes if side.question.usable_bytes else inf)
         return max(found)
+
+    def _need_bytes(self, setting: Setting, sync: Sync) -> float:
+        """Of a rank of either kind, which keeps one micro-batch at a time, however many there are."""
+        way = setting.micro_batch, setting.recompute, setting.loss_chunks
+        if (sync, *way) not in self._bytes:
+            kind = self._kinds[0]
+            self._bytes[sync, *way] = max(
+                kind.state_bytes(load, sync) + kind.work_bytes(load, *way) for load in self._stages.loads(1)
+            )
+        return self._bytes[sync, *way]
 
 
 def _seconds_by_passes(

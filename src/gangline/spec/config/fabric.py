@@ -55,6 +55,10 @@ class FabricTable:
     """Share of that rate which arrives as bus bandwidth on an idle network."""
     intra_bus_bytes_per_second: float | None = None
     """Bus bandwidth between the GPUs of a server, of one GPU; none: not known."""
+    nic_latency_seconds: float | None = None
+    """From one rank to the next on another server, of each message of a collective; none: forecasts count 0."""
+    intra_latency_seconds: float | None = None
+    """Likewise between the GPUs of a server."""
     leaf_uplinks: int | None = None
     """Ports of a leaf towards the spines; none: not known."""
     oversubscription: float | None = None

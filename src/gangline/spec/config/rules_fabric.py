@@ -8,6 +8,7 @@ from gangline.spec.config.fabric import FabricFile, FabricTable, FailureRates, G
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
     HOURS_TO_FAILURE,
+    SECONDS_OF_A_MESSAGE,
     ConfigProblem,
     at_least,
     show,
@@ -31,6 +32,8 @@ def fabric_rules(file: FabricFile) -> Iterator[ConfigProblem]:
         yield from within(
             f"fabric.{name}", getattr(table, name), BYTES_PER_SECOND, "leave it out where it is not known"
         )
+    for name in ("nic_latency_seconds", "intra_latency_seconds"):
+        yield from within(f"fabric.{name}", getattr(table, name), SECONDS_OF_A_MESSAGE)
     if table.oversubscription is not None and not 0 < table.oversubscription <= MOST_PORTS:
         works = "leave it out where it is not known"
         yield ConfigProblem("fabric.oversubscription", "above 0", show(table.oversubscription), works)

@@ -9,6 +9,7 @@ from gangline.spec.config.problems import (
     FLOPS_PER_SECOND,
     MEMORY_BYTES,
     SECONDS_LOST,
+    SECONDS_OF_A_MESSAGE,
     ConfigProblem,
     at_least,
     one_of,
@@ -124,6 +125,8 @@ def _gpu_rules(key: str, gpu: GpuTable) -> Iterator[ConfigProblem]:
         yield from within(f"{key}.flops_per_second.{precision}", rate, FLOPS_PER_SECOND)
     for name in ("memory_bytes_per_second", "link_bytes_per_second", "network_bytes_per_second"):
         yield from within(f"{key}.{name}", getattr(gpu, name), BYTES_PER_SECOND)
+    for name in ("link_latency_seconds", "network_latency_seconds"):
+        yield from within(f"{key}.{name}", getattr(gpu, name), SECONDS_OF_A_MESSAGE)
     yield from within(f"{key}.price_per_hour", gpu.price_per_hour, (0, _MOST_PRICE))
 
 

@@ -116,6 +116,10 @@ class GpuTable:
     """Delivered between devices of one server, each way and of one device, as nccl-tests prints "busbw"."""
     network_bytes_per_second: float | None = None
     """Likewise between servers: one device's share of the network."""
+    link_latency_seconds: float | None = None
+    """From one device to the next of its server, of each message of a collective; none: forecasts count 0."""
+    network_latency_seconds: float | None = None
+    """Likewise between servers."""
     host_link_bytes_per_second: float | None = None
     """Delivered between one device and the memory of its server, each way; none: 25e9 is assumed."""
     host_memory_bytes: float | None = None

@@ -33,6 +33,10 @@ class PipelineTraffic:
     """On each edge of the ring over the replicas of a stage."""
     stage_edge_bytes: float
     """Between the same replica of neighbouring stages, both ways together."""
+    expert_edge_bytes: float = 0.0
+    """From each node of an expert group to each other one."""
+    expert_nodes: int = 1
+    """Neighbouring replicas of a stage that share their experts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
