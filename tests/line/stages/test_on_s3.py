@@ -28,7 +28,7 @@ from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.protocol import list_all
 
 BYTEGPT = Path(__file__).parents[3] / "examples" / "bytegpt"
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 150.0
 TELLS_ITS_ENVIRONMENT = (
     repositories.PROGRAM
     + """
