@@ -37,6 +37,17 @@ def test_across_servers_a_ring_has_the_network_of_its_members_there_and_no_more_
     assert seconds("all_gather", ranks=4, rank_stride=8) == pytest.approx(3 / 4 * BYTES / 40e9), "one"
 
 
+def test_each_message_waits_the_latency_of_its_slowest_link():
+    table = replace(H100.gpu["h100"], link_latency_seconds=1.0, network_latency_seconds=100.0)
+    waits = replace(H100, gpu={"h100": table})
+    for kind, ranks, how, steps in (
+        ("all_reduce", 8, {}, 14), ("all_gather", 16, {}, 1500), ("all_reduce", 4, {"rank_stride": 8}, 600),
+        ("send", 2, {"rank_stride": 8, "peers": 4}, 100),
+    ):  # fmt: skip
+        extra = seconds(kind, ranks=ranks, site=waits, **how) - seconds(kind, ranks=ranks, **how)
+        assert extra == pytest.approx(steps)
+
+
 def test_a_stage_hands_on_over_one_link_and_the_slowest_one_counts():
     assert seconds("send", ranks=2, rank_stride=2, peers=4) == pytest.approx(BYTES / 300e9)
     assert seconds("send", ranks=2, rank_stride=4, peers=4) == pytest.approx(BYTES / 40e9)
