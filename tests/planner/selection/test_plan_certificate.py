@@ -131,6 +131,20 @@ def test_plan_and_certificate_have_the_same_step(strategy, degrees, policy):
     assert (found.overlap, found.worst_speed_up) == (0.0, found.speed_up)
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "hsdp", "zero2"])
+def test_a_traced_plan_and_its_certificate_have_the_same_exchange(strategy):
+    """The root is gathered once a pass, and zero2 gathers in each: what the forecast counts of communication."""
+    traced = transformer(sequence=4096, **TRACED)
+    fabric = replace(FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=2,
+                     path_policy="hash", nic_latency_seconds=20e-6)  # fmt: skip
+    site = with_network(H100, fabric)
+    asked = line(batch=BATCH, steps=10, strategy=strategy, mesh=MeshTable(micro_batch=1))
+    choice = choose_plan(asked, site, gpus(8, 4, name="h100"), traced, fabric=fabric)
+    found = plan_certificate(fabric, choice, traced, global_batch=BATCH, gpu=site.gpu["h100"])
+    seconds = {each.part: each.seconds for each in choice.forecast.terms}
+    assert found.speed_up == pytest.approx(seconds["compute"] / (seconds["compute"] + seconds["communication"]))
+
+
 def with_latency(site, *, link, network):
     table = replace(site.gpu["h100"], link_latency_seconds=link, network_latency_seconds=network)
     return replace(site, gpu={"h100": table})

@@ -80,14 +80,18 @@ class PassLoad:
 def collectives(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
     """All of a step, of one rank."""
     return [
-        *_shard_messages(profile, shape, load),
-        *_replica_messages(profile, shape, load),
+        *data_messages(profile, shape, load),
         *_tensor_peers(profile, shape, load),
         *_sequence_peers(profile, shape, load),
         *_stage_messages(profile, shape, load),
         *_experts(profile, shape, load),
         *(matrix_updates(work, shape.mesh, owners=num_owners(shape, work)) if (work := profile.matrix_work) else ()),
     ]
+
+
+def data_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> list[Collective]:
+    """Those of data-parallel ranks, the new parameters of a shared optimizer included."""
+    return [*_shard_messages(profile, shape, load), *_replica_messages(profile, shape, load)]
 
 
 def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:

@@ -6,7 +6,9 @@ from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic, of_fewest_groups
 from gangline.fabric.tiles import node_order
 from gangline.planner.forecast.optimizer_model import OptimizerModel
+from gangline.planner.forecast.traffic import Collective, PassLoad, data_messages
 from gangline.planner.selection.choice import PlanChoice
+from gangline.planner.shapes.shape import Shape
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.step_time import exchanges
 from gangline.spec.config.site import GpuTable
@@ -65,18 +67,39 @@ def _expert_bytes(choice: PlanChoice, profile: ModelProfile, *, global_batch: in
 
 
 def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> list[RingTraffic]:
-    """What data-parallel ranks of an average stage exchange, as the forecast of its step counts it."""
-    mesh = choice.mesh
+    """What data-parallel ranks of an average stage exchange, as the forecast of its step counts it, uncompressed."""
+    mesh, trace = choice.mesh, profile.trace(choice.precision)
+    micro_batches = max(1, global_batch // (mesh.data_parallel * choice.micro_batch))
+    if trace is not None:
+        return _traced_rings(choice, profile, micro_batches)
     found = exchanges(
         ModelLayout(mesh=mesh, wrapping=wrapping_of(choice.strategy, mesh)), profile.parameters / (mesh.pp * mesh.tp),
         blocks=(profile.blocks or 0) / mesh.pp, sync=choice.memory.gradient_sync, precision=choice.precision,
         optimizer=OptimizerModel(matrix_work=profile.matrix_work),
-        micro_batches=max(1, global_batch // (mesh.data_parallel * choice.micro_batch)),
+        micro_batches=micro_batches,
     )  # fmt: skip
     return [
         RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride, steps=steps)
         for sent, ranks, stride, steps in found
     ]
+
+
+def _traced_rings(choice: PlanChoice, profile: ModelProfile, micro_batches: int) -> list[RingTraffic]:
+    load = PassLoad(
+        micro_batch=choice.micro_batch, micro_batches=micro_batches, precision=choice.precision,
+        checkpointing=choice.memory.activation_checkpointing, loss_chunks=choice.memory.loss_chunks,
+        gradient_sync=choice.memory.gradient_sync,
+    )  # fmt: skip
+    rings: dict[tuple[int, int], list[Collective]] = {}
+    for each in data_messages(profile, Shape(choice.strategy, choice.mesh), load):
+        rings.setdefault((each.ranks, each.rank_stride), []).append(each)
+    return [
+        RingTraffic(
+            wire_bytes=sum(each.wire_bytes for each in found), ranks=ranks, rank_stride=stride,
+            steps=sum(each.steps for each in found),
+        )
+        for (ranks, stride), found in rings.items()
+    ]  # fmt: skip
 
 
 def _handed_bytes(profile: ModelProfile, precision: Precision) -> float | None:
