@@ -13,7 +13,6 @@ from gangline.checkpoint.format.commit import Latest, StaleGeneration, claim, re
 from gangline.checkpoint.format.manifest import list_checkpoints
 from gangline.checkpoint.format.stored_tensors import stored_digests
 from gangline.checkpoint.host_tensors import Staging
-from gangline.checkpoint.loader import load
 from gangline.checkpoint.pending_save import SaveWriter
 from gangline.checkpoint.state import tensor_digests
 from gangline.errors import ConfigError, LostPeerError, StorageError
