@@ -174,7 +174,7 @@ def test_stages_one_by_one_give_the_same_end(desk):
     for name in STAGES[1:]:
         record = desk.stage(name, run)
     assert record.run.verdict == "passed"
-    assert [stage(record, name).tries for name in STAGES] == [1] * 10
+    assert [stage(record, name).tries for name in STAGES] == [1] * len(STAGES)
     again = desk.stage("train", run)
     assert desk.seen.stages == []
     assert again.seq == record.seq
