@@ -95,14 +95,14 @@ def test_the_one_change_is_named_with_both_values():
     assert row.split("  ")[0] == "✗ eval_loss"
     assert "2.369 ± 1.6 %" in row
     assert row.endswith("worse")
-    assert f"they part at step {comparison.curves.apart_from}" in text
+    assert f"they part at step {comparison.outside_from}" in text
 
 
 def test_the_curve_is_judged_only_on_the_band_of_this_base():
     other = replace(
         records.refused(), commit=replace(records.refused().commit, base=Base(commit="0" * 40, run="other"))
     )
-    assert compare(BASE, other).curves.apart_from is None
+    assert compare(BASE, other).outside_from is None
 
 
 def test_the_band_of_any_base_judges_the_curve_once_its_seeds_are_known():
@@ -252,7 +252,7 @@ def test_a_judged_metric_without_counterpart_is_named_and_not_comparable():
     more = replace(BASE, metrics=metrics, gates=(*BASE.gates, gate))
     comparison = compare(more, with_loss(2.37))
     assert (comparison.outcome, comparison.only_base) == ("NOT COMPARABLE", ("accuracy",))
-    assert comparison.why == f"accuracy of the base has no counterpart in {comparison.labels[1].run}"
+    assert comparison.why == f"accuracy of the base has no counterpart in {comparison.this}"
     for text in (render_comparison(comparison), render_markdown_comparison(comparison)):
         assert "only in base: accuracy" in text
     assert comparison.next_command == "report accuracy, too, in one commit: its run has both names"

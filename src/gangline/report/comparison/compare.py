@@ -40,6 +40,8 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
     costs = _costs(base, this)
     curves = curves_of(base, this, more.bands)
     found = Comparison(
+        base=base.run.id,
+        this=this.run.id,
         outcome=outcome,
         why=why,
         metrics=_shown(metrics, costs),
@@ -49,6 +51,7 @@ def compare(base: Record, this: Record, beyond: ComparisonContext | None = None)
         changes=tuple(changes_between(base, this, more)),
         unpinned=unpinned_between(base, this),
         plan=_plan_words(base, this),
+        outside_from=curves.apart_from if curves else None,
         next_command=_next(outcome, base, this, metrics),
         curves=curves,
         files=files_between(base, this, more),
@@ -70,6 +73,7 @@ def _label(record: Record) -> RunLabel:
     commit = record.commit
     return RunLabel(
         run=record.run.id,
+        commit=commit.sha,
         subject=commit.subject,
         branch=commit.branch,
         verdict=verdict_word(record),

@@ -71,6 +71,7 @@ class RunLabel:
     """Which run, as people recognise it."""
 
     run: str
+    commit: str
     subject: str
     branch: str | None = None
     verdict: str = ""
@@ -92,6 +93,9 @@ class ComparisonContext:
 class Comparison:
     """One run against another: the outcome, and all that speaks for it."""
 
+    base: str
+    """Run id."""
+    this: str
     outcome: Outcome
     why: str
     metrics: tuple[ComparedNumber, ...]
@@ -105,6 +109,8 @@ class Comparison:
     unpinned: tuple[str, ...] = ()
     """What else may have changed, as no record has its content."""
     plan: str
+    outside_from: int | None
+    """Step from which the training curve leaves the base's band."""
     next_command: str
     curves: ComparedCurves | None = None
     files: tuple[FileChange, ...] = ()
