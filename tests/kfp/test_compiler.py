@@ -19,9 +19,13 @@ NEXT_IMAGE = "registry.example/gangline/line@sha256:" + "b2" * 32
 TASKS = STAGES[2:]
 
 
+def compile_golden() -> bytes:
+    return compile_line(find_root(), IMAGE, secrets=("gangline",), environ=os.environ)
+
+
 @pytest.fixture(scope="module")
 def compiled() -> bytes:
-    return compile_line(find_root(), IMAGE, secrets=("gangline",), environ=os.environ)
+    return compile_golden()
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,7 @@ def documents(compiled):
 
 
 def test_the_file_is_the_one_that_was_reviewed(compiled):
-    assert compiled == GOLDEN.read_bytes()
+    assert compiled == GOLDEN.read_bytes(), "read the difference; if it is meant: python -m tests.kfp.test_compiler"
 
 
 def test_another_commit_changes_the_images_alone(compiled):
@@ -119,3 +123,7 @@ def test_a_repository_with_definitions_of_its_own_wins(tmp_path):
     (tmp_path / "pipelines" / "train_line.py").touch()
     (tmp_path / "components").mkdir()
     assert find_root(tmp_path) == tmp_path
+
+
+if __name__ == "__main__":
+    GOLDEN.write_bytes(compile_golden())

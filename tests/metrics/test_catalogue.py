@@ -6,7 +6,16 @@ import pytest
 
 from gangline.errors import GanglineError
 from gangline.metrics.catalogue import CATALOGUE, PREFIX, Series, check_catalogue
-from gangline.metrics.labels import COUNTED, EXITS, MAX_RANKS, MAX_SERIES_PER_RUN, STATISTICS, values_of
+from gangline.metrics.labels import (
+    COUNTED,
+    EXITS,
+    MAX_RANKS,
+    MAX_SERIES_PER_RUN,
+    SERIES_OF_STAGE,
+    STATISTICS,
+    values_of,
+)
+from gangline.spec.record import STAGES
 
 
 def most_series(owner, ranks=1):
@@ -32,6 +41,11 @@ def test_the_catalogue_keeps_its_rules():
 @pytest.mark.parametrize("ranks", [1, 2, 64, 255, 256, 257, 16_384])
 def test_a_run_of_any_size_stays_below_the_cap_with_every_label_in_use(ranks):
     assert most_series("run", ranks) < MAX_SERIES_PER_RUN
+
+
+def test_the_cap_grows_by_the_series_of_one_more_stage():
+    of_stages = sum(most(each, 1) for each in CATALOGUE.values() if {"run", "stage"} <= set(each.labels))
+    assert of_stages == SERIES_OF_STAGE * len(STAGES)
 
 
 @pytest.mark.row("M4")

@@ -15,7 +15,7 @@ ENDPOINT = "http://127.0.0.1:9000"
     ("url", "options", "named"),
     [
         ("/plain/path", {}, "unknown scheme"),
-        ("http://host/bucket", {}, "unknown scheme 'http'; use file:PATH or s3://bucket/prefix"),
+        ("http://host/bucket", {}, "unknown scheme 'http'; use file:PATH or s3://BUCKET/PREFIX"),
         ("file:", {}, "names no folder"),
         ("file:store?endpoint=x", {}, "names no folder"),
         ("s3://bucket", {"credentials": "a:b"}, "wanted store.endpoint with its scheme"),

@@ -104,9 +104,9 @@ def values_of(record: Record, metric: str, at: int) -> dict[int, float]:
     return seeds or {_seed(record): measured.value}
 
 
-def next_curve_step(at: int, steps: int, places: int = 64) -> int:
+def next_curve_step(at: int, steps: int) -> int:
     """The first step from `at` on with a point of the curve, which curves of any length have."""
-    count = min(places, steps)
+    count = min(64, steps)
     place = -(-at * count // steps)
     return max(1, place) * steps // count
 

@@ -11,10 +11,10 @@ Ranks (torch; every call is collective over the ranks of `group`, in the same or
     saver.close()                       # waits for the save in flight
 
     loaded = load(store, prefix, model, optimizer, key=key, group=checkpoint_group, on_refused=refused)
-    loaded.step, loaded.generation, loaded.prefix, loaded.numbers, loaded.rank_numbers
+    loaded.step, loaded.prefix, loaded.numbers, loaded.rank_numbers
 
 `save` without `wait` returns when the tensors are copied to host buffers; the report that it returns, and the one that
-`poll` returns when the bytes are durable, have `step, key, size_bytes, seconds, blocking_seconds, done, error, note`.
+`poll` returns when the bytes are durable, have `step, key, size_bytes, seconds, blocking_seconds, error, note`.
 With `error` set the save failed, training continues, and the next save tries again. `poll` does not return the reports
 of `save(wait=True)`. `save` raises `StorageError` on all ranks once saves have failed for `max_unsaved_seconds`; with
 `wait` it tries again for `retry_seconds`, then raises. A step is saved once in a generation; a second call returns the

@@ -68,7 +68,6 @@ class Loaded:
     """Result of a load, except the tensors, which are filled in place."""
 
     step: int
-    generation: int
     prefix: str
     """Folder of the checkpoint."""
     numbers: dict[str, Any]
@@ -208,7 +207,7 @@ def _fill(opened: _Opened, target: _Target, source: CheckpointSource, peers: Pee
     if target.optimizer is not None and found.numbers:
         restore_numbers(target.model, target.optimizer, found.numbers, file=manifest.state_name)
     return Loaded(
-        step=manifest.step, generation=manifest.generation, prefix=opened.folder.prefix, numbers=state.numbers,
+        step=manifest.step, prefix=opened.folder.prefix, numbers=state.numbers,
         rank_numbers=state.ranks[peers.rank] if len(state.ranks) == peers.size else None,
         rank_extra={name.removeprefix(head): tensor for name, tensor in own.items()},
         from_copy=isinstance(source, CopiedCheckpoint), peer_bytes=peer_bytes, notes=(*notes, *more_notes),

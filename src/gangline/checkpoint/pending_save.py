@@ -32,7 +32,6 @@ class SaveReport:
     """From the call until the copies were complete; None if there are none."""
     size_bytes: int = 0
     """Of the whole checkpoint; 0 while in flight."""
-    done: bool = False
     error: str | None = None
     """Why it failed; the next save tries again."""
     note: str | None = None
@@ -75,7 +74,7 @@ class SaveWriter:
             size = self._write_through(save)
         notes.append(self._apply_retention())
         return replace(
-            save.report, done=True, size_bytes=size, seconds=time.monotonic() - save.started,
+            save.report, size_bytes=size, seconds=time.monotonic() - save.started,
             note="; ".join(filter(None, notes)) or None,
         )  # fmt: skip
 

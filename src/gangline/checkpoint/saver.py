@@ -165,7 +165,7 @@ class Saver:
             self._last_good, self._good_at, self._failing = save.report, time.monotonic(), False
         else:
             self._failing = True
-            save.report = replace(save.report, done=True, error=_reason(save.failure))
+            save.report = replace(save.report, error=_reason(save.failure))
         self._finished.append(save.report)
         return save.report
 
@@ -188,7 +188,7 @@ class Saver:
                 raise StorageError(f"checkpoint {report.key} could not be written: {report.error}")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            save.failure, save.report = None, replace(report, done=False, error=None)
+            save.failure, save.report = None, replace(report, error=None)
             self._start(save)
 
 

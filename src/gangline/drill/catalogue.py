@@ -19,6 +19,8 @@ class DrillKind:
     """Row of the list of faults in `docs/reference/protections.md`."""
     text: str
     """Description of the fault."""
+    fault: str
+    """The fault with its target, of `{rank}`, `{duration}` and `{ranks}`."""
     target: str
     """Target for detection and recovery."""
     recover_seconds: float | None = None
@@ -38,54 +40,67 @@ DRILLS: dict[str, DrillKind] = {
     for each in (
         DrillKind(
             name="kill-rank", row="T1", text="SIGKILL to a rank at a step; its gang resumes from the last checkpoint",
+            fault="SIGKILL to rank {rank}",
             target="target <= 15 s", recover_seconds=15.0,
         ),
         DrillKind(
             name="kill-twice", row="T2", text="SIGKILL to a rank, and again while the gang restarts",
+            fault="SIGKILL to rank {rank}, and again in the restart",
             target="target <= 30 s, at most two charges", recover_seconds=30.0,
         ),
         DrillKind(
             name="freeze-rank", row="T3", text="stops a rank and thaws it; a short stop passes, a long one is declared",
+            fault="stopped for {duration}: rank {rank}",
             target="target <= 10 s past the watchdog", recover_seconds=10.0, past_detection=True, seconds=5.0,
         ),
         DrillKind(
             name="hang-rank", row="T4", text="a rank hangs with its process alive; the watchdog ends it",
+            fault="rank {rank} hangs",
             target="target: found in 2 x its step + 10 s",
         ),
         DrillKind(
             name="slow-rank", row="T3", text="a rank gets half of its time for a while; it is named, nothing restarts",
+            fault="rank {rank} at half speed for {duration}",
             target="target: named in 60 s", seconds=30.0, stalls=False,
         ),
         DrillKind(
             name="stop", row="K4", text="SIGTERM to a rank; all save together and leave, the gang resumes from there",
+            fault="SIGTERM to rank {rank}",
             target="target: no step lost, nothing charged",
         ),
         DrillKind(
             name="resize", row="T7", text="another number of ranks, one that the plan is ready for",
+            fault="resize to {ranks} requested",
             target="target: no sample lost or taken twice, nothing charged",
         ),
         DrillKind(
             name="poison", row="T9", text="a batch is not finite; the gang stops, skips or goes back as its line says",
+            fault="a batch of rank {rank} is not finite",
             target="target: judged in that step, nothing of it saved", stalls=False, setup="task",
         ),
         DrillKind(
             name="oom", row="T8", text="a rank gets no more memory; the gang ends for this reason, without retry",
+            fault="rank {rank} gets no more memory",
             target="target: class 32, no restart charged", stalls=False, setup="task",
         ),
         DrillKind(
             name="lose-node", row="T11", text="a virtual node is lost with keeper, ranks and memory, and replaced",
+            fault="the node of rank {rank} is gone, a new one starts",
             target="target <= 1 interval, one charge", setup="nodes",
         ),
         DrillKind(
             name="kill-store", row="S6", text="the store refuses connections, then answers 503, then is back",
+            fault="the store is unavailable for {duration}",
             target="target: saves catch up by themselves", seconds=15.0, stalls=False, setup="store",
         ),
         DrillKind(
             name="slow-store", row="S8", text="every request to the store takes a quarter of a second longer",
+            fault="the store is slow for {duration}",
             target="target: saves end, steps as fast as before", seconds=15.0, stalls=False, setup="store",
         ),
         DrillKind(
             name="fill-disk", row="S5", text="writes of checkpoints fail as on a full disk, then there is room",
+            fault="no room for checkpoints for {duration}",
             target="target: alarm, durable again once there is room", seconds=10.0, stalls=False, setup="store",
         ),
     )

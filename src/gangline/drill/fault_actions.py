@@ -28,22 +28,8 @@ def apply_fault(home: Path, target: DrillTarget) -> None:
 def describe_fault(target: DrillTarget) -> str:
     """Phrase on the fault and its target."""
     duration = format_seconds(target.seconds) if target.seconds is not None else ""
-    sentences = {
-        "kill-rank": f"SIGKILL to rank {target.rank}",
-        "kill-twice": f"SIGKILL to rank {target.rank}, and again in the restart",
-        "freeze-rank": f"stopped for {duration}: rank {target.rank}",
-        "hang-rank": f"rank {target.rank} hangs",
-        "slow-rank": f"rank {target.rank} at half speed for {duration}",
-        "stop": f"SIGTERM to rank {target.rank}",
-        "poison": f"a batch of rank {target.rank} is not finite",
-        "oom": f"rank {target.rank} gets no more memory",
-        "lose-node": f"the node of rank {target.rank} is gone, a new one starts",
-        "kill-store": f"the store is unavailable for {duration}",
-        "slow-store": f"the store is slow for {duration}",
-        "fill-disk": f"no room for checkpoints for {duration}",
-        "resize": f"resize to {target.ranks} {'rank' if target.ranks == 1 else 'ranks'} requested",
-    }
-    return sentences[target.kind.name]
+    ranks = f"{target.ranks} {'rank' if target.ranks == 1 else 'ranks'}"
+    return target.kind.fault.format(rank=target.rank, duration=duration, ranks=ranks)
 
 
 def _kill(home: Path, target: DrillTarget) -> None:

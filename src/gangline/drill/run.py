@@ -31,8 +31,6 @@ class DrillReport:
     run: str
     drill: Drill
     """As recorded."""
-    lines: tuple[str, ...]
-    """Lines that `tell` got."""
     replay: str
     """Command that repeats the drill."""
 
@@ -74,20 +72,14 @@ def drill(
         UsageError: No such run, rank or step.
         GanglineError: The fresh run failed before it trained.
     """
-    lines: list[str] = []
-
-    def report_line(line: str) -> None:
-        lines.append(line)
-        tell(line)
-
     request = DrillRequest(kind=choose_drill(name, site), rank=rank, step=step, seconds=seconds, seed=seed)
     context = DrillContext(
-        repo=repo, site=site, environ=environ, store=site_paths.open_site_store(repo, site, environ), tell=report_line
+        repo=repo, site=site, environ=environ, store=site_paths.open_site_store(repo, site, environ), tell=tell
     )
     record, found = drill_in_dedicated_run(context, request) if run is None else _drill_in_run(context, request, run)
     again = _replay(found, request, run)
-    report_line(_result_line(found, again))
-    return DrillReport(run=record.run.id, drill=found, lines=tuple(lines), replay=again)
+    tell(_result_line(found, again))
+    return DrillReport(run=record.run.id, drill=found, replay=again)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -195,7 +195,6 @@ class FaultProxy:
         self.strikes.append(
             InjectedFault(
                 rule=rule,
-                connection=connection.number,
                 request=connection.request,
                 passed_bytes=self.passed[rule.direction],
                 mono=time.monotonic(),

@@ -51,7 +51,6 @@ class InjectedFault:
     """One fault that was injected."""
 
     rule: FaultRule
-    connection: int
     request: int
     """Number of the affected request; for a rule on bytes, of the latest one."""
     passed_bytes: int

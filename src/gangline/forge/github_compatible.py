@@ -196,9 +196,7 @@ def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
     branch = webhook_delivery.branch_ref(ref)
     if branch is None:
         return WebhookEvent(delivery=event_id, event="other", repository=repository)
-    after = text_at(payload, "after")
-    gone = value_at(payload, "deleted") is True or webhook_delivery.NO_COMMIT.fullmatch(after) is not None
-    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch, deleted=gone)
+    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch)
 
 
 def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
@@ -218,7 +216,6 @@ def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookE
         branch=branch,
         pull_request=pull_request,
         is_fork=source != repository,
-        deleted=action == "closed",
     )
 
 
@@ -229,7 +226,7 @@ def branch_deleted_event(payload: Mapping[str, Any], *, event_id: str) -> Webhoo
     branch = webhook_delivery.branch_ref(ref)
     if value_at(payload, "ref_type") != "branch" or branch is None:
         return WebhookEvent(delivery=event_id, event="other", repository=repository)
-    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch, deleted=True)
+    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch)
 
 
 def other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:

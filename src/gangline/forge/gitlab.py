@@ -123,8 +123,7 @@ def _push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
     branch = webhook_delivery.branch_ref(ref)
     if branch is None:
         return WebhookEvent(delivery=event_id, event="other", repository=repository)
-    gone = webhook_delivery.NO_COMMIT.fullmatch(text_at(payload, "after")) is not None
-    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch, deleted=gone)
+    return WebhookEvent(delivery=event_id, event="push", repository=repository, ref=ref, branch=branch)
 
 
 def _merge_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
@@ -142,7 +141,6 @@ def _merge_request_event(payload: Mapping[str, Any], *, event_id: str) -> Webhoo
         branch=text_at(what, "source_branch"),
         pull_request=iid,
         is_fork=number_at(what, "source_project_id") != number_at(what, "target_project_id"),
-        deleted=action in _GONE,
     )
 
 

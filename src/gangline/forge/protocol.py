@@ -39,8 +39,6 @@ class WebhookEvent:
     pull_request: int | None = None
     is_fork: bool = False
     """The commits of this pull request come from another repository."""
-    deleted: bool = False
-    """The branch is gone, or the pull request closed: nothing to build, its open runs may stop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

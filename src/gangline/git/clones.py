@@ -25,7 +25,6 @@ from gangline.git.mirror import UNKNOWN_BRANCHES, GitMirror, RemoteBranches
 from gangline.git.remote import (
     FETCH_SECONDS,
     MEMORY_BYTES,
-    check_ref,
     is_commit,
     kept_ref,
     remote_environment,
@@ -212,12 +211,10 @@ class Clones:
         both = is_commit(commit) and is_commit(of)
         return both and mirror.ask("merge-base", "--is-ancestor", commit, of).returncode == 0
 
-    def heads(
-        self, url: str, *, ref: str | None = None, local: bool = False, credential: str | None = None
-    ) -> dict[str, str]:
-        """Commit of each branch of a repository by name, or of `ref` alone; raises as `fetch` does."""
-        environment = self._environment(url, local=local, credential=credential)
-        arguments = ("ls-remote", "--heads", "--end-of-options", url, *([] if ref is None else [check_ref(ref)]))
+    def heads(self, url: str, *, local: bool = False) -> dict[str, str]:
+        """Commit of each branch of a repository by name; raises as `fetch` does."""
+        environment = self._environment(url, local=local, credential=None)
+        arguments = ("ls-remote", "--heads", "--end-of-options", url)
         done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
             raise StorageError(f"could not list the branches of {url}: {done.message}")

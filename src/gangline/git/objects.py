@@ -81,13 +81,11 @@ def read_entries(pieces: Iterable[bytes]) -> list[TreeEntry]:
     return sorted(found, key=lambda each: each.path)
 
 
-def read_contents(
-    pieces: Iterable[bytes], names: Sequence[str], *, most_bytes: int = MOST_CONTENT_BYTES
-) -> Iterator[bytes]:
+def read_contents(pieces: Iterable[bytes], names: Sequence[str]) -> Iterator[bytes]:
     """Contents of the objects `names`, in their order, from the output of `cat-file --batch`.
 
     Raises:
-        OutputTooLarge: One has more than `most_bytes`; it was not read.
+        OutputTooLarge: One has more than `MOST_CONTENT_BYTES`; it was not read.
         UsageError: There is no such object.
     """
     source = _Source(pieces)
@@ -96,8 +94,9 @@ def read_contents(
         if len(fields) != 3:
             raise UsageError(f"git has no object {name}; a shallow or partial clone? git fetch --unshallow")
         size = int(fields[2])
-        if size > most_bytes:
-            raise OutputTooLarge(f"object {name} has {format_bytes(size)}, wanted at most {format_bytes(most_bytes)}")
+        if size > MOST_CONTENT_BYTES:
+            most = format_bytes(MOST_CONTENT_BYTES)
+            raise OutputTooLarge(f"object {name} has {format_bytes(size)}, wanted at most {most}")
         yield source.take(size + 1)[:-1]
 
 

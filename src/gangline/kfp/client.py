@@ -38,7 +38,6 @@ class PipelineRun:
     """A pipeline run as the server reports it."""
 
     id: str
-    name: str
     state: State
     run: str
     """Value of its parameter `run`."""
@@ -173,7 +172,6 @@ def _run(row: Mapping[str, Any]) -> PipelineRun:
     parameters = (row.get("runtime_config") or {}).get("parameters") or {}
     return PipelineRun(
         id=str(row["run_id"]),
-        name=str(row.get("display_name", "")),
         state=_state(row.get("state")),
         run=str(parameters.get("run", "")),
         failed=tuple(_failed(task) for task in tasks if task.get("state") == "FAILED"),

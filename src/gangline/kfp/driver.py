@@ -18,7 +18,7 @@ from gangline.line.stages.run_line import RunArguments, run_line
 from gangline.line.stages.run_stage import run_stage
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
-from gangline.spec.record import Record, StageInfo
+from gangline.spec.record import RanksAt, Record, StageInfo
 from gangline.spec.run_flags import FINAL, stage
 from gangline.storage import site_paths
 
@@ -41,7 +41,7 @@ def drive(
     driving: Driving,
     site: Site,
     environ: Mapping[str, str],
-    ranks_at: Literal["local", "kubernetes"] | None = None,
+    ranks_at: RanksAt | None = None,
     observer: Observer | None = None,
     **arguments: Unpack[RunArguments],
 ) -> Record:

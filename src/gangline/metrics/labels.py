@@ -67,8 +67,10 @@ COUNTED: dict[str, int] = {"run": 1, "project": 1, "rank": MAX_RANKS, "metric": 
 CUT = ("commit", "branch", "line", "plan", "target")
 """Text, only on `run_info`."""
 MAX_TEXT = 80
-MAX_SERIES_PER_RUN = 1000
-"""Of one run, of one project, and of what belongs to neither."""
+SERIES_OF_STAGE = len(STAGE_STATES) + 1
+"""Of a run: one for each state of a stage, and its seconds."""
+MAX_SERIES_PER_RUN = 920 + SERIES_OF_STAGE * len(STAGES)
+"""Of one run, of one project, and of what belongs to neither; it grows with the list of stages."""
 MAX_SERIES = 50_000
 """Of a whole book, however many runs it holds."""
 

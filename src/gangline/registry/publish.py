@@ -45,13 +45,8 @@ class Published:
     key: str
     """`models/<model>/<version>.json`."""
     files: tuple[ModelFile, ...]
-    key_id: str
     weights: str
     """Digest of the weights."""
-    smoke: str | None = None
-    """Sentence of the smoke test; None if the line switches it off."""
-    tagged: str | None = None
-    """Name of the git tag in this repository; None where it could not be made."""
     events: tuple[str, ...] = ()
     """Sentences for the record, e.g. on a tag that could not be pushed."""
     artifacts: tuple[Artifact, ...] = ()
@@ -293,8 +288,7 @@ def _published(
     opened = ", as the program wrote it, not opened" if version.of_program else ""
     message = f"{version.model} {version.version}: {label} {size}{opened}, signed by key {version.key_id}, {place}"
     return Published(
-        model=version.model, version=version.version, key=version.key, files=version.files, key_id=version.key_id,
-        weights=version.weights, smoke=smoke, tagged=tagged, events=events,
-        artifacts=model_files.artifacts(version.files),
+        model=version.model, version=version.version, key=version.key, files=version.files, weights=version.weights,
+        events=events, artifacts=model_files.artifacts(version.files),
         message=message + (f" · {smoke}" if smoke else "") + ("" if tagged else " · not tagged"),
     )  # fmt: skip

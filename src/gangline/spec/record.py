@@ -34,6 +34,8 @@ UNPROTECTED = "unprotected"
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]
 Verdict = Literal["passed", "refused", "failed", "cancelled", "superseded"]
+RanksAt = Literal["local", "kubernetes"]
+"""Launcher of a run's gangs."""
 Trust = Literal["own", "fork"]
 """Whose code it is: of people who may push here, or a stranger's."""
 
@@ -60,7 +62,7 @@ class RunInfo:
     created: str
     """UTC, ISO 8601, for people."""
     driver: Driver = Driver()
-    target: Literal["local", "kubernetes"] = "local"
+    target: RanksAt = "local"
     """Where its gangs run; fixed at its birth, so that everybody looks for them there."""
     state: RunState = "open"
     verdict: Verdict | None = None

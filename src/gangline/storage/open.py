@@ -4,10 +4,11 @@ from math import inf
 from pathlib import Path
 
 from gangline.errors import ConfigError
+from gangline.spec.config.grammar import STORE_FORMS
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.protocol import ObjectStore
 
-_FORMS = "use file:PATH or s3://bucket/prefix"
+_FORMS = f"use {STORE_FORMS}"
 
 
 def open_store(

@@ -26,7 +26,6 @@ class StoreCheck:
 class StoreProbe:
     """Results of the checks of one store."""
 
-    url: str
     checks: tuple[StoreCheck, ...]
 
     @property
@@ -63,7 +62,7 @@ def _probed(store: ObjectStore, folder: str) -> StoreProbe:
     finally:
         for key in keys:
             store.delete(key)
-    return StoreProbe(url=store.url, checks=tuple(checks))
+    return StoreProbe(checks=tuple(checks))
 
 
 def _checked(name: str, check: Callable[[], str | None]) -> StoreCheck:

@@ -8,9 +8,10 @@ from tests.cluster.driver import driving
 from tests.cluster.rig.wait import await_true
 from tests.cluster.workspace import Workspace, short_line, site_of
 
+from gangline.spec.record import STAGES
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-STAGES = ["resolve", "build", "plan", "submit", "train", "evaluate", "gate", "prove", "publish", "report"]
 OF_THE_PLACE = ("measured", "forecast", "candidates", "reason", "digest", "key")
 """What a plan says of the machines it was made for, and digests over that."""
 

@@ -59,13 +59,13 @@ def test_a_delivery_that_a_gitea_sent_is_what_its_signature_says():
 def test_a_push_names_its_branch(kind):
     hint = hint_of(f"{kind}-push_to_branch")
     assert (hint.event, hint.repository, hint.ref) == ("push", TEAM[kind], "refs/heads/feature/x")
-    assert (hint.branch, hint.pull_request, hint.is_fork, hint.deleted) == ("feature/x", None, False, False)
+    assert (hint.branch, hint.pull_request, hint.is_fork) == ("feature/x", None, False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deleted_branch_is_said_to_be_gone(kind):
+def test_a_deleted_branch_is_a_hint_at_its_ref(kind):
     hint = hint_of(f"{kind}-branch_deleted")
-    assert (hint.event, hint.ref, hint.deleted) == ("push", "refs/heads/feature/x", True)
+    assert (hint.event, hint.ref) == ("push", "refs/heads/feature/x")
 
 
 @pytest.mark.parametrize("event", ["opened", "synchronized"])
@@ -75,12 +75,12 @@ def test_a_pull_request_names_the_ref_that_the_forge_keeps(kind, event):
     number = hint.pull_request
     assert hint.ref == (f"refs/merge-requests/{number}/head" if kind == "gitlab" else f"refs/pull/{number}/head")
     assert (hint.event, hint.repository, hint.branch) == ("pull_request", TEAM[kind], "feature/x")
-    assert (hint.is_fork, hint.deleted) == (False, False)
+    assert not hint.is_fork
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.endswith(("closed", "merged"))])
-def test_a_closed_pull_request_has_nothing_to_build(name):
-    assert hint_of(name).deleted
+def test_a_closed_pull_request_is_a_hint_at_its_ref(name):
+    assert hint_of(name).event == "pull_request"
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("fork")])

@@ -13,16 +13,15 @@ LETTERS = {
 _EMPTY, _MORE = "·", ">"
 
 
-def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float, *, marks: int = MARKS) -> str:
+def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float) -> str:
     """`WOAAAAAAAAAAAAABB···`: each cause ends at the nearest mark; `>` at the end: there is more than the device has.
 
     Args:
         causes: In the order of the bar.
         capacity_bytes: Of the device.
-        marks: Width of the bar.
     """
     bar, upto = "", 0.0
     for each in sorted(causes, key=lambda cause: list(LETTERS).index(cause.cause)):
         upto += each.size_bytes
-        bar += LETTERS[each.cause] * (round(upto / capacity_bytes * marks) - len(bar))
-    return f"{bar[:marks]}{_MORE}" if len(bar) > marks else bar.ljust(marks, _EMPTY) + " "
+        bar += LETTERS[each.cause] * (round(upto / capacity_bytes * MARKS) - len(bar))
+    return f"{bar[:MARKS]}{_MORE}" if len(bar) > MARKS else bar.ljust(MARKS, _EMPTY) + " "

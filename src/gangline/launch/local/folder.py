@@ -142,9 +142,9 @@ class GangFolder:
         """Log of the keeper of `node`."""
         return self.home / "logs" / f"keeper-{node}.log"
 
-    def read_inside(self, path: Path, start: int = 0) -> bytes | None:
-        """Content of a file of the gang from byte `start` on; None: it does not exist or is not a plain file."""
-        return read_below(self.inside, path, start=start)
+    def read_inside(self, path: Path) -> bytes | None:
+        """Content of a file of the gang; None: it does not exist or is not a plain file."""
+        return read_below(self.inside, path)
 
     def _document(self, kind: type[T], name: str) -> T | None:
         """None: there is no such file, or a gang in a sandbox wrote an invalid one."""

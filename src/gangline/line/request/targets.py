@@ -4,12 +4,10 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from gangline.errors import ConfigError, UsageError
-from gangline.spec.config.site import Site
-from gangline.spec.record import Record
+from gangline.spec.config.site import Site, Target
+from gangline.spec.record import RanksAt, Record
 
-RanksAt = Literal["local", "kubernetes"]
 Driving = Literal["here", "kfp-local", "kfp"]
-Target = Literal["local", "kubernetes", "kfp-local", "kfp"]
 
 _MEANING: dict[str, tuple[RanksAt, Driving]] = {
     "local": ("local", "here"),

@@ -9,10 +9,9 @@ from gangline.line.record import runs
 from gangline.line.record.earlier_runs import EarlierRuns, find_earlier_runs
 from gangline.line.record.store import RecordStore
 from gangline.line.request.run_request import RunRequest
-from gangline.line.request.targets import RanksAt
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.load import PROTECTED_TABLES, effective, line_digest, table_digests
-from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
+from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, RanksAt, Record, RunInfo, run_prefix
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now
@@ -26,10 +25,9 @@ _SHALLOW = (
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run, and whether the request created it."""
+    """The run of a request."""
 
     record: Record
-    is_new: bool
     earlier_runs: EarlierRuns | None
     """Of a new run."""
 
@@ -49,7 +47,7 @@ def find_or_create_run(
     if newest is not None and sealer.holds(newest):
         _require_same_line(newest, request)
     if newest is not None and not (again and newest.run.state == "ended"):
-        return FoundRun(sealer.check(newest), is_new=False, earlier_runs=None)
+        return FoundRun(sealer.check(newest), earlier_runs=None)
     earlier = find_earlier_runs(
         store,
         request.repository,
@@ -61,7 +59,7 @@ def find_or_create_run(
     record = _describe(store, request, attempt + 1, earlier.base, target)
     runs.mark_open(store, record)
     created = RecordStore.of(store, record, sealer).create(record)
-    return FoundRun(sealer.check(created), is_new=created.run.created == record.run.created, earlier_runs=earlier)
+    return FoundRun(sealer.check(created), earlier_runs=earlier)
 
 
 def _require_same_line(newest: Record, request: RunRequest) -> None:

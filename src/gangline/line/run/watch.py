@@ -26,9 +26,7 @@ QUIET_SECONDS = 0.7
 """After the first event, `read_progress` stops once none came for so long."""
 
 
-def follow_run(
-    repo: Path, run: str, *, site: Site, environ: Mapping[str, str], observer: Observer, poll_seconds: float = 1.0
-) -> Record:
+def follow_run(repo: Path, run: str, *, site: Site, environ: Mapping[str, str], observer: Observer) -> Record:
     """Report `run` to `observer` until it has ended, or has no driver any more.
 
     Raises:
@@ -48,7 +46,7 @@ def follow_run(
         if not is_driven:
             break
         _report_gang(record, reported, launcher, observer)
-        time.sleep(poll_seconds)
+        time.sleep(1.0)
     _report_stages(record, reported, observer)
     if record.run.state == "open":
         observer.note(f"{record.run.id} has no driver; gangline run resumes it")

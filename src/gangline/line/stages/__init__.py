@@ -1,4 +1,4 @@
-"""The ten stages, their execution, and the calls that drive a run.
+"""The stages, their execution, and the calls that drive a run.
 
 Each stage is a function of a context and may be called any number of times. Its module is imported on the call, so
 that a process of one stage does not load the others.

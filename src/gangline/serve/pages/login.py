@@ -32,9 +32,9 @@ _ADVICE_BY_STATUS = {
 """By status: what happened, and what works."""
 
 
-def render_login(message: str = "", *, csrf: str = "", onward: str = "") -> str:
+def render_login(message: str = "", *, onward: str = "") -> str:
     """A field for a token; `message` says why it is asked for again, `onward` is the page wanted before."""
-    return draw("login.html.j2", message=message, csrf=csrf, onward=onward)
+    return draw("login.html.j2", message=message, onward=onward)
 
 
 def render_problem(status: int, message: str) -> str:

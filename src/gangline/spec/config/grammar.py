@@ -19,6 +19,7 @@ CHECKPOINT = re.compile(
 """Folder of one."""
 STORE_KEY = re.compile(r"(?!.*(^|/)\.{1,2}(/|$))[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[^\s@]*)?")
+STORE_FORMS = "file:PATH or s3://BUCKET/PREFIX"
 STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]*)?")
 LISTEN = re.compile(r"(?P<host>\[[0-9a-f:]+\]|[A-Za-z0-9.-]+):(?P<port>\d{1,5})")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})

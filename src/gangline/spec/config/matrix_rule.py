@@ -9,7 +9,6 @@ from typing import Any
 from gangline.spec.config.cost_table import KEY, MODEL, cost_table_problems
 from gangline.spec.config.problems import ConfigProblem, one_of, shorten, show
 
-Choices = tuple[str, ...]
 RULES: dict[str, dict[str, Any]] = {
     "muon": {
         "lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True,

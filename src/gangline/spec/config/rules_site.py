@@ -82,9 +82,7 @@ def _port(key: str, value: int | None, works: str) -> Iterator[ConfigProblem]:
 
 def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
     if not grammar.STORE_URL.fullmatch(store.url):
-        yield ConfigProblem(
-            "store.url", "file:PATH or s3://BUCKET/PREFIX", "another" if "@" in store.url else show(store.url)
-        )
+        yield ConfigProblem("store.url", grammar.STORE_FORMS, "another" if "@" in store.url else show(store.url))
     if store.url.startswith("s3:") and not store.endpoint:
         works = 'endpoint = "https://minio.example:9000" works'
         yield ConfigProblem("store.endpoint", "an endpoint for the s3 URL", "nothing", works)

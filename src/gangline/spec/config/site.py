@@ -39,11 +39,15 @@ class RegistryTable:
     """What builds images; none: the environment as it is."""
 
 
+Target = Literal["local", "kubernetes", "kfp", "kfp-local"]
+"""Where ranks run and what drives the stages; `line.request.targets` has the meaning of each."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchTable:
     """Where gangs run, and how they are started there."""
 
-    target: Literal["local", "kubernetes", "kfp", "kfp-local"] = "local"
+    target: Target = "local"
     """Where gangs run."""
     namespace: str | None = None
     """Kubernetes namespace, or "per-run"."""

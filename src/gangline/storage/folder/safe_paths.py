@@ -36,13 +36,13 @@ def pinned_folder(root: Path, parts: Sequence[str], *, make: bool = False) -> It
         os.close(handle)
 
 
-def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     """Descriptor of a regular file whose folder is held, or trusted.
 
     Raises:
         FileNotFoundError: There is none: nothing, or a link, folder, pipe or device.
     """
-    return _plain(path, flags, mode, None)
+    return _plain(path, flags, 0o666, None)
 
 
 def read_below(root: Path, path: Path, *, start: int = 0) -> bytes | None:

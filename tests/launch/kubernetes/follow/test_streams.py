@@ -51,7 +51,7 @@ def drained(streams: LogStreams) -> list[str]:
     patience, found = time.monotonic() + 60, []
     while not streams.is_drained:
         assert time.monotonic() < patience
-        found += [line.text for line in streams.lines(seconds=0.05)]
+        found += streams.lines(seconds=0.05)
     return found
 
 

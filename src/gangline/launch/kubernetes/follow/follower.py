@@ -135,7 +135,7 @@ class KubernetesFollower:
 
     def _lines(self, seconds: float) -> Iterator[GangEvent]:
         for line in self._streams.lines(seconds=seconds):
-            yield from self._pod_events.take(line.text)
+            yield from self._pod_events.take(line)
         yield from self._pod_events.flush()
 
     def _now(self) -> GangStatus:

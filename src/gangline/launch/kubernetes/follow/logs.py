@@ -25,16 +25,9 @@ _MAX_LINES = 10_000
 _PAUSE_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _PodLogLine:
-    node: int
-    text: str
-
-
 @dataclass
 class _Stream:
     name: str
-    node: int
     is_over: threading.Event = field(default_factory=threading.Event)
     """Its container has ended or its pod is gone; what is read now is the rest of the log."""
     is_drained: threading.Event = field(default_factory=threading.Event)
@@ -47,7 +40,7 @@ class LogStreams:
         self._api = api
         self._since = since
         self._most = most
-        self._lines: queue.Queue[_PodLogLine] = queue.Queue(_MAX_LINES)
+        self._lines: queue.Queue[str] = queue.Queue(_MAX_LINES)
         self._streams: dict[str, _Stream] = {}
         self._over = threading.Event()
 
@@ -62,9 +55,9 @@ class LogStreams:
             if uid not in self._streams and phase(pod) != "Pending" and busy < self._most:
                 self._start(uid, pod)
 
-    def lines(self, *, seconds: float) -> list[_PodLogLine]:
+    def lines(self, *, seconds: float) -> list[str]:
         """Lines read so far, after waiting at most `seconds` for the first."""
-        found: list[_PodLogLine] = []
+        found: list[str] = []
         try:
             found.append(self._lines.get(timeout=seconds))
             while len(found) < _MAX_LINES:
@@ -83,7 +76,7 @@ class LogStreams:
         self._over.set()
 
     def _start(self, uid: str, pod: Object) -> None:
-        stream = self._streams[uid] = _Stream(pod["metadata"]["name"], node_rank(pod))
+        stream = self._streams[uid] = _Stream(pod["metadata"]["name"])
         if is_over(pod):
             stream.is_over.set()
         threading.Thread(target=self._follow, args=(stream,), name=f"log {stream.name}", daemon=True).start()
@@ -96,7 +89,7 @@ class LogStreams:
             try:
                 for stamp, text in self._api.logs(stream.name, container=CONTAINER, since=last, follow=not was_over):
                     last = stamp
-                    if not self._put(_PodLogLine(stream.node, text)):
+                    if not self._put(text):
                         return
             except ApiUnavailable:
                 was_over = False
@@ -107,7 +100,7 @@ class LogStreams:
             (self._over if stream.is_over.is_set() else stream.is_over).wait(_PAUSE_SECONDS)
         stream.is_drained.set()
 
-    def _put(self, line: _PodLogLine) -> bool:
+    def _put(self, line: str) -> bool:
         while not self._over.is_set():
             try:
                 self._lines.put(line, timeout=0.5)
@@ -166,7 +159,7 @@ def follow_logs(
                 _keep_up(api, podset, nodes, streams)
                 if deadline == float("inf") and has_ended():
                     deadline = time.monotonic() + DRAIN_SECONDS
-            yield from _of_ranks((line.text for line in streams.lines(seconds=WAIT_SECONDS)), wanted)
+            yield from _of_ranks(streams.lines(seconds=WAIT_SECONDS), wanted)
             if deadline < float("inf") and streams.is_drained:
                 return
     finally:

@@ -59,8 +59,6 @@ class Rendered:
     """Objects that the root owns, see `owned`. The launcher creates the Secret, see `secret`."""
     release: Object
     """Merge patch that makes the root runnable; the last write."""
-    note: str = ""
-    """Why the root has another kind than the site configured; empty: it has that kind."""
 
 
 def render(
@@ -97,11 +95,10 @@ def render(
         podset=podset, namespace=namespace, pod=pod, launch=launch, facts=facts, route=route, now=now, owner=owner,
         pod_annotations=pod_annotations or {}, queue_labels=queue_labels or {},
     )  # fmt: skip
-    kind, note = choose_root(launch, facts)
-    return render_as(kind, context, note=note)
+    return render_as(choose_root(launch, facts), context)
 
 
-def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rendered:
+def render_as(kind: RootName, context: RenderContext) -> Rendered:
     """The objects of one gang with a root of this kind, whether or not the cluster serves it."""
     if context.route == "kai":
         require_gang(context.podset, kind)
@@ -112,12 +109,11 @@ def render_as(kind: RootName, context: RenderContext, *, note: str = "") -> Rend
         root=root,
         around=_around(context, kind),
         release=_release(context),
-        note=note,
     )
 
 
-def choose_root(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootName, str]:
-    """Kind of the root, and why it is not the configured one (empty: it is).
+def choose_root(launch: LaunchTable, facts: ClusterFacts) -> RootName:
+    """Kind of the root: the configured one, or a plain Job where the cluster serves no TrainJob.
 
     Raises:
         ConfigError: The site configures JobSets, and the cluster does not serve them.
@@ -127,8 +123,8 @@ def choose_root(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootName, str
             'launch.launcher: wanted "jobset", found a cluster that serves no JobSet; "job" works on every cluster'
         )
     if launch.launcher == "trainjob" and facts.trainer is None:
-        return "job", "a plain Job, as this cluster serves no TrainJob"
-    return launch.launcher, ""
+        return "job"
+    return launch.launcher
 
 
 def owned(thing: Object, root: Object) -> Object:

@@ -36,8 +36,6 @@ class NoPlacement:
     """Why a gang finds no servers now."""
 
     sentence: str
-    fits: int
-    """Number of pods that would fit now."""
     never: bool = False
     """They would not fit on empty servers either."""
 
@@ -84,9 +82,9 @@ def explain_no_placement(capacities: Sequence[ServerCapacity], request: GangRequ
     of_pool = f" of pool {request.pool}" if request.pool else ""
     if never:
         sentence = f"{asks} never fit: {_count(empty, 'pod')} would fit if all servers{of_pool} were empty"
-        return NoPlacement(sentence=sentence, fits=fits, never=True)
+        return NoPlacement(sentence=sentence, never=True)
     there = f"{_count(len(capacities), 'server')}{of_pool}"
-    return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(capacities)}", fits=fits)
+    return NoPlacement(sentence=f"{asks} need room: {fits} fit now on {there}{_refusing(capacities)}")
 
 
 def _whole_tiles(places: Iterable[tuple[ServerCapacity, int]], tile: int) -> int:

@@ -31,8 +31,6 @@ class ServerFacts:
     """Name of its node object."""
     group: str = ""
     block: str = ""
-    source_labels: tuple[str, ...] = ()
-    """Labels from which group and block were read."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] = ()
     allocatable: Amounts = field(default_factory=dict)
@@ -165,7 +163,6 @@ def _server(
         node=name,
         group=location.group,
         block=location.block,
-        source_labels=location.source_labels,
         labels=labels,
         taints=tuple(spec.get("taints") or ()),
         allocatable=allocatable,

@@ -36,7 +36,6 @@ class PodEnd:
     """How one pod ended."""
 
     uid: str
-    name: str
     node: int
     time: str
     """RFC 3339; in milliseconds if the keeper reported it, else in whole seconds."""
@@ -60,7 +59,6 @@ def pod_end(pod: Object) -> PodEnd | None:
     end = _end_of(pod, state or {})
     return PodEnd(
         uid=pod["metadata"]["uid"],
-        name=pod["metadata"]["name"],
         node=node_rank(pod),
         time=end.time,
         end=end,

@@ -129,7 +129,7 @@ def deletion_propagation(path: str) -> str:
 def root_kinds(launch: LaunchTable, facts: ClusterFacts) -> tuple[RootKind, ...]:
     """Kinds of root that a gang of this cluster may have; the first is that of new gangs."""
     served = {"job": JOB, "jobset": JOBSET, "trainjob": TRAINJOB}
-    first, _ = choose_root(launch, facts)
+    first = choose_root(launch, facts)
     others = [JOB, *([JOBSET] if facts.jobset else []), *([TRAINJOB] if facts.trainer is not None else [])]
     return (served[first], *(each for each in others if each is not served[first]))
 
