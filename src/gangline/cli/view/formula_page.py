@@ -1,9 +1,9 @@
 """Page of a plan for a model known by its shape: table, bound, risk, storage, and where each number comes from."""
 
-import textwrap
 from collections.abc import Iterator
 
 from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
+from gangline.cli.view.plan_page import wrap_line
 from gangline.cli.view.update_line import update_line
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
 from gangline.line.stages.optimizer_plan import optimizer_plans, predicted
@@ -39,8 +39,8 @@ def hypothetical_page(found: HypotheticalPlan, *, why: bool, terms: str | None =
         lines.append(f"network   {found.certificate.line}")
     told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
     lines += [part for each in told for part in why_lines(choice, each)]
-    wrapped = [part for each in lines for part in _wrapped(each, width)]
-    heading = _wrapped(_heading(line, found.site, inventory, choice), width)
+    wrapped = [part for each in lines for part in wrap_line(each, width)]
+    heading = wrap_line(_heading(line, found.site, inventory, choice), width)
     return "\n".join([*heading, table, *wrapped])
 
 
@@ -140,9 +140,3 @@ def _sums(forecast: Forecast) -> Iterator[str]:
 def _step(seconds: float) -> str:
     """As the table has it: seconds to two digits, less in milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 1 else step_time(seconds)
-
-
-def _wrapped(line: str, width: int | None) -> list[str]:
-    if width is None or len(line) <= width:
-        return [line]
-    return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)

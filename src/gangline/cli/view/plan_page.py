@@ -49,7 +49,7 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     lines += [f"note      {trouble}" for trouble in found.problems]
     told = [choice.candidate(terms)] if terms else choice.candidates[:_TOLD] if why else ()
     lines += [line for each in told for line in _known(each, said=choice.forecast.missing)]
-    return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+    return "\n".join([*table, *(part for line in lines for part in wrap_line(line, width))])
 
 
 def _optimizer(found: "Preview", *, why: bool) -> list[str]:
@@ -87,15 +87,17 @@ def _programs(found: "Preview", width: int | None) -> str:
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
         *(f"note      {trouble}" for trouble in found.problems),
     ]
-    return "\n".join([f"{found.run} · {_have(found)}", "", *(part for line in lines for part in _wrapped(line, width))])
+    return "\n".join(
+        [f"{found.run} · {_have(found)}", "", *(part for line in lines for part in wrap_line(line, width))]
+    )
 
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"
 _TO_A_SESSION = "a Session in it takes copies of the model; train.strategy asks for another way"
 
 
-def _wrapped(line: str, width: int | None) -> list[str]:
-    """Below the word that it begins with."""
+def wrap_line(line: str, width: int | None) -> list[str]:
+    """Parts of `line` that fit, the later ones below the word that it begins with."""
     if width is None or len(line) <= width:
         return [line]
     return textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
