@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.keeper.coordination.nodes import PATIENCE_SECONDS, poll
 
 from gangline.keeper.ipc.heartbeat import peek
 from gangline.procfs import with_variable
@@ -19,8 +19,6 @@ from gangline.spec.codec import from_json
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery, SaveCosts
-
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -56,13 +54,6 @@ class KeptGang:
 
     def leftovers(self) -> list[int]:
         return list(with_variable("GANGLINE_HOME", str(self.home)))
-
-
-def poll(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
-    patience = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < patience, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture
