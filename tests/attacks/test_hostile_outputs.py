@@ -320,7 +320,7 @@ def test_a_run_whose_rank_says_what_it_may_not_ends_refused(workspace, result):
 
 READS = """
 import sys
-from tests.attacks.test_hostile_outputs import PLAN, PREFIX, Claims, Told
+from tests.attacks.test_hostile_outputs import PLAN, PREFIX, Claims, Reported
 from tests.faults.instruments.memory import peak_bytes
 from gangline.line.results.training_result import read_metrics
 from gangline.errors import IntegrityError
@@ -335,7 +335,7 @@ def make(start, wanted):
     return rows[start % 250:][:wanted]
 before = peak_bytes()
 try:
-    rows, _ = read_metrics(Told(Claims({f"{PREFIX}/metrics.jsonl": size}, make)), PLAN, 1)
+    rows, _ = read_metrics(Reported(Claims({f"{PREFIX}/metrics.jsonl": size}, make)), PLAN, 1)
     print(len(rows), end=" ")
 except IntegrityError:
     print("refused", end=" ")

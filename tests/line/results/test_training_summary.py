@@ -234,6 +234,7 @@ def test_updates_of_matrices_are_those_of_the_event():
     found = updates_of()
     assert (found.rule, found.wanted, found.computed, found.ranks[0].loads) == ("muon/standard", 6, 6, {"w": 0.5})
     assert found.late is None
+    assert (found.repeats, updates_of(repeats=2).repeats) == (1, 2)
     late = {"buckets": 2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": 72.0}
     assert updates_of(late=late).late == LateUpdates(**late)
 
@@ -246,6 +247,7 @@ def test_updates_of_matrices_are_those_of_the_event():
         {"ranks": [{"rank": 0, "computed": 1, "loads": {"w": float("inf")}}]},
         {"ranks": [{"rank": 0, "computed": 1, "seconds": -1.0}]}, {"ranks": [7]}, {"late": 7},
         {"late": {"buckets": 2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": float("nan")}},
+        {"repeats": 0}, {"repeats": "2"},
         {"late": {"buckets": -2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": 72.0}},
     ],
 )  # fmt: skip

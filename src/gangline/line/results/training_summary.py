@@ -260,10 +260,11 @@ class _EventHistory:
 def _matrix_updates(event: Mapping[str, Any]) -> MatrixUpdates | None:
     """Report of the ranks, with few and short names of kinds; None: it does not have the form of gangline's ranks."""
     try:
-        found = from_plain(MatrixUpdates, {each.name: event.get(each.name) for each in fields(MatrixUpdates)})
+        names = [each.name for each in fields(MatrixUpdates)]
+        found = from_plain(MatrixUpdates, {name: event[name] for name in names if name in event})
     except IntegrityError:
         return None
-    numbers = [found.bound_seconds, *(load for each in found.ranks for load in each.loads.values())]
+    numbers = [found.bound_seconds, found.repeats - 1, *(load for each in found.ranks for load in each.loads.values())]
     numbers += [each.seconds for each in found.ranks if each.seconds is not None]
     if found.late is not None:
         numbers += [found.late.buckets, found.late.largest_elements, found.late.outstanding_bytes]
