@@ -34,7 +34,7 @@ def each_product(*quick):
 
 def plan_of(name, **changes):
     changes = {"micro_batch": 2, "checkpoint": CheckpointPolicy(every=EVERY, asynchronous=False)} | changes
-    task = "StruckExperts" if name == "ep" else "StruckLong"
+    task = "FaultyExperts" if name == "ep" else "FaultyLong"
     plan = long_plan(MESHES[name], task, steps=STEPS, **changes)
     plan = replace(plan, program=ProgramSpec(task=f"faulty_code:{task}"))
     return replace(plan, strategy=name, compression=DRIFTS[name]) if name in DRIFTS else plan
