@@ -3,8 +3,8 @@
     python -m gangline.measure.matrix_costs < REQUEST.json
 
 takes {"device": "cuda", "optimizer": {"rule": "muon", ...}, "shapes": [[rows, columns, count], ...]}, of which the
-optimizer is that of a line, and prints the table as JSON. Matrices are timed one at a time, and as many together as the
-optimizer's `batch` says, where there are that many. A processor computes on one thread, by the time of that thread.
+optimizer is that of a line, and prints the table as JSON. Matrices are timed one at a time, and as many together as
+`batch` and `c_max_bytes` allow. A processor computes on one thread, by the time of that thread.
 Cheap shapes come first, and what `MOST_SECONDS` leave no time for is left out: plans scale their model for it.
 """
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gangline.measure.device_bench import device_name
 from gangline.optim.plan.costs import Shape, cost
+from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.rules.matrix_rule import MatrixRule
 from gangline.spec.config.cost_table import FORMAT
 from gangline.spec.config.matrix_rule import read_matrix_rule
@@ -37,22 +38,25 @@ def main() -> int:
     table = read_matrix_rule(request["optimizer"])
     assert table is not None, "who asks has a matrix rule"
     shapes = [(rows, columns) for rows, columns, count in request["shapes"] for _ in range(count)]
-    batch, device = table.plan.get("batch", 1), torch.device(request["device"])
-    sys.stdout.write(json.dumps(cost_table(make_rule(table), shapes, device, batch=batch), indent=1) + "\n")
+    options, device = PlanOptions(**table.plan), torch.device(request["device"])
+    sys.stdout.write(json.dumps(cost_table(make_rule(table), shapes, device, options), indent=1) + "\n")
     return 0
 
 
-def cost_table(rule: MatrixRule, shapes: Sequence[Shape], device: torch.device, *, batch: int = 1) -> dict[str, Any]:
+def cost_table(
+    rule: MatrixRule, shapes: Sequence[Shape], device: torch.device, options: PlanOptions | None = None
+) -> dict[str, Any]:
     """The content of such a file; `rule` may be a class of one's own.
 
     Args:
         rule: With the options that it will have.
         shapes: Of whole matrices, in any order.
         device: That computes; nothing else should run on it.
-        batch: Of matrices of one shape that are timed together, too, where there are as many.
+        options: Of plans: as many matrices of one shape as these update together are timed together, too.
     """
+    options = options or PlanOptions()
     counts = Counter((min(shape), max(shape)) for shape in shapes)
-    cases = {(shape, together) for shape, count in counts.items() for together in (1, min(batch, count))}
+    cases = {(shape, together) for shape, count in counts.items() for together in (1, options.together(shape, count))}
     ordered = sorted(cases, key=lambda case: (cost(rule.spec, *case).value, case))
     rows = list(_rows(rule, ordered, device))
     return {"format": FORMAT, "device": device_name(device), "torch": str(torch.__version__), "rows": rows}

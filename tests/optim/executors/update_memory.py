@@ -65,8 +65,7 @@ def held(wrapped, geometry, *, overlap):
         optimizer.zero_grad()
     [plan] = optimizer.plans
     work = matrix_work(
-        [each.matrix for each in plan.matrices], optimizer.rule.spec, element_bytes=plan.options.element_bytes,
-        bucket_elements=plan.options.most_elements, overlaps=overlap,
+        [each.matrix for each in plan.matrices], optimizer.rule.spec, plan.options
     )  # fmt: skip
     mesh = Mesh(dp_replicate=plan.ranks, dp_shard=plan.hosts)
     planner = OptimizerModel(matrix_work=work).held_bytes(mesh, owners=mesh.world_size)
@@ -136,7 +135,7 @@ def assembled(groups):
         found.append(peak.bytes)
     [plan] = optimizer.plans
     work = matrix_work(
-        [each.matrix for each in plan.matrices], optimizer.rule.spec, element_bytes=4, c_max_bytes=size
+        [each.matrix for each in plan.matrices], optimizer.rule.spec, plan.options
     )  # fmt: skip
     planner = OptimizerModel(matrix_work=work).update_bytes(Mesh(dp_shard=hosts), owners=hosts)
     return {"found": min(found), "planner": planner, "groups": len(plan.groups[0]), "size": size}

@@ -2,16 +2,27 @@
 
 import pytest
 
-from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec, cost, state_elements
+from gangline.optim.plan.costs import (
+    DeviceCurve,
+    MeasuredCost,
+    MuonSpec,
+    ShampooSpec,
+    SoapSpec,
+    cost,
+    state_elements,
+)
+from gangline.optim.plan.matrix import LogicalMatrix
+from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.shapes import QWEN3
 from gangline.optim.plan.work import matrix_work, rule_spec
+from gangline.spec.config.matrix_rule import OWNER_STATE_RULES, RULES
 
 MATRICES = QWEN3["1.7B"].matrices("split")
 
 
 @pytest.mark.parametrize("rule", [MuonSpec(), ShampooSpec(), SoapSpec(refresh_every=5)])
 def test_work_is_the_sum_over_matrices_and_the_largest_of_them(rule):
-    work = matrix_work(MATRICES, rule, element_bytes=2)
+    work = matrix_work(MATRICES, rule, PlanOptions(element_bytes=2))
     flops = [cost(rule, each.shape).value for each in MATRICES]
     assert work.flops == pytest.approx(sum(flops), rel=1e-12)
     assert work.largest_flops == max(flops)
@@ -21,6 +32,27 @@ def test_work_is_the_sum_over_matrices_and_the_largest_of_them(rule):
     owned = max(state_elements(rule, each.shape, at="owner").value for each in MATRICES)
     assert work.largest_owner_bytes == 4 * owned
     assert work.element_bytes == 2
+
+
+def test_a_batch_takes_what_was_measured_of_as_many_as_fit():
+    shape = (64, 64)
+    matrices = [LogicalMatrix(fqn=f"layers.{at}", shape=shape) for at in range(6)]
+    rows = tuple(
+        MeasuredCost(rule="muon/standard", shape=shape, dtype="bfloat16", batch=batch, seconds=seconds)
+        for batch, seconds in ((1, 1.0), (2, 1.2), (4, 2.0))
+    )
+
+    def seconds(**options):
+        return matrix_work(matrices, MuonSpec(), PlanOptions(**options), measured=DeviceCurve(table=rows)).seconds
+
+    assert seconds() == 6.0
+    assert seconds(batch=4) == pytest.approx(6 * 2.0 / 4)
+    assert seconds(batch=4, c_max_bytes=2 * 4 * 64 * 64) == pytest.approx(6 * 1.2 / 2)
+
+
+def test_rules_that_keep_state_at_owners_are_those_that_lines_name():
+    kept = [rule for rule in RULES if any(where == "owner" for *_, where in rule_spec(rule, {}).state((2, 2)).values())]
+    assert tuple(kept) == OWNER_STATE_RULES
 
 
 def test_options_of_a_line_reach_the_costs():

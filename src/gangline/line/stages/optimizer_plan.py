@@ -40,10 +40,8 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
     spec, matrices = rule_spec(table.rule, table.options), line_matrices(line, profile)
     if spec is None or not matrices:
         return profile
-    options = PlanOptions(**table.plan)
     work = matrix_work(
-        matrices, spec, element_bytes=options.element_bytes, bucket_elements=options.most_elements,
-        overlaps=table.overlaps, repeats=table.repeats, batch=options.batch, c_max_bytes=options.c_max_bytes,
+        matrices, spec, PlanOptions(**table.plan),
         measured=None if table.cost is None else device_curve("cuda", table.cost),  # its curve fills gaps alone
     )  # fmt: skip
     return replace(profile, matrix_work=work)

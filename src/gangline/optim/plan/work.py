@@ -1,5 +1,6 @@
 """What a matrix rule asks of a model as a whole, for forecasts of memory and time. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from gangline.optim.plan.costs import (
     cost,
 )
 from gangline.optim.plan.matrix import LogicalMatrix
+from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.spec.profile import MatrixWork
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -50,19 +52,19 @@ def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
 
 
 def matrix_work(
-    matrices: Sequence[LogicalMatrix], rule: RuleSpec, *, element_bytes: int, measured: DeviceCurve | None = None,
-    bucket_elements: int | None = None, overlaps: bool = False, repeats: bool = False, batch: int = 1,
-    c_max_bytes: int = 1 << 30,
+    matrices: Sequence[LogicalMatrix], rule: RuleSpec, options: PlanOptions, *, measured: DeviceCurve | None = None
 ) -> MatrixWork:  # fmt: skip
-    """Over all `matrices`, of which there is one or more; the other arguments as of `MatrixWork`.
+    """Over all `matrices`, of which there is one or more, under plans with these `options`.
 
     The seconds are those of `measured`, which has a table with a shape of these matrices, or None.
     """
-    flops = {shape: cost(rule, shape).value for shape in {each.shape for each in matrices}}
+    counts = Counter(each.shape for each in matrices)
+    flops = {shape: cost(rule, shape).value for shape in counts}
     kept = {shape: _state_bytes(rule, shape) for shape in flops}
     seconds = {}
-    if measured is not None and any(measured.measured(rule, shape, batch) for shape in flops):
-        seconds = {shape: measured.seconds(rule, shape, batch).value / batch for shape in flops}
+    together = {shape: options.together(shape, count) for shape, count in counts.items()}
+    if measured is not None and any(measured.measured(rule, shape, batch) for shape, batch in together.items()):
+        seconds = {shape: measured.seconds(rule, shape, batch).value / batch for shape, batch in together.items()}
     return MatrixWork(
         rule=rule.name,
         parameters=int(sum(each.elements.value for each in matrices)),
@@ -71,14 +73,14 @@ def matrix_work(
         sharded_bytes=sum(kept[each.shape][0] for each in matrices),
         owner_bytes=sum(kept[each.shape][1] for each in matrices),
         largest_owner_bytes=max(owned for _, owned in kept.values()),
-        batch=batch,
+        batch=options.batch,
         largest_elements=max(int(each.elements.value) for each in matrices),
-        c_max_bytes=c_max_bytes,
-        element_bytes=element_bytes,
+        c_max_bytes=options.c_max_bytes,
+        element_bytes=options.element_bytes,
         blocks=len({*blocks_of(matrices)} - {OUTSIDE}),
-        bucket_elements=bucket_elements,
-        overlaps=overlaps,
-        repeats=repeats,
+        bucket_elements=options.most_elements,
+        overlaps=options.overlap == "forward",
+        repeats=options.copies == "repeat",
         seconds=sum(seconds[each.shape] for each in matrices) if seconds else None,
         largest_seconds=max(seconds.values(), default=None),
     )

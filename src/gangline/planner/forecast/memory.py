@@ -1,6 +1,6 @@
 """Memory of one rank: state by formula, activations where a profile of the model has them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.planner.forecast.optimizer_model import OptimizerModel
@@ -162,9 +162,9 @@ def _state_in_use(profile: ModelProfile, shape: Shape) -> float:
 
 def num_owners(shape: Shape, work: MatrixWork | None) -> int:
     """Ranks of a stage that share the matrix updates of one copy of it; replicas that meet rarely have one each."""
-    mesh = shape.mesh
     rarely = (traits := traits_of(shape.strategy)) is not None and traits.averages_rarely
-    return mesh.dp_shard * mesh.cp * mesh.tp * (1 if rarely or (work and work.repeats) else mesh.dp_replicate)
+    mesh = replace(shape.mesh, dp_replicate=1) if rarely else shape.mesh
+    return OptimizerModel(matrix_work=work).owners(mesh)
 
 
 def rank_bytes(profile: ModelProfile | None, shape: Shape, load: MemoryLoad = MemoryLoad()) -> float | None:
