@@ -18,7 +18,6 @@ from gangline.launch.local.folder import GangFolder, Process
 from gangline.launch.local.keeper_start import replace_keeper
 from gangline.launch.local.processes import living_keepers, rank_process, send
 
-_POLL_SECONDS = 0.01
 _PERIOD_SECONDS = 0.004
 """Period of stopping and continuing a slow rank; far below a step, so that all steps are equally slow."""
 _THAWER = """
@@ -88,24 +87,6 @@ def slow_rank(home: Path, rank: int, seconds: float, *, share: float) -> int:
     pid = _pid(home, rank)
     _start(_SLOWER, pid, seconds, share, _PERIOD_SECONDS)
     return pid
-
-
-def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
-    """Wait until `rank` has finished `step`; returns the step it had finished then.
-
-    Raises:
-        UsageError: It did not reach the step in time.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    reached = None
-    while time.monotonic() < deadline:
-        reached = last_step(home, rank)
-        if reached is not None and reached >= step:
-            return reached
-        time.sleep(_POLL_SECONDS)
-    raise UsageError(
-        f"rank {rank} of {home.name} did not reach step {step} in {timeout_seconds:g} s, it is at {reached}"
-    )
 
 
 def last_step(home: Path, rank: int) -> int | None:

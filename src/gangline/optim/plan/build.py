@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.baselines import GradientBuffer, block_buckets, buckets
+from gangline.optim.plan.buckets import GradientBuffer, block_buckets, buckets
 from gangline.optim.plan.costs import RuleSpec
 from gangline.optim.plan.geometry import GeometryPlan, GeometryProblem, choose_geometry, keeps_memory, owner_by_owner
 from gangline.optim.plan.groups import GroupPlan, HostItem, MicroGroup, plan_groups

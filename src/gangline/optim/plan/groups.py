@@ -96,13 +96,6 @@ def group_times(
     return tuple(found)
 
 
-def sum_of_maxima(items: Sequence[HostItem], groups: Sequence[MicroGroup]) -> float:
-    """Seconds of the busiest host of each group, added up, over those of a perfect balance."""
-    hosts = len(groups[0])
-    maxima = sum(max(sum(items[at].seconds.value for at in host) for host in group) for group in groups)
-    return maxima * hosts / sum(item.seconds.value for item in items)
-
-
 def grown(items: Sequence[HostItem], hosts: int, budget: Bytes) -> tuple[MicroGroup, ...]:
     """Groups grown as the paper does: by falling cost to the least loaded host, closed before a host exceeds `budget`.
 

@@ -23,21 +23,8 @@ class RefreshPlan:
     """Of the slowest owner in step 0, where all is refreshed."""
 
 
-def at_once(
-    steps: Sequence[float], refreshes: Sequence[float], owners: Sequence[int], *, ranks: int, every: int
-) -> RefreshPlan:
-    """All in one phase: what a period costs without a plan."""
-    return _described([0] * len(steps), steps, refreshes, owners, ranks=ranks, every=every)
-
-
 def stagger(
-    items: Sequence[WorkItem],
-    steps: Sequence[float],
-    owners: Sequence[int],
-    *,
-    ranks: int,
-    every: int,
-    aligned: bool = True,
+    items: Sequence[WorkItem], steps: Sequence[float], owners: Sequence[int], *, ranks: int, every: int
 ) -> RefreshPlan:
     """Each owner's refreshes in `every` phases by LPT, heaviest phase first.
 
@@ -47,7 +34,6 @@ def stagger(
         owners: Rank of each item.
         ranks: All ranks.
         every: Steps of a period.
-        aligned: False: owner r begins its phases at r, so that their heavy steps do not coincide.
     """
     phases = [0] * len(items)
     for rank in range(ranks):
@@ -56,9 +42,8 @@ def stagger(
         packed = largest_first(work, every)
         loads = loads_of(packed, [each.cost.value for each in work], every)
         order = sorted(range(every), key=lambda phase: (-loads[phase], phase))
-        place = {phase: (at if aligned else at + rank) % every for at, phase in enumerate(order)}
         for at, phase in zip(mine, packed, strict=True):
-            phases[at] = place[phase]
+            phases[at] = order.index(phase)
     return _described(phases, steps, [each.cost.value for each in items], owners, ranks=ranks, every=every)
 
 
