@@ -53,9 +53,10 @@ def pulled(built, office, folder):
     """Path to content (or link) of the last layer, and the image's config."""
     reference = ImageReference.parse(built.reference)
     registry = ImageRepository.open(reference, office.environ, named_by_site=True)
-    manifest, image = registry.image(reference, Platform.here())
+    _, image = registry.image(reference, Platform.here())
     layout = Layout.create(folder)
-    registry.pull(manifest, layout)
+    for each in image.layers:
+        registry.fetch(each, layout.path(each))
     with tarfile.open(layout.path(image.layers[-1])) as tar:
         files = {
             each.name: each.linkname if each.issym() else tar.extractfile(each).read() if each.isreg() else None

@@ -179,7 +179,7 @@ class _Builder:
         c_max = Bytes(self._options.c_max_bytes)
         if self._hosts == 1:
             times = unshared(sum(self._seconds[at] for at in places))
-            return GroupPlan(groups=((tuple(range(len(places))),),) if places else (), times=times, budget=c_max)
+            return GroupPlan(groups=((tuple(range(len(places))),),) if places else (), times=times)
         return plan_groups([self._hosted[at] for at in places], self._hosts, c_max=c_max, rate=self._options.exchange)
 
     def _with_teams(self) -> OptimPlan:
@@ -237,10 +237,7 @@ class _Builder:
         refreshes = [
             WorkItem(key=each.key, cost=Seconds(cost)) for each, cost in zip(self._items, self._refresh, strict=True)
         ]
-        steps = [
-            mean - cost / self._rule.refresh_every for mean, cost in zip(self._seconds, self._refresh, strict=True)
-        ]
-        return stagger(refreshes, steps, places, ranks=self._ranks * self._hosts, every=self._rule.refresh_every).phases
+        return stagger(refreshes, places, ranks=self._ranks * self._hosts, every=self._rule.refresh_every)
 
 
 def _placed(plan: GroupPlan, places: Sequence[int]) -> GroupPlan:

@@ -47,8 +47,6 @@ class GroupPlan:
 
     groups: tuple[MicroGroup, ...]
     times: PipelineTimes
-    budget: Bytes
-    """Hosted bytes that no slot exceeds."""
 
     @property
     def calls(self) -> int:
@@ -63,9 +61,9 @@ def plan_groups(items: Sequence[HostItem], hosts: int, *, c_max: Bytes, rate: Ho
     smaller ceiling are candidates of a larger one, so the time never rises with `c_max`.
     """
     if not items:
-        return GroupPlan(groups=(), times=run_pipeline(()), budget=c_max)
+        return GroupPlan(groups=(), times=run_pipeline(()))
     found = [
-        GroupPlan(groups=groups, times=run_pipeline(group_times(items, groups, rate)), budget=budget)
+        GroupPlan(groups=groups, times=run_pipeline(group_times(items, groups, rate)))
         for budget in budgets(items, c_max)
         for groups in (grown(items, hosts, budget), slotted(items, hosts, budget))
     ]

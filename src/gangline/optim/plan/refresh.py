@@ -5,32 +5,16 @@ ends with the slowest owner, all run their heaviest step at the same time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gangline.optim.plan.owners import WorkItem, largest_first, loads_of
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RefreshPlan:
-    """Phase of every item: it is refreshed in steps whose number leaves this rest."""
-
-    phases: tuple[int, ...]
-    mean: float
-    """Of the slowest owner, over the steps of a period, in the unit of the costs."""
-    peak: float
-    """Of the slowest owner in the heaviest step."""
-    first: float
-    """Of the slowest owner in step 0, where all is refreshed."""
-
-
-def stagger(
-    items: Sequence[WorkItem], steps: Sequence[float], owners: Sequence[int], *, ranks: int, every: int
-) -> RefreshPlan:
-    """Each owner's refreshes in `every` phases by LPT, heaviest phase first.
+def stagger(items: Sequence[WorkItem], owners: Sequence[int], *, ranks: int, every: int) -> tuple[int, ...]:
+    """Phase of every item, which is refreshed in steps whose number leaves this rest: each owner's by LPT, its heaviest
+    phase first.
 
     Args:
         items: Refreshes; costs of one kind.
-        steps: Cost of each item in every step, of the same kind.
         owners: Rank of each item.
         ranks: All ranks.
         every: Steps of a period.
@@ -44,22 +28,4 @@ def stagger(
         order = sorted(range(every), key=lambda phase: (-loads[phase], phase))
         for at, phase in zip(mine, packed, strict=True):
             phases[at] = order.index(phase)
-    return _described(phases, steps, [each.cost.value for each in items], owners, ranks=ranks, every=every)
-
-
-def _described(
-    phases: list[int],
-    steps: Sequence[float],
-    refreshes: Sequence[float],
-    owners: Sequence[int],
-    *,
-    ranks: int,
-    every: int,
-) -> RefreshPlan:
-    base = loads_of(owners, steps, ranks)
-    slowest = []
-    for phase in range(every):
-        due = [cost if mine == phase else 0 for cost, mine in zip(refreshes, phases, strict=True)]
-        slowest.append(max(map(sum, zip(base, loads_of(owners, due, ranks), strict=True))))
-    first = max(map(sum, zip(base, loads_of(owners, refreshes, ranks), strict=True)))
-    return RefreshPlan(phases=tuple(phases), mean=sum(slowest) / every, peak=max(slowest), first=first)
+    return tuple(phases)
