@@ -7,7 +7,7 @@ from typing import get_args
 import gangline
 from gangline.spec.launchers import LAUNCHERS, TARGETS, Driving, RanksAt, Target
 
-COMPARED = re.compile(r'(target|ranks_at)\S* (==|!=) "')
+COMPARED = re.compile(rf'(==|!=|in) \(?"({"|".join(LAUNCHERS)})"')
 
 
 def test_every_name_has_its_row():

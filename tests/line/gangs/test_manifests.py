@@ -75,7 +75,7 @@ def test_a_run_without_a_plan_is_told_how_to_get_one(tmp_path, record):
 
 def test_a_run_of_this_machine_has_no_objects(tmp_path, record):
     here = replace(record, run=replace(record.run, target="local"))
-    with pytest.raises(UsageError, match="processes of this machine"):
+    with pytest.raises(UsageError, match="runs its ranks at local, in no pods"):
         training_podset(tmp_path, here, site=SITE, environ={})
 
 

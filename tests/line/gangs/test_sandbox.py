@@ -17,6 +17,7 @@ from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sand
 from gangline.line.request.run_request import CommitOrigin
 from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 from gangline.spec.gang.status import GangEnd
+from gangline.spec.record import RunInfo
 
 FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 OFF = Site(sandbox=SandboxTable(mode="off"))
@@ -162,7 +163,7 @@ def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
     said = {}
     for trust in ("own", "fork"):
         commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
-        record = SimpleNamespace(commit=commit, run=SimpleNamespace(target="kubernetes"))
+        record = SimpleNamespace(commit=commit, run=RunInfo(id="r", project="p", created="", target="kubernetes"))
         said[trust] = missing_file_hint(SimpleNamespace(record=record, repository=repository), end)
     assert "private.txt is in the folder, but it is not committed" in said["own"]
     assert said["fork"] == ""

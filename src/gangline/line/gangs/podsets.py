@@ -85,7 +85,9 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
     )
-    return _on_cluster(podset, site) if record.run.launcher.has_pods else replace(podset, python=commits_python(record))
+    if record.run.launcher.has_pods:
+        return _on_cluster(podset, site)
+    return replace(podset, python=commits_python(record))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
