@@ -13,8 +13,7 @@ from tests.planner.transformer.test_reference_case import SITE
 
 from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.formula_page import hypothetical_page
-from gangline.cli.view.formula_table import formula_table
-from gangline.cli.view.memory_bar import memory_bar
+from gangline.cli.view.formula_table import formula_table, memory_bar
 from gangline.errors import GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
