@@ -5,6 +5,7 @@ import pytest
 import torch
 from tests.optim.rules.one_matrix import SMALL_SHAPES, gradients, relative, state_of, step
 from tests.oracles.matrix_rules import orthogonalized, polynomial
+from torch.overrides import TorchFunctionMode
 
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.matrix import FragmentSplit, fragments
@@ -173,36 +174,39 @@ def test_fragments_of_a_fused_parameter_are_separate_matrices(rule, kind):
     assert not torch.allclose(fused.view(whole.shape), whole, rtol=0, atol=1e-5)
 
 
-@each_rule
-def test_products_are_exact_whatever_the_process_allows(rule, monkeypatch):
-    """TF32 or bfloat16 inside the products of float32 spoil bases and roots."""
+class Precisions(TorchFunctionMode):
+    """Precisions of float32 products while products and decompositions are computed."""
+
+    OF = ("addmm", "baddbmm", "bmm", "matmul", "mm", "__matmul__", "linalg_eigh", "linalg_qr", "linalg_svd")
     backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    seen = set()
-    for name in ("eigh", "qr"):
-        function = getattr(torch.linalg, name)
 
-        def watched(*arguments, function=function):
-            seen.add(tuple(each.fp32_precision for each in backends))
-            return function(*arguments)
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
 
-        monkeypatch.setattr(torch.linalg, name, watched)
-    addmm = torch.addmm
+    def now(self):
+        return tuple(each.fp32_precision for each in self.backends)
 
-    def watched_product(*arguments, **options):
-        seen.add(tuple(each.fp32_precision for each in backends))
-        return addmm(*arguments, **options)
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function.__name__ in self.OF:
+            self.seen.add(self.now())
+        return function(*arguments, **options or {})
 
-    monkeypatch.setattr(torch, "addmm", watched_product)
+
+@each_rule
+def test_products_are_exact_whatever_the_process_allows(rule):
+    """TF32 or bfloat16 inside the products of float32 spoil bases and roots."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        allowed = tuple(each.fp32_precision for each in backends)
-        state = state_of(rule, (5, 8))
-        for gradient in gradients((5, 8), 2):
-            step(rule, torch.zeros(5, 8), gradient, state, refresh=True)
-        assert "ieee" not in allowed
-        assert seen == {("ieee", "ieee")}
-        assert tuple(each.fp32_precision for each in backends) == allowed
+        with Precisions() as precisions:
+            allowed = precisions.now()
+            state = state_of(rule, (5, 8))
+            for gradient in gradients((5, 8), 2):
+                step(rule, torch.zeros(5, 8), gradient, state, refresh=True)
+            assert "ieee" not in allowed
+            assert precisions.seen == {("ieee", "ieee")}
+            assert precisions.now() == allowed
     finally:
         torch.set_float32_matmul_precision(before)
 
