@@ -1,7 +1,7 @@
 """Injects faults into the processes of a local gang: kill, freeze, stop or slow a rank; lose a virtual node.
 
 A rank is found through the status of its keeper, inside or outside a sandbox. A temporary fault ends by itself: a
-helper process, started before the fault, ends it at the deadline even if the caller dies.
+helper process, started before the fault, ends it at the deadline even if the caller ends.
 """
 
 import os
@@ -48,7 +48,7 @@ def kill_rank(home: Path, rank: int) -> int:
     """SIGKILL to the process of `rank` of the gang in `home`; returns its pid.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _send(pid, signal.SIGKILL, rank)
@@ -59,7 +59,7 @@ def freeze_rank(home: Path, rank: int, seconds: float) -> int:
     """Stop the process of `rank` for `seconds`, then continue it; returns its pid at once.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _start(_THAWER, pid, seconds)
@@ -71,7 +71,7 @@ def stop_rank(home: Path, rank: int) -> int:
     """SIGTERM to the process of `rank`, as a platform asks a pod to leave; returns its pid.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _send(pid, signal.SIGTERM, rank)
@@ -82,7 +82,7 @@ def slow_rank(home: Path, rank: int, seconds: float, *, share: float) -> int:
     """Stop the process of `rank` for `share` of the time in the next `seconds`; returns its pid at once.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _start(_SLOWER, pid, seconds, share, _PERIOD_SECONDS)
