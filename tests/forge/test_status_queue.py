@@ -141,7 +141,7 @@ def test_what_a_forge_refuses_is_not_asked_again_and_the_rest_is(box):
     assert (box.taken, errors_of(status_queue)) == (["done"], ["your token may not"])
 
 
-def test_a_bug_is_a_sentence_and_the_thread_goes_on(box):
+def test_a_bug_is_a_sentence_and_the_thread_continues(box):
     box.errors = [KeyError("x")]
     status_queue = StatusQueue(box, interval=0.01)
     status_queue.put("comment", update("breaks"), urgent=True)

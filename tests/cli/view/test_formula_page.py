@@ -152,7 +152,7 @@ def test_a_matrix_rule_has_its_time_state_and_messages_and_owners_where_asked():
     assert "\noptimizer" not in hypothetical_page(asked(), why=False)
 
 
-def test_updates_that_travel_during_the_forward_pass_are_told_with_what_hides_them():
+def test_updates_that_travel_during_the_forward_pass_are_reported_with_what_hides_them():
     waits, granted = (asked(rule="muon", late=True, granted=each) for each in (0.0, 0.5))
     page, other = (hypothetical_page(each, why=True) for each in (waits, granted))
     updates = granted.choice.forecast.updates

@@ -177,7 +177,7 @@ def test_secrets_are_given_again_to_a_gang_that_runs_and_to_no_other(stand):
     assert not secrets.exists()
 
 
-def test_more_gpus_than_there_are_is_no_room(stand):
+def test_more_gpus_than_there_are_is_not_a_place(stand):
     with pytest.raises(CapacityError, match="wants 64 GPUs"):
         stand.launcher.submit(stand.podset(SLEEPER, resources=Resources(gpus=64)))
     assert stand.launcher.status("run-1").state == "absent"

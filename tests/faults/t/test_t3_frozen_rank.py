@@ -13,7 +13,7 @@ STEPPING = HEAD + "number = 0\nwhile not os.path.exists('stop'): number += 1; st
 
 
 @pytest.mark.parametrize(("seconds", "extra"), [(1.5, "20"), pytest.param(5.0, "10", marks=pytest.mark.slow)])
-def test_short_stop_is_no_death(stand, end_of, seconds, extra):
+def test_short_stop_is_not_death(stand, end_of, seconds, extra):
     home = stand.root / "run-1"
     stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": extra}))
     at_step(home, 1, 30)

@@ -68,7 +68,7 @@ def test_a_runtime_for_an_administrator(tmp_path, record, facts):
     assert (runtime["kind"], runtime["metadata"]["name"]) == ("ClusterTrainingRuntime", "gangline")
 
 
-def test_a_run_without_a_plan_is_told_how_to_get_one(tmp_path, record):
+def test_a_run_without_a_plan_is_shown_how_to_get_one(tmp_path, record):
     with pytest.raises(UsageError, match="--until plan"):
         training_podset(tmp_path, replace(record, plan=None), site=SITE, environ={})
 

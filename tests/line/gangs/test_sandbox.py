@@ -116,7 +116,7 @@ def test_switched_off_it_is_as_if_there_were_none(workspace):
 
 
 @needs_engine
-def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(workspace, tmp_path):
+def test_a_program_that_misses_a_hidden_path_is_shown_how_it_is_shown(workspace, tmp_path):
     (tmp_path / "data.txt").write_text("words")
     repositories.commit(workspace.repo, {"answer.py": f"print(open({str(tmp_path / 'data.txt')!r}).read())"})
     with pytest.raises(TrainingError, match=r"data.txt exists but is hidden from model code: sandbox.read in"):
@@ -141,7 +141,7 @@ def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(workspace, 
         ("No module named 'answer'", ""),
     ],
 )
-def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path, asked, says):
+def test_a_program_that_misses_a_file_that_its_commit_lacks_is_shown_why(tmp_path, asked, says):
     repo = repositories.make_repository(tmp_path / "repo")
     repositories.commit(repo, {".gitignore": "*.csv\n"})
     (repo / "words.csv").write_text("words")
@@ -155,7 +155,7 @@ def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path
     assert says in found if says else found == ""
 
 
-def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
+def test_a_fork_is_not_shown_what_is_in_the_folder(tmp_path):
     repo = repositories.make_repository(tmp_path / "repo")
     (repo / "private.txt").write_text("words")
     repository = Repository.at(repo)

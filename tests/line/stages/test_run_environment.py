@@ -148,7 +148,7 @@ def test_an_unchanged_lock_reuses_its_image_and_says_so(asked, builds):
         ({"registry": replace(BUILDS, base=None)}, r"registry\.base"),
     ],
 )
-def test_a_site_or_line_that_says_too_little_is_told_what_is_missing(asked, builds, change, said):
+def test_a_site_or_line_that_says_too_little_is_shown_what_is_missing(asked, builds, change, said):
     with pytest.raises(ConfigError, match=said):
         environment_of(asked(**{"registry": BUILDS} | change))
     assert builds == []

@@ -96,7 +96,7 @@ def test_every_geometry_gives_each_matrix_one_owner(shapes, ranks, limit):
                 assert (planned.padded, planned.shard) == (1.0, 0)
 
 
-def test_a_map_above_the_owner_memory_is_no_candidate():
+def test_a_map_above_the_owner_memory_is_not_a_candidate():
     matrices = [LogicalMatrix(fqn=f"m{at}", shape=(4, 4)) for at in range(4)]
     items = [WorkItem(key=each.key, cost=cost(MuonSpec(), each.shape), owner_bytes=Bytes(10)) for each in matrices]
     problem = GeometryProblem(items=items, buckets=buckets(matrices, None), ranks=2, memory=Bytes(20))

@@ -13,7 +13,7 @@ def take(reported: PodEvents, *lines: str):
     return [event for line in lines for event in reported.take(line)]
 
 
-def test_rank_0_is_told_word_for_word_and_the_others_by_their_last_step():
+def test_rank_0_is_reported_word_for_word_and_the_others_by_their_last_step():
     reported = PodEvents()
     events = take(reported, *(step(rank, number) for number in range(5) for rank in (0, 1)))
     assert [event.data["step"] for event in events] == [0, 1, 2, 3, 4]
@@ -21,12 +21,12 @@ def test_rank_0_is_told_word_for_word_and_the_others_by_their_last_step():
     assert list(reported.flush(now=True)) == []
 
 
-def test_what_is_no_step_is_told_of_every_rank():
+def test_what_is_not_a_step_is_reported_of_every_rank():
     events = take(PodEvents(), event_line({"event": "saved", "rank": 7, "step": 10}))
     assert [(event.kind, event.text, event.data["rank"]) for event in events] == [("progress", "saved", 7)]
 
 
-def test_restart_that_every_keeper_tells_of_is_one():
+def test_restart_that_every_keeper_reports_is_one():
     lines = [
         event_line({"keeper": node, "event": "restart", "generation": 1, "reason": "rank 1 died"}) for node in range(3)
     ]
