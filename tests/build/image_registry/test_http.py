@@ -121,7 +121,7 @@ def test_a_mount_asks_for_both_repositories(stub):
     assert "scope=repository%3Ateam%2Fa%3Apull%2Cpush&scope=repository%3Abase%2Fb%3Apull" in asked
 
 
-def test_nobody_gets_a_token_as_nobody(stub):
+def test_without_a_login_a_token_is_asked_for_without_one(stub):
     stub.answers[BLOB_PATH] = demanding("Bearer t", f'Bearer realm="http://{stub.host}/token"')
     stub.answers["GET /token"] = (200, {}, b'{"access_token": "t"}')
     assert stub.registry(login=None).read(DESCRIPTOR) == BLOB
