@@ -147,8 +147,8 @@ that fail in the copy as it is, a patch that no longer applies, and a run that h
 show nothing and count as missed. The page is drawn of the headers of the patches and of the marks of the tests.
 
 As many are tried at once as there are cores, or `JOBS=4`. What came out well is kept under `build/mutations` for the
-very same tree, so that a run which was broken off continues; `FRESH=1` begins again, and `JSON=found.json` writes all that
-came out.
+very same tree, so that a run which was broken off continues; `FRESH=1` begins again, and `JSON=found.json` writes all
+that came out.
 
 ## Faults
 

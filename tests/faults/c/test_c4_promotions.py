@@ -1,4 +1,4 @@
-"""C4: many workers claim one version number and promote to one alias at once; one wins, the others are told.
+"""C4: many workers claim one version number and promote to one alias at once; one wins, the others get an error.
 
 Judged by the history checker from what every worker saw, never from the end state alone. Slow: the full number.
 """
