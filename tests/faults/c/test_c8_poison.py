@@ -1,4 +1,4 @@
-"""C8: one order that raises, whatever is done with it, is put aside and holds up nobody."""
+"""C8: one order that raises, whatever is done with it, is put aside and holds up no one."""
 
 import time
 from dataclasses import replace
