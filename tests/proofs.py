@@ -6,7 +6,7 @@
     @pytest.mark.proves("fsdp", oracle="one process", gate="1e-5")
     def test_...(reached): ... reached(difference)
 
-A row stands in the page only if all of its tests passed; what they reached is the worst of them.
+A row is in the page only if all of its tests passed; what they reached is the worst of them.
 """
 
 import json
@@ -91,7 +91,7 @@ def _row(key: tuple[str, str, str], tests: list[dict[str, Any]]) -> str:
 _HEAD = """# What the training runtime proved
 
 Each row is a strategy or a feature that real processes trained with and that came out as its oracle says: the same
-model in one process with a plain loop, another layout bit for bit, or the algorithm written out slowly. A row stands
+model in one process with a plain loop, another layout bit for bit, or the algorithm written out slowly. A row is
 here only after all of its tests passed; `make proofs` runs them and writes this page. *Gate* is the largest difference
 that passes, *reached* the largest that was seen.
 

@@ -120,6 +120,22 @@ def test_texts_are_free_of_words_that_hide_the_actor():
     assert found == set()
 
 
+def test_pages_and_names_of_tests_are_free_of_them_too():
+    pages = [each for name in ("docs", "examples") for each in (ROOT / name).rglob("*.md") if each.parent.name != "adr"]
+    in_pages = {
+        f"{page.relative_to(ROOT)} {words[0]}"
+        for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *pages)
+        if (words := HIDES_THE_ACTOR.findall(re.sub(r"(```|`).*?\1|[/\"]\S+", "", page.read_text(), flags=re.DOTALL)))
+    }
+    in_names = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+        if HIDES_THE_ACTOR.search(name.replace("_", " "))
+    }
+    assert in_pages | in_names == set()
+
+
 def test_files_stay_within_their_limit():
     lengths = {relative(path): len(path.read_text().splitlines()) for path in FILES}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}

@@ -56,7 +56,7 @@ _WORDS = {int: "integer", float: "number", bool: "boolean", str: "string", Any: 
 _OPENINGS = {
     "line": (
         "What happens to a commit, at the root of a model repository. Every key that is not here is refused, and all\n"
-        "problems of a file are told at once. `gangline run --set train.seed=2` changes one for a run.\n"
+        "problems of a file are reported together. `gangline run --set train.seed=2` changes one for a run.\n"
         "What this version's runtime does not carry out yet is refused when a run is planned, never ignored."
     ),
     "site": (

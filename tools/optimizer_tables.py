@@ -2,31 +2,35 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gangline.optim.plan import baselines
+from gangline.optim.plan.buckets import GradientBuffer, alpha_greedy, buckets
 from gangline.optim.plan.build import build_plan
 from gangline.optim.plan.costs import DeviceCurve, MuonSpec, RuleSpec, cost
 from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.groups import (
     HostExchangeRate,
     HostItem,
+    MicroGroup,
     group_times,
     grown,
     plan_groups,
-    sum_of_maxima,
 )
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.optim.plan.owners import WorkItem, balance_ratio, loads_of, owner_map
 from gangline.optim.plan.pipeline import run_pipeline
 from gangline.optim.plan.shapes import QWEN3, Layout
-from gangline.optim.plan.simulate import (
+from gangline.optim.plan.simulate import simulate
+from gangline.units import Elements
+from tools.published_schemes import (
+    contiguous,
+    equal_cut,
     iteration_speed_up,
     layerwise_seconds,
     model_seconds,
-    simulate,
+    ping_pong,
+    round_robin,
     synchronous_seconds,
 )
-from gangline.units import Elements
 
 RANKS = (8, 32, 64, 128, 256)
 SIZES = ("1.7B", "8B", "32B")
@@ -44,12 +48,14 @@ def sliced(
     matrices: Sequence[LogicalMatrix], ranks: int, alpha: float, limit: Elements | None
 ) -> tuple[list[int], float]:
     """Owners in model order by `alpha_greedy` on elements, and the elements sent with padding over all."""
-    buffers = baselines.buckets(matrices, limit)
-    found = baselines.alpha_greedy([each.sizes for each in buffers], ranks, alpha)
-    return in_model_order(buffers, found.owners), found.padded
+    buffers = buckets(matrices, limit)
+    found = alpha_greedy([each.sizes for each in buffers], ranks, alpha)
+    largest = (max(loads_of(owners, each.sizes, ranks)) for each, owners in zip(buffers, found, strict=True))
+    padded = ranks * sum(largest) / sum(sum(each.sizes) for each in buffers)
+    return in_model_order(buffers, found), padded
 
 
-def in_model_order(buffers: Iterable[baselines.GradientBuffer], owners: Iterable[Sequence[int]]) -> list[int]:
+def in_model_order(buffers: Iterable[GradientBuffer], owners: Iterable[Sequence[int]]) -> list[int]:
     """Owners of all matrices, given those of each bucket in its order."""
     placed = {
         place: owner
@@ -61,14 +67,14 @@ def in_model_order(buffers: Iterable[baselines.GradientBuffer], owners: Iterable
 
 def equal_cuts(matrices: Sequence[LogicalMatrix], ranks: int, limit: Elements | None = None) -> list[int]:
     """Owners in model order by `asc`."""
-    buffers = baselines.buckets(matrices, limit)
-    return in_model_order(buffers, [baselines.equal_cut(each, ranks) for each in buffers])
+    buffers = buckets(matrices, limit)
+    return in_model_order(buffers, [equal_cut(each, ranks) for each in buffers])
 
 
 def broken_share(matrices: Sequence[LogicalMatrix], ranks: int, limit: Elements | None = None) -> float:
     """Of elements, those in matrices that slices of equal size cut, in one buffer or in buckets."""
     broken = 0.0
-    for buffer in baselines.buckets(matrices, limit):
+    for buffer in buckets(matrices, limit):
         start, total = 0, sum(buffer.sizes)
         for size in buffer.sizes:  # the first cut above the start, in units of 1 / ranks
             cut = (start * ranks // total + 1) * total
@@ -84,11 +90,11 @@ def best_map(matrices: Sequence[LogicalMatrix], ranks: int) -> list[int]:
 
 
 SCHEMES: dict[str, Callable[[Sequence[LogicalMatrix], int], list[int]]] = {
-    "round_robin": lambda matrices, ranks: baselines.round_robin(len(matrices), ranks),
-    "ping_pong": lambda matrices, ranks: baselines.ping_pong([each.elements.value for each in matrices], ranks),
+    "round_robin": lambda matrices, ranks: round_robin(len(matrices), ranks),
+    "ping_pong": lambda matrices, ranks: ping_pong([each.elements.value for each in matrices], ranks),
     "asc": equal_cuts,
     "alpha_greedy": lambda matrices, ranks: sliced(matrices, ranks, 1, BUCKET)[0],
-    "contiguous": lambda matrices, ranks: baselines.contiguous(flops(matrices)[::-1], ranks)[::-1],
+    "contiguous": lambda matrices, ranks: contiguous(flops(matrices)[::-1], ranks)[::-1],
     "owner map": best_map,
 }
 
@@ -144,6 +150,13 @@ def owned_items(size: str, layout: Layout, ranks: int, rule: RuleSpec = _MUON) -
 def heaviest(size: str, ranks: int) -> list[HostItem]:
     """Items of the owner with most to do."""
     return max(owned_items(size, "split", ranks), key=lambda mine: sum(each.seconds.value for each in mine))
+
+
+def sum_of_maxima(items: Sequence[HostItem], groups: Sequence[MicroGroup]) -> float:
+    """Seconds of the busiest host of each group, added up, over those of a perfect balance."""
+    hosts = len(groups[0])
+    maxima = sum(max(sum(items[at].seconds.value for at in host) for host in group) for group in groups)
+    return maxima * hosts / sum(item.seconds.value for item in items)
 
 
 def group_row(size: str, ranks: int) -> tuple[int, float, float, list[tuple[int, float, float]]]:

@@ -14,7 +14,7 @@ from gangline.optim.plan.groups import HostExchangeRate
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.shapes import QWEN3, Layout
 from gangline.optim.plan.simulate import simulate
-from gangline.optim.plan.team import team_seconds
+from gangline.units import Flops, Seconds
 
 DEVICE = DeviceCurve()
 MOST_COUNTS = 40
@@ -32,6 +32,24 @@ class Mesh(NamedTuple):
 NVLINK, NIC = HostExchangeRate(), HostExchangeRate(bytes_per_second=45e9)
 MESHES = {"tp 8 x dp 32": Mesh(8, 32, NVLINK), "fsdp 8": Mesh(8, 1, NVLINK), "fsdp 64": Mesh(64, 1, NIC),
           "fsdp 256": Mesh(256, 1, NIC), "hsdp 8 x 32": Mesh(32, 8, NIC)}  # fmt: skip
+
+
+def team_seconds(
+    rule: MuonSpec, shape: Shape, size: int, device: DeviceCurve, *, bytes_per_second: float, latency_seconds: float
+) -> Seconds:
+    """Of one update by `size` ranks; 1: by its owner.
+
+    Products along the longer side are shared; those of m x m are not. bf16 travels: one ring all-reduce of m x m each
+    iteration, two in all for `gram`.
+    """
+    if size == 1:
+        return device.seconds(rule, shape)
+    m, n = sorted(shape)
+    both = rule.step_cost((m, n)).value
+    square = 20 * m**3 if rule.kernel == "gram" else rule.steps * (1 if rule.kernel == "symmetric" else 2) * m**3
+    compute = device.compute_seconds(Flops((both - square) / size + square), m).value + device.launch_seconds
+    ring = 2 * (size - 1) / size * 2 * m * m / bytes_per_second + latency_seconds
+    return Seconds(compute + (2 if rule.kernel == "gram" else rule.steps) * ring)
 
 
 def makespan(shapes: Sequence[Shape], mesh: Mesh, rule: MuonSpec, *, shared: int, members: int) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from statistics import mean, quantiles
 
-from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, stage_edge_bytes
+from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.tiles import map_cells
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,8 +77,8 @@ def times(random: Random, servers: int, rounds: int) -> list[float]:
         stages = random.choice([4, 8, 16, 32])
         sizes, replicas = split(random, servers, servers // 64), servers // stages
         edges = EdgeBytes(
-            data=data_edge_bytes(2 * 175e9 / (8 * stages), replicas),
-            stage=stage_edge_bytes(sequences=12, tokens=2048, width=12_288, tensor_parallel=8),
+            data=2 * (replicas - 1) / replicas * 2 * 175e9 / (8 * stages),  # a ring all-reduce of bf16 gradients
+            stage=2 * 12 * 2048 * 12_288 * 2 / 8,  # activations of 12 sequences, and their gradients
         )
         began = time.process_time()
         map_cells(named(sizes), replicas=replicas, stages=stages, edges=edges)

@@ -17,7 +17,7 @@ from pathlib import Path
 from gang import NAME, RANKS, launch
 
 from gangline.errors import UsageError
-from gangline.faults.process_faults import at_step, kill_rank
+from gangline.faults.process_faults import kill_rank, last_step
 from gangline.launch.local import LocalLauncher
 from gangline.spec.plan import CheckpointPolicy, ProgramSpec, Recovery
 
@@ -70,7 +70,8 @@ def main() -> None:
 def measure(folder: Path, *, every: float | None, seconds: float) -> Share:
     """A gang from its first step on, for so long; a seeded rank is killed every so often."""
     launcher, home, dice = _launch(folder), folder / "gangs" / NAME, random.Random(1)
-    at_step(home, 0, 1, timeout_seconds=180)
+    while (last_step(home, 0) or 0) < 1:
+        time.sleep(0.01)
     end = time.monotonic() + seconds
     while every is not None and time.monotonic() + every < end:
         time.sleep(every)

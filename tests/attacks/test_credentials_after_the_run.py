@@ -99,7 +99,7 @@ def open_run(workspace):
     return record
 
 
-def test_cancelling_a_run_that_nobody_drives_ends_its_credential(at, minio_server):
+def test_cancelling_a_run_that_no_one_drives_ends_its_credential(at, minio_server):
     workspace = at(minio_server)
     record = open_run(workspace)
     assert cancel_run(workspace.repo, record.run.id, **workspace.where, reason="enough").run.verdict == "cancelled"
@@ -114,7 +114,7 @@ def test_cancelling_again_ends_what_a_driver_left(at, minio_server):
     assert credential_owners(workspace.store) == frozenset()
 
 
-def test_sweep_ends_what_a_driver_that_died_left_and_nothing_of_a_run_that_goes_on(at, minio_server):
+def test_sweep_ends_what_a_driver_that_died_left_and_nothing_of_a_run_that_continues(at, minio_server):
     workspace = at(minio_server)
     record = open_run(workspace)
     for dry_run in (True, False):

@@ -88,12 +88,12 @@ def test_job_that_asks_for_more_is_refused(mutation):
 
 
 @named_by(HOSTILE)
-def test_pod_that_asks_for_more_is_refused_whoever_makes_it(mutation):
+def test_pod_that_asks_for_more_is_refused_no_matter_who_makes_it(mutation):
     assert refused("pods", pod_with(mutation)) != []
 
 
 @named_by(HARMLESS)
-def test_what_harms_nobody_is_admitted(mutation):
+def test_what_harms_no_one_is_admitted(mutation):
     assert refused("jobs", job_with(mutation)) == []
     assert refused("pods", pod_with(mutation)) == []
 

@@ -102,7 +102,7 @@ def test_data_of_the_site_are_read_and_own_runs_by_own_lines(workspace, origin):
 
 
 @pytest.mark.row("A1")
-def test_links_of_a_package_lead_to_nothing_beside_it(tmp_path):
+def test_links_of_a_package_lead_to_nothing_next_to_it(tmp_path):
     (tmp_path / "site.toml").write_text(SECRET.decode())
     package = tmp_path / "thing"
     package.mkdir()
@@ -120,7 +120,7 @@ def test_links_of_a_package_lead_to_nothing_beside_it(tmp_path):
 
 
 @pytest.mark.row("A1")
-def test_a_folder_on_the_path_is_no_package(tmp_path, monkeypatch):
+def test_a_folder_on_the_path_is_not_a_package(tmp_path, monkeypatch):
     (tmp_path / "credentials_of_site").mkdir()
     (tmp_path / "credentials_of_site" / "token").write_text(SECRET.decode())
     monkeypatch.syspath_prepend(tmp_path)

@@ -33,7 +33,7 @@ def plain(tmp_path_factory):
         yield found
 
 
-def test_nobody_who_is_no_proxy_is_believed_not_even_on_this_machine(plain):
+def test_no_one_who_is_not_a_proxy_is_believed_not_even_on_this_machine(plain):
     assert 401 in guess(plain, GUESSES + 5)
     for claim in CLAIMS:
         assert set(guess(plain, 5, **claim)) <= {429, 401}

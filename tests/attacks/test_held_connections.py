@@ -1,4 +1,4 @@
-"""L5: who holds connections or memory of the service and asks for nothing holds up nobody, wherever that one is."""
+"""L5: who holds connections or memory of the service and asks for nothing holds up no one, wherever that one is."""
 
 import asyncio
 import contextlib

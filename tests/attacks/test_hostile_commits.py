@@ -109,7 +109,7 @@ def test_a_large_hostile_commit_is_refused_at_no_cost(service, name):
     attack(service, LARGE[name], name.replace(" ", "-"))
 
 
-def test_what_does_not_fit_into_the_clone_is_not_fetched_and_hinders_nobody(tmp_path):
+def test_what_does_not_fit_into_the_clone_is_not_fetched_and_hinders_no_one(tmp_path):
     noise = random.Random(0).randbytes(24 << 20)
     with building(tmp_path, site="clone_bytes = 16e6\n") as service:
         commit(service.repo, line_of({"noise": noise}), branch="large")

@@ -91,7 +91,7 @@ class Circles(S3Gateway):
         return S3Response(200, listing_document("store", found if self.pages < 50 else []))
 
 
-def test_a_listing_that_does_not_go_on_ends_as_an_error(tmp_path):
+def test_a_listing_that_does_not_continue_ends_as_an_error(tmp_path):
     with Circles(FolderStore(tmp_path / "store")) as gateway:
         store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
         with pytest.raises(StorageError, match="does not continue after its last name"):
@@ -103,7 +103,7 @@ class NoXml(S3Gateway):
         return S3Response(200, b"<ListBucketResult><Key>\x01</Key></ListBucketResult>")
 
 
-def test_a_listing_that_is_no_document_is_an_error_of_the_store(tmp_path):
+def test_a_listing_that_is_not_a_document_is_an_error_of_the_store(tmp_path):
     with NoXml(FolderStore(tmp_path / "store")) as gateway:
         store = open_store(S3Gateway.url(gateway.port), credentials=gateway.credentials)
         for call in (lambda: store.list(""), lambda: store.open_uploads("")):

@@ -101,7 +101,7 @@ def test_a_file_of_more_parts_than_anybody_writes_is_refused():
     assert store.read_bytes == 0
 
 
-def test_ten_gigabytes_of_events_cost_the_record_what_they_tell_and_no_more():
+def test_ten_gigabytes_of_events_cost_the_record_what_they_report_and_no_more():
     store = Claims({f"{PREFIX}/ranks/{rank}.jsonl": 10 * GB for rank in range(2)})
     ctx, finished = Reported(store), SimpleNamespace(plan=PLAN, attempts=1)
     assert training_result._training(ctx, finished).samples is None
@@ -196,7 +196,7 @@ def test_no_event_of_a_rank_breaks_its_driver(events, peers):
     read_save_seconds(store, PREFIX)
 
 
-def test_what_is_nested_or_huge_is_no_result(tmp_path):
+def test_what_is_nested_or_huge_is_not_a_result(tmp_path):
     store = FolderStore(tmp_path)
     for text in (
         NESTED,

@@ -191,7 +191,7 @@ def rows(bad):
     return [row, replace(row, run="bytegpt-9f31c2a0-bbbbbb")]
 
 
-def test_markdown_is_text_escaped_once_and_mentions_nobody(record):
+def test_markdown_is_text_escaped_once_and_mentions_no_one(record):
     bad, base = hostile(record), hostile(records.passed())
     drawn = {
         "report": render_markdown(bad),

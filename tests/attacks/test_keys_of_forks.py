@@ -39,7 +39,7 @@ def of_fork(*, approved=None):
 FORGED = {"the project's own commit": driven(), "an approval": of_fork(approved="ada, 2026-01-01")}
 
 
-def test_the_record_of_a_fork_goes_on_from_its_driver_to_the_projects_and_is_read_by_both(check, line):
+def test_the_record_of_a_fork_continues_from_its_driver_to_the_projects_and_is_read_by_both(check, line):
     waiting = check.seal(of_fork())
     assert line.check(waiting) == waiting
     approved = line.seal(of_fork(approved="ada, 2026-01-01"))
@@ -47,7 +47,7 @@ def test_the_record_of_a_fork_goes_on_from_its_driver_to_the_projects_and_is_rea
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_what_the_driver_of_forks_may_not_say_is_believed_by_nobody(check, line, what):
+def test_what_the_driver_of_forks_may_not_say_is_believed_by_no_one(check, line, what):
     stolen = Sealer(check.key, check.forks)
     forged = stolen.seal(FORGED[what])
     for driver in (line, check):

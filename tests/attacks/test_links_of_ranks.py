@@ -76,7 +76,7 @@ def test_what_the_driver_reads_of_a_gang_is_the_gangs(stand, victim):
     assert "canary" not in str(list(events))
 
 
-def test_a_lying_status_makes_the_driver_kill_nobody(stand, victim):
+def test_a_lying_status_makes_the_driver_kill_no_one(stand, victim):
     stranger = subprocess.Popen(["sleep", "100"])
     lie = {
         "node_rank": 0, "pid": stranger.pid, "start_time": procfs.start_time(stranger.pid), "state": "running",

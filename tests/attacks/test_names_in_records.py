@@ -140,7 +140,7 @@ def test_a_forged_record_hides_nothing_from_whom_it_belongs_to(served, place):
     assert sum(count for (project, _), count in counts.items() if project == VICTIM) == len(VERDICTS)
 
 
-def test_a_gang_of_another_project_is_not_followed_for_whoever_names_it_in_a_record(served):
+def test_a_gang_of_another_project_is_not_followed_no_matter_who_names_it_in_a_record(served):
     workspace = served.context
     mine = record_of(workspace, OWN, "passed")
     for name in (run_id(VICTIM, "open"), f"{mine.run.id}-t2/../{run_id(VICTIM, 'open')}", mine.run.id[:-1], ""):

@@ -51,7 +51,7 @@ def server(host=NAME, *, named):
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named by the site", "public"])
-def test_special_networks_are_for_nobody_and_private_ones_for_whom_the_site_names(named):
+def test_special_networks_are_for_no_one_and_private_ones_for_whom_the_site_names(named):
     own = server(named=named)
     assert not [each for each in (*NOBODYS, *LOOPBACKS) if refusal(each, own) is None]
     assert not [each for each in PUBLIC if refusal(each, own)]
@@ -192,7 +192,7 @@ def test_no_answer_of_a_registry_elsewhere_leads_to_this_machine(target):
     assert not asked
 
 
-def test_no_builder_is_told_a_base_that_leads_where_no_request_goes(monkeypatch):
+def test_no_builder_is_given_a_base_that_leads_where_no_request_goes(monkeypatch):
     class Never:
         name = "docker"
 

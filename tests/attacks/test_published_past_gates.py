@@ -78,7 +78,7 @@ def test_a_model_that_was_published_before_names_had_owners_belongs_to_its_first
     assert passed.publish(passed.attempt(2)).version == 2
 
 
-def test_the_name_of_another_project_is_no_name_for_a_model(passed):
+def test_the_name_of_another_project_is_not_a_name_for_a_model(passed):
     passed.store.put("runs/other/" + "a" * 40 + "/other-aaaaaaaa-bbbbbb/record.json", b"{}")
     with pytest.raises(IntegrityError, match="belongs to the project other"):
         passed.publish()

@@ -70,7 +70,7 @@ def rewritten(workspace, record, change):
 
 
 @pytest.mark.parametrize("what", REWRITTEN)
-def test_no_driver_goes_on_with_a_record_that_somebody_rewrote(trained, what):
+def test_no_driver_continues_with_a_record_that_somebody_rewrote(trained, what):
     workspace, record = trained
     if not rewritten(workspace, record, REWRITTEN[what]):
         record = RecordStore.of(workspace.store, record, workspace.sealer).change(_fill)
@@ -101,7 +101,7 @@ SEALS = {
 
 
 @pytest.mark.parametrize("found", SEALS)
-def test_no_driver_goes_on_without_the_seal_of_a_trusted_key(trained, found):
+def test_no_driver_continues_without_the_seal_of_a_trusted_key(trained, found):
     workspace, record = trained
     rewritten(workspace, record, lambda each: replace(REWRITTEN["trust"](each), seal=SEALS[found]))
     for name in LATER:

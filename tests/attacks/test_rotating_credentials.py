@@ -129,7 +129,7 @@ def test_a_refusal_is_answered_by_one_more_request_at_most(gateway, file, rotate
     assert len(gateway.refused) == (2 if rotates else 1)
 
 
-def test_a_credential_that_is_no_file_is_never_asked_for_again(gateway):
+def test_a_credential_that_is_not_a_file_is_never_asked_for_again(gateway):
     store = opened(gateway, gateway.issue())
     gateway.end(0)
     with pytest.raises(StorageError, match="ExpiredToken"):
@@ -221,7 +221,7 @@ def test_sessions_of_a_real_server_rotate_under_requests(minio_server, tmp_path)
 
 
 @pytest.mark.tools
-def test_an_upload_to_a_real_server_goes_on_when_its_credential_is_taken_back(minio_server, tmp_path):
+def test_an_upload_to_a_real_server_continues_when_its_credential_is_taken_back(minio_server, tmp_path):
     prefix, file = f"rotating/{token_hex(4)}", tmp_path / "credentials"
     owner = minio_server.store(prefix)
 

@@ -126,7 +126,7 @@ def test_it_is_put_aside_and_the_others_are_seen(still, indexer, name):
     assert "gangline_records_refused 1.0" in still.context.telemetry.render()[1].decode()
 
 
-def test_each_version_is_told_once_and_a_mended_one_is_a_run_like_others(still, indexer):
+def test_each_version_is_reported_once_and_a_mended_one_is_a_run_like_others(still, indexer):
     bad = poison(still.context, b"{}")
     key = f"{bad.prefix}/record.json"
     with capture_logs() as logs:
@@ -214,7 +214,7 @@ def test_a_bug_that_one_record_finds_hinders_no_other(still):
     assert len([each for each in logs if each["event"] == "record_refused"]) == 2
 
 
-def test_no_more_than_a_thousand_are_remembered_and_told(still):
+def test_no_more_than_a_thousand_are_remembered_and_reported(still):
     aside = quarantine.Quarantine()
     entry = still.context.store.head(f"{record_of(still.context, 'alpha', 'passed').prefix}/record.json")
     with capture_logs() as logs:

@@ -106,7 +106,7 @@ def check_pages(workspace, ended):
     assert "first bad commit" in render_markdown_bisection(ended, culprit)
 
 
-def test_a_training_that_somebody_cancelled_is_begun_anew(past):
+def test_a_training_that_somebody_cancelled_is_begun_again(past):
     workspace, shas = past
     numbers = ("train.stop_at=5", "train.seed=1", "evaluate.seeds=1", "gate.quality=[]", 'prove.plan="off"')
     left = workspace.run(commit=shas[0], overrides=numbers, until="plan")
@@ -120,7 +120,7 @@ def test_a_training_that_somebody_cancelled_is_begun_anew(past):
     assert set(measurer.recorded(shas[0]).values) == {1}
 
 
-def test_ends_in_the_wrong_order_or_beside_each_other_are_refused(past):
+def test_ends_in_the_wrong_order_or_next_to_each_other_are_refused(past):
     workspace, shas = past
     with pytest.raises(UsageError, match="swap them"):
         begin(workspace, [shas[-1], shas[0]])
@@ -136,7 +136,7 @@ def test_ends_in_the_wrong_order_or_beside_each_other_are_refused(past):
         begin(workspace, shas, metric="loss@x")
 
 
-def test_a_merge_counts_as_one_commit_and_the_way_into_it_is_told(past):
+def test_a_merge_counts_as_one_commit_and_the_way_into_it_is_reported(past):
     workspace, shas = past
     repositories.git(workspace.repo, "checkout", "-q", "-b", "side", shas[1])
     repositories.commit(workspace.repo, {"other.txt": "x"}, "on the side")
@@ -184,7 +184,7 @@ def test_state_is_json_that_its_schema_describes(past):
 
 
 @pytest.mark.slow
-def test_where_a_short_training_tells_nothing_a_whole_one_is_tried(past, monkeypatch):
+def test_where_a_short_training_reports_nothing_a_whole_one_is_tried(past, monkeypatch):
     workspace, shas = past
     monkeypatch.setattr("gangline.bisect.bisection.step_to_measure", lambda *_, **__: 2)
     ended = begin(workspace, shas).run(tell=lambda _: None)

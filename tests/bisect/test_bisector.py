@@ -83,7 +83,7 @@ def test_of_a_hundred_noisy_histories_no_more_go_wrong_than_the_bound_allows(bou
     assert len(wrong) <= 100 * bound + 3 * (100 * bound * (1 - bound)) ** 0.5, wrong
 
 
-def test_what_records_tell_is_free():
+def test_what_records_report_is_free():
     means = step(12, 7)
     ended, measurer, _ = seek(means, noise=0.02, known=history(means))
     assert ended.first_bad == "c0000007"
@@ -109,7 +109,7 @@ def test_what_does_not_build_is_passed_over_and_named_where_it_hides_the_answer(
     assert hidden.first_bad == "c0000006"
 
 
-def test_ends_that_do_alike_are_told_and_cost_no_search():
+def test_ends_that_do_alike_are_reported_and_cost_no_search():
     ended, measurer, _ = seek([2.0] * 8, noise=0.1)
     assert ended.ending == "same"
     assert set(measurer.trained) == {"c0000000", "c0000007"}
@@ -133,7 +133,7 @@ def test_an_end_that_cannot_be_measured_is_named():
     assert ended.suspects[0].unreported
 
 
-def test_a_budget_spent_before_the_ends_are_told_apart_says_so_until_a_larger_one_tells():
+def test_a_budget_spent_before_the_ends_are_distinguished_says_so_until_a_larger_one_decides():
     means = step(6, 3)
     ended, *_ = seek(means, BisectLimits(budget_seconds=4, training_seconds=1), noise=0.02)
     assert (ended.ending, ended.notes) == ("budget", ("whether the bad end is worse at all is not clear yet",))
@@ -141,7 +141,7 @@ def test_a_budget_spent_before_the_ends_are_told_apart_says_so_until_a_larger_on
     assert (reported.first_bad, reported.notes) == ("c0000003", ())
 
 
-def test_the_budget_ends_it_and_a_larger_one_goes_on():
+def test_the_budget_ends_it_and_a_larger_one_continues():
     means = step(12, 7)
     ended, measurer, _ = seek(means, BisectLimits(budget_seconds=8, training_seconds=1), noise=0.02)
     assert ended.ending == "budget"
@@ -154,7 +154,7 @@ def test_the_budget_ends_it_and_a_larger_one_goes_on():
     assert (more.ending, more.first_bad) == ("found", "c0000007")
 
 
-def test_killed_anywhere_it_goes_on_without_asking_twice():
+def test_killed_anywhere_it_continues_without_asking_twice():
     means = step(12, 5)
     whole, once, kept = seek(means, noise=0.02)
     for state in kept:
@@ -167,7 +167,7 @@ def test_killed_anywhere_it_goes_on_without_asking_twice():
         assert not any(sha in measurer.trained and done[sha].side in {"good", "bad"} for sha in list(done)[1:-1])
 
 
-def test_a_history_that_turned_before_is_answered_for_its_last_turn_and_told():
+def test_a_history_that_turned_before_is_answered_for_its_last_turn_and_reported():
     means = [2.0, 3.0, 2.0, 2.0, 2.0, 3.0, 3.0]
     ended, *_ = seek(means, noise=0.01, known=["c0000001", "c0000002"])
     assert ended.first_bad == "c0000005"

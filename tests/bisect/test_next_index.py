@@ -52,7 +52,7 @@ def test_each_answer_keeps_what_is_left_within_the_promise(truth):
     assert left == 0
 
 
-def test_what_was_bad_and_became_good_again_is_told():
+def test_what_was_bad_and_became_good_again_is_reported():
     sides = ["good", "bad", "good", "unknown", "bad"]
     assert transient_regressions(sides) == (1,)
     assert next_index(sides) == 3

@@ -51,7 +51,7 @@ def test_values_that_repeat_to_the_last_bit_leave_no_doubt():
     assert ends.are_apart(better="lower", error=0.01)
 
 
-def test_a_value_that_is_no_number_is_bad():
+def test_a_value_that_is_not_a_number_is_bad():
     assert ENDS.judge((math.nan,)).side == "bad"
     assert EndValues((1.0, 1.1), (math.inf,)).judge((1.05,)).side == "good"
 

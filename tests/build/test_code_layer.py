@@ -182,7 +182,7 @@ def test_a_submodule_that_is_named_has_its_files_at_the_commit_that_is_pinned(cl
     assert deep == {"model.py": "a", "third/party/in/deep/d.py": "deep"}
 
 
-def test_a_line_in_a_folder_names_submodules_beside_it(clone):
+def test_a_line_in_a_folder_names_submodules_next_to_it(clone):
     repositories.commit(clone.root, {"service/run.py": "run"})
     line = Repository.at(clone.root / "service")
     assert contents(pack(line, include=("**", "../third/party/a.py"))) == {

@@ -53,9 +53,10 @@ def pulled(built, office, folder):
     """Path to content (or link) of the last layer, and the image's config."""
     reference = ImageReference.parse(built.reference)
     registry = ImageRepository.open(reference, office.environ, named_by_site=True)
-    manifest, image = registry.image(reference, Platform.here())
+    _, image = registry.image(reference, Platform.here())
     layout = Layout.create(folder)
-    registry.pull(manifest, layout)
+    for each in image.layers:
+        registry.fetch(each, layout.path(each))
     with tarfile.open(layout.path(image.layers[-1])) as tar:
         files = {
             each.name: each.linkname if each.issym() else tar.extractfile(each).read() if each.isreg() else None
@@ -123,7 +124,7 @@ def test_a_moved_tag_changes_nothing(recipe, office, tmp_path):
     assert build(recipe, office).reference == first.reference
 
 
-def test_bill_and_provenance_stand_beside_the_image(recipe, office):
+def test_bill_and_provenance_are_next_to_the_image(recipe, office):
     built = build(recipe, office)
     bill = json.loads(office.store.get(built.sbom).data)
     assert {(each["name"], each["version"]) for each in bill["components"]} == {("spam", "1.0"), ("eggs", "2.1")}
@@ -148,7 +149,7 @@ def test_missing_forged_and_foreign_provenance_is_refused(recipe, office):
             verify_image(image, provenance=provenance, store=office.store, keys=keys)
 
 
-def test_a_record_in_the_store_that_nobody_signed_is_refused(recipe, office):
+def test_a_record_in_the_store_that_no_one_signed_is_refused(recipe, office):
     built = build(recipe, office)
     place = f"images/{recipe.key}.json"
     evil = office.store.get(place).data.replace(built.digest.encode(), b"sha256:" + b"0" * 64)
@@ -175,7 +176,7 @@ def test_a_base_that_does_not_say_where_its_python_is_is_refused(recipe, office,
 
 
 @pytest.mark.parametrize("user", [None, "0:0", "root", "gangline"])
-def test_an_image_that_clusters_would_refuse_is_no_image(recipe, office, user, tmp_path):
+def test_an_image_that_clusters_would_refuse_is_not_an_image(recipe, office, user, tmp_path):
     class Pushes:
         name = "test"
 

@@ -90,9 +90,10 @@ def unpacked(reference, platform, folder):
     """The image's layers over each other, and its environment."""
     name = ImageReference.parse(reference)
     registry = ImageRepository.open(name, {}, named_by_site=True)
-    manifest, image = registry.image(name, platform)
+    _, image = registry.image(name, platform)
     layout = Layout.create(folder / "pulled")
-    registry.pull(manifest, layout)
+    for each in image.layers:
+        registry.fetch(each, layout.path(each))
     root = folder / "root"
     root.mkdir()
     for layer in image.layers:

@@ -47,7 +47,7 @@ def test_extras_come_back_each_rank_its_own(root):
         assert notes == ()
 
 
-def test_own_tensors_of_another_number_of_ranks_are_left_out_and_told(root):
+def test_own_tensors_of_another_number_of_ranks_are_left_out_and_reported(root):
     [(found, notes)] = run_gang(1, reopen, root)
     assert found == {"momentum": [0, 1, 2, 3, 4, 5, 6], "anchor": [1, 1, 1]}
     [note] = notes
@@ -57,7 +57,7 @@ def test_own_tensors_of_another_number_of_ranks_are_left_out_and_told(root):
     )
 
 
-def test_extras_of_a_changed_plan_start_anew_and_are_told(store):
+def test_extras_of_a_changed_plan_start_again_and_are_reported(store):
     model, optimizer = trained()
     saver(store).save(model, optimizer, {}, step=1, wait=True, extra={"q": torch.ones(2, 2), "gone": torch.ones(1)})
     extra = {"q": torch.zeros(2, 3), "new": torch.zeros(1)}

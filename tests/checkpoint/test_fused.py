@@ -19,7 +19,7 @@ def assert_equal(found, wanted):
 
 @pytest.mark.parametrize("form", OTHER)
 @pytest.mark.parametrize("rule", MATRIX_RULES)
-def test_the_other_form_goes_on_with_the_same_bits(tmp_path, rule, form):
+def test_the_other_form_continues_with_the_same_bits(tmp_path, rule, form):
     wanted = trained_on(tmp_path, form, "whole", rule, True)
     assert_equal(trained_on(tmp_path, OTHER[form], "whole", rule, False), wanted)
 

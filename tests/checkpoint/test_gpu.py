@@ -41,7 +41,7 @@ def test_a_second_save_takes_the_buffers_of_the_first():
     assert staging.size_bytes == sum(each.nbytes for each in live.values())
 
 
-def test_what_was_saved_beside_training_loads_to_the_same_bits(tmp_path):
+def test_what_was_saved_next_to_training_loads_to_the_same_bits(tmp_path):
     model, optimizer = trained(seed=1)
     wanted = [each.detach().clone() for each in state_of(model, optimizer)]
     store = FolderStore(tmp_path)

@@ -43,7 +43,7 @@ def test_newest_is_opened(three):
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "index.json", "state.json", "r00000-0.safetensors"])
-def test_damaged_file_is_told_by_name_and_the_older_checkpoint_opened(three, name):
+def test_damaged_file_is_reported_by_name_and_the_older_checkpoint_opened(three, name):
     store, digests = three
     keys = [damage(store, name, 3), damage(store, name, 2)]
     refused = []
@@ -56,7 +56,7 @@ def test_damaged_file_is_told_by_name_and_the_older_checkpoint_opened(three, nam
     assert tensor_digests(model, optimizer) == digests[1]
 
 
-def test_all_refused_is_no_fresh_start(three):
+def test_all_refused_is_not_a_fresh_start(three):
     store, _ = three
     keys = [damage(store, "state.json", step) for step in (3, 2, 1)]
     with pytest.raises(IntegrityError) as caught:
@@ -65,7 +65,7 @@ def test_all_refused_is_no_fresh_start(three):
     assert all(key in str(caught.value) for key in keys)
 
 
-def test_store_that_is_away_is_no_refusal(three):
+def test_store_that_is_away_is_not_a_refusal(three):
     class Away(Wrapped):
         def get(self, key, start=0, size=None):
             if key.endswith(".safetensors"):
@@ -128,7 +128,7 @@ def test_parameter_that_never_had_a_gradient_stays_without_state(store):
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.AdamW])
-def test_every_optimizer_goes_on_as_if_unbroken(store, make):
+def test_every_optimizer_continues_as_if_unbroken(store, make):
     model, optimizer = trained(2, optimizer=make)
     optimizer.param_groups[0]["lr"] = 0.005
     saver(store).save(model, optimizer, {}, step=2, wait=True)
@@ -169,7 +169,7 @@ def test_model_that_does_not_fit_is_refused_by_name(three, make, message):
     assert tensor_digests(model) == before
 
 
-def test_state_that_is_no_tensor_is_refused_by_name(store):
+def test_state_that_is_not_a_tensor_is_refused_by_name(store):
     class Odd(nn.Linear):
         def get_extra_state(self):
             return {"a": 1}

@@ -257,7 +257,7 @@ def test_numbers_that_are_no_json_are_refused_before_anything_is_written(store, 
     assert store.list(PREFIX) == []
 
 
-def test_failure_that_is_no_store_trouble_is_raised_on_the_training_thread(store):
+def test_failure_that_is_not_a_store_trouble_is_raised_on_the_training_thread(store):
     class Buggy(Wrapped):
         def put(self, key, data):
             raise ZeroDivisionError("a bug")

@@ -52,7 +52,7 @@ def long_run(tmp_path, monkeypatch):
         )  # fmt: skip
 
 
-def test_a_driver_that_ends_before_its_run_has_a_name_tells_why_and_leaves_no_folder(tmp_path, temp):
+def test_a_driver_that_ends_before_its_run_has_a_name_reports_why_and_leaves_no_folder(tmp_path, temp):
     with pytest.raises(ConfigError, match=r"line\.toml"):
         start_driver([str(tmp_path)])
     assert list(temp.iterdir()) == []

@@ -26,7 +26,7 @@ def test_a_budget_that_says_nothing_is_refused_with_one_that_does(text, site):
         budget_hours(text, site)
 
 
-def test_where_nobody_can_agree_a_budget_is_demanded_and_nothing_begins(gangline, workspace, commit):
+def test_where_no_one_can_agree_a_budget_is_demanded_and_nothing_begins(gangline, workspace, commit):
     good = commit("one")
     commit("two")
     result = gangline("bisect", "loss", "--good", good)
@@ -61,7 +61,7 @@ def interrupted():
     raise Interrupted("stopped by Ctrl-C; gangline run goes on with demo-1")
 
 
-def test_who_is_stopped_hears_that_the_same_command_goes_on(capsys):
+def test_who_is_stopped_learns_that_the_same_command_continues(capsys):
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit):
         _run(Faulty(lambda: signal.raise_signal(signal.SIGTERM)), BisectView())

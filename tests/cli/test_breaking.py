@@ -170,7 +170,7 @@ def test_a_program_that_declines_is_not_retried_and_leaves_no_child(broken):
 
 
 @pytest.mark.slow
-def test_a_second_driver_is_told_of_the_first_and_a_killed_one_is_replaced(broken):
+def test_a_second_driver_learns_of_the_first_and_a_killed_one_is_replaced(broken):
     broken.environment["NAP"] = "600"
     broken.commit(COMMAND, SLEEPS)
     first = broken.start("run")
@@ -191,7 +191,7 @@ def test_a_second_driver_is_told_of_the_first_and_a_killed_one_is_replaced(broke
 
 
 @pytest.mark.slow
-def test_a_killed_keeper_leaves_no_process_and_another_gang_goes_on(broken):
+def test_a_killed_keeper_leaves_no_process_and_another_gang_continues(broken):
     broken.commit(COMMAND, SLEEPS)
     driver = broken.start("run", "--until", "train")
     folder = broken.keeper()

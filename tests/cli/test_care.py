@@ -57,7 +57,7 @@ def test_metrics_check_holds_and_lists_every_series(gangline):
     assert all(series["name"].startswith("gangline_") for series in document["series"])
 
 
-def test_metrics_export_writes_a_file_and_tells_it(gangline, tmp_path):
+def test_metrics_export_writes_a_file_and_reports_it(gangline, tmp_path):
     out = tmp_path / "m.txt"
     assert gangline("metrics", "export", "bytegpt-55", "--out", str(out)).stdout == f"{out}\n"
     assert out.read_text().rstrip().endswith("# EOF")
@@ -67,7 +67,7 @@ def test_metrics_export_writes_a_file_and_tells_it(gangline, tmp_path):
     ("text", "found"),
     [(None, "found: No such file or directory"), ("{{{", "found: no YAML: while parsing a flow node")],
 )
-def test_rules_that_cannot_be_read_are_told_in_one_line(gangline, tmp_path, text, found):
+def test_rules_that_cannot_be_read_are_reported_in_one_line(gangline, tmp_path, text, found):
     path = tmp_path / "rules.yml"
     if text is not None:
         path.write_text(text)

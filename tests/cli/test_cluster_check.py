@@ -31,7 +31,7 @@ def findings(server, folder, *, route="auto", **tables):
     return {each.name: each for each in found}
 
 
-def test_versions_are_told_next_to_those_that_were_seen_to_work(tmp_path):
+def test_versions_are_reported_next_to_those_that_were_seen_to_work(tmp_path):
     server = FakeServer(serve=("kueue",))
     server.add_namespace("gangs")
     found = findings(server, tmp_path)
@@ -71,12 +71,12 @@ def test_account_that_may_not_be_looked_at_is_not_called_missing(server, tmp_pat
     assert account.without == "ask for that right"
 
 
-def test_account_that_is_missing_can_be_made_by_the_command_told(server, tmp_path):
+def test_account_that_is_missing_can_be_made_by_the_command_shown(server, tmp_path):
     command = "kubectl -n gangs create serviceaccount gangline-gang"
     assert findings(server, tmp_path)["account"].without == f"make it: {command}"
 
 
-def test_account_without_a_placer_hears_whether_it_may_place_its_own_gangs(server, tmp_path):
+def test_account_without_a_placer_learns_whether_it_may_place_its_own_gangs(server, tmp_path):
     assert findings(server, tmp_path)["placer"].ok
     server.denied |= {("patch", "pods"), ("patch", "jobs.batch/status"), ("list", "nodes")}
     placer = findings(server, tmp_path)["placer"]
@@ -86,7 +86,7 @@ def test_account_without_a_placer_hears_whether_it_may_place_its_own_gangs(serve
 
 
 @pytest.mark.row("A3")
-def test_namespace_without_our_policies_is_told_with_what_that_means(server, tmp_path):
+def test_namespace_without_our_policies_is_reported_with_what_that_means(server, tmp_path):
     admission = findings(server, tmp_path)["admission"]
     assert (admission.ok, admission.needed) == (False, False)
     assert admission.without.startswith(
@@ -98,7 +98,7 @@ def test_namespace_without_our_policies_is_told_with_what_that_means(server, tmp
 
 
 @pytest.mark.row("A3")
-def test_account_that_sees_secrets_is_told_which_of_its_rights_show_them(server, tmp_path):
+def test_account_that_sees_secrets_is_shown_which_of_its_rights_show_them(server, tmp_path):
     server.denied |= {(verb, "secrets") for verb in ("get", "list", "watch", "delete")}
     secrets = findings(server, tmp_path)["secrets"]
     assert not secrets.ok
@@ -126,7 +126,7 @@ def test_store_is_fit_for_pods_where_they_are_given_an_endpoint(server, tmp_path
     assert (found.ok, str(found)) == (ok, said)
 
 
-def test_site_without_an_image_is_told_so(server, tmp_path):
+def test_site_without_an_image_is_informed(server, tmp_path):
     assert findings(server, tmp_path)["image"].text == "the site names none"
 
 
@@ -144,7 +144,7 @@ def test_doctor_needs_no_model_repository_to_look_at_a_cluster(server, tmp_path,
 @pytest.mark.parametrize(
     ("hides", "text"), [(True, "bubblewrap"), (False, "a pod of the cluster, because this machine has")]
 )
-def test_where_model_code_runs_beside_gangs_is_told(server, tmp_path, monkeypatch, hides, text):
+def test_where_model_code_runs_next_to_gangs_is_reported(server, tmp_path, monkeypatch, hides, text):
     engine = Bubblewrap("/usr/bin/bwrap", None) if hides else Unconfined("no bwrap")
     monkeypatch.setattr(sandbox, "find_engine", lambda *_, **__: engine)
     found = findings(server, tmp_path)["model code"]

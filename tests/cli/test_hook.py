@@ -82,14 +82,14 @@ def test_tags_and_deleted_branches_start_nothing(bare, work):
     assert push(work, bare, ":short") == []
 
 
-def test_a_commit_without_a_line_says_so_and_the_push_stands(bare, work):
+def test_a_commit_without_a_line_says_so_and_the_push_is_kept(bare, work):
     git(work, "rm", "--quiet", "line.toml")
     sha = commit(work, {})
     assert push(work, bare, "main") == ["gangline: no run of main: the commit has no line.toml"]
     assert git(bare, "rev-parse", "main") == sha
 
 
-def test_a_line_that_does_not_hold_says_so_and_the_push_stands(bare, work):
+def test_a_line_that_does_not_hold_says_so_and_the_push_is_kept(bare, work):
     commit(work, {"line.toml": "[project]\nname = 7\n"})
     (said,) = push(work, bare, "main")
     assert said.startswith("gangline: no run of main: line.toml: ")
@@ -102,7 +102,7 @@ def test_a_branch_that_the_triggers_leave_out_starts_nothing(bare, work):
     assert said == "gangline: no run of $(touch${IFS}evil);`id`: trigger.branches leaves $(touch${IFS}evil);`id` out"
 
 
-def test_a_push_that_is_not_accepted_yet_is_no_push(tmp_path):
+def test_a_push_that_is_not_accepted_yet_is_not_a_push(tmp_path):
     done = called("hook", "post-receive", env=os.environ | {"GIT_QUARANTINE_PATH": "x"}, cwd=tmp_path, input="")
     assert done.returncode == 2
     assert "not accepted yet" in done.stderr

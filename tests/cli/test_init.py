@@ -51,7 +51,7 @@ def test_json_has_the_line_and_a_dry_run_writes_nothing(gangline, repo):
     assert not (repo / "line.toml").exists()
 
 
-def test_what_is_not_committed_is_told(gangline, repo):
+def test_what_is_not_committed_is_reported(gangline, repo):
     (repo / "train.py").write_text(SCRIPT + "x = 1\n")
     assert "note      not committed: train.py: commit or stash them" in gangline("init").stdout
 
@@ -72,13 +72,13 @@ def test_before_the_first_commit_all_files_count(gangline, tmp_path, monkeypatch
     assert "&& git add --all && git commit" in result.stdout
 
 
-def test_a_folder_that_is_no_repository_says_what_works(gangline, tmp_path):
+def test_a_folder_that_is_not_a_repository_says_what_works(gangline, tmp_path):
     result = gangline("init", str(tmp_path))
     assert isinstance(result.exception, UsageError)
     assert "git init" in str(result.exception)
 
 
-def test_data_below_a_folder_that_git_ignores_are_told_until_git_tracks_them(gangline, repo):
+def test_data_below_a_folder_that_git_ignores_are_reported_until_git_tracks_them(gangline, repo):
     (repo / "train.py").write_text(SCRIPT + "with open('data/tiny/a.txt') as text:\n    text.read()\n")
     (repo / ".gitignore").write_text("data/\n")
     assert "note      git ignores data/tiny/a.txt, which train.py opens" in gangline("init", "--dry-run").stdout

@@ -23,7 +23,7 @@ def test_a_stderr_closed_after_the_setup_is_not_written_to(monkeypatch):
     assert '"event": "retry"' in late.getvalue()
 
 
-def test_an_outage_is_told_in_a_few_lines_and_a_hiccup_not_at_all(monkeypatch):
+def test_an_outage_is_reported_in_a_few_lines_and_a_hiccup_not_at_all(monkeypatch):
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     set_up_logs({})

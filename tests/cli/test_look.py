@@ -102,7 +102,7 @@ def test_show_survives_a_record_that_does_not_hold(gangline, workspace):
     assert result.exit_code == 50
 
 
-def test_report_is_written_beside_the_store_and_names_the_difference(gangline, workspace):
+def test_report_is_written_next_to_the_store_and_names_the_difference(gangline, workspace):
     result = gangline("report", records.THIS_RUN)
     path = workspace / ".gangline" / "reports" / f"{records.THIS_RUN}.html"
     assert result.stdout.strip() == str(path)
@@ -278,7 +278,7 @@ def test_metrics_of_ended_runs_are_open_metrics(gangline):
     assert records.BASE_RUN in text
 
 
-def test_store_copy_is_verified_and_goes_on_where_it_stopped(gangline, tmp_path):
+def test_store_copy_is_verified_and_continues_where_it_stopped(gangline, tmp_path):
     first = gangline("store", "copy", "--to", f"file:{tmp_path / 'copy'}", "--json")
     assert json.loads(first.stdout)["num_copied"] == 3
     again = gangline("store", "copy", "--to", f"file:{tmp_path / 'copy'}")

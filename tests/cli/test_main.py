@@ -96,7 +96,7 @@ def test_unknown_command_and_option_exit_2():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
-def test_a_full_disk_behind_stdout_is_no_bug():
+def test_a_full_disk_behind_stdout_is_not_a_bug():
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "gangline", "metrics", "check", "--json"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)

@@ -12,7 +12,7 @@ def test_without_a_file_the_text_alone_is_on_stdout(out, capsys):
     assert capsys.readouterr().out == "text\n"
 
 
-def test_a_file_is_made_with_its_folders_and_told(tmp_path, capsys):
+def test_a_file_is_made_with_its_folders_and_reported(tmp_path, capsys):
     out = tmp_path / "new" / "a.txt"
     print_or_write("Größe\n", out)
     assert out.read_text("utf-8") == "Größe\n"
@@ -20,11 +20,11 @@ def test_a_file_is_made_with_its_folders_and_told(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("place", ["file/a.txt", "."])
-def test_a_place_that_takes_no_file_is_told_as_such(tmp_path, place):
+def test_a_place_that_takes_no_file_is_reported_as_such(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=f"wanted to write {tmp_path / place}, found"):
         print_or_write("text", tmp_path / place)
 
 
-def test_nobody_who_looks_gets_the_width_that_was_asked_for():
+def test_no_one_who_looks_gets_the_width_that_was_asked_for():
     assert (terminal_width(), terminal_width(80)) == (100, 80)

@@ -36,7 +36,7 @@ def test_a_pipeline_says_how_much_of_its_time_is_idle():
     assert "idle" not in page(strategy="ddp")
 
 
-def test_a_step_is_told_by_its_largest_parts_and_how_far_to_trust_them():
+def test_a_step_is_reported_by_its_largest_parts_and_how_far_to_trust_them():
     said = page(profile=TRACED, rates=RATES, strategy="ddp")
     assert re.search(
         r"step 2\d ms: compute 1\d ms, communication [0-9.]+ ms, .* · rates measured, not corrected by any", said
@@ -74,7 +74,7 @@ def test_no_line_of_the_page_is_wider_than_the_terminal():
     assert said.split() == plan_page(found, why=True).split(), "words are only moved"
 
 
-def test_model_code_that_runs_in_a_pod_is_told():
+def test_model_code_that_runs_in_a_pod_is_reported():
     pod = CodeIsolation(engine="pod", text="a pod of the cluster", gaps="")
     assert "model     looked at in a pod of the cluster" in page(sandbox=pod).splitlines()
     assert "looked at" not in page()
@@ -86,7 +86,7 @@ def test_the_page_is_printed(gangline, monkeypatch):
     assert "chosen    " in gangline("plan").stdout
 
 
-def test_a_program_is_told_its_processes_and_no_table():
+def test_a_program_is_shown_its_processes_and_no_table():
     found, project = preview_of(), ProjectTable(name="demo", command=("python", "x.py"))
     found.choice = choose_plan(replace(line(batch=64), project=project), SITE, cpu(2))
     said = plan_page(found, why=True)
@@ -94,7 +94,7 @@ def test_a_program_is_told_its_processes_and_no_table():
     assert not {"PLAN", "ddp", "fp32"} & set(said.replace("-", " ").split())
 
 
-def test_on_gpus_the_bound_and_the_chance_of_an_interruption_are_told():
+def test_on_gpus_the_bound_and_the_chance_of_an_interruption_are_reported():
     asked = line(batch=256)
     choice = choose_plan(asked, H100, gpus(8), transformer(**ONE, sequence=4096))
     found = preview_of()

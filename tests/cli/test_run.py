@@ -118,7 +118,7 @@ def test_a_run_says_a_line_a_stage_and_its_logs_name_the_rank(tmp_path):
     assert [event["event"] for event in events] == ["run_started", "run_ended"]
 
 
-def test_ctrl_c_stops_the_gang_and_says_how_to_go_on(toy):
+def test_ctrl_c_stops_the_gang_and_says_how_to_continue(toy):
     driver = toy.start("run")
     ranks = toy.wait_for_ranks()
     driver.send_signal(signal.SIGINT)

@@ -42,6 +42,6 @@ def test_table_for_a_file_holds_no_token_and_keeps_nothing(ask):
 
 @pytest.mark.parametrize("words", [("add", "ci", "--role", "alpha"), ("add", "ci", "--role", "alpha=king"),
                                    ("revoke", "zz"), ("revoke", "0" * 8)])  # fmt: skip
-def test_what_is_no_role_or_digest_is_refused_with_what_works(ask, words):
+def test_what_is_not_a_role_or_digest_is_refused_with_what_works(ask, words):
     with pytest.raises(UsageError, match=r"wanted|no token has"):
         ask(*words)

@@ -211,7 +211,7 @@ def test_a_short_stop_that_cost_nothing_held_and_a_pending_invariant_breaks_noth
     assert evaluate(FREEZE, STOP, after, DrillObservations(invariants=pending), interval=30, seed=1).result == "held"
 
 
-def test_a_slow_rank_loses_no_time_that_could_be_told():
+def test_a_slow_rank_loses_no_time_that_could_be_reported():
     after = Aftermath(
         detect_seconds=4.0, detected="rank 1 is slow", recover_seconds=5.3, lost_steps=0, lost_seconds=5.3
     )
@@ -221,7 +221,7 @@ def test_a_slow_rank_loses_no_time_that_could_be_told():
     assert (drill.result, drill.detect_seconds, drill.recover_seconds, drill.lost_seconds) == ("held", 4.0, None, None)
 
 
-def test_a_drill_stands_in_the_record_once_and_replaces_its_mark():
+def test_a_drill_is_in_the_record_once_and_replaces_its_mark():
     record = passed()
     mark = not_injected(KIND, "under way", seed=7)
     marked = with_drill(record, mark)

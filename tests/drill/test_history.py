@@ -41,7 +41,7 @@ def test_a_kill_is_measured_from_strike_to_the_step_after_the_one_reached():
     assert after.breaks == ()
 
 
-def test_a_step_that_a_peer_still_finishes_after_the_kill_is_no_recovery():
+def test_a_step_that_a_peer_still_finishes_after_the_kill_is_not_a_recovery():
     late = DrillHistory(ranks=(*KILLED.ranks[:5], step(5, 4.51)), keepers=KILLED.keepers[:1])
     after = aftermath(late, KILL)
     assert (after.recover_seconds, after.lost_seconds) == (None, None)
@@ -106,7 +106,7 @@ def test_files_of_a_gang_are_read_in_order_of_time_and_torn_lines_are_left_out(t
     assert len(history.keepers) == 1
 
 
-def test_a_save_at_the_first_step_of_a_generation_is_no_way_back():
+def test_a_save_at_the_first_step_of_a_generation_is_not_a_way_back():
     saved = {"event": "saved", "rank": 0, "generation": 1, "step": 3, "mono": 6.4}
     ranks = (*KILLED.ranks[:6], saved, *KILLED.ranks[6:])
     assert steps_backwards(DrillHistory(ranks=ranks, keepers=())) == []

@@ -47,7 +47,7 @@ def test_a_drilled_run_that_was_published_breaks_the_first(look):
     assert states(workspace.record)["I1"] == "broken"
 
 
-def test_an_alias_that_nobody_signed_breaks_the_second(look):
+def test_an_alias_that_no_one_signed_breaks_the_second(look):
     workspace, _, states = look
     alias = point(workspace)
     workspace.store.put(
@@ -56,7 +56,7 @@ def test_an_alias_that_nobody_signed_breaks_the_second(look):
     assert states()["I2"] == "broken"
 
 
-def test_what_goes_on_is_pending_and_what_was_left_running_breaks_the_fourth(look):
+def test_what_happens_is_pending_and_what_was_left_running_breaks_the_fourth(look):
     workspace, home, states = look
     going = replace(
         workspace.record, run=replace(workspace.record.run, id="bytegpt-00000000-cccccc", state="open", verdict=None)

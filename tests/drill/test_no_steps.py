@@ -16,7 +16,7 @@ def rehearse(workspace, **wish):
     return drill("kill-rank", repo=workspace.repo, **workspace.where, tell=lambda _line: None, **wish)
 
 
-def test_a_program_that_told_no_step_in_an_earlier_run_of_the_commit_is_refused_before_it_trains(workspace):
+def test_a_program_that_reported_no_step_in_an_earlier_run_of_the_commit_is_refused_before_it_trains(workspace):
     repositories.commit(workspace.repo, {"answer.py": PLAIN})
     record = workspace.run()
     assert record.run.verdict == "passed"
@@ -28,7 +28,7 @@ def test_a_program_that_told_no_step_in_an_earlier_run_of_the_commit_is_refused_
 
 
 @pytest.mark.parametrize("program", [BEATS, repositories.PROGRAM + "# of gangline\n"])
-def test_a_program_that_tells_steps_by_heartbeats_or_its_result_is_offered_a_drill(workspace, program):
+def test_a_program_that_reports_steps_by_heartbeats_or_its_result_is_offered_a_drill(workspace, program):
     repositories.commit(workspace.repo, {"answer.py": program})
     record = workspace.run()
     assert DRILL in next_steps(record)

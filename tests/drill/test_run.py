@@ -161,7 +161,7 @@ def test_a_drill_that_changes_its_gang_takes_no_run_that_trains_and_no_command(r
     assert not (repo / ".gangline" / "gangs").exists()
 
 
-def test_a_command_that_cannot_tell_steps_is_refused_before_anything_starts(repo):
+def test_a_command_that_cannot_report_steps_is_refused_before_anything_starts(repo):
     change(repo, ('task = "model:ByteGPT"', 'command = ["python", "plain.py"]'))
     for each in repo.glob("*.py"):
         each.unlink()

@@ -30,7 +30,7 @@ def test_what_a_later_generation_does_again_counts_once():
     assert found == SampleCounts(again=16)
 
 
-def test_a_generation_without_a_checkpoint_begins_anew():
+def test_a_generation_without_a_checkpoint_begins_again():
     assert counted(took(1, 0, 8), took(2, 8, 16), took(1, 0, 8, 5, 1), took(2, 8, 16, 6, 1)) == SampleCounts(again=16)
 
 
@@ -64,11 +64,11 @@ def test_samples_of_a_step_that_was_not_finite_are_left_out_and_not_lost():
     assert counted(took(1, 0, 8), bad, resumed(1, 3, 0), took(2, 16, 24, 4)) == SampleCounts(left_out=8)
 
 
-def test_steps_that_do_not_tell_their_samples_stand_for_whole_batches():
+def test_steps_that_do_not_report_their_samples_represent_whole_batches():
     assert counted(step(1, 1), step(3, 2)) == SampleCounts(lost=8, counted=False)
 
 
-def test_steps_that_rank_0_was_killed_before_it_told_are_those_of_another_rank():
+def test_steps_that_rank_0_was_killed_before_it_reported_are_those_of_another_rank():
     mine, other = took(1, 0, 8), {**took(2, 8, 16), "rank": 1}
     later = {**resumed(2, 3), "cursor": 16}, took(3, 16, 24, 4, 1)
     assert counted(mine, other, *later) == SampleCounts()

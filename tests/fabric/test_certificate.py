@@ -3,18 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from tests.fabric.edges import edges_of_175_billion
 
 from gangline.errors import ConfigError
 from gangline.fabric.certificate import Certificate, PlanTraffic, certify
-from gangline.fabric.mapping import EdgeBytes, data_edge_bytes, server_order, stage_edge_bytes
+from gangline.fabric.mapping import server_order
 from gangline.fabric.order_paths import RingTraffic
-from gangline.fabric.tiles import map_cells, node_order, tile_mapping
+from gangline.fabric.tiles import map_cells, node_order
 from gangline.fabric.training import REFERENCE_FABRIC
 
-EDGES = EdgeBytes(
-    data=data_edge_bytes(2 * 175e9 / 128, 128),
-    stage=stage_edge_bytes(sequences=12, tokens=2048, width=12_288, tensor_parallel=8),
-)
+EDGES = edges_of_175_billion(128, 16)
 RING = RingTraffic(wire_bytes=EDGES.data, ranks=128, rank_stride=8)
 TRAFFIC = PlanTraffic(
     replicas=128, stages=16, rings=(RING,), stage_edge_bytes=EDGES.stage, compute_seconds=10.94 / 2.182 / 4,
@@ -40,10 +38,9 @@ def test_it_judges_the_order_that_it_was_given():
     assert found.speed_up < 0.61
 
 
-@pytest.mark.parametrize("height", [1, 2, 16])
-def test_it_counts_what_the_mapping_counted(height):
+def test_it_counts_what_the_mapping_counted():
     shares = {group.name: 64 for group in REFERENCE_FABRIC.groups}
-    mapping = tile_mapping(shares, replicas=128, stages=16, height=height, edges=EDGES)
+    mapping = map_cells(shares, replicas=128, stages=16, edges=EDGES, swaps=0)
     order = server_order(mapping, {group.name: group.servers for group in REFERENCE_FABRIC.groups})
     found = certify(REFERENCE_FABRIC, order, TRAFFIC)
     assert found.bytes_between == mapping.bytes_between

@@ -47,7 +47,7 @@ def test_hours_of_the_presets():
 
 
 @pytest.mark.parametrize(("preset", "hours"), [("month-99.9", 31.3), ("month-99.99", 82.0)])
-def test_gpus_and_optics_fail_beside_each_other(preset, hours):
+def test_gpus_and_optics_fail_next_to_each_other(preset, hours):
     rates = FailureRates(gpu_hours=PRESETS[preset].gpu_hours, optic_hours=10e6)
     assert mean_hours(rates, gpus=16_000, optics=100_000) == pytest.approx(hours, abs=0.05)
 

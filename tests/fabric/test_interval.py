@@ -46,7 +46,7 @@ def test_intervals_and_shares_of_16384_gpus(mean_hours, minutes, percents):
 
 
 @given(st.floats(1e-9, 50.0))
-def test_no_interval_beside_it_is_better(write):
+def test_no_interval_next_to_it_is_better(write):
     """Relative to a mean of 1: the derivative is zero, so a step of 1 % loses of the second order only."""
     best = best_interval(write, 1.0)
     share = effective_share(best, write, 0.0, 1.0)

@@ -105,7 +105,7 @@ def names(suspects):
     return [each.parts for each in suspects]
 
 
-def test_dead_host_is_told_from_its_link_where_it_has_several_rails():
+def test_dead_host_is_distinguished_from_its_link_where_it_has_several_rails():
     assert names(localise(*mesh(lambda path: "host b2" in path.parts, rails=range(2)))) == [("host b2",)]
     assert names(localise(*mesh(lambda path: "link b2/1" in path.parts, rails=range(2)))) == [("link b2/1",)]
     assert names(localise(*mesh(lambda path: "host b2" in path.parts))) == [("host b2", "link b2")]
@@ -135,7 +135,7 @@ def test_one_of_several_uplinks_is_named_by_the_paths_that_take_it():
     assert (whole.parts, whole.is_partial) == (("uplinks c",), False)
 
 
-def test_path_that_shares_no_failed_part_stands_for_itself():
+def test_path_that_shares_no_failed_part_represents_itself():
     failed, cleared = mesh(lambda path: (path.source, path.target) == ("a0", "b0"))
     (found,) = localise(failed, cleared)
     assert (found.parts, found.paths) == (failed[0].parts, tuple(failed))

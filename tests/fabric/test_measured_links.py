@@ -42,7 +42,7 @@ def test_plans_count_with_the_median_and_keep_groups_servers_and_date():
     )
 
 
-def test_what_is_as_fast_as_the_prober_itself_is_no_property_of_the_network():
+def test_what_is_as_fast_as_the_prober_itself_is_not_a_property_of_the_network():
     fast = measured(3e9)
     assert with_measured_links(FABRIC, fast) == FABRIC
     assert links_words(FABRIC, fast).startswith("assumed; measured at least 3.0 GB/s")

@@ -17,12 +17,12 @@ host-a:36:41 [0] NCCL INFO Channel 00/04 :    0   1
 
 
 def ring(ranks):
-    return NcclRing(channel=0, num_channels=1, ranks=tuple(ranks))
+    return NcclRing(channel=0, ranks=tuple(ranks))
 
 
 def test_rings_of_the_wanted_communicator_are_read_and_connections_are_not():
     rings = read_rings(LOG.splitlines(), num_ranks=8)
-    assert [(each.channel, each.num_channels) for each in rings] == [(0, 2), (1, 2)]
+    assert [each.channel for each in rings] == [0, 1]
     assert {each.ranks for each in rings} == {(0, 3, 2, 1, 4, 7, 6, 5)}
     assert all(each.node_order(ranks_per_node=4) == (0, 1) for each in rings)
     assert [each.ranks for each in read_rings(LOG.splitlines(), num_ranks=2)] == [(0, 1)]

@@ -27,7 +27,7 @@ def found(seconds):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sender_receiver_and_path_are_told_apart(seed):
+def test_sender_receiver_and_path_are_distinguished(seed):
     assert found(table(seed, slower=lambda one, _: 1.5 if one == "s3" else 1)) == [("slow_sender", ("s3",))]
     assert found(table(seed, slower=lambda _, other: 1.5 if other == "s7" else 1)) == [("slow_receiver", ("s7",))]
     path = ("s1", "s9")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.fabric import multinomial, paths
+from gangline.fabric import multinomial
 from gangline.fabric.multinomial import probability_of_most
 from gangline.fabric.paths import (
     hashed_load,
@@ -35,7 +35,7 @@ def enumerated(flows, uplinks, connections):
 )
 def test_a_hashed_load_is_that_of_all_outcomes(flows, uplinks, connections):
     busiest, efficiency = enumerated(flows, uplinks, connections)
-    found = hashed_load(flows, uplinks=uplinks, connections=connections)
+    found = hashed_load(((flows, 1),), uplinks=uplinks, connections=connections)
     assert found.busiest_flows == pytest.approx(float(busiest), rel=1e-9)
     assert found.efficiency == pytest.approx(float(efficiency), rel=1e-9)
 
@@ -62,7 +62,7 @@ def test_probability_is_that_of_rational_arithmetic(balls, bins, most):
 
 def test_nothing_cancels_where_a_recurrence_does():
     """8 bins, 128 balls: the power-of-a-series recurrence gives 5e6 for 0.737 here."""
-    assert hashed_load(8, uplinks=8, connections=16).efficiency == pytest.approx(0.7373, abs=5e-5)
+    assert hashed_load(((8, 1),), uplinks=8, connections=16).efficiency == pytest.approx(0.7373, abs=5e-5)
     assert probability_of_most(128, bins=8, most=20) == pytest.approx(exact_probability(128, 8, 20), rel=1e-9)
 
 
@@ -75,8 +75,8 @@ def test_nothing_cancels_where_a_recurrence_does():
     ],
 )
 def test_as_many_flows_as_links_to_four_digits(links, busiest, efficiencies):
-    assert hashed_load(links, uplinks=links).busiest_flows == pytest.approx(busiest, abs=5e-5)
-    found = [hashed_load(links, uplinks=links, connections=q).efficiency for q in (1, 2, 4, 8, 16, 64)]
+    assert hashed_load(((links, 1),), uplinks=links).busiest_flows == pytest.approx(busiest, abs=5e-5)
+    found = [hashed_load(((links, 1),), uplinks=links, connections=q).efficiency for q in (1, 2, 4, 8, 16, 64)]
     assert found == pytest.approx(efficiencies, abs=5e-5)
 
 
@@ -84,8 +84,8 @@ def test_single_link_figures_of_64_flows():
     shared = 1 - (63 / 64) ** 63
     idle = (63 / 64) ** 64
     assert [100 * shared, 100 * idle] == pytest.approx([62.9, 36.5], abs=0.05)
-    assert hashed_load(64, uplinks=64, connections=128).efficiency == pytest.approx(0.825, abs=5e-4)
-    assert 20 * hashed_load(64, uplinks=64).efficiency == pytest.approx(5.2, abs=0.05)
+    assert hashed_load(((64, 1),), uplinks=64, connections=128).efficiency == pytest.approx(0.825, abs=5e-4)
+    assert 20 * hashed_load(((64, 1),), uplinks=64).efficiency == pytest.approx(5.2, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -140,21 +140,21 @@ def test_the_normal_form_agrees_with_the_exact_one(monkeypatch, uplinks, leaves,
 
     def efficiency(most_exact):
         monkeypatch.setattr(multinomial, "MOST_EXACT", dict.fromkeys((True, False), most_exact))
-        paths._hashed.cache_clear()
+        hashed_load.cache_clear()
         return path_load("hash", [uplinks] * leaves, uplinks=uplinks, connections=connections).efficiency
 
     try:
         assert efficiency(1) == pytest.approx(efficiency(10_000), abs=error)
     finally:
-        paths._hashed.cache_clear()
+        hashed_load.cache_clear()
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 20), st.integers(1, 20))
 def test_more_connections_help_and_more_flows_do_not(flows, uplinks):
-    once, twice, four = (hashed_load(flows, uplinks=uplinks, connections=q).efficiency for q in (1, 2, 4))
+    once, twice, four = (hashed_load(((flows, 1),), uplinks=uplinks, connections=q).efficiency for q in (1, 2, 4))
     assert once <= twice + 1e-9 <= four + 2e-9 <= 1 + 3e-9
-    assert hashed_load(flows + 1, uplinks=uplinks).efficiency <= once + 1e-9
+    assert hashed_load(((flows + 1, 1),), uplinks=uplinks).efficiency <= once + 1e-9
 
 
 @settings(deadline=None, max_examples=30)

@@ -116,7 +116,7 @@ def test_losses_are_counted_by_their_way(listen, relay):
     assert found.lost_there == 0
 
 
-def test_one_lost_probe_is_no_lossy_path(listen, relay):
+def test_one_lost_probe_is_not_a_lossy_path(listen, relay):
     lossy = relay(listen().address, there=lambda number: number == 20)
     (found,) = probe_targets([lossy.address], seconds=0.6, flows=4, per_second=100)
     assert (found.lost, found.lost_there, found.is_lossy) == (1, 1, False)
@@ -143,7 +143,7 @@ def test_bytes_that_arrive_are_counted_over_the_time_that_they_take(listen):
     assert send(servers.addresses["b"], SECRET, seconds=0.1) > 1e7
 
 
-def test_whoever_does_not_know_the_secret_gets_no_traffic(listen):
+def test_client_without_the_secret_gets_no_traffic(listen):
     address = listen().address
     for secret in (b"", b"another secret of that length"):
         with pytest.raises(UsageError, match="signed with this listener's secret"):
@@ -174,7 +174,7 @@ def test_signature_of_one_connection_is_none_for_the_next(listen):
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"do": "format"}', b'{"do": "probe", "seconds": "x"}'])
-def test_request_of_another_form_is_refused_and_the_listener_goes_on(listen, text):
+def test_request_of_another_form_is_refused_and_the_listener_continues(listen, text):
     import hmac
     from hashlib import sha256
 
@@ -197,7 +197,7 @@ def test_port_in_use_is_refused(listen):
         Listener(port=listen().address[1])
 
 
-def test_nobody_there_is_said_with_what_to_start():
+def test_no_one_there_is_said_with_what_to_start():
     with pytest.raises(CapacityError, match=r"python -m gangline\.fabric\.probe"):
         ask(("127.0.0.1", 1), b"", {})
 

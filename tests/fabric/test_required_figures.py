@@ -126,7 +126,7 @@ def test_q12_optics_fail_every_four_days():
 
 
 def test_q13_two_flows_on_two_uplinks():
-    found = hashed_load(2, uplinks=2)
+    found = hashed_load(((2, 1),), uplinks=2)
     assert (found.busiest_flows, found.efficiency) == pytest.approx((1.5, 0.75))
 
 

@@ -40,11 +40,11 @@ def test_work_and_waiting_are_all_that_a_step_consists_of():
 
 
 @pytest.mark.parametrize("ranks", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
-def test_four_hundred_windows_of_noise_name_nobody(ranks):
+def test_four_hundred_windows_of_noise_name_no_one(ranks):
     assert [course(ranks, 400, seed=seed) for seed in range(3)] == [([], [])] * 3
 
 
-def test_noise_of_one_rank_alone_names_nobody():
+def test_noise_of_one_rank_alone_names_no_one():
     draw = random.Random(5)
     judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     for _ in range(400):
@@ -60,19 +60,19 @@ def test_rank_ten_percent_slower_is_named_soon_and_once(seed):
     assert over == []
 
 
-def test_rank_that_is_quick_again_is_taken_back_and_named_again_when_it_slows_anew():
+def test_rank_that_is_quick_again_is_taken_back_and_named_again_when_it_slows_again():
     names, over = course(4, 90, slow=(1, [*range(30), *range(60, 90)]), factor=1.3, noise=0.01)
     assert [rank for _, rank in names] == [1, 1]
     assert [rank for _, rank in over] == [1]
     assert names[0][0] < over[0][0] < names[1][0]
 
 
-def test_first_windows_name_nobody():
+def test_first_windows_name_no_one():
     names, _ = course(4, 20, slow=(0, range(20)), factor=2.0, noise=0.0)
     assert names == [(LOOKBACKS[0] - 1, 0)]
 
 
-def test_stage_with_more_layers_is_no_straggler_but_a_slow_rank_inside_it_is():
+def test_stage_with_more_layers_is_not_a_straggler_but_a_slow_rank_inside_it_is():
     stage_of = {0: 0, 1: 0, 2: 1, 3: 1}.get
     judge = StragglerDetector(lambda rank: PeerGroup(stage_of(rank), rank))
     found = []
@@ -101,7 +101,7 @@ def test_peers_that_share_samples_are_one_cell_and_who_waits_least_in_it_is_name
     assert [each.rank for each in found] == [3]
 
 
-def test_phase_that_is_longer_is_told_with_what_it_costs():
+def test_phase_that_is_longer_is_reported_with_what_it_costs():
     judge = StragglerDetector(lambda rank: PeerGroup(0, rank))
     found = []
     for _ in range(6):
@@ -152,7 +152,7 @@ def test_what_one_window_leaves_open_is_decided_by_the_next_and_not_only_by_six(
     assert max(window for names in found for window, _ in names) == 11
 
 
-def test_many_windows_of_a_large_gang_name_nobody():
+def test_many_windows_of_a_large_gang_name_no_one():
     assert large_gang(100, lambda draw, *_: draw.gauss(1, 0.015)) == []
 
 
@@ -163,7 +163,7 @@ def test_lasting_differences_between_peers_are_their_usual_spread():
     assert {rank for _, rank in names} == {9}
 
 
-def test_garbage_collection_of_any_rank_is_no_straggler():
+def test_garbage_collection_of_any_rank_is_not_a_straggler():
     def paused(draw, *_):
         steps = sorted(draw.gauss(1, 0.03) + (0.3 if draw.random() < 0.05 else 0) for _ in range(10))[2:-2]
         return sum(steps) / 6

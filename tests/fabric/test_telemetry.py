@@ -61,7 +61,7 @@ def test_what_shares_save_of_steps_without_times_is_not_known():
     assert found.action.saves_percent is None
 
 
-def test_rank_that_recovered_is_no_diagnosis_and_the_costliest_comes_first():
+def test_rank_that_recovered_is_not_a_diagnosis_and_the_costliest_comes_first():
     assert slow_ranks(SLOW, {"event": "straggler_over", "slow": 3}) == ()
     found = slow_ranks(SLOW, SLOW | {"slow": 5, "seconds": 0.06})
     assert [each.names for each in found] == [("rank 5",), ("rank 3",)]
@@ -71,7 +71,7 @@ def test_rank_that_recovered_is_no_diagnosis_and_the_costliest_comes_first():
     "event",
     [{"slow": "x"}, {"slow": 99}, {"slow": -1}, {"slow": None}, {"slow": [1]}],
 )
-def test_events_of_another_shape_name_nobody(event):
+def test_events_of_another_shape_name_no_one(event):
     assert slow_ranks(SLOW | event) == ()
 
 

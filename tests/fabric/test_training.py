@@ -48,7 +48,7 @@ def test_a_policy_that_is_not_known_gives_the_worst_and_the_best():
     assert found[0].wall_days > found[1].wall_days
 
 
-def test_a_small_group_is_crossed_as_often_as_the_large_one_beside_it():
+def test_a_small_group_is_crossed_as_often_as_the_large_one_next_to_it():
     """At most three edges leave three servers: no fourth flow leaves the 1,000 others."""
     groups = tuple(
         Group(name=name, servers=tuple(f"{name}{at}" for at in range(size))) for name, size in (("a", 1000), ("b", 3))

@@ -6,7 +6,7 @@ from gangline.spec.gang.podset import PlacedServer
 PLACED = tuple(PlacedServer(name=f"s{i}", group=f"g{i // 2}") for i in range(4))
 
 
-def test_gang_that_stands_as_placed_crosses_once_a_group():
+def test_gang_that_runs_as_placed_crosses_once_a_group():
     found = verify(PLACED, ["s0", "s1", "s2", "s3"])
     assert (found.num_moved, found.moved, found.num_groups, found.crossings) == (0, (), 2, 2)
 

@@ -142,13 +142,13 @@ _FAULTS = "| row | what happens | full size | tests | protections |\n|---|---|--
 _HEAD = """# What is protected, and what shows it
 
 {count} protections are removed one by one from a copy of the tree by patches in `tests/faults/mutations`, and the tests
-named beside each must then fail for that reason: `make mutations`, or `make mutations ROW=T1` for those of a row. Tests
+named with each must then fail for that reason: `make mutations`, or `make mutations ROW=T1` for those of a row. Tests
 that fail in the copy as it is, a patch that no longer applies, and a run that has no end where a failure was to come
 show nothing and count as missed. The page is drawn of the headers of the patches and of the marks of the tests.
 
 As many are tried at once as there are cores, or `JOBS=4`. What came out well is kept under `build/mutations` for the
-very same tree, so that a run which was broken off goes on; `FRESH=1` begins anew, and `JSON=found.json` writes all that
-came out.
+very same tree, so that a run which was broken off continues; `FRESH=1` begins again, and `JSON=found.json` writes all
+that came out.
 
 ## Faults
 

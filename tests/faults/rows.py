@@ -63,6 +63,6 @@ WHAT = {
     "A1": "ids of other tenants answer like absent ones, and each route has a rule.",
     "A2": "a gang's credential reaches its own prefix, and ends with its run.",
     "A3": "pods and accounts that ask for more than they may are refused.",
-    "A4": "a gang reaches itself, name servers and its store, and nobody else reaches it.",
+    "A4": "a gang reaches itself, name servers and its store, and no one else reaches it.",
 }
 """What happens in rows whose first test file does not say it in its first line."""

@@ -60,7 +60,7 @@ def write_test(tree, text, name="test_it.py"):
 
 
 @pytest.mark.parametrize(("test", "noticed"), [("assert it.two == 2", True), ("assert it.two", False)])
-def test_runner_tells_what_is_noticed_and_leaves_the_tree_as_it_was(tree, test, noticed):
+def test_runner_reports_what_is_noticed_and_leaves_the_tree_as_it_was(tree, test, noticed):
     write_test(with_python(tree), test)
     assert verdict(mutation_of(tree), tree)[0] is noticed
     assert (tree / "it.py").read_text() == "two = 2\n"

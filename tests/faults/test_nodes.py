@@ -33,7 +33,7 @@ def gang(stand):
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_the_gang_goes_on_with_another_node_though_its_driver_looks_all_the_time(stand, gang, node):
+def test_the_gang_continues_with_another_node_though_its_driver_looks_all_the_time(stand, gang, node):
     before = gang.keeper(node)
     copies = list(Path("/dev/shm").glob(f"gangline-copies-*-{before.pid}-{before.start_time}"))
     assert len(copies) == 1

@@ -75,7 +75,7 @@ def test_without_rules_everything_passes(proxied, client, server):
     assert proxy.passed["down"] > len(big)
 
 
-def test_answer_stands_in_for_the_server(proxied, client, server):
+def test_answer_replaces_the_server(proxied, client, server):
     proxy = proxied(FaultRule(action="answer", on_request=2))
     assert [client(proxy).status for _ in range(3)] == [200, 503, 200]
     assert len(server.bodies) == 2

@@ -71,7 +71,7 @@ def test_a_forge_may_not_send_us_away_for_long(stub, forge):
         forge.head("team/tiny", REF)
 
 
-def test_a_token_that_is_refused_is_no_outage(stub, forge, counted):
+def test_a_token_that_is_refused_is_not_an_outage(stub, forge, counted):
     stub.fail(Failure(401, body=b'{"message": "Bad credentials"}'))
     with pytest.raises(ConfigError, match=r"refuses the token .* 401 Bad credentials; give forge\.ours\.token"):
         forge.head("team/tiny", REF)

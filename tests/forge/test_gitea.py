@@ -108,7 +108,7 @@ def test_an_older_commit_does_not_take_the_comment_of_a_newer_one(place, pushed)
     assert reported.run.id in comment["body"]
 
 
-def test_a_tree_with_changes_is_told_to_nobody(place, pushed):
+def test_a_tree_with_changes_is_shown_to_no_one(place, pushed):
     (pushed.repo / "notes.txt").write_text("not committed\n")
     with pytest.raises(GateError, match="uncommitted"):
         pushed.run()

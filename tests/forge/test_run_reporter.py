@@ -70,7 +70,7 @@ def until_reported(stub, context):
         time.sleep(0.005)
 
 
-def test_steps_within_a_minute_are_one_word_and_the_end_is_told_at_once(stub):
+def test_steps_within_a_minute_are_one_word_and_the_end_is_reported_at_once(stub):
     ctx = Driven(stub)
     with reporting_to_forge(ctx):
         ctx.observer.run_started(ctx.record)
@@ -143,7 +143,7 @@ def test_trouble_is_one_event_whatever_its_number(stub):
 
 
 @pytest.mark.parametrize("change", [{"token": None}, {"projects": {"team/tiny": "other"}}])
-def test_without_a_token_or_a_claim_nobody_is_asked(stub, change):
+def test_without_a_token_or_a_claim_no_one_is_asked(stub, change):
     ctx = Driven(stub)
     ctx.site = replace(ctx.site, forge={"ours": replace(ctx.site.forge["ours"], **change)})
     with reporting_to_forge(ctx):

@@ -29,7 +29,7 @@ def test_a_run_that_passed_is_green():
     assert set(states(records.passed()).values()) == {"success"}
 
 
-def test_a_gate_that_could_not_judge_is_told_first():
+def test_a_gate_that_could_not_judge_is_reported_first():
     (gate,) = (each for each in statuses(records.passed()) if each.context == "gangline/gate")
     assert gate.description.startswith("1 gate could not judge: ")
     assert "**✓ passed, 1 gate could not judge** " in comment_text(records.passed(), None)
@@ -57,7 +57,7 @@ def test_descriptions_are_short_harmless_lines():
         assert status.description.isprintable()
 
 
-def test_a_superseded_run_is_no_failure():
+def test_a_superseded_run_is_not_a_failure():
     record = records.passed()
     run = replace(record.run, verdict="superseded", reason="superseded by cheap-2")
     stages = record.stages | {"train": replace(record.stages["train"], state="cancelled")}

@@ -15,7 +15,7 @@ def update(words, state="pending"):
 
 
 class Box:
-    """Takes letters; slow or broken on demand."""
+    """Takes updates; slow or broken on demand."""
 
     def __init__(self):
         self.taken, self.errors = [], []
@@ -78,7 +78,7 @@ def test_a_change_of_state_does_not_wait(box):
     box.await_taken(1)
     status_queue.put("train", update("done", "success"), urgent=True)
     box.await_taken(2)
-    assert box.taken == ["step 1", "done"], "before the hour between two letters was over, and before the end"
+    assert box.taken == ["step 1", "done"], "before the minute between two updates was over, and before the end"
     status_queue.close(seconds=5)
 
 
@@ -141,7 +141,7 @@ def test_what_a_forge_refuses_is_not_asked_again_and_the_rest_is(box):
     assert (box.taken, errors_of(status_queue)) == (["done"], ["your token may not"])
 
 
-def test_a_bug_is_a_sentence_and_the_thread_goes_on(box):
+def test_a_bug_is_a_sentence_and_the_thread_continues(box):
     box.errors = [KeyError("x")]
     status_queue = StatusQueue(box, interval=0.01)
     status_queue.put("comment", update("breaks"), urgent=True)

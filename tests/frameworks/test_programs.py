@@ -28,7 +28,7 @@ runpy.run_path("train.py", run_name="__main__")
 @pytest.mark.tools
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", ["jax", "tensorflow"])
-def test_a_killed_rank_costs_a_generation_and_the_program_goes_on_from_its_save(tmp_path, name):
+def test_a_killed_rank_costs_a_generation_and_the_program_continues_from_its_save(tmp_path, name):
     python = python_with(name)
     repo = shutil.copytree(ROOT / "examples" / name, tmp_path / "repo", ignore=shutil.ignore_patterns("__pycache__"))
     (repo / "strike.py").write_text(STRIKE)

@@ -55,7 +55,7 @@ def test_a_process_that_takes_too_long_is_killed():
         run("import time; time.sleep(20)", seconds=1.0)
 
 
-def test_a_process_that_nobody_waits_for_is_killed_with_what_it_started(tmp_path):
+def test_a_process_that_no_one_waits_for_is_killed_with_what_it_started(tmp_path):
     pids = []
 
     def is_over():

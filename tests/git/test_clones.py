@@ -76,7 +76,7 @@ def test_a_branch_may_become_a_folder_of_branches(clones, origin):
     assert clones.checkout("cheap", git(origin, "rev-parse", "HEAD"))
 
 
-def test_a_ref_that_is_gone_is_told_with_its_name(clones, origin):
+def test_a_ref_that_is_gone_is_reported_with_its_name(clones, origin):
     with pytest.raises(StorageError, match="refs/heads/absent"):
         fetch(clones, origin, "refs/heads/absent")
 
@@ -174,7 +174,7 @@ def test_no_hook_of_either_side_runs(clones, origin, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("strike", ["head", "objects", "config", "not_a_folder"])
-def test_a_mirror_that_was_damaged_is_made_anew(clones, origin, strike):
+def test_a_mirror_that_was_damaged_is_made_again(clones, origin, strike):
     head = git(origin, "rev-parse", "HEAD")
     mirror = fetch(clones, origin)
     damage(mirror, strike)
@@ -183,7 +183,7 @@ def test_a_mirror_that_was_damaged_is_made_anew(clones, origin, strike):
     assert list(repository.blobs([each.blob for each in repository.entries(repository.tree(head))]))
 
 
-def test_a_file_that_the_mirror_lost_is_missed_before_a_run_is_told_to_read_it(clones, origin):
+def test_a_file_that_the_mirror_lost_is_missed_before_a_run_is_shown_to_read_it(clones, origin):
     head = git(origin, "rev-parse", "HEAD")
     mirror = fetch(clones, origin)
     blob = git(origin, "rev-parse", "HEAD:line.toml")
@@ -254,7 +254,7 @@ def test_idle_commits_go_and_those_in_use_stay(clones, origin):
     assert clones.checkout("cheap", new) == goes
 
 
-def test_paths_between_two_commits_are_told_and_unknown_commits_are_not_guessed(clones, origin):
+def test_paths_between_two_commits_are_reported_and_unknown_commits_are_not_guessed(clones, origin):
     old = git(origin, "rev-parse", "HEAD")
     new = commit(origin, {"docs/a.md": "x", "b\tc.py": "y"})
     fetch(clones, origin)
@@ -304,7 +304,7 @@ def guarded(origin, tmp_path):
     server.server_close()
 
 
-def test_a_credential_opens_its_host_and_stands_in_no_file(clones, origin, guarded):
+def test_a_credential_opens_its_host_and_is_in_no_file(clones, origin, guarded):
     clones.fetch(f"{guarded}/bare.git", name="cheap", refs=[MAIN], credential="s3cret", named_by_site=True)
     assert clones.checkout("cheap", git(origin, "rev-parse", "HEAD"))
     encoded = base64.b64encode(b"gangline:s3cret")
@@ -312,7 +312,7 @@ def test_a_credential_opens_its_host_and_stands_in_no_file(clones, origin, guard
     assert not any(b"s3cret" in text or encoded in text for text in texts)
 
 
-def test_without_the_credential_the_failure_asks_nobody(clones, guarded):
+def test_without_the_credential_the_failure_asks_no_one(clones, guarded):
     with pytest.raises(StorageError, match="could not fetch"):
         clones.fetch(f"{guarded}/bare.git", name="cheap", refs=[MAIN], named_by_site=True)
 
@@ -347,7 +347,7 @@ def test_tags_of_models_go_to_the_other_side_and_come_from_it(clones, origin):
     assert git(origin, "rev-parse", "model/cheap/v2") == git(mirror, "rev-parse", "model/cheap/v2")
 
 
-def test_a_tag_that_stands_there_is_never_moved(clones, origin):
+def test_a_tag_that_is_there_is_never_moved(clones, origin):
     mirror = fetch(clones, origin)
     tag(origin, "model/cheap/v1", "theirs")
     theirs = git(origin, "rev-parse", "model/cheap/v1")
@@ -357,7 +357,7 @@ def test_a_tag_that_stands_there_is_never_moved(clones, origin):
     assert git(origin, "rev-parse", "model/cheap/v1") == theirs
 
 
-def test_who_waits_for_a_clone_gives_up_after_a_while_or_once_nobody_waits_for_him(clones, origin):
+def test_who_waits_for_a_clone_gives_up_after_a_while_or_once_no_one_waits_for_him(clones, origin):
     clones.fetch(str(origin), name="cheap", refs=[MAIN], local=True)
     with (clones.home / "cheap" / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -89,7 +89,7 @@ def test_head_and_body_that_drip_end_by_the_deadline(drip):
     assert time.monotonic() - began < 2
 
 
-def test_a_body_that_goes_out_slowly_is_no_silence():
+def test_a_body_that_goes_out_slowly_is_not_silence():
     """16 MiB in pieces, each within the limit, all together for longer than it."""
     size, taken = 16 << 20, []
 
@@ -112,7 +112,7 @@ def test_an_answer_is_read_up_to_its_limit():
         HttpClient().request("GET", url, max_bytes=10_000)
 
 
-def test_a_server_without_tls_is_told_from_one_that_is_away():
+def test_a_server_without_tls_is_distinguished_from_one_that_is_away():
     with server(answering(b"HTTP/1.1 400 Bad\r\n\r\n")) as url, pytest.raises(TlsFailed):
         HttpClient().request("GET", url.replace("http:", "https:"))
     with server(lambda connection: None) as url, pytest.raises(OutcomeUnknown):

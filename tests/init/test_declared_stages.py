@@ -116,7 +116,7 @@ def test_a_script_that_was_chosen_keeps_its_own_stage_alone():
 
 
 @pytest.mark.parametrize("text", ["stages: [", "\x00", "!!python/object/apply:os.system ['touch run']", "[" * 5000])
-def test_a_file_that_is_no_yaml_is_named_and_runs_nothing(text):
+def test_a_file_that_is_not_yaml_is_named_and_runs_nothing(text):
     guess = of(FILES | {"dvc.yaml": text})
     assert any(note.startswith("dvc.yaml is not read: no YAML") for note in guess.notes)
     assert values(guess)["project.command"][1] == "src/train.py"

@@ -114,7 +114,7 @@ def test_the_global_batch_has_the_passes_that_are_accumulated_and_ranks_that_do_
     assert not any("does not include" in note for note in guess.notes)
 
 
-def test_an_accumulation_that_is_not_written_out_is_told():
+def test_an_accumulation_that_is_not_written_out_is_reported():
     says = "batch_size = 8\naccum_steps = total // batch_size\n"
     guess = of({"train.py": BARE + says + MAIN})
     assert values(guess)["train.global_batch"] == 16
@@ -217,7 +217,7 @@ def test_a_module_that_only_defines_is_named_if_no_console_script_starts_it(pypr
     assert any("cli.py only defines functions" in note for note in of(files, script="src/p/cli.py").notes)
 
 
-def test_a_module_that_only_defines_is_no_script():
+def test_a_module_that_only_defines_is_not_a_script():
     adder = "from mingpt.trainer import Trainer\n" + SCRIPTS["torch"] + MAIN
     guess = of({"mingpt/trainer.py": SCRIPTS["torch"], "projects/adder/adder.py": adder})
     assert (guess.script.path, guess.others) == ("projects/adder/adder.py", ())
@@ -230,7 +230,7 @@ def test_arguments_that_the_script_demands_are_given_short_values():
     assert values(of({"train.py": demands + MAIN}))["project.command"] == ["python", "train.py", "2", "1"]
 
 
-def test_a_demand_that_nobody_can_guess_is_a_question():
+def test_a_demand_that_no_one_can_guess_is_a_question():
     guess = of({"train.py": DDP.replace('"--seed", type=int, default=0', '"--corpus", required=True') + MAIN})
     assert guess.keys[1].value[2:] == ["--corpus", "?"]
     assert guess.keys[1].why.startswith("? a value for --corpus")
@@ -267,7 +267,7 @@ def test_a_lock_with_hashes_is_taken_and_one_without_is_not():
     assert "env.lock" not in values(of({"train.py": DDP + MAIN, "requirements.txt": pinned + "-e .\n"}))
 
 
-def test_a_backend_that_this_machine_lacks_is_told():
+def test_a_backend_that_this_machine_lacks_is_reported():
     nccl = DDP.replace('"nccl" if torch.cuda.is_available() else "gloo"', 'backend="nccl"') + MAIN
     assert any("gloo" in note for note in of({"train.py": nccl}).notes)
     assert not any("gloo" in note for note in of({"train.py": nccl}, has_gpu=True).notes)
@@ -348,7 +348,7 @@ def test_a_path_is_put_together_as_far_as_the_script_says_it(given, path):
     assert values(of({"train.py": DDP + writes + MAIN}))["project.outputs"] == [path]
 
 
-def test_a_path_of_a_thousand_parts_is_no_path():
+def test_a_path_of_a_thousand_parts_is_not_a_path():
     writes = f"    torch.save(1, {'+'.join(['x'] * 2000)} + '.pt')\n"
     assert "project.outputs" not in values(of({"train.py": DDP + writes + MAIN}))
 

@@ -57,7 +57,7 @@ def test_secrets_come_from_files(key):
 
 
 @pytest.mark.row("P9")
-def test_nobody_but_the_administrator_may_change_or_replay_a_job_or_see_credentials():
+def test_no_one_but_the_administrator_may_change_or_replay_a_job_or_see_credentials():
     roles = CONFIG["jenkins"]["authorizationStrategy"]["roleBased"]["roles"]
     granted = {(role["name"], right) for kind in roles.values() for role in kind for right in role["permissions"]}
     assert {right for name, right in granted if name != "admin"} == {

@@ -79,7 +79,7 @@ def test_a_step_with_it_is_refused(snippet):
 
 
 @hostile
-def test_a_pipeline_with_it_is_refused_wherever_it_stands(snippet):
+def test_a_pipeline_with_it_is_refused_wherever_it_is(snippet):
     text = PIPELINE.read_text()
     assert lint_pipeline(f"{snippet}\n{text}") != []
     assert lint_pipeline(f"{text}\n{snippet}\n") != []

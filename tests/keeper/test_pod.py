@@ -175,7 +175,7 @@ def test_node_is_ready_while_all_its_ranks_have_joined(pods):
     assert not is_open(port)
 
 
-def test_replacement_goes_on_where_the_last_pod_of_its_gang_stopped_and_no_other(pods):
+def test_replacement_continues_where_the_last_pod_of_its_gang_stopped_and_no_other(pods):
     program = """
     path = os.environ["GANGLINE_OUT"] + f"/ranks/{rank}.jsonl"
     if not os.path.exists(path): open(path, "a").write('{"event": "started", "gang": "r"}\\n')

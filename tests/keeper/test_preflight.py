@@ -17,6 +17,6 @@ def test_unlimited_locked_memory_is_said_so(monkeypatch):
     assert preflight().startswith("locked memory unlimited · ")
 
 
-def test_machine_without_shared_memory_is_no_failure(monkeypatch):
+def test_machine_without_shared_memory_is_not_a_failure(monkeypatch):
     monkeypatch.setattr("gangline.keeper.pod._SHM", "/nowhere")
     assert "/nowhere No such file or directory" in preflight()

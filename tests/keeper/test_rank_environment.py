@@ -23,11 +23,11 @@ from gangline.spec.python_environment import environ_of_this_interpreter
         ("cpu", "ring", {}),
     ],
 )
-def test_nccl_hears_of_ring_or_tree_where_it_is_there(device, collectives, wanted):
+def test_nccl_learns_of_ring_or_tree_where_it_is_there(device, collectives, wanted):
     assert collectives_environ(tiny_plan(device=device, collectives=collectives)) == wanted
 
 
-def test_programs_of_the_keepers_virtual_environment_come_first_where_nobody_activated_it(monkeypatch):
+def test_programs_of_the_keepers_virtual_environment_come_first_where_no_one_activated_it(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/env/bin/python")
     monkeypatch.setattr(sys, "prefix", "/env")
     assert environ_of_this_interpreter({"PATH": "/usr/bin", "A": "1"}) == {"PATH": "/env/bin:/usr/bin", "A": "1"}

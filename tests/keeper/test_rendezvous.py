@@ -17,7 +17,7 @@ os._exit(0)
 """
 
 
-def test_port_in_use_is_said_so_and_is_no_room(keep):
+def test_port_in_use_is_said_so_and_is_not_a_place(keep):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         end = keep("pass", MASTER_PORT=str(port)).end()

@@ -51,7 +51,7 @@ def test_parent_with_threads_forks_nothing(keep, stand_in):
     assert "started" in gang.log(0), "ranks are fresh processes: what is forked starts no interpreter"
 
 
-def test_parent_that_does_not_come_up_is_no_progress(keep, stand_in):
+def test_parent_that_does_not_come_up_is_not_progress(keep, stand_in):
     slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
     end = keep("", task="program:Task", PYTHONPATH=slow, GANGLINE_WATCHDOG_START_SECONDS="1").end()
     assert (end.exit_code, end.retry) == (33, "same"), end

@@ -165,7 +165,7 @@ def test_another_server_at_that_address_is_said_so(erring, stub):
 
 
 @pytest.mark.parametrize("listed", ["/experiments", "/runs"])
-def test_a_page_is_no_empty_list(erring, stub, listed):
+def test_a_page_is_not_an_empty_list(erring, stub, listed):
     """A login proxy answers 200 with HTML: what exists behind it must not be created again."""
     place = {"version": PipelineVersion(pipeline_id="p", id="v"), "config": "{}", "root": None}
     place["experiment"] = erring.experiment("cheap/main")

@@ -73,7 +73,7 @@ def test_a_pod_that_no_workflow_controls_gives_no_owner(api, owners):
     assert find_workflow(api, pod(api, *owners), here=None) is None
 
 
-def test_a_process_that_is_no_task_of_a_server_asks_nothing(api):
+def test_a_process_that_is_not_a_task_of_a_server_asks_nothing(api):
     assert find_workflow(api, {}, here="gangs") is None
     assert not api.calls
 

@@ -62,7 +62,7 @@ def both(workspace, files, asked=lambda run: run()):
 
 
 @pytest.mark.long
-def test_the_record_tells_the_same_story_as_under_the_driver_of_this_process(workspace):
+def test_the_record_reports_the_same_story_as_under_the_driver_of_this_process(workspace):
     (here, seen_here), (there, seen_there) = both(workspace, {})
     assert there.run.verdict == "passed"
     assert story(there) == story(here)
@@ -191,7 +191,7 @@ def test_a_driver_that_dies_takes_its_tasks_along_and_leaves_the_gang(workspace,
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_goes_on_later(workspace, home, tmp_path):
+def test_ctrl_c_stops_a_gang_of_this_machine_and_the_run_continues_later(workspace, home, tmp_path):
     repositories.commit(workspace.repo, {"answer.py": SLOW})
     driver = start_driver(workspace)
     until(lambda: '"event": "progress"' in (tmp_path / "driver.log").read_text())
@@ -211,7 +211,7 @@ def test_ctrl_c_leaves_a_gang_of_a_cluster_alone_and_says_so(workspace):
     assert isinstance(interruption(elsewhere), KeyboardInterrupt)
 
 
-def test_what_a_task_tells_is_passed_on_once_and_never_by_half(tmp_path):
+def test_what_a_task_reports_is_passed_on_once_and_never_by_half(tmp_path):
     class Remembers(SilentObserver):
         def __init__(self):
             self.said = []

@@ -160,7 +160,7 @@ def test_a_link_to_another_runs_pipeline_stops_nothing_there(cluster, pods):
     assert [path for _, path in pods.asked if path.endswith(":terminate")] == []
 
 
-def test_a_site_without_server_store_or_image_is_told_what_to_set(workspace):
+def test_a_site_without_server_store_or_image_is_shown_what_to_set(workspace):
     for kfp, says in ((KfpTable(), r"kfp\.endpoint"), (KfpTable(endpoint="ftp://x"), "http://host:port")):
         workspace.site = Site(kfp=kfp)
         with pytest.raises(ConfigError, match=says):

@@ -40,7 +40,7 @@ def test_config_travels_as_one_text():
         TaskConfig.from_text(config.to_text().replace('"schema":1', '"schema":2'))
 
 
-def test_tasks_have_a_secret_of_their_own_and_nobodys_tokens():
+def test_tasks_have_a_secret_of_their_own_and_no_ones_tokens():
     theirs = site_for_tasks(SITE)
     assert theirs.store.endpoint == "http://there:9000"
     assert theirs.store.credentials == "secret:k8s:gangline-line/store-credentials"

@@ -202,7 +202,7 @@ def test_site_file_in_the_cluster_is_one_that_the_product_reads(tmp_path):
 
 
 @run
-def test_whatever_goes_on_for_ever_has_probes_that_the_time_of_its_file_or_its_answer_fails(name):
+def test_whatever_runs_for_ever_has_probes_that_the_time_of_its_file_or_its_answer_fails(name):
     for each in [each for each in objects(name) if each["kind"] == "Deployment"]:
         (container,) = each["spec"]["template"]["spec"]["containers"]
         assert {"startupProbe", "livenessProbe"} <= container.keys(), each["metadata"]["name"]

@@ -77,7 +77,7 @@ def test_only_labelled_namespaces_reach_its_one_port():
     assert named(FOUND, "Service", "gangline-serve")["spec"]["selector"].items() <= labels.items()
 
 
-def test_password_of_postgresql_is_no_part_of_its_url():
+def test_password_of_postgresql_is_not_part_of_its_url():
     (container,) = pod("serve-postgres")["containers"]
     (url,) = [each for each in container["command"] if each.startswith("--database=postgresql://")]
     assert url.split("@")[0].count(":") == 1

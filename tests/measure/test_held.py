@@ -24,6 +24,6 @@ def peaks_of_a_sum(rank, group, counted):
     return held.device.peak / (4 << 10)
 
 
-def test_what_finds_out_the_shapes_of_sharded_results_is_no_memory():
+def test_what_finds_out_the_shapes_of_sharded_results_is_not_memory():
     assert run_gang(2, peaks_of_a_sum, False) == [3.0, 3.0]
     assert min(run_gang(2, peaks_of_a_sum, True)) > 3.0

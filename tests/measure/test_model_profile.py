@@ -171,7 +171,7 @@ def test_the_call_of_the_code_layer_that_raised_is_named(tmp_path, monkeypatch):
     assert found["untraced"].startswith("forward (faulty.py:6) raised RuntimeError: a and b must have same reduction")
 
 
-def test_nobody_waits_for_a_task_that_hangs_or_dies():
+def test_no_one_waits_for_a_task_that_hangs_or_dies():
     nothing = {"traces": [], "unstaged": ""}
     assert traces_of(Slow(), {}, seconds=0.5) == nothing | {"untraced": "tracing a step took over 0 s"}
     assert traces_of(Dead(), {}) == nothing | {"untraced": "the process that traced a step died"}

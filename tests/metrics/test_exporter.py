@@ -59,7 +59,7 @@ def test_the_port_is_free_after_closing():
     again.close()
 
 
-def test_a_gang_that_judges_a_model_tells_of_its_ranks_and_of_no_training():
+def test_a_gang_that_judges_a_model_reports_its_ranks_and_no_training():
     exporter = RankExporter("r", 0, 0, steps=120, trains=False)
     exporter.observe(STEP)
     exporter.observe({"event": "saved", "step": 7, "size_bytes": 9, "seconds": 0.5})
@@ -69,7 +69,7 @@ def test_a_gang_that_judges_a_model_tells_of_its_ranks_and_of_no_training():
 
 
 @pytest.mark.row("M3")
-def test_a_driver_that_closed_answers_nobody():
+def test_a_driver_that_closed_answers_no_one():
     exporter = DriverExporter(0)
     exporter.show(passed())
     exporter.expect(passed().run.id, 12.5)

@@ -32,7 +32,7 @@ def reported(rank, *events, by_rank=True):
     return values(book)
 
 
-def test_a_step_of_rank_zero_tells_of_the_training_and_of_the_rank():
+def test_a_step_of_rank_zero_reports_the_training_and_the_rank():
     found = reported(0, STEP, {**STEP, "step": 8, "loss": 2.4, "phases": {"wait": 0.07}})
     assert found["train_loss", "r"] == 2.4
     assert found["train_tokens_total", "r"] == 4096
@@ -43,7 +43,7 @@ def test_a_step_of_rank_zero_tells_of_the_training_and_of_the_rank():
     assert [round(each, 3) for each in shares] == [0.06, 0.07]
 
 
-def test_other_ranks_tell_of_themselves_alone():
+def test_other_ranks_report_themselves_alone():
     found = reported(3, {**STEP, "rank": 3}, {"event": "saved", "rank": 3, "step": 7, "seconds": 1.0, "size_bytes": 5})
     assert {name[0] for name in found} == {"rank_step_seconds", "rank_wait_ratio", "rank_last_step"}
 
@@ -52,7 +52,7 @@ def test_in_a_gang_above_the_limit_no_rank_has_series_of_its_own():
     assert reported(3, {**STEP, "rank": 3}, by_rank=False) == {}
 
 
-def test_saves_failures_and_non_finite_steps_are_told():
+def test_saves_failures_and_non_finite_steps_are_reported():
     saved = {"event": "saved", "step": 6, "size_bytes": 500, "seconds": 2.0, "blocking_seconds": 0.01}
     found = reported(
         0, saved, {"event": "save_failed", "reason": "disk full"}, {"event": "non_finite"}, {"event": "done"}
@@ -69,7 +69,7 @@ def test_a_diverged_or_damaged_event_breaks_nothing():
                             ("train_wire_bytes_total", "r"): 0, ("series_dropped_total", "not_finite"): 1}  # fmt: skip
 
 
-def test_a_record_tells_stages_ledger_metrics_and_forecast():
+def test_a_record_reports_stages_ledger_metrics_and_forecast():
     book, record = SeriesStore(), passed()
     set_record_series(book, record)
     found = values(book)
@@ -97,14 +97,14 @@ def test_a_first_forecast_is_judged_by_its_parts_alone():
     assert reported["wire"] == 1.5
 
 
-def test_of_two_gates_of_a_kind_the_worse_answer_stands():
+def test_of_two_gates_of_a_kind_the_worse_answer_counts():
     book, record = SeriesStore(), passed()
     gates = [replace(record.gates[0], name=f"quality:{n}", verdict=each) for n, each in enumerate(("no", "yes"))]
     set_record_series(book, replace(record, gates=(*gates,)))
     assert values(book)["run_gate", record.run.id, "quality"] == -1
 
 
-def test_a_record_of_many_ranks_tells_minimum_median_maximum():
+def test_a_record_of_many_ranks_reports_minimum_median_maximum():
     record = passed()
     rows = tuple(replace(record.ranks[0], rank=rank, step_seconds=0.1 + rank / 100) for rank in range(3))
     book = SeriesStore()

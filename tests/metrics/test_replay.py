@@ -30,7 +30,7 @@ def test_events_without_a_time_or_before_their_time_are_passed_over():
     assert moments([]) == []
 
 
-def test_a_rank_above_the_limit_tells_nothing_of_itself():
+def test_a_rank_above_the_limit_reports_nothing_of_itself():
     assert moments(steps(3), rank=300, world_size=512)[-1][1] == {}
 
 

@@ -28,7 +28,7 @@ def dropped(book):
 
 @pytest.mark.row("M5")
 @given(st.lists(st.tuples(st.sampled_from(["set", "add", "observe"]), names, values, labels), max_size=60))
-def test_whatever_is_told_only_declared_and_finite_samples_leave(reported):
+def test_whatever_is_reported_only_declared_and_finite_samples_leave(reported):
     book = SeriesStore()
     for how, name, value, reported_labels in reported:
         getattr(book, how)(name, value, **reported_labels)

@@ -37,7 +37,7 @@ def test_the_command_says_so_too():
     assert "expressions, each of series that are declared or recorded" in result.output
 
 
-def test_no_recorded_series_is_recorded_for_nobody():
+def test_every_recorded_series_is_used():
     used = " ".join(expression for _, expression in expressions_in(MONITORING))
     guide = "".join(path.read_text() for path in MONITORING.parent.glob("docs/guides/monitoring.md"))
     for rule in rules_of(RULES):

@@ -52,7 +52,7 @@ def assert_same_next_steps(first, second):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: type(each).__name__)
-def test_state_dict_goes_on_with_the_same_bits(rule, dtype):
+def test_state_dict_continues_with_the_same_bits(rule, dtype):
     model = layers(dtype)
     optimizer = optimizer_of(model, rule)
     train(model, optimizer, steps=3, seed=3)
@@ -98,7 +98,7 @@ def test_state_of_another_rule_is_refused_and_nothing_changed():
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: type(each).__name__)
-def test_distributed_state_dict_by_name_goes_on_with_the_same_bits(rule):
+def test_distributed_state_dict_by_name_continues_with_the_same_bits(rule):
     model = layers()
     optimizer = optimizer_of(model, rule)
     train(model, optimizer, steps=3, seed=3)

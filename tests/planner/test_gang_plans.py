@@ -116,7 +116,7 @@ def test_second_plan_of_shards_that_only_all_ranks_hold_takes_more_ranks_or_cuts
     assert make_proof_plan(made, inventory=gpus(2)).reason.startswith("fsdp-2 in passes of 8 where it took 16")
 
 
-def test_whole_copy_that_does_not_fit_is_no_second_plan():
+def test_whole_copy_that_does_not_fit_is_not_a_second_plan():
     made = plan(line(batch=64), gpus(8), model_of(2.1))
     assert made.name == "fsdp-8"
     assert make_proof_plan(made, inventory=gpus(8)).name == "fsdp-4"

@@ -158,7 +158,7 @@ def test_the_tag_here_is_enough_to_promote_and_a_silent_origin_is_called_unknown
     assert (found.ok, found.text.partition("; ")[2]) == (True, "origin does not answer, so its tag is unknown")
 
 
-def test_an_origin_that_lacks_a_pushed_tag_is_told_and_one_that_contradicts_it_is_refused(published, origin):
+def test_an_origin_that_lacks_a_pushed_tag_is_reported_and_one_that_contradicts_it_is_refused(published, origin):
     workspace, _ = published
     pushes_by_its_line(workspace)
     found = tag_check(workspace)

@@ -57,7 +57,7 @@ def test_an_image_with_its_provenance_is_promoted(published):
 
 @pytest.mark.row("P8")
 @pytest.mark.parametrize("strike", ["none at all", "of another image", "of a stranger", "a changed byte", "not there"])
-def test_an_image_that_nobody_trusted_vouches_for_stops_the_promotion(published, strike, tmp_path):
+def test_an_image_that_no_one_trusted_vouches_for_stops_the_promotion(published, strike, tmp_path):
     workspace, _ = published
     if strike == "none at all":
         place(workspace, IMAGE)

@@ -54,7 +54,7 @@ def test_going_back_is_promoting_an_older_version(published):
     ]
 
 
-def test_promoting_what_stands_there_writes_nothing(published):
+def test_promoting_what_is_there_writes_nothing(published):
     workspace, _ = published
     first = point(workspace)
     before = workspace.store.get(first.key).etag

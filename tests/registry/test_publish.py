@@ -227,7 +227,7 @@ class Fails:
         return ModuleResult(exit_code=1, stdout=b"", stderr=b"")
 
 
-def test_a_model_that_does_not_answer_is_no_version(workspace):
+def test_a_model_that_does_not_answer_is_not_a_version(workspace):
     broken = replace(workspace.line, model={**workspace.line.model, "width": 64})
     with pytest.raises(IntegrityError, match="do not fit the model"):
         workspace.publish(line=broken)

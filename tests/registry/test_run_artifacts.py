@@ -57,7 +57,7 @@ def test_content_with_another_digest_is_refused_and_nothing_of_it_stays(store, t
     assert [each for each in (tmp_path / "to").rglob("*") if each.is_file()] == []
 
 
-def test_a_fetch_that_was_broken_off_goes_on_and_a_wrong_part_is_begun_anew(store, tmp_path):
+def test_a_fetch_that_was_broken_off_continues_and_a_wrong_part_is_begun_again(store, tmp_path):
     class Breaks:
         url = store.url
         left = 5

@@ -46,7 +46,7 @@ def test_a_version_is_whole_under_each_of_its_names(published, look, target):
     assert {"files", "complete", "signature", "provenance", "record", "tag"} <= {check.name for check in checks}
 
 
-def test_a_file_planted_beside_a_published_model_is_refused(published, look):
+def test_a_file_planted_next_to_a_published_model_is_refused(published, look):
     workspace, answer = published
     planted = f"{answer.files[0].key.rpartition('/')[0]}/pytorch_model.bin"
     workspace.store.put(planted, b"a pickle, perhaps")

@@ -31,7 +31,7 @@ def test_report_draws_the_matrix_where_the_record_has_it_and_nothing_else():
     assert group_rows(ring(*many)) == []
 
 
-def test_measured_speeds_stand_beside_the_edges():
+def test_measured_speeds_are_next_to_the_edges():
     record = ring(("/g1", "/g2", 2), ("/g2", "/g1", 2))
     edges = tuple(replace(each, bytes_per_second=1.2e9) for each in record.gang.order.edges[:1])
     order = RankOrder(edges=(*edges, *record.gang.order.edges[1:]))
@@ -43,14 +43,14 @@ def test_names_of_groups_are_escaped():
     assert "<script>" not in render_html(ring(("<script>", "/g2", 1), ("/g2", "<script>", 1)))
 
 
-def test_what_the_order_was_to_cost_is_shown_beside_what_it_is():
+def test_what_the_order_was_to_cost_is_shown_next_to_what_it_is():
     record = passed()
     planned = replace(record, plan=replace(record.plan, network="groups 2 (bound 2) · computed"))
     assert "Planned, by formula: groups 2 (bound 2)" in render_html(planned)
     assert "network, planned: groups 2 (bound 2) · computed" in page(planned)
 
 
-def test_tiles_that_do_not_stand_as_the_plan_wants_are_told_on_every_surface_while_they_do_not():
+def test_tiles_that_do_not_stand_as_the_plan_wants_are_reported_on_every_surface_while_they_do_not():
     record, text = passed(), "1 of 2 tiles of 2 nodes does not share a group"
     event = Event(time="2026-11-27T07:00:00Z", stage="train", kind=SPLIT, text=text)
     split = replace(record, gang=replace(record.gang, order=RankOrder(num_split=1)), events=(event,))

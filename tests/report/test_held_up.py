@@ -15,7 +15,7 @@ EVENT = Event(time="2026-01-01T00:00:00Z", stage="train", kind=SLOW, text=SAID)
 
 
 @pytest.mark.parametrize("draw", [page, render_markdown, render_html])
-def test_slow_rank_is_said_beside_the_time_that_was_lost(draw):
+def test_slow_rank_is_said_next_to_the_time_that_was_lost(draw):
     record = passed()
     assert SAID not in draw(record)
     assert draw(replace(record, events=(EVENT,))).count(SAID) >= 1

@@ -13,7 +13,7 @@ from gangline.spec.mesh import Mesh
 
 
 @pytest.mark.parametrize("draw", [page, render_markdown, render_html])
-def test_degrees_of_several_axes_are_said_beside_the_name_of_the_plan(draw):
+def test_degrees_of_several_axes_are_said_next_to_the_name_of_the_plan(draw):
     record = passed()
     assert record.plan is not None
     cut = replace(record, plan=replace(record.plan, name="3d-8", mesh=Mesh(pp=2, dp_shard=2, tp=2)))

@@ -66,7 +66,7 @@ def test_axes_in_use_are_explained_and_others_are_not():
     assert axis_words(Mesh()) == []
 
 
-def test_page_draws_each_weight_and_escapes_what_it_is_told():
+def test_page_draws_each_weight_and_escapes_what_it_is_given():
     page = render_model_page("run-1", picture(Mesh(dp_shard=2, tp=2)))
     assert page.count("<svg") == 4
     assert "3 ×" in page

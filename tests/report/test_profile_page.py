@@ -41,7 +41,7 @@ def test_page_is_small_whole_and_the_same_each_time():
     assert "gangline profile r --out profile/" in page
 
 
-def test_a_trace_that_was_not_kept_is_told():
+def test_a_trace_that_was_not_kept_is_reported():
     assert "too large to keep" in render_profile_page("r", "10-12", [summary(0, trace=None)])
 
 

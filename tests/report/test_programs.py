@@ -19,7 +19,7 @@ def command(**values):
 
 
 @pytest.mark.parametrize("draw", [page, render_markdown, render_html])
-def test_a_program_is_told_by_its_processes(draw):
+def test_a_program_is_reported_by_its_processes(draw):
     said = draw(command())
     assert SAID in said
     assert "gathers parameters" not in said

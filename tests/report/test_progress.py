@@ -61,7 +61,7 @@ def test_a_gang_of_several_seeds_ends_after_the_last_one():
     assert progress.ends_in_seconds is None
 
 
-def test_no_time_left_is_told_before_the_third_step_and_the_first_one_counts_for_nothing():
+def test_no_time_left_is_reported_before_the_third_step_and_the_first_one_counts_for_nothing():
     progress = seen(step(1, seconds=60.0), plan="ddp-2", steps=60)
     assert (progress.sentence(), progress.eta_seconds) == ("ddp-2 1/60 loss 2.5", None)
     progress.see(step(2))
@@ -92,7 +92,7 @@ def stopping():
     return GangEvent(kind="state", status=GangStatus(state="stopping"))
 
 
-def test_what_goes_on_between_steps_and_after_the_last_is_said():
+def test_what_happens_between_steps_and_after_the_last_is_said():
     progress = seen(rank_0("busy", phase="build"), plan="ddp-2", steps=60)
     assert progress.sentence() == "ddp-2 building the model"
     progress.see(step(57))
@@ -126,7 +126,7 @@ def test_ranks_of_a_gang_without_steps_leave_when_they_are_done():
     assert progress.sentence() == "its ranks leave"
 
 
-def test_other_ranks_and_saves_beside_the_training_do_not_say_what_goes_on():
+def test_other_ranks_and_saves_next_to_the_training_do_not_say_what_happens():
     evaluating = seen(step(20), rank_0("busy", phase="evaluate", step=20), rank_0("saved", step=20))
     assert evaluating.sentence().endswith("evaluating")
     evaluating.see(GangEvent(kind="progress", data={"event": "done", "rank": 1, "exit": 0}))
@@ -178,7 +178,7 @@ def test_a_plan_alone_is_nothing_to_say():
     assert seen(GangEvent(kind="state", status=GangStatus(state="ended")), plan="ddp-2").sentence() == ""
 
 
-def test_each_job_of_a_gang_starts_its_count_anew():
+def test_each_job_of_a_gang_starts_its_count_again():
     progress = seen(job(0, 3), step(60), job(1, 3, steps=40))
     assert (progress.step, progress.steps, progress.losses) == (0, 40, [])
     assert progress.sentence() == "seed 2 (2 of 3)"

@@ -19,7 +19,7 @@ def record(forecast=(), measured=()):
     return replace(base, plan=plan)
 
 
-def test_parts_are_told_in_their_order_whichever_side_knows_them():
+def test_parts_are_reported_in_their_order_whichever_side_knows_them():
     rows = part_rows(record([("other", 0.01), ("compute", 0.09)], [("data", 0.02), ("compute", 0.08)]))
     assert [(row.name, row.forecast, row.measured) for row in rows] == [
         ("data", None, 0.02), ("compute", 0.09, 0.08), ("other", 0.01, None),

@@ -39,7 +39,7 @@ def test_value_band_verdict_and_plan_are_the_same_on_every_surface(name):
     assert f"eval_loss {metric.value:g}" in render_junit(record)
 
 
-def test_a_gate_that_could_not_judge_is_told_on_every_surface():
+def test_a_gate_that_could_not_judge_is_reported_on_every_surface():
     record = records.passed()
     unjudged = [replace(gate, verdict="unknown") if gate.name == "budget" else gate for gate in record.gates]
     for of, said in (
@@ -71,7 +71,7 @@ def test_time_series_hold_the_values_of_the_record():
     assert samples == {name: metric.value for name, metric in record.metrics.items()}
 
 
-def test_a_useful_share_that_no_rank_told_is_unknown_everywhere():
+def test_a_useful_share_that_no_rank_reported_is_unknown_everywhere():
     record = records.passed()
     record = replace(record, ledger=replace(record.ledger, seconds={"other": record.ledger.allocated_seconds}))
     assert "useful share unknown" in page(record)
@@ -80,7 +80,7 @@ def test_a_useful_share_that_no_rank_told_is_unknown_everywhere():
     assert "<span>useful share</span> <b>unknown</b> <small>effective time unknown" in render_html(record)
 
 
-def test_memory_of_a_process_is_not_put_beside_a_forecast_of_tensors():
+def test_memory_of_a_process_is_not_put_next_to_a_forecast_of_tensors():
     on_cpu = records.passed()
     on_gpu = replace(on_cpu, plan=replace(on_cpu.plan, device="cuda"))
     row = r">measured</th>\s*(?:<td.*?</td>\s*){2}<td class=\"num\">%s</td>"

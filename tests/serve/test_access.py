@@ -31,7 +31,7 @@ def test_page_that_points_its_own_name_at_our_address_is_refused(world, host):
 
 
 @pytest.mark.parametrize("token", ["-", "gl_nobody", "gl_" + "x" * 500, "ключ", "\udcff"])
-def test_token_that_nobody_has_is_refused_in_one_way(world, token):
+def test_token_that_no_one_has_is_refused_in_one_way(world, token):
     with world.client(None) as client:
         header = b"Bearer " + token.encode("utf-8", "surrogateescape")
         answer = client.get("/api/v1/runs", headers=[(b"Authorization", header)])
@@ -68,7 +68,7 @@ def test_session_is_for_browsers_alone_and_not_for_other_sites(world):
         assert reason == "cancelled by runner of alpha: too wide"
 
 
-def test_form_of_one_session_is_no_form_of_another(world):
+def test_form_of_one_session_is_not_a_form_of_another(world):
     run = world.run("alpha", "open")
     with world.client(None) as one, world.client(None) as other:
         log_in(world, one)
@@ -80,7 +80,7 @@ def test_form_of_one_session_is_no_form_of_another(world):
 @pytest.mark.parametrize(
     "change", [lambda c: c[:-1] + "0" if c[-1] != "0" else c[:-1] + "1", lambda c: "9" * 20 + c, lambda c: ""]
 )
-def test_cookie_that_was_changed_is_no_session(world, change):
+def test_cookie_that_was_changed_is_not_a_session(world, change):
     with world.client(None) as browser:
         log_in(world, browser)
         name = world.app.state.service.sessions.cookie
@@ -148,7 +148,7 @@ def test_address_that_guesses_tokens_is_held_up(still):
         assert codes == [401, 401, 401, 429, 429]
 
 
-def test_guesses_hold_up_nobody_whose_token_is_known(still):
+def test_guesses_hold_up_no_one_whose_token_is_known(still):
     """Behind a proxy everybody comes from one address."""
     with (
         still.serving(limits=RequestLimits(failed_logins_per_second=0.01, failed_logins_burst=1)),

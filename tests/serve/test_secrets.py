@@ -57,7 +57,7 @@ def test_no_answer_log_or_database_holds_a_secret(world, capsys):
 
 
 @pytest.mark.row("I6")
-def test_token_in_the_address_is_no_token_and_not_repeated(world, capsys):
+def test_token_in_the_address_is_not_a_token_and_not_repeated(world, capsys):
     token = world.tokens["*", "admin"]
     with world.client(None) as client:
         for name in ("token", "access_token", "once"):

@@ -159,7 +159,7 @@ def test_signed_nonsense_is_refused_in_a_sentence(client, context, payload, stat
     assert status == 204 or answer.json()["detail"]
 
 
-def test_unknown_forges_and_media_types_are_told_apart(client):
+def test_unknown_forges_and_media_types_are_distinguished(client):
     headers, body = signed(push())
     assert client.post("/hooks/nobody", content=body, headers=headers).status_code == 404
     form = headers | {"Content-Type": "application/x-www-form-urlencoded"}
@@ -219,7 +219,7 @@ def test_a_sender_that_goes_away_leaves_nothing(context):
     assert len(orders(context)) == 1
 
 
-def test_who_sends_many_forged_deliveries_shuts_nobody_out(client, context, monkeypatch):
+def test_who_sends_many_forged_deliveries_shuts_no_one_out(client, context, monkeypatch):
     headers, body = signed(push(), secret="guess")
     for _ in range(2 * webhooks.FORGED_BURST):  # some come again while these are sent
         assert client.post("/hooks/hub", content=body, headers=headers).status_code == 401

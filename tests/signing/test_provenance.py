@@ -78,7 +78,7 @@ def test_a_signed_statement_that_contradicts_itself_is_refused(key, monkeypatch)
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b"[" * 100_000, b'{"payload":"%","signatures":[],"payloadType":""}', b"x" * (2 << 20)]
 )
-def test_what_is_no_envelope_is_refused(data, key):
+def test_what_is_not_an_envelope_is_refused(data, key):
     with pytest.raises(IntegrityError):
         read_image_provenance(data, {key.key_id: key.public})
 

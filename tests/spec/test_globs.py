@@ -24,7 +24,7 @@ def test_glob_agrees_with_trying_every_way(path, pattern):
     assert matches("/".join(path), "/".join(pattern)) == oracle(path, pattern)
 
 
-def test_double_star_stands_for_any_number_of_folders():
+def test_double_star_represents_any_number_of_folders():
     assert matches("src/a.py", "src/**/*.py")
     assert matches("src/b/c/a.py", "src/**/*.py")
     assert not matches("a.py", "src/**/*.py")

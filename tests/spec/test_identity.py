@@ -56,6 +56,6 @@ def test_first_training_gang_is_called_as_its_run():
 
 
 @pytest.mark.parametrize("text", ["", "x", "a-b-c", "bytegpt-9f31-k7q2mx", "-9f31c2a0-k7q2mx"])
-def test_what_is_no_run_id_is_refused(text):
+def test_what_is_not_a_run_id_is_refused(text):
     with pytest.raises(UsageError, match="run id"):
         identity.parts(text)

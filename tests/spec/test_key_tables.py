@@ -16,7 +16,7 @@ def test_committed_reference_is_fresh(tmp_path):
         assert (ROOT / "docs" / "reference" / path.name).read_text() == path.read_text(), "make schemas rewrites it"
 
 
-def test_every_key_of_the_effective_line_stands_in_the_reference():
+def test_every_key_of_the_effective_line_is_in_the_reference():
     sections = dict(re.findall(r"^## `\[+([a-z.]+)\]+`\n(.*?)(?=^## |\Z)", reference_of("line", Line), re.M | re.S))
     keys = effective(load_line(ROOT / "examples" / "bytegpt"))
     for key in keys:

@@ -103,7 +103,7 @@ def test_a_mesh_of_one_rank_is_not_wrapped_and_shards_are():
         ("explicit", Mesh(dp_replicate=2, tp=2), "explicit-4"),
     ],
 )
-def test_label_has_the_degrees_that_tell_plans_apart(strategy, mesh, label):
+def test_label_has_the_degrees_that_distinguish_plans(strategy, mesh, label):
     assert label_of(strategy, mesh) == label
 
 

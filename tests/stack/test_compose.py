@@ -51,7 +51,7 @@ def test_what_is_mounted_is_there_and_keys_are_private(composed):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_no_key_stands_in_the_file(machine, composed):
+def test_no_key_is_in_the_file(machine, composed):
     for name in (
         "s3-secret",
         "grafana-password",

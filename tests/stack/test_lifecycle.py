@@ -45,7 +45,7 @@ def test_what_is_installed_is_started_and_a_site_names_it(machine):
     assert asked_of(rows["grafana"])["environ"]["PROMETHEUS_URL"] == rows["prometheus"].url
 
 
-def test_a_port_that_is_taken_meanwhile_is_no_server_of_ours_and_the_next_up_takes_another(machine):
+def test_a_port_that_is_taken_meanwhile_is_not_a_server_of_ours_and_the_next_up_takes_another(machine):
     machine.install(*ALL)
     with socket.socket() as foreign:
 
@@ -99,7 +99,7 @@ def test_a_server_that_crashed_comes_back_where_it_was(machine):
     assert {row.name: row.url for row in rows} == urls
 
 
-def test_a_server_is_started_anew_where_what_it_reads_has_changed(machine):
+def test_a_server_is_started_again_where_what_it_reads_has_changed(machine):
     machine.install("prometheus", "service")
     assert "file:" in load_site(bring_and_site(machine), environ={}).store.url
     machine.install("minio")
@@ -128,7 +128,7 @@ def bring_and_site(machine):
     return machine.home.site
 
 
-def test_a_port_that_is_taken_is_left_to_whoever_has_it(machine):
+def test_a_port_that_is_taken_is_left_to_its_owner(machine):
     machine.install("prometheus")
     first = bring_up(machine.home, environ=os.environ)[1].url
     take_down(machine.home)
@@ -152,7 +152,7 @@ def test_what_is_absent_says_what_to_install(machine):
     assert load_site(machine.home.site, environ={}).metrics.grafana_url is None
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_last_words(machine):
+def test_a_server_that_ends_at_once_is_reported_with_its_last_words(machine):
     machine.install("prometheus")
     machine.break_down("prometheus")
     row = bring_up(machine.home, environ=os.environ)[1]

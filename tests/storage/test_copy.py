@@ -41,7 +41,7 @@ def test_prefix_limits_the_copy(source, target):
     assert list(content(target)) == ["runs/p/3/record.json"]
 
 
-def test_interrupted_copy_goes_on(source, target, monkeypatch):
+def test_interrupted_copy_continues(source, target, monkeypatch):
     real_put, puts = target.put, []
 
     def failing(key, data):

@@ -30,7 +30,7 @@ def test_without_go_it_says_what_to_do(tmp_path):
     assert not (tmp_path / "bin").exists()
 
 
-def test_half_a_program_is_no_program(tmp_path):
+def test_half_a_program_is_not_a_program(tmp_path):
     for tool in TOOLS:
         (tmp_path / tool.name).write_bytes(b"half")
     ended = run(tmp_path, PATH=str(tmp_path), GANGLINE_TOOLS=str(tmp_path))

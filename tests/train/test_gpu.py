@@ -57,7 +57,7 @@ def test_fp16_trains_and_its_scaler_is_saved(make_gang, oracle, strategy):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_events_tell_of_device_memory_and_phases(make_gang, strategy):
+def test_events_report_device_memory_and_phases(make_gang, strategy):
     gang = make_gang()
     assert gang.run(gpu_plan(strategy, "bf16", steps=3)) == [0], gang.log()
     step = gang.events(event="step")[-1]

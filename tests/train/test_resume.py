@@ -48,7 +48,7 @@ def test_sigterm_at_one_rank_saves_together_and_the_rest_follows_bit_for_bit(mak
     assert gang.events(event="resumed")[0]["step"] == stopping[0]
 
 
-def test_other_world_size_goes_on_with_the_next_samples(make_gang):
+def test_other_world_size_continues_with_the_next_samples(make_gang):
     one = tiny_plan("none", steps=STEPS, micro_batch=8, checkpoint=EVERY)
     two = tiny_plan("ddp", steps=STEPS, checkpoint=EVERY)
     whole = make_gang()

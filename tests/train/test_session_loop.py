@@ -89,7 +89,7 @@ def test_one_rank_that_asks_has_all_save_the_next_step(gang):
     assert [each["step"] for each in gang.events(event="saved")] == [2, 3, 6]
 
 
-def test_loop_that_is_left_early_is_saved_where_it_stood_and_goes_on_there(gang, make_gang):
+def test_loop_that_is_left_early_is_saved_where_it_stood_and_continues_there(gang, make_gang):
     whole = make_gang()
     (whole.code / "train.py").write_text(PROGRAM)
     assert whole.run_program(plan_of()) == [0, 0], whole.log()

@@ -25,7 +25,7 @@ def test_ddp_over_two_nodes_has_the_losses_of_one_node(machine, make_gang):
 
 
 @pytest.mark.long
-def test_fsdp_over_two_nodes_goes_on_bit_for_bit_after_a_rank_of_the_second_was_killed(machine, make_gang):
+def test_fsdp_over_two_nodes_continues_bit_for_bit_after_a_rank_of_the_second_was_killed(machine, make_gang):
     plan = tiny_plan("fsdp")
     end = machine.train(plan, STRIKE="kill:1:5")
     assert (end.exit_code, end.restarts, end.generation) == (0, 1, 1), end

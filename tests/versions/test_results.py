@@ -71,7 +71,7 @@ def test_the_pair_of_the_gpu_kit_rehearses_it_and_no_other():
     assert said.endswith("session.py --rehearse all --seconds 300")
 
 
-def test_a_check_that_failed_or_was_not_run_is_no_pass():
+def test_a_check_that_failed_or_was_not_run_is_not_a_pass():
     failed = Check(name="demo", passed=False, seconds=1.0, said="error: refused")
     done = result().checks
     assert result().passed

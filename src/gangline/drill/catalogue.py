@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gangline.errors import ConfigError
+from gangline.line.request.targets import launcher_of
 from gangline.spec.config.site import Site
 
 ALL = "all"
@@ -129,7 +130,7 @@ def choose_drill(name: str, site: Site) -> DrillKind:
 
 def require_local_target(name: str, target: str) -> None:
     """Raises ConfigError if ranks at `target` cannot be reached by a drill."""
-    if target != "local":
+    if not launcher_of(target).is_here:
         raise ConfigError(
             f"drill {name} is refused: it signals processes of this machine, these ranks are on {target}; a site with "
             'launch.target = "local" works, and on a cluster kubectl drain of a server of the run loses a node'

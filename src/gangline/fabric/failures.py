@@ -108,11 +108,7 @@ def interrupt_probability(rate_per_hour: float, hours: float) -> float:
     return -expm1(-rate_per_hour * hours)
 
 
-def longest_loss_seconds(timeout: int = 20, retries: int = 7) -> float:
-    """Loss of a path that a connection over InfiniBand or RoCE survives: 4.096 us x 2^timeout x retries.
-
-    Args:
-        timeout: NCCL_IB_TIMEOUT.
-        retries: NCCL_IB_RETRY_CNT.
-    """
-    return 4.096e-6 * 2.0**timeout * retries
+def longest_loss_seconds(timeout: int) -> float:
+    """Loss of a path that a connection over InfiniBand or RoCE survives, at this NCCL_IB_TIMEOUT: 4.096 us x 2^timeout,
+    for each of the 7 tries of NCCL_IB_RETRY_CNT."""
+    return 4.096e-6 * 2.0**timeout * 7

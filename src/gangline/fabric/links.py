@@ -29,9 +29,9 @@ def probes_to_cover(uplinks: int) -> float:
     return uplinks * sum(1 / each for each in range(1, uplinks + 1))
 
 
-def probes_to_cover_surely(uplinks: int, *, confidence: float = 0.999) -> int:
-    """Probes that cover all links with probability `confidence`, at least: n·(ln n + ln 1/(1 - confidence))."""
-    return round(uplinks * (log(uplinks) + log(1 / (1 - confidence))))
+def probes_to_cover_surely(uplinks: int) -> int:
+    """Probes that cover all links with a probability of 99.9 %, at least: n·(ln n + ln 1000)."""
+    return round(uplinks * (log(uplinks) + log(1000)))
 
 
 def probes_to_find(loss: float) -> int:

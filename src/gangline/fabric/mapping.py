@@ -30,22 +30,6 @@ class EdgeBytes:
     """Neighbouring replicas of a stage that share their experts; divides the replicas."""
 
 
-def data_edge_bytes(size_bytes: float, replicas: int) -> float:
-    """Of an all-reduce of `size_bytes` a rank over a ring of `replicas`."""
-    return 2 * (replicas - 1) / replicas * size_bytes
-
-
-def stage_edge_bytes(*, sequences: int, tokens: int, width: int, tensor_parallel: int, value_bytes: int = 2) -> float:
-    """Of the activations of a step and their gradients, for one of the `tensor_parallel` ranks of a server.
-
-    Args:
-        sequences: That one replica reads in a step.
-        tokens: Of a sequence.
-        width: Of the stream between blocks.
-    """
-    return 2.0 * sequences * tokens * width * value_bytes / tensor_parallel
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellMapping:
     """Groups of all cells, and what crosses between groups."""
@@ -62,8 +46,6 @@ class CellMapping:
     """Of one rail and step, on all of these."""
     least_data_crossings: int
     """No mapping of these shares has fewer."""
-    least_bytes: float
-    """Nor less between groups."""
 
 
 def crossings(rows: Rows, expert_servers: int = 1) -> tuple[int, int, int]:
@@ -103,7 +85,7 @@ def described(rows: Rows, names: Sequence[str], edges: EdgeBytes) -> CellMapping
     return CellMapping(
         groups=tuple(tuple(names[group] for group in row) for row in rows),
         data_crossings=data, stage_crossings=stage, expert_crossings=expert,
-        bytes_between=bytes_between(rows, edges), least_data_crossings=least, least_bytes=least * edges.data,
+        bytes_between=bytes_between(rows, edges), least_data_crossings=least,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-_LINE = re.compile(r"NCCL INFO Channel (\d{1,4})/(\d{1,4}) :((?: +\d{1,9})+) *(\.\.\.)?\s*$")
+_LINE = re.compile(r"NCCL INFO Channel (\d{1,4})/\d{1,4} :((?: +\d{1,9})+) *(\.\.\.)?\s*$")
 """Of a channel; a connection, `Channel 00/0 : 0[0] -> 1[1] via ...`, has another form."""
 MOST_RINGS = 4096
 """A gang has some dozens; a log may be anything."""
@@ -21,8 +21,6 @@ class NcclRing:
     """One ring of a communicator."""
 
     channel: int
-    num_channels: int
-    """Of its communicator; each has a ring."""
     ranks: tuple[int, ...]
     """In the order of the ring, from rank 0 of the communicator."""
     is_cut: bool = False
@@ -55,11 +53,11 @@ def read_rings(lines: Iterable[str], *, num_ranks: int) -> tuple[NcclRing, ...]:
         if len(found) == MOST_RINGS:
             break
         if match := _LINE.search(line):
-            channel, channels, text, dots = match.groups()
+            channel, text, dots = match.groups()
             ranks = tuple(map(int, text.split()))
             if dots:
                 ranks = ranks[:-1]  # its last digits may be missing
-            ring = NcclRing(channel=int(channel), num_channels=int(channels), ranks=ranks, is_cut=bool(dots))
+            ring = NcclRing(channel=int(channel), ranks=ranks, is_cut=bool(dots))
             if _is_of(ring, num_ranks):
                 found.append(ring)
     return tuple(found)

@@ -46,7 +46,7 @@ def path_load(policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connect
     if policy == "spray":
         return _load(most / uplinks)
     leaves = tuple(sorted(Counter(each for each in flows if each).items()))
-    return _hashed(tuple((count, 2 * times) for count, times in leaves), uplinks, connections)
+    return hashed_load(tuple((count, 2 * times) for count, times in leaves), uplinks=uplinks, connections=connections)
 
 
 def loads_of_policies(
@@ -57,18 +57,14 @@ def loads_of_policies(
     return {each: path_load(each, flows, uplinks=uplinks, connections=connections) for each in shown}
 
 
-def hashed_load(flows: int, *, uplinks: int, connections: int = 1, hashes: int = 1) -> PathLoad:
-    """Of `flows` flows on one leaf whose connections each pick an uplink by a hash.
+@lru_cache(maxsize=256)
+def hashed_load(flows: tuple[tuple[int, int], ...], *, uplinks: int, connections: int = 1) -> PathLoad:
+    """Of flows whose connections each pick an uplink by a hash.
 
     Args:
-        hashes: Independent groups of links that so many flows cross, a leaf's up and down ones for instance.
+        flows: Pairs: flows, and how many independent groups of links so many cross, a leaf's up and down ones for
+            instance.
     """
-    return _hashed(((flows, hashes),) if flows else (), uplinks, connections)
-
-
-@lru_cache(maxsize=256)
-def _hashed(flows: tuple[tuple[int, int], ...], uplinks: int, connections: int) -> PathLoad:
-    """Each pair: flows, and how many groups of links so many cross; as if no group knew of another."""
     busiest = efficiency = below = 0.0
     for most, probability in _distribution(flows, uplinks, connections):
         busiest += (probability - below) * most / connections

@@ -24,8 +24,6 @@ class Shortage:
     """Free places by (block, group)."""
     largest: int
     """Pods of the largest gang of the same kind that would start now."""
-    held: Mapping[str, int]
-    """Places that the end of each holder would free, most first."""
     release: tuple[str, ...]
     """Holders whose end makes enough room; empty: not even the end of all does.
 
@@ -34,7 +32,7 @@ class Shortage:
 
 
 def why_not(groups: Sequence[FreeGroup], num_pods: int, *, tile: int = 1, holders: Sequence[Holder] = ()) -> Shortage:
-    """What stands against a gang of `num_pods` pods of which `tile` consecutive ones share a group.
+    """What keeps out a gang of `num_pods` pods of which `tile` consecutive ones share a group.
 
     Args:
         groups: All servers, also those without free places.
@@ -45,11 +43,9 @@ def why_not(groups: Sequence[FreeGroup], num_pods: int, *, tile: int = 1, holder
     group_of = {server: (group.block, group.name) for group in groups for server in group.servers}
     free = Counter({(group.block, group.name): group.places for group in groups})
     gains = {each.name: _by_group(each, group_of) for each in holders}
-    held = sorted(((name, gain.total()) for name, gain in gains.items()), key=lambda one: (-one[1], one[0]))
     return Shortage(
         free=dict(free),
         largest=_pods(free, tile),
-        held=dict(held),
         release=_least_release(free, gains, num_pods, tile),
     )
 

@@ -19,7 +19,7 @@ from gangline.fabric.significance import Noise, critical_score, mad_sigma
 from gangline.fabric.step_times import PeerGroup, PeerGroups, Straggler, WindowRange, WindowTimes, peer_groups, ratios
 
 LOOKBACKS = (6, 12, 30)
-"""Windows that are considered: what stands out is found soon, what is close to the noise later."""
+"""Windows that are considered: a large difference is found soon, what is close to the noise later."""
 LASTS_SECONDS = 20.0
 """Windows that together last as long are enough, once six are known; else six are."""
 WINDOW_SECONDS = 25.0

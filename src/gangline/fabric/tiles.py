@@ -63,15 +63,6 @@ def node_order(
     return server_order(map_cells(shares, replicas=replicas, stages=stages, edges=edges), by_group)
 
 
-def tile_mapping(
-    shares: Mapping[str, int], *, replicas: int, stages: int, height: int, edges: EdgeBytes, width: int = 1
-) -> CellMapping:
-    """Tiles of `height` stages, as wide as the share of each group makes them; without swaps."""
-    sizes = checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
-    owners = _owners(sizes, replicas * height)
-    return described(_tiling(owners, replicas, stages, height=height, width=width), list(shares), edges)
-
-
 def _tilings(sizes: Sequence[int], replicas: int, stages: int) -> Iterator[Rows]:
     heights = range(1, stages + 1) if stages <= _ALL_HEIGHTS else _divisors(stages)
     for height in heights:

@@ -1,7 +1,7 @@
 """Injects faults into the processes of a local gang: kill, freeze, stop or slow a rank; lose a virtual node.
 
 A rank is found through the status of its keeper, inside or outside a sandbox. A temporary fault ends by itself: a
-helper process, started before the fault, ends it at the deadline even if the caller dies.
+helper process, started before the fault, ends it at the deadline even if the caller ends.
 """
 
 import os
@@ -18,7 +18,6 @@ from gangline.launch.local.folder import GangFolder, Process
 from gangline.launch.local.keeper_start import replace_keeper
 from gangline.launch.local.processes import living_keepers, rank_process, send
 
-_POLL_SECONDS = 0.01
 _PERIOD_SECONDS = 0.004
 """Period of stopping and continuing a slow rank; far below a step, so that all steps are equally slow."""
 _THAWER = """
@@ -49,7 +48,7 @@ def kill_rank(home: Path, rank: int) -> int:
     """SIGKILL to the process of `rank` of the gang in `home`; returns its pid.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _send(pid, signal.SIGKILL, rank)
@@ -60,7 +59,7 @@ def freeze_rank(home: Path, rank: int, seconds: float) -> int:
     """Stop the process of `rank` for `seconds`, then continue it; returns its pid at once.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _start(_THAWER, pid, seconds)
@@ -72,7 +71,7 @@ def stop_rank(home: Path, rank: int) -> int:
     """SIGTERM to the process of `rank`, as a platform asks a pod to leave; returns its pid.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _send(pid, signal.SIGTERM, rank)
@@ -83,29 +82,11 @@ def slow_rank(home: Path, rank: int, seconds: float, *, share: float) -> int:
     """Stop the process of `rank` for `share` of the time in the next `seconds`; returns its pid at once.
 
     Raises:
-        UsageError: No such rank lives.
+        UsageError: No such rank runs.
     """
     pid = _pid(home, rank)
     _start(_SLOWER, pid, seconds, share, _PERIOD_SECONDS)
     return pid
-
-
-def at_step(home: Path, rank: int, step: int, *, timeout_seconds: float) -> int:
-    """Wait until `rank` has finished `step`; returns the step it had finished then.
-
-    Raises:
-        UsageError: It did not reach the step in time.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    reached = None
-    while time.monotonic() < deadline:
-        reached = last_step(home, rank)
-        if reached is not None and reached >= step:
-            return reached
-        time.sleep(_POLL_SECONDS)
-    raise UsageError(
-        f"rank {rank} of {home.name} did not reach step {step} in {timeout_seconds:g} s, it is at {reached}"
-    )
 
 
 def last_step(home: Path, rank: int) -> int | None:

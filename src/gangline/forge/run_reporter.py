@@ -201,11 +201,11 @@ class RunReporter:
 
         self._queue.put(_COMMENT, send, urgent=waiting is None)
 
-    def _deliver(self, letter: QueuedUpdate) -> None:
-        if isinstance(letter, CommitStatus):
-            self._forge.set_status(self._repository, self._ctx.record.commit.sha, letter)
+    def _deliver(self, update: QueuedUpdate) -> None:
+        if isinstance(update, CommitStatus):
+            self._forge.set_status(self._repository, self._ctx.record.commit.sha, update)
         else:
-            letter()
+            update()
 
     def _record_errors(self) -> None:
         while not self._queue.errors.empty():

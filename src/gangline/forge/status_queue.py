@@ -22,7 +22,7 @@ QueuedUpdate = CommitStatus | Callable[[], None]
 
 @dataclass(slots=True)
 class _Slot:
-    letter: QueuedUpdate | None = None
+    update: QueuedUpdate | None = None
     """Not sent yet."""
     is_urgent: bool = False
     not_before: float = 0.0
@@ -45,12 +45,12 @@ class StatusQueue:
         self._thread = threading.Thread(target=self._work, name="forge", daemon=True)
         self._thread.start()
 
-    def put(self, slot: str, letter: QueuedUpdate, *, urgent: bool) -> None:
+    def put(self, slot: str, update: QueuedUpdate, *, urgent: bool) -> None:
         """Replace what waits in `slot`; returns at once."""
         with self._state:
             place = self._slots.setdefault(slot, _Slot())
             if not place.is_refused:
-                place.letter, place.is_urgent = letter, urgent or place.is_urgent
+                place.update, place.is_urgent = update, urgent or place.is_urgent
                 self._state.notify_all()
 
     def withdraw(self, slot: str, *, seconds: float) -> None:
@@ -70,13 +70,13 @@ class StatusQueue:
 
     def _work(self) -> None:
         while (picked := self._pick()) is not None:
-            slot, letter = picked
+            slot, update = picked
             try:
-                self._deliver(letter)
+                self._deliver(update)
             except ConfigError as error:
                 self._refused(slot, error)
             except GanglineError as error:
-                self._failed(slot, letter, error)
+                self._failed(slot, update, error)
             except Exception as error:  # a bug must not keep later updates from being sent
                 self._refused(slot, error)
             with self._state:
@@ -89,12 +89,12 @@ class StatusQueue:
             while True:
                 now = time.monotonic()
                 for name, place in self._slots.items():
-                    if place.letter is not None and now >= self._due(place):
-                        letter, place.letter, place.is_urgent = place.letter, None, False
+                    if place.update is not None and now >= self._due(place):
+                        update, place.update, place.is_urgent = place.update, None, False
                         place.not_before = now + self._interval
                         self._carried = name
-                        return name, letter
-                waiting = [self._due(place) for place in self._slots.values() if place.letter is not None]
+                        return name, update
+                waiting = [self._due(place) for place in self._slots.values() if place.update is not None]
                 if self._is_closing:
                     return None
                 self._state.wait(min(waiting) - now if waiting else None)
@@ -107,11 +107,11 @@ class StatusQueue:
         with self._state:
             self._slots[slot] = _Slot(is_refused=True)
 
-    def _failed(self, slot: str, letter: QueuedUpdate, error: GanglineError) -> None:
+    def _failed(self, slot: str, update: QueuedUpdate, error: GanglineError) -> None:
         """The forge is unavailable: the entry waits, unless a newer one replaced it."""
         with self._state:
             place = self._slots[slot]
-            if place.letter is None and not place.is_refused:
-                place.letter, place.is_urgent = letter, True
+            if place.update is None and not place.is_refused:
+                place.update, place.is_urgent = update, True
             self._away_until = math.inf if self._is_closing else time.monotonic() + self._interval
         self.errors.put(str(error))

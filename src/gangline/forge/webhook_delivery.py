@@ -17,7 +17,6 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}(?:/[A-Za-z0-9_.-]{1,100}){1,20}
 _BRANCH = re.compile(r"refs/heads/[^\x00-\x20\x7f~^:?*\[\\]{1,244}")
 _LONE = re.compile("[\ud800-\udfff]")
 """Halves of a character, which no UTF-8 can hold."""
-NO_COMMIT = re.compile("0+")
 
 
 def lower_header_names(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Trees and blobs from git's output: counted and measured before they are held; what stands for files elsewhere."""
+"""Trees and blobs from git's output: counted and measured before they are held; and pointers to files elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

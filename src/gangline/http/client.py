@@ -30,7 +30,7 @@ class TimeLimits:
 
     connect_seconds: float = 5.0
     silence_seconds: float = 30.0
-    """Longest pause before a byte comes; a transfer that goes on may take longer."""
+    """Longest pause before a byte comes; a transfer that progresses may take longer."""
 
 
 @dataclass(frozen=True, slots=True)

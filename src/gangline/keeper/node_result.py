@@ -33,7 +33,7 @@ def gang_end(
         environment: Of the keeper.
         generation: Number of the last generation.
         restarts: Of the gang.
-        spans: Lives of all processes of ranks.
+        spans: Start and end of all processes of ranks.
         wall: Start and end of the keeper, monotonic.
         gathered: When the keepers of all nodes were connected; None: there is only one.
     """
@@ -59,7 +59,7 @@ def process_spans(
     exits: Sequence[RankExit], started: Mapping[int, float], *, generation: int, events: Path, first: int,
     stalled: float = 0.0,
 ) -> list[ProcessSpan]:  # fmt: skip
-    """Lives of ranks that ended in a generation, each with its last ledger from its file below `events`.
+    """Start and end of ranks that ended in a generation, each with its last ledger from its file below `events`.
 
     `first`: lowest rank of this node in it; `stalled`: seconds of silence before the watchdog ended it.
     """

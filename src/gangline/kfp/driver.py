@@ -18,7 +18,8 @@ from gangline.line.stages.run_line import RunArguments, run_line
 from gangline.line.stages.run_stage import run_stage
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
-from gangline.spec.record import RanksAt, Record, StageInfo
+from gangline.spec.launchers import RanksAt
+from gangline.spec.record import Record, StageInfo
 from gangline.spec.run_flags import FINAL, stage
 from gangline.storage import site_paths
 

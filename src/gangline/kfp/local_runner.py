@@ -76,7 +76,7 @@ def _follow_worker(process: "subprocess.Popen[bytes]", events: TaskEventReader) 
 
 def interruption(record: Record) -> BaseException:
     """Exception for Ctrl-C, as a driver in this process raises it."""
-    if record.run.target == "local":
+    if record.run.launcher.is_here:
         return Interrupted(f"stopped by Ctrl-C; gangline run resumes {record.run.id}")
     return KeyboardInterrupt()
 

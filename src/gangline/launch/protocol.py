@@ -120,7 +120,7 @@ class Launcher(Protocol):
         """State of the gang, with one read; stale if the backend is unavailable, which is not an error."""
         ...
 
-    def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
+    def follow(self, name: str) -> Iterator[GangEvent]:
         """States, waiting reasons, progress and restarts until the gang's `end`; may be abandoned and called again.
 
         Raises:

@@ -202,7 +202,7 @@ class DeviceBench:
         return made
 
     def _seconds(self, make: Callable[[], Call]) -> float:
-        """Seconds of a call that `make` returns; each has its own tensors, its result lives until the next batch."""
+        """Seconds of a call that `make` returns; each has its own tensors, its result is held until the next batch."""
         clock = time.thread_time if self._device.type == "cpu" else time.perf_counter
         calls = self._enough(make)
         results: list[object] = [None] * len(calls)

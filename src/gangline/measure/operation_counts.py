@@ -130,7 +130,7 @@ def size_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def storage_id(tensor: Tensor) -> int:
-    """Id of the storage, equal for its views while it lives."""
+    """Id of the storage, equal for its views while it exists."""
     return id(_storage(tensor))
 
 

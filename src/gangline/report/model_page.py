@@ -101,7 +101,7 @@ def cut_words(layer: ModelLayer, mesh: Mesh) -> str:
 
 
 def _tp_axis(layer: ModelLayer) -> str:
-    """What of a weight is cut; empty: nothing. One of a Linear is (outputs, inputs), a table is (rows, features)."""
+    """Cut of a weight; empty: none. Weights of a Linear are (outputs, inputs), tables are (rows, features)."""
     word, is_table = layer.rule.partition(":")[0], layer.kind == "Embedding"
     if word == "embed":
         return "rows"

@@ -21,7 +21,6 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 MODEL_BUILD_TYPE = "urn:gangline:line:1"
 IMAGE_BUILD_TYPE = "urn:gangline:image:1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 _MAX_MODEL_BYTES = 4 << 20
 _MAX_IMAGE_BYTES = 1 << 20
 

@@ -91,8 +91,8 @@ class StartCheckpoint:
     """Checkpoint that a training starts from until it has one of its own."""
 
     checkpoint: str | None = None
-    """Folder of a checkpoint of another run of the project, `runs/.../gang/checkpoints/step-00000120`: the run goes on
-    after its step; none: the run begins with step 0."""
+    """Folder of a checkpoint of another run of the project, `runs/.../gang/checkpoints/step-00000120`: the run
+    continues after its step; none: the run begins with step 0."""
     fused: tuple[FusedParameter, ...] = ()
     """Parameters that one of both models has fused and the other one split."""
 
@@ -180,7 +180,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How the same training goes on with another number of ranks: what an elastic gang keeps ready."""
+    """How the same training continues with another number of ranks: what an elastic gang keeps ready."""
 
     name: str
     strategy: Strategy
@@ -225,7 +225,7 @@ class Plan(Document):
     data: DataSource = DataSource()
     steps: int
     stop_at: int | None = None
-    """Training ends here, the schedule goes on to `steps`; None: it ends there, too."""
+    """Training ends here, the schedule continues to `steps`; None: it ends there, too."""
     global_batch: int
     micro_batch: int
     """Samples of one forward pass on one data-parallel rank."""

@@ -4,7 +4,6 @@ Ranks report the latter themselves, so it is evidence and no proof.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from gangline.spec.codec import Document
 
@@ -89,10 +88,6 @@ class Outputs(Document):
     """Ranks that wrote it, as far as they are Python programs; at most `MOST_WRITERS`."""
 
 
-Origin = Literal["code", "environment", "standard", "gangline", "compiled", "elsewhere"]
-"""Where the file of a module lies: code layer, the rank's packages, Python's own, the runtime, anywhere else."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedModule:
     """A module whose file is of no known place."""
@@ -122,7 +117,8 @@ class RuntimeReport:
     packages: dict[str, str] = field(default_factory=dict)
     """Version by name, of those that were imported by that interpreter."""
     modules: dict[str, int] = field(default_factory=dict)
-    """How many, by `Origin`; of the process that loaded most."""
+    """How many, by where their files are: `code` layer, `environment` of the rank, `standard` library, `gangline`,
+    `compiled` into the interpreter, `elsewhere`; of the process that loaded most."""
     elsewhere: tuple[LoadedModule, ...] = ()
     """At most 50."""
     reads: tuple[UndeclaredRead, ...] = ()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
 from gangline.spec.gang.rank_order import RankOrder
+from gangline.spec.launchers import LAUNCHERS, LauncherTraits, RanksAt
 from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate
@@ -34,8 +35,6 @@ UNPROTECTED = "unprotected"
 StageState = Literal["waiting", "running", "done", "taken", "skipped", "failed", "cancelled"]
 RunState = Literal["open", "ended"]
 Verdict = Literal["passed", "refused", "failed", "cancelled", "superseded"]
-RanksAt = Literal["local", "kubernetes"]
-"""Launcher of a run's gangs."""
 Trust = Literal["own", "fork"]
 """Whose code it is: of people who may push here, or a stranger's."""
 
@@ -72,6 +71,11 @@ class RunInfo:
     """Reason given by `gangline cancel`, or `superseded by <run>`; the driver and the gang obey it."""
     approved: str | None = None
     """Who let a fork's run submit its gang, and when; none: it is not approved."""
+
+    @property
+    def launcher(self) -> LauncherTraits:
+        """What depends on where its gangs run."""
+        return LAUNCHERS[self.target]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

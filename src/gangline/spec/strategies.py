@@ -123,7 +123,6 @@ class StrategyTraits:
         return "outer_lr" in self.needs
 
 
-_DATA: frozenset[Axis] = frozenset({"dp_replicate", "dp_shard"})
 _BATCH: tuple[Axis, ...] = ("dp_replicate", "dp_shard")
 _HYBRID: tuple[tuple[Axis, ...], ...] = (("dp_replicate",), ("dp_shard",))
 

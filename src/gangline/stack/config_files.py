@@ -91,7 +91,7 @@ def write_site(home: StackHome, ports: Mapping[str, int], *, there: Collection[s
 
 
 def render_site(home: StackHome, ports: Mapping[str, int], *, there: Collection[str], drive: bool) -> str:
-    """TOML text that `spec.config.load` accepts; what stands in it is no secret."""
+    """TOML text that `spec.config.load` accepts; it holds no secret."""
     tables: dict[str, dict[str, object]] = {
         "store": _store(home, ports, with_s3="s3" in there),
         "serve": {

@@ -25,7 +25,7 @@ def start_process(arguments: Sequence[str], environ: Mapping[str, str], *, log: 
 
 
 def is_running(process: RunningServer) -> bool:
-    """Whether the process lives; another process with its pid does not count."""
+    """Whether the process runs; another process with its pid does not count."""
     return procfs.is_alive(process.pid, process.started)
 
 

@@ -85,7 +85,7 @@ def fake_tool(folder, name, text):
     return {"PATH": f"{tool.parent}:{os.environ['PATH']}", "HOME": str(folder)}
 
 
-def test_a_failed_tool_is_told_by_its_last_lines(recipe, tmp_path):
+def test_a_failed_tool_is_reported_by_its_last_lines(recipe, tmp_path):
     environ = fake_tool(tmp_path, "buildah", "print('step 3'); print('no space left'); raise SystemExit(125)")
     bench = BuildWorkspace(folder=tmp_path, log=tmp_path / "log", environ=environ)
     with pytest.raises(BuildError, match=r"buildah build ended with 125 .* step 3 \| no space left"):
@@ -145,7 +145,7 @@ def test_the_login_of_a_build_is_closed_to_others_and_gone_afterwards(recipe, be
     assert not config.exists()
 
 
-def test_docker_tells_the_digest_of_its_own_push(recipe, tmp_path):
+def test_docker_reports_the_digest_of_its_own_push(recipe, tmp_path):
     text = 'import sys; print(\'["else.example/a@sha256:1", "127.0.0.1:5000/env@sha256:2"]\')'
     environ = fake_tool(tmp_path, "docker", text)
     assert open_builder("docker", environ).build(

@@ -31,7 +31,7 @@ def test_the_key_depends_on_all_that_goes_in_and_on_nothing_else():
     assert standing.tag == f"env-{standing.key[:12]}"
 
 
-def test_gangline_goes_in_without_what_python_leaves_beside_it():
+def test_gangline_goes_in_without_what_python_leaves_next_to_it():
     paths = [member.path for member in package_members("opt/gangline")]
     assert "opt/gangline/keeper/node_agent.py" in paths
     assert not [path for path in paths if "__pycache__" in path]

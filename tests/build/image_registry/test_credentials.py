@@ -59,7 +59,7 @@ def test_a_helper_is_asked_for_its_host(tmp_path):
     assert find_login("r.example", home(tmp_path, {"credsStore": "test"})) == RegistryLogin("r.example", "get")
 
 
-def test_a_helper_that_knows_none_means_nobody(tmp_path):
+def test_a_helper_that_knows_none_means_no_one(tmp_path):
     helper(tmp_path, "print('credentials not found in native keychain'); raise SystemExit(1)")
     assert find_login("r.example", home(tmp_path, {"credsStore": "test"})) is None
 
@@ -81,7 +81,7 @@ def test_a_helper_that_fails_is_named(tmp_path, text, said, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["../../bin/sh", "a b", "a;b", "-x", "", "missing-one"])
-def test_a_helper_that_is_no_program_is_never_run(tmp_path, name):
+def test_a_helper_that_is_not_a_program_is_never_run(tmp_path, name):
     if not name:
         assert find_login("r.example", home(tmp_path, {"credsStore": name})) is None
         return
@@ -99,6 +99,6 @@ def test_a_helper_that_is_no_program_is_never_run(tmp_path, name):
         {"auths": {"r.example": {"identitytoken": "x"}}},
     ],
 )
-def test_a_configuration_that_cannot_be_read_is_told_with_its_place(tmp_path, config):
+def test_a_configuration_that_cannot_be_read_is_reported_with_its_place(tmp_path, config):
     with pytest.raises(ConfigError, match=r"config\.json"):
         find_login("r.example", home(tmp_path, config))

@@ -121,7 +121,7 @@ def test_a_mount_asks_for_both_repositories(stub):
     assert "scope=repository%3Ateam%2Fa%3Apull%2Cpush&scope=repository%3Abase%2Fb%3Apull" in asked
 
 
-def test_nobody_gets_a_token_as_nobody(stub):
+def test_without_a_login_a_token_is_asked_for_without_one(stub):
     stub.answers[BLOB_PATH] = demanding("Bearer t", f'Bearer realm="http://{stub.host}/token"')
     stub.answers["GET /token"] = (200, {}, b'{"access_token": "t"}')
     assert stub.registry(login=None).read(DESCRIPTOR) == BLOB
@@ -205,7 +205,7 @@ def test_an_answer_that_breaks_off_may_be_asked_again(stub):
         stub.registry().read(DESCRIPTOR)
 
 
-def test_a_busy_registry_is_asked_again_and_then_told_of(stub):
+def test_a_busy_registry_is_asked_again_and_then_reported(stub):
     answers = iter([(503, {}, b""), (429, {"Retry-After": "0"}, b""), (200, {}, BLOB)])
     stub.answers[BLOB_PATH] = lambda _: next(answers)
     assert stub.registry().read(DESCRIPTOR) == BLOB
@@ -229,7 +229,7 @@ def test_docker_hub_is_asked_where_its_api_is(monkeypatch):
     assert asked == ["https://registry-1.docker.io/v2/library/python/manifests/3"]
 
 
-def test_nobody_there_is_safe_to_repeat(stub):
+def test_no_one_there_is_safe_to_repeat(stub):
     gone = ImageRepository(ImageReference("127.0.0.1:1", "a"), RegistryHttp("127.0.0.1:1", None, named_by_site=True))
     with pytest.raises(StorageError, match="did not answer"):
         gone.has(DESCRIPTOR)
@@ -272,7 +272,7 @@ def test_an_index_without_this_platform_says_so(stub):
         stub.registry().image(ImageReference(stub.host, "team/a", tag="tag"), Platform())
 
 
-def test_a_push_that_reads_back_as_something_else_is_told(stub, tmp_path):
+def test_a_push_that_reads_back_as_something_else_is_reported(stub, tmp_path):
     layout = Layout.create(tmp_path / "l")
     image = layout.add_image([layout.add_layer([LayerMember("a")])])
     for path in (layout.folder / "blobs/sha256").iterdir():

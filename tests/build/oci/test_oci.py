@@ -83,7 +83,7 @@ def test_folder_is_put_below_a_path_without_its_parents(tmp_path):
     assert [each.path for each in members_of_folder(tmp_path / "pkg", at="opt/pkg")] == ["opt/pkg", "opt/pkg/a.py"]
 
 
-def test_new_layer_goes_on_top_and_settings_over_those_of_the_base(tmp_path):
+def test_new_layer_continues_top_and_settings_over_those_of_the_base(tmp_path):
     layout, standing = small(tmp_path / "layout")
     base = layout.image(standing)
     base.config["config"]["StopSignal"] = "SIGINT"
@@ -117,7 +117,7 @@ def test_a_changed_document_is_refused_before_it_is_parsed(tmp_path):
      b'{"schemaVersion":2,"layers":[{"digest":"sha256:' + b"0" * 64 + b'","size":-1}]}',
      b'{"schemaVersion":2,"layers":[{"digest":"sha256:' + b"0" * 64 + b'","size":true}]}'],
 )  # fmt: skip
-def test_what_is_no_manifest_is_refused(data):
+def test_what_is_not_a_manifest_is_refused(data):
     with pytest.raises(IntegrityError):
         documents.parse_manifest(data)
 

@@ -199,7 +199,7 @@ def test_refusals_of_uv_have_their_exit_codes(bench, tmp_path, said, kind):
         type(bench.uv())(str(program), {"PATH": "/usr/bin:/bin"}).run(folder=tmp_path, what="lock")
 
 
-def test_what_a_killed_build_left_is_no_environment_and_goes(bench):
+def test_what_a_killed_build_left_is_not_an_environment_and_goes(bench):
     asked = bench.ask(lock_of(SPAM))
     draft = bench.root / f".{asked.digest}.dead"
     (draft / "bin").mkdir(parents=True)
@@ -228,7 +228,7 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits_and_says_so(bench):
     assert bench.left == [asked.digest]
 
 
-def test_one_whose_python_is_gone_is_made_anew(bench):
+def test_one_whose_python_is_gone_is_made_again(bench):
     environment = bench.make(lock_of(SPAM))
     folder = environment.folder / "bin"
     folder.chmod(0o755)
@@ -237,7 +237,7 @@ def test_one_whose_python_is_gone_is_made_anew(bench):
     assert not bench.make(lock_of(SPAM)).is_cached
 
 
-def test_a_sweep_deletes_what_is_unused_and_tells_sizes(bench):
+def test_a_sweep_deletes_what_is_unused_and_reports_sizes(bench):
     environment = bench.make(lock_of(SPAM))
     long_ago = time.time() - 40 * 86_400
     os.utime(environment.folder.with_suffix(".lock"), (long_ago, long_ago))
@@ -311,7 +311,7 @@ def test_a_fork_s_packages_never_come_by_our_credentials(bench):
     assert "UV_INDEX" not in bench.uv(is_own=False).environ
 
 
-def test_a_password_that_uv_repeats_is_not_told(bench, tmp_path):
+def test_a_password_that_uv_repeats_is_not_reported(bench, tmp_path):
     program = tmp_path / "uv"
     program.write_text("#!/bin/sh\necho cannot ask https://me:sesame@index >&2\nexit 2\n")
     program.chmod(0o755)

@@ -120,7 +120,7 @@ def test_a_lock_that_does_not_read_is_refused_by_name(bench, files, said):
         ("name = 3", "a package called 3"),
     ],
 )
-def test_a_package_of_a_pylock_that_is_no_wheel_by_hash_is_refused(package, said):
+def test_a_package_of_a_pylock_that_is_not_a_wheel_by_hash_is_refused(package, said):
     with pytest.raises(ConfigError, match=said):
         read_pylock(f'lock-version = "1.0"\n[[packages]]\n{package}\n'.encode(), file="pylock.toml")
 

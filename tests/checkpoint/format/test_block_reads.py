@@ -58,7 +58,7 @@ def test_every_block_that_a_span_touches_is_verified_and_no_other(file, store, d
         read(file, (BLOCK_BYTES - 1, 2))
 
 
-def test_bytes_that_nobody_wants_take_the_memory_of_one_block_per_thread(store, data, monkeypatch):
+def test_bytes_that_no_one_wants_take_the_memory_of_one_block_per_thread(store, data, monkeypatch):
     monkeypatch.setattr(block_reads, "_READERS", 1)
     file = VerifiedFile(store, "c", "f", write_file(store, KEY, [data]), BlockCache())
     tracemalloc.start()

@@ -81,7 +81,7 @@ def test_held_blocks_are_bounded():
     assert reads == [0, 1, 2, 1]
 
 
-def test_store_that_keeps_another_size_is_no_success(store):
+def test_store_that_keeps_another_size_is_not_success(store):
     class Cutting:
         def put(self, key, data):
             return store.put(key, data[:-1])

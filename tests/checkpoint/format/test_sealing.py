@@ -33,7 +33,7 @@ def test_stale_generation_moves_nothing(store, act):
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[" * 9000, json.dumps({"step": 1}).encode()])
-def test_damaged_hint_binds_nobody_and_is_replaced(store, damage):
+def test_damaged_hint_binds_no_one_and_is_replaced(store, damage):
     store.put("p/latest.json", damage)
     assert read_latest(store, "p") is None
     advance(store, "p", 1, 5)
@@ -99,7 +99,7 @@ def test_manifest_that_changed_after_the_look_is_not_written_over(store):
     assert read_manifest(store, FOLDER, KEY).generation == 3
 
 
-def test_damaged_manifest_is_replaced_by_whoever_saves_the_step_next(store):
+def test_damaged_manifest_is_replaced_by_the_next_save_of_its_step(store):
     store.put(f"{FOLDER}/manifest.json", b"\0" * 100)
     write_checkpoint(store, FOLDER, {"model/x": torch.ones(1)})
     assert read_manifest(store, FOLDER, KEY).step == 1
@@ -123,13 +123,13 @@ class Garbling:
         return self._store.put_if_absent(key, data[:-1] + b"!" if key.endswith(self._name) else data)
 
 
-def test_manifest_that_does_not_read_back_is_no_success(store):
+def test_manifest_that_does_not_read_back_is_not_success(store):
     with pytest.raises(StorageError, match="does not read back as it was written"):
         write_checkpoint(Garbling(store, "manifest.json"), FOLDER, {"model/x": torch.ones(1)})
     assert read_latest(store, "p") is None or read_latest(store, "p").step is None
 
 
-def test_file_that_vanished_while_others_were_written_is_no_success(store):
+def test_file_that_vanished_while_others_were_written_is_not_success(store):
     manifest = write_checkpoint(store, FOLDER, {"model/x": torch.ones(1)})
     shard = next(name for name in manifest.files if name.endswith(".safetensors"))
     store.delete(f"{FOLDER}/manifest.json")

@@ -13,8 +13,7 @@ from tests.planner.transformer.test_reference_case import SITE
 
 from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.formula_page import hypothetical_page
-from gangline.cli.view.formula_table import formula_table
-from gangline.cli.view.memory_bar import memory_bar
+from gangline.cli.view.formula_table import formula_table, memory_bar
 from gangline.errors import GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
@@ -153,7 +152,7 @@ def test_a_matrix_rule_has_its_time_state_and_messages_and_owners_where_asked():
     assert "\noptimizer" not in hypothetical_page(asked(), why=False)
 
 
-def test_updates_that_travel_during_the_forward_pass_are_told_with_what_hides_them():
+def test_updates_that_travel_during_the_forward_pass_are_reported_with_what_hides_them():
     waits, granted = (asked(rule="muon", late=True, granted=each) for each in (0.0, 0.5))
     page, other = (hypothetical_page(each, why=True) for each in (waits, granted))
     updates = granted.choice.forecast.updates

@@ -12,7 +12,7 @@ RUN = records.bare().run.id
 @pytest.mark.parametrize(
     ("drives", "again"), [(True, f"gangline run resumes {RUN}"), (False, f"gangline follow {RUN}")]
 )
-def test_who_leaves_a_run_is_told_the_command_that_goes_on(drives, again, capsys):
+def test_who_leaves_a_run_is_shown_the_command_that_continues(drives, again, capsys):
     with pytest.raises(KeyboardInterrupt):
         _leave(drives=drives)
     assert capsys.readouterr().err == f"still running: {again} · stop it: gangline cancel {RUN}\n"

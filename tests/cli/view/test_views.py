@@ -59,7 +59,7 @@ def test_plain_progress_comes_at_most_every_ten_seconds():
     assert 9 <= len(lines) <= 11
 
 
-def test_plain_lines_tell_at_once_that_a_gang_waits_no_more():
+def test_plain_lines_report_at_once_that_a_gang_waits_no_more():
     lines: list[str] = []
     view = PlainView(lines.append, clock=lambda: 3.0)
     view.stage_started("train")
@@ -214,7 +214,7 @@ def test_no_colour_or_a_dumb_terminal_gives_plain_lines(monkeypatch, variable, v
     assert isinstance(choose_view(json=True), JsonView)
 
 
-def test_of_a_cancelled_run_only_what_was_done_stands():
+def test_of_a_cancelled_run_only_what_was_done_is_kept():
     ran = {"started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:00:01Z"}
     stages = {
         "resolve": StageInfo(state="done", **ran),

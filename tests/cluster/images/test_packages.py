@@ -53,5 +53,5 @@ def test_bytecode_does_not_depend_on_what_ran_before():
     assert [entry.data for entry in packages.source_entries(sources)] == first
 
 
-def test_file_that_is_no_python_is_a_mere_file():
+def test_file_that_is_not_python_is_a_mere_file():
     assert [entry.name for entry in packages.source_entries({"template.py": b"{{ not python }} :"})] == ["template.py"]

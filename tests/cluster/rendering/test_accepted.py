@@ -60,7 +60,7 @@ def test_runtime_of_a_trainjob_is_taken(name, api, served):
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_what_stands_around_a_root_is_taken(name, api, served):
+def test_objects_around_a_root_are_accepted(name, api, served):
     kind, setting = CASES[name]
     rendered = render_as(kind, placed_in(setting, api.namespace))
     for path, body in rendered.around:
@@ -82,7 +82,7 @@ def test_secret_of_a_gang_is_taken(api):
     assert made["type"] == "Opaque"
 
 
-def test_field_that_nobody_knows_is_refused(api):
+def test_field_that_no_one_knows_is_refused(api):
     rendered = render_as("job", placed_in(CASES["job-1-cpu"][1], api.namespace))
     body = merge(rendered.root, {"spec": {"backofLimit": 0}})
     with pytest.raises(ApiRejected, match="backofLimit"):

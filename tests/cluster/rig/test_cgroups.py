@@ -36,13 +36,13 @@ def test_remove_takes_leaves_first(root):
     assert cgroups.folders() == []
 
 
-def test_group_in_use_is_told(root):
+def test_group_in_use_is_reported(root):
     cgroups.make()
     (root / "memory" / places.cgroup() / "busy").write_text("stays")
     assert cgroups.remove(seconds=0) == [root / "memory" / places.cgroup()]
 
 
-def test_machine_that_lets_nobody_make_one_is_told_why(tmp_path, monkeypatch):
+def test_machine_that_lets_no_one_make_one_is_shown_why(tmp_path, monkeypatch):
     (tmp_path / "memory").write_text("")
     monkeypatch.setattr(cgroups, "_ROOT", tmp_path / "memory")
     with pytest.raises(Lacking, match=r"no control group can be made.*--privileged"):

@@ -17,7 +17,7 @@ def test_missing_programs_are_named_with_the_line_that_installs_them(as_root, mo
         machine.check()
 
 
-def test_plain_user_is_told_why(monkeypatch):
+def test_plain_user_is_shown_why(monkeypatch):
     monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
     with pytest.raises(Lacking, match="must run as root"):
         machine.check()

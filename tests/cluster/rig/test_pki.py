@@ -52,7 +52,7 @@ def test_kubeconfig_reaches_loopback_alone(folder):
     assert reported["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
 
 
-def test_complete_set_is_left_alone_and_half_a_set_made_anew(tmp_path):
+def test_complete_set_is_left_alone_and_half_a_set_made_again(tmp_path):
     folder = tmp_path / "pki"
     pki.make_keys(folder)
     before = (folder / "ca.crt").read_bytes()

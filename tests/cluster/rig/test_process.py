@@ -36,7 +36,7 @@ def test_id_that_somebody_else_has_by_now_is_not_ours(tmp_path):
     assert process.read(tmp_path / "other") is None
 
 
-def test_never_written_is_nobody(tmp_path):
+def test_never_written_is_no_process(tmp_path):
     assert process.read(tmp_path / "nothing") is None
 
 

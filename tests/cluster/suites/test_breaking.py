@@ -173,7 +173,7 @@ def test_an_api_server_behind_a_closed_door_ends_nothing_and_a_second_driver_ado
     assert _final(events)["run"]["verdict"] == "passed"
 
 
-def test_a_queue_that_nobody_serves_is_refused_before_anything_is_made(workspace):
+def test_a_queue_that_no_one_serves_is_refused_before_anything_is_made(workspace):
     if workspace.cluster.serves("localqueues.kueue.x-k8s.io"):
         pytest.skip("this cluster has Kueue")
     workspace.write_site(launch='queue = "nobody"')

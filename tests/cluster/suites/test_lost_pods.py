@@ -112,7 +112,7 @@ def follow(stand, name, *, strike_after):
 
 
 @pytest.mark.row("T7")
-def test_elastic_gang_goes_on_smaller_from_copies_and_grows_with_the_replacement(cluster, stand, tmp_path):
+def test_elastic_gang_continues_smaller_from_copies_and_grows_with_the_replacement(cluster, stand, tmp_path):
     plan = submit(stand, cluster.train_image, "elastic", sizes=(SMALLER,), last=2)
     end, reported = follow(stand, "elastic", strike_after=EVERY + 2)
     assert (end.exit_code, end.generation, end.restarts) == (0, 2, 1), end

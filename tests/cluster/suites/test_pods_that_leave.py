@@ -39,7 +39,7 @@ def evict(cluster, stand, index):
 
 @pytest.mark.row("K4")
 @pytest.mark.parametrize("index", [0, 1], ids=["leader", "follower"])
-def test_evicted_pod_lets_all_save_and_its_replacement_goes_on_for_free(cluster, stand, index):
+def test_evicted_pod_lets_all_save_and_its_replacement_continues_for_free(cluster, stand, index):
     stand.launcher.submit(stand.podset(SAVER, num_nodes=2, procs_per_node=1, restarts=0))
     events = stand.launcher.follow("run-1")
     stepping = set()

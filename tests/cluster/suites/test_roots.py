@@ -107,7 +107,7 @@ def test_exit_class_is_that_of_the_culprit(stand, cluster):
     await_nothing_left(stand, cluster, "failed")
 
 
-def test_pod_that_a_stranger_deletes_is_replaced_and_the_gang_goes_on(stand, cluster):
+def test_pod_that_a_stranger_deletes_is_replaced_and_the_gang_continues(stand, cluster):
     program = HEAD + "print('up', rank); step(0); generation or time.sleep(120)"
     stand.launcher.submit(pair(stand, program, "lost"))
     events = follow_until(stand, "lost", is_up)

@@ -5,7 +5,7 @@ from tests.contracts.database.rows import order
 
 
 @pytest.mark.parametrize("by", ["person #12ab", 'per"son', "50%_!", "Größe", "BACK\\slash"])
-def test_the_newest_order_of_whoever_asked_is_found(database, by):
+def test_the_newest_order_is_found_no_matter_who_asked(database, by):
     for number in range(3):
         database.orders.add(order(f"refs/heads/b{number}", asked_by=by), now=1.0)
         database.orders.add(order(f"refs/heads/b{number}", project="beta", asked_by=by), now=1.0)

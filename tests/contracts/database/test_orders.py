@@ -21,7 +21,7 @@ def test_a_newer_event_of_a_ref_makes_the_queued_one_needless(database):
     assert [each.id for each in queued(database)] == [dropped.id + 1]
 
 
-def test_an_order_that_yields_displaces_nobody_who_waits(database):
+def test_an_order_that_yields_displaces_no_one_who_waits(database):
     """A sweep that saw a head before somebody ordered it must not take that order away."""
     asked = database.orders.add(order(), now=1.0)
     mark = {"forge": "sweep", "delivery": "d", "body_digest": "b", "now": 2.0, "unless_queued": True}
@@ -87,7 +87,7 @@ def test_a_claimed_order_learns_its_run_and_stays_claimed(database):
 
 
 @pytest.mark.row("C2")
-def test_an_order_whose_driver_is_gone_is_taken_up_again_with_its_run(database):
+def test_an_order_whose_driver_is_gone_is_run_again_with_its_run(database):
     database.orders.add(order(), now=1.0)
     first = claim(database, now=2000.0)
     database.orders.settle(replace(first, run="alpha-1"), holder="me")
@@ -181,7 +181,7 @@ def test_two_services_over_one_database_share_its_orders(url, database):
     assert len({each.id for each in taken}) == 10
 
 
-def test_a_ref_that_was_refused_is_told_until_it_is_ordered_again(database):
+def test_a_ref_that_was_refused_is_reported_until_it_is_ordered_again(database):
     for ref in ("refs/heads/main", "refs/heads/other"):
         database.orders.add(order(ref), now=1.0)
         database.orders.settle(replace(claim(database), state="done", note="line.toml: no"), holder="me")

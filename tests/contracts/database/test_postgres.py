@@ -44,7 +44,7 @@ def test_a_connection_that_dies_in_a_transaction_leaves_nothing_behind(opened, p
     assert left == []
 
 
-def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path):
+def test_a_server_that_is_not_there_is_reported_without_the_password(tmp_path):
     with pytest.raises(StorageError, match=r"serve\.database") as refused:
         open_database(f"postgresql://me:hunter2@/nothing?host={tmp_path}")
     assert "hunter2" not in str(refused.value)

@@ -24,12 +24,12 @@ def test_head_of_a_branch_is_what_was_pushed_there(world, branch):
 @pytest.mark.parametrize(
     "ref", ["refs/heads/never", "refs/pull/99/head", "refs/merge-requests/99/head", "refs/tags/v1"]
 )
-def test_nothing_stands_at_a_ref_that_is_not_there(world, ref):
+def test_nothing_is_at_a_ref_that_is_not_there(world, ref):
     assert world.forge.head(world.repository, ref) is None
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/../../user", "refs/heads/-x", "refs/pull/1/../../head", "HEAD", "", "/"])
-def test_nothing_stands_at_what_is_no_ref(world, ref):
+def test_nothing_is_at_what_is_not_a_ref(world, ref):
     assert world.forge.head(world.repository, ref) is None
 
 
@@ -44,7 +44,7 @@ def test_a_deleted_branch_has_no_head(world):
     assert world.forge.head(world.repository, "refs/heads/short-lived") is None
 
 
-def test_head_of_a_pull_request_tells_branch_and_target(world):
+def test_head_of_a_pull_request_reports_branch_and_target(world):
     number, sha = world.open_pull("wider")
     head = world.forge.head(world.repository, world.forge.pull_ref(number))
     assert (head.commit, head.pull_request, head.target, head.is_fork) == (sha, number, "main", False)
@@ -75,7 +75,7 @@ def test_heads_are_all_branches_and_open_pull_requests(world):
 
 
 @pytest.mark.parametrize("state", ["pending", "success", "failure"])
-def test_a_status_stands_on_its_commit(world, state):
+def test_a_status_is_on_its_commit(world, state):
     sha = world.push("main")
     status = CommitStatus(
         context="gangline/train", state=state, description="step 3 of 9", url="https://runs.example.org/r"
@@ -84,7 +84,7 @@ def test_a_status_stands_on_its_commit(world, state):
     assert world.statuses(sha) == [{"context": "gangline/train", "state": state, "said": "step 3 of 9"}]
 
 
-def test_a_status_told_twice_is_no_trouble(world):
+def test_a_status_reported_twice_is_not_an_error(world):
     sha = world.push("main")
     for words in ("step 3", "step 4"):
         world.forge.set_status(
@@ -115,7 +115,7 @@ def test_a_strangers_comment_with_our_marker_is_left_alone(world):
     assert said == [(False, text("I am the build")), (True, text("one"))]
 
 
-def test_a_deleted_comment_is_made_anew(world):
+def test_a_deleted_comment_is_made_again(world):
     number, _ = world.open_pull("wider")
     world.forge.upsert_comment(world.repository, number, MARKER, text("one"))
     world.delete_comment(world.comments(number)[0][0])
@@ -170,7 +170,7 @@ def test_a_repository_that_is_not_there_is_said(world):
 @pytest.mark.parametrize(
     "name", ["../user", "team/..", "team/tiny/../../x", "team", "te am/x", "a/b?c", "a/b#c", "//x"]
 )
-def test_a_repository_that_is_no_name_is_never_asked_for(world, name):
+def test_a_repository_that_is_not_a_name_is_never_asked_for(world, name):
     with pytest.raises(ConfigError, match="wanted a"):
         world.forge.head(name, "refs/heads/main")
 

@@ -223,7 +223,7 @@ def mutate(found, draw):
 @pytest.mark.parametrize(
     "ref", ["refs/heads/a\nb", "refs/heads/$(id)..x", "refs/heads/-f", "refs/heads/a.lock", "main"]
 )
-def test_a_branch_that_git_would_not_take_is_no_branch(ref):
+def test_a_branch_that_git_would_not_take_is_not_a_branch(ref):
     body = json.dumps({"ref": ref, "after": "1" * 40, "repository": {"full_name": "team/tiny"}}).encode()
     hint = forge_of("github", URLS["github"]).verify({"X-GitHub-Event": "push"} | signed("github", body), body)
     assert (hint.event, hint.ref) == ("other", "")

@@ -18,7 +18,7 @@ def end_of(stand, name="run-1"):
     raise AssertionError("follow ended without an end")
 
 
-def test_gang_runs_to_its_end_and_follow_tells_all_of_it(stand):
+def test_gang_runs_to_its_end_and_follow_reports_all_of_it(stand):
     gang = stand.launcher.submit(stand.podset(STEPPER))
     events = list(stand.launcher.follow("run-1"))
     assert not gang.adopted
@@ -98,7 +98,7 @@ def test_gang_that_is_not_there_is_said_so(stand):
         stand.launcher.status("../etc")
 
 
-def test_restart_is_told_and_logs_of_the_dead_rank_stay(stand):
+def test_restart_is_reported_and_logs_of_the_dead_rank_stay(stand):
     stand.launcher.submit(
         stand.podset(HEAD + "print('life', generation); generation or rank == 0 or os.kill(os.getpid(), 9)")
     )

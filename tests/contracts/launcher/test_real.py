@@ -61,7 +61,7 @@ def test_pod_that_is_taken_is_replaced_and_the_gang_is_not_charged(stand, how):
 
 
 @pytest.mark.row("K4")
-def test_gang_that_its_queue_suspends_goes_on_under_the_same_root(stand):
+def test_gang_that_its_queue_suspends_continues_under_the_same_root(stand):
     """As Kueue preempts, drains a queue, or puts a gang back: its root is suspended, and resumed some time later."""
     gang = stand.launcher.submit(stand.podset(SAVER))
     poll(lambda: is_running(stand), PATIENCE_SECONDS)
@@ -78,7 +78,7 @@ def test_gang_that_its_queue_suspends_goes_on_under_the_same_root(stand):
     assert stand.leftovers("run-1") == []
 
 
-def test_memory_limit_is_told_as_out_of_memory(stand):
+def test_memory_limit_is_reported_as_out_of_memory(stand):
     program = HEAD + "hoard = []\nwhile True: hoard.append(bytearray(2**24)); hoard[-1][::4096] = b'x' * 4096"
     small = Resources(cpus=0.5, memory_bytes=2**28, shm_bytes=2**24)
     stand.launcher.submit(stand.podset(program, ranks=1, restarts=0, resources=small))
@@ -99,7 +99,7 @@ def test_gang_of_two_pods_is_placed_by_its_own_follower_and_runs(stand):
 
 
 @pytest.mark.slow
-def test_image_that_nobody_has_says_so_within_seconds(stand):
+def test_image_that_no_one_has_says_so_within_seconds(stand):
     image = stand.podset(SLEEPER).image.partition("@")[0] + "@sha256:" + "0" * 64
     stand.launcher.submit(stand.podset(SLEEPER, image=image))
     started = time.monotonic()

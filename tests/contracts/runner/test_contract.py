@@ -69,14 +69,14 @@ def test_without_code_it_is_a_module_of_gangline_in_an_empty_folder(stand):
     assert (done.exit_code, done.stdout) == (0, b""), done.stderr
 
 
-def test_time_that_is_up_is_told(stand):
+def test_time_that_is_up_is_reported(stand):
     began = time.monotonic()
     done = stand.runner.run(job("import time; print('here', flush=True); time.sleep(300)", seconds=2.0))
     assert (done.exit_code, done.stdout) == (None, b"here\n")
     assert time.monotonic() - began < 100
 
 
-def test_death_by_a_signal_is_told_as_a_shell_does(stand):
+def test_death_by_a_signal_is_reported_as_a_shell_does(stand):
     assert stand.runner.run(job("import os; os.kill(os.getpid(), 9)")).exit_code == 137
 
 

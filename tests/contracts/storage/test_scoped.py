@@ -110,7 +110,7 @@ def test_access_keys_that_somebody_else_made_are_left_alone(minio_server, user):
 
 
 @pytest.mark.tools
-def test_an_access_key_ends_by_itself_where_nobody_takes_it_back(minio_server, user):
+def test_an_access_key_ends_by_itself_where_no_one_takes_it_back(minio_server, user):
     credentials = user()
     lent = scoped_credentials(minio_server.store("scope", credentials=credentials), write=OWN)
     (listed,) = json.loads(admin(minio_server, credentials).list_service_account(""))["accounts"]

@@ -69,7 +69,7 @@ def test_hashed_flows_fill_the_busiest_uplink_as_the_formula_says():
     flows = uplinks = 8
     busiest = in_a_box("hashed", policy="hash", flows=flows, uplinks=uplinks, rounds=120)
     error = stdev(busiest) / len(busiest) ** 0.5
-    reported = hashed_load(flows, uplinks=uplinks).busiest_flows
+    reported = hashed_load(((flows, 1),), uplinks=uplinks).busiest_flows
     print(f"formula {reported:.3f}, {len(busiest)} rounds {fmean(busiest):.3f} +- {error:.3f}")
     assert abs(fmean(busiest) - reported) < 4 * error
     assert error < 0.1

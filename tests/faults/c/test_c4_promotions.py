@@ -1,4 +1,4 @@
-"""C4: many workers claim one version number and promote to one alias at once; one wins, the others are told.
+"""C4: many workers claim one version number and promote to one alias at once; one wins, the others get an error.
 
 Judged by the history checker from what every worker saw, never from the end state alone. Slow: the full number.
 """
@@ -108,7 +108,7 @@ def test_of_sixteen_that_promote_at_once_one_wins_each_generation(workspace, see
         assert read_alias(workspace.store, "bytegpt", "production").generation == generations[-1]
 
 
-def test_a_forks_run_is_never_promoted_whoever_tries(workspace):
+def test_a_forks_run_is_never_promoted_no_matter_who_tries(workspace):
     place = f"{workspace.record.prefix}/record.json"
     record = Record.from_json(workspace.store.get(place).data)
     workspace.store.put(place, replace(record, commit=replace(record.commit, trust="fork")).to_json())

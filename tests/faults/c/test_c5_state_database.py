@@ -66,7 +66,7 @@ def copy(killed, folder):
     return folder
 
 
-def test_a_kill_alone_loses_nothing_and_is_no_damage(killed, tmp_path):
+def test_a_kill_alone_loses_nothing_and_is_not_damage(killed, tmp_path):
     found, said = reopened(copy(killed, tmp_path / "x"), killed)
     assert said is None
     assert [len(each) for each in found] == [60, 60, 60]
@@ -113,7 +113,7 @@ def test_no_torn_file_is_silent(killed, tmp_path, name, share):
     assert found == whole or "acknowledged commits are gone" in said or "lies at" in said
 
 
-def test_what_was_damaged_is_put_aside_and_the_service_goes_on(killed, tmp_path):
+def test_what_was_damaged_is_put_aside_and_the_service_continues(killed, tmp_path):
     folder = copy(killed, tmp_path / "x")
     with sqlite3.connect(folder / "gangline.db") as other:
         other.execute("UPDATE orders SET ref = 'refs/heads/evil' WHERE id = 7")
@@ -134,7 +134,7 @@ def test_what_was_damaged_is_put_aside_and_the_service_goes_on(killed, tmp_path)
     again.close()
 
 
-def test_a_copy_of_yesterday_is_told_from_today(tmp_path):
+def test_a_copy_of_yesterday_is_distinguished_from_today(tmp_path):
     database = open_database(str(tmp_path / "gangline.db"))
     fill(database, range(3))
     database.close()
@@ -149,7 +149,7 @@ def test_a_copy_of_yesterday_is_told_from_today(tmp_path):
     database.close()
 
 
-def test_a_damaged_mark_is_no_damage_of_the_database(killed, tmp_path):
+def test_a_damaged_mark_is_not_damage_of_the_database(killed, tmp_path):
     folder = copy(killed, tmp_path / "x")
     (folder / "gangline.db.mark").write_bytes(b"\xff\x00 999999")
     assert CommitMark(folder / "gangline.db").read() == 0

@@ -1,4 +1,4 @@
-"""C8: one order that raises, whatever is done with it, is put aside and holds up nobody."""
+"""C8: one order that raises, whatever is done with it, is put aside and holds up no one."""
 
 import time
 from dataclasses import replace
@@ -27,7 +27,7 @@ class QuickErrand(workers.OrderRunner):
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_poison_order_is_put_aside_and_delays_nobody(tmp_path, monkeypatch, count):
+def test_a_poison_order_is_put_aside_and_delays_no_one(tmp_path, monkeypatch, count):
     monkeypatch.setattr(retry_policy, "RETRY_SECONDS", (0.05,) * 4)
     monkeypatch.setattr(workers, "OrderRunner", QuickErrand)
     monkeypatch.setattr(QuickErrand, "taken", {}, raising=False)

@@ -75,7 +75,7 @@ def test_a_point_is_found_by_the_name_of_its_effect(tmp_path):
         run("forgetful", tmp_path, points=["put log"])
 
 
-def test_a_name_that_no_effect_has_is_told(tmp_path):
+def test_a_name_that_no_effect_has_is_reported(tmp_path):
     with pytest.raises(CrashFound, match=r"no effect begins with 'submit '; there are .*'put'"):
         run("careful", tmp_path, points=["submit "])
 

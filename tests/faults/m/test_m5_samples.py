@@ -33,7 +33,7 @@ texts = st.text(max_size=30)
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(reported=st.lists(st.tuples(texts, texts, odd), max_size=20))
-def test_what_is_exposed_is_read_back_as_the_finite_numbers_that_were_told(reported):
+def test_what_is_exposed_is_read_back_as_the_finite_numbers_that_were_reported(reported):
     book, wanted = SeriesStore(), {}
     for run, metric, value in reported:
         book.set("eval_value", value, run=run, metric=metric)

@@ -1,4 +1,4 @@
-"""N2: answers come 100 to 500 ms late and some are lost: every call comes to its end, and nobody is taken for dead."""
+"""N2: answers come 100 to 500 ms late and some are lost: every call comes to its end, and no one is taken for dead."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

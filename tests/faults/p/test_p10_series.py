@@ -46,7 +46,7 @@ def test_neither_environment_nor_arguments_of_a_driver_are_in_its_series():
     assert not has_canary(body + headers)
 
 
-def test_a_service_resolves_no_secret_in_order_to_tell_of_itself(monkeypatch):
+def test_a_service_resolves_no_secret_in_order_to_report_itself(monkeypatch):
     monkeypatch.setenv("HOOK_SECRET", CANARY)
     forge = ForgeTable(kind="gitea", projects={"a/b": "bytegpt"}, hook_secret="secret:env:HOOK_SECRET")
     telemetry = Telemetry.of(Site(forge={"hub": forge}, store=StoreTable(credentials="secret:env:STORE")))

@@ -64,7 +64,7 @@ def test_payload_does_strike_where_pickles_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.pt", ".metadata", "weights.bin", "model.pt2", "__0_0.distcp", "latest"])
-def test_planted_beside_the_files_is_never_opened(damaged, payload, name):
+def test_planted_next_to_the_files_is_never_opened(damaged, payload, name):
     folder = damaged.store.url.removeprefix("file:")
     for place in (f"{folder}/{FOLDER}", f"{folder}/{PREFIX}"):
         Path(place, name).write_bytes(payload)

@@ -60,7 +60,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, monkeypatch, damage, strike
             damaged.put(name, damaged.files[name])
 
 
-def test_folder_without_manifest_is_no_checkpoint(tmp_path, monkeypatch):
+def test_folder_without_manifest_is_not_a_checkpoint(tmp_path, monkeypatch):
     damaged = victim(tmp_path / "store", monkeypatch)
     damaged.put("manifest.json", None)
     assert opened(damaged) == (1, True, [])

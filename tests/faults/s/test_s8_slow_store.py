@@ -70,7 +70,7 @@ def test_slow_store_holds_training_up_by_the_copy_alone(tmp_path):
 @pytest.mark.row("S8", full="20 saves into a store that takes a second for each object")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_steps_beside_a_slow_save_are_as_quick_as_without(tmp_path):
+def test_steps_next_to_a_slow_save_are_as_quick_as_without(tmp_path):
     """Each of 20 saves passes a store that takes a second for every object."""
     model, optimizer = training(512)
     made, alone, beside = saver(Slow(FolderStore(tmp_path), pause=1.0)), [], []

@@ -71,7 +71,7 @@ def test_refused_write_is_sent_again(store, direct, proxy):
 
 
 @pytest.mark.row("S10")
-def test_loser_with_a_lost_answer_learns_that_it_lost_or_that_nobody_knows(store, direct, proxy):
+def test_loser_with_a_lost_answer_learns_that_it_lost_or_that_no_one_knows(store, direct, proxy):
     direct.put("taken", b"theirs")
     proxy.set_rules(LOST["reset after 200"])
     with pytest.raises(StorageError, match="another version is there now"):

@@ -11,6 +11,7 @@ from tests.contracts.launcher.gangs import Stand, poll
 from tests.train.gang import ROOT, tiny_plan
 
 from gangline.drill.history import DrillHistory, steps_backwards
+from gangline.faults.process_faults import last_step
 from gangline.launch.local.folder import GangFolder
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.plan import CheckpointPolicy, Plan
@@ -43,6 +44,11 @@ class Recorded(Tiny):
                 time.sleep(float(os.environ.get("PACE", "0")))
         return super().loss(outputs, batch)
 '''
+
+
+def at_step(home: Path, rank: int, step: int) -> None:
+    """Wait until `rank` has finished `step`, which is not 0."""
+    poll(lambda: (last_step(home, rank) or 0) >= step, 120)
 
 
 def recorded_plan(strategy: str = "ddp", *, every: int = 2, **changes) -> Plan:

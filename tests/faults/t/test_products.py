@@ -72,7 +72,7 @@ def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_faulty, calm, name, r
 
 
 @each_product("diloco")
-def test_plan_that_ends_early_goes_on_where_it_stood(make_faulty, calm, name):
+def test_plan_that_ends_early_continues_where_it_ended(make_faulty, calm, name):
     gang, plan = make_faulty(), plan_of(name)
     assert gang.run(replace(plan, stop_at=4)) == [0] * 4, gang.log()
     assert gang.result().final_step == 4
@@ -82,7 +82,7 @@ def test_plan_that_ends_early_goes_on_where_it_stood(make_faulty, calm, name):
 
 
 @each_product("hsdp")
-def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
+def test_number_that_is_not_a_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
     gang, plan = make_faulty(), plan_of(name)
     assert gang.run(plan, STRIKE="nan:1:4") == [31] * 4, gang.log()
     for rank in range(4):

@@ -61,7 +61,7 @@ def test_sigterm_at_one_rank_saves_at_a_step_boundary(make_faulty, calm, name):
 
 @pytest.mark.long
 @each_strategy("fsdp")
-def test_plan_that_ends_early_goes_on_where_it_stood(make_faulty, calm, name):
+def test_plan_that_ends_early_continues_where_it_ended(make_faulty, calm, name):
     gang, plan = make_faulty(), plan_of(name)
     assert set(gang.run_program(replace(plan, stop_at=3))) == {0}, gang.log()
     assert gang.result().final_step == 3
@@ -71,7 +71,7 @@ def test_plan_that_ends_early_goes_on_where_it_stood(make_faulty, calm, name):
 
 
 @each_strategy("tp x ddp")
-def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
+def test_number_that_is_not_a_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
     gang, plan = make_faulty(), plan_of(name)
     assert set(gang.run_program(plan, STRIKE="nan:1:4")) == {31}, gang.log()
     for rank in range(plan.world_size):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.t.ranks import (
+    at_step,
     await_step,
     chance,
     finish,
@@ -17,7 +18,7 @@ from tests.faults.t.ranks import (
     wanted_samples,
 )
 
-from gangline.faults.process_faults import at_step, kill_rank, last_step
+from gangline.faults.process_faults import kill_rank, last_step
 from gangline.launch.local.follower import Tail
 from gangline.spec.plan import Recovery
 
@@ -65,7 +66,7 @@ def test_gang_of_real_ranks_survives_every_death(stand, seed, number, kills):
 def test_death_of_the_warm_parent_is_one_event_like_any_other(stand, end_of):
     home = stand.root / "run-1"
     submit(stand, recorded_plan(steps=400, every=EVERY), PACE="0.02")
-    at_step(home, 1, EVERY, timeout_seconds=120)
+    at_step(home, 1, EVERY)
     parents = {int(field) for pid in stand.processes() if (field := _parent(pid)) and _is_warm(int(field))}
     for pid in parents:
         os.kill(pid, signal.SIGKILL)

@@ -4,21 +4,22 @@ import time
 
 import pytest
 from tests.contracts.launcher.gangs import HEAD, STEPPER, poll
+from tests.faults.t.ranks import at_step
 
-from gangline.faults.process_faults import at_step, freeze_rank, last_step
+from gangline.faults.process_faults import freeze_rank, last_step
 
 pytestmark = pytest.mark.row("T3", full="stops of 5 s and 60 s, 500 gangs that nothing befalls")
 STEPPING = HEAD + "number = 0\nwhile not os.path.exists('stop'): number += 1; step(number); time.sleep(0.05)"
 
 
 @pytest.mark.parametrize(("seconds", "extra"), [(1.5, "20"), pytest.param(5.0, "10", marks=pytest.mark.slow)])
-def test_short_stop_is_no_death(stand, end_of, seconds, extra):
+def test_short_stop_is_not_death(stand, end_of, seconds, extra):
     home = stand.root / "run-1"
     stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": extra}))
-    at_step(home, 1, 30, timeout_seconds=60)
+    at_step(home, 1, 30)
     freeze_rank(home, 1, seconds)
     frozen = last_step(home, 1)
-    at_step(home, 1, frozen + 3, timeout_seconds=60)
+    at_step(home, 1, frozen + 3)
     (home / "code" / "stop").touch()
     end, _ = end_of()
     assert (end.exit_code, end.restarts) == (0, 0), end
@@ -28,12 +29,12 @@ def test_short_stop_is_no_death(stand, end_of, seconds, extra):
 def test_long_stop_is_declared_by_name_and_ends_in_a_new_generation(stand, end_of, extra):
     home = stand.root / "run-1"
     stand.launcher.submit(stand.podset(STEPPING, env={"GANGLINE_WATCHDOG_EXTRA_SECONDS": str(extra)}))
-    at_step(home, 1, 25, timeout_seconds=60)
+    at_step(home, 1, 25)
     faulty = time.monotonic()
     freeze_rank(home, 1, 60)
     poll(lambda: stand.launcher.status("run-1").generation == 1)
     assert time.monotonic() - faulty <= extra + 10, "declared within 10 s of the limit"
-    at_step(home, 1, 1, timeout_seconds=60)
+    at_step(home, 1, 1)
     (home / "code" / "stop").touch()
     end, events = end_of()
     assert (end.exit_code, end.restarts) == (0, 1), end

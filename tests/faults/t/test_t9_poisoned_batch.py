@@ -66,7 +66,7 @@ def test_it_stops_in_that_step_and_saves_nothing_of_it(make_gang, seed, number, 
     "mesh", [Mesh(tp=2), pytest.param(Mesh(dp_shard=2, tp=2), marks=pytest.mark.slow)], ids=["tp", "fsdp x tp"]
 )
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_ranks_that_share_a_sample_judge_alike_whoever_sees_it_first(make_gang, mesh, rank):
+def test_ranks_that_share_a_sample_judge_alike_no_matter_who_sees_it_first(make_gang, mesh, rank):
     gang = make_gang()
     plan = replace(tiny_plan("none", steps=STEPS, micro_batch=4), strategy="explicit", mesh=mesh)
     assert gang.run(plan, STRIKE=f"nan:{rank}:4") == [31] * mesh.world_size, gang.log()

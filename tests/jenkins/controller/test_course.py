@@ -20,7 +20,7 @@ def said(quick):
     return [words for _, _, words in quick.spied if not words.startswith("show")]
 
 
-def test_a_stage_that_answers_later_is_asked_again_and_nobody_holds_an_agent_meanwhile(quick, place):
+def test_a_stage_that_answers_later_is_asked_again_and_no_one_holds_an_agent_meanwhile(quick, place):
     (place / "train").write_text("75\n20\n40\n0\n")
     (place / "submit").write_text("20\n")
     one = build(quick)
@@ -81,7 +81,7 @@ def test_a_build_that_is_aborted_cancels_its_run(quick, place):
 @pytest.mark.parametrize(
     "last", ["", "resolve 0.1 s", f"{RUN}; touch owned", "$(touch owned)", f"{RUN} x", RUN.upper()]
 )
-def test_what_is_no_run_id_reaches_no_command(quick, place, last):
+def test_what_is_not_a_run_id_reaches_no_command(quick, place, last):
     (place / "resolve").write_text(f"resolve 0.1 s\n{last}\n")
     one = build(quick)
     assert one.result()["result"] == "FAILURE"

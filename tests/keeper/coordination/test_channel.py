@@ -152,7 +152,7 @@ def test_port_in_use_is_said_so(listener):
         ControlListener("127.0.0.1", address(listener)[1], gang="g", num_nodes=2, key=lambda: KEY)
 
 
-def test_nobody_there_is_said_so():
+def test_no_one_there_is_said_so():
     with pytest.raises(ChannelClosed, match="does not answer"):
         connect_to_leader(("127.0.0.1", free_port()), gang="g", node=1, key=KEY, seconds=1)
 

@@ -13,7 +13,7 @@ def ask(gang, rank, generation=0):
     (gang.home(0) / "evict.json").write_text(json.dumps(wish))
 
 
-def test_gang_goes_on_without_the_node_of_a_slow_rank(nodes):
+def test_gang_continues_without_the_node_of_a_slow_rank(nodes):
     gang = nodes(SAVER, num_nodes=3, sizes=(1, 2), restarts=1, LAST="9")
     gang.wait_for_step()
     ask(gang, 1)
@@ -39,7 +39,7 @@ def test_node_stays_where_it_leads_or_no_size_fits_the_others_and_the_gang_says_
     assert [gang.end(node).restarts for node in range(2)] == [0, 0]
 
 
-def test_node_that_leads_stays_though_the_others_could_go_on(nodes):
+def test_node_that_leads_stays_though_the_others_could_continue(nodes):
     gang = nodes(SAVER, num_nodes=2, sizes=(1,), LAST="9")
     gang.wait_for_step()
     ask(gang, 0)
@@ -51,7 +51,7 @@ def test_node_that_leads_stays_though_the_others_could_go_on(nodes):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"rank": 1}', '{"generation": 1, "rank": "1", "reason": ""}'])
-def test_wish_of_another_generation_and_what_is_no_wish_bind_nobody(tmp_path, text):
+def test_wish_of_another_generation_and_what_is_not_a_wish_bind_no_one(tmp_path, text):
     wish = EvictionRequest(generation=1, rank=2, reason="rank 2 is slow")
     request_eviction(tmp_path, wish)
     assert [read_eviction(tmp_path, generation) for generation in (0, 1, 2)] == [None, wish, None]

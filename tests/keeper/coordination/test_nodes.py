@@ -49,7 +49,7 @@ def test_rank_that_failed_first_decides_and_losing_a_peer_never_does(nodes):
     assert (end.exit_code, end.culprit) == (42, 1), end
 
 
-def test_node_that_vanishes_costs_one_event_and_its_replacement_goes_on(nodes):
+def test_node_that_vanishes_costs_one_event_and_its_replacement_continues(nodes):
     gang = nodes(WORK)
     gang.wait_for_step()
     gang.kill(1)
@@ -114,7 +114,7 @@ def test_all_asked_to_leave_save_and_leave(nodes):
     assert [(end.exit_code, end.retry) for end in ends] == [(143, "free")] * 3, ends
 
 
-def test_cancel_told_to_one_node_ends_all(nodes):
+def test_cancel_reported_to_one_node_ends_all(nodes):
     gang = nodes(SAVER, LAST="9")
     gang.wait_for_step()
     (gang.home(1) / "cancel.json").write_text(json.dumps({"reason": "a better idea", "save": True}))
@@ -133,7 +133,7 @@ def test_deadline_of_the_gang_ends_all(nodes):
     assert "deadline of 3 s exceeded" in ends[0].reason
 
 
-def test_node_that_never_comes_is_no_room(nodes):
+def test_node_that_never_comes_is_not_a_place(nodes):
     gang = nodes(WORK, absent=(1,), GANGLINE_REJOIN_SECONDS="1")
     end = gang.end()
     assert (end.exit_code, end.retry) == (20, "later")
@@ -141,7 +141,7 @@ def test_node_that_never_comes_is_no_room(nodes):
     assert end.ledger.keys() == {"start"}, "nothing ran here"
 
 
-def test_leader_that_never_comes_is_no_room_and_says_where_it_was_looked_for(nodes):
+def test_leader_that_never_comes_is_not_a_place_and_says_where_it_was_looked_for(nodes):
     gang = nodes(WORK, absent=(0,), GANGLINE_REJOIN_SECONDS="1")
     end = gang.end(1)
     assert (end.exit_code, end.retry) == (20, "later")
@@ -159,7 +159,7 @@ def test_frozen_node_is_gone_after_its_silence_and_welcome_when_it_wakes(nodes):
     assert [(end.exit_code, end.generation) for end in ends] == [(0, 1)] * 2, ends
 
 
-def test_rank_that_hangs_on_another_node_is_named_and_all_tell_where_they_stand(nodes):
+def test_rank_that_hangs_on_another_node_is_named_and_all_report_where_they_stand(nodes):
     program = """
     heartbeat.beat(0, "forward")
     for step in range(1, 4): time.sleep(0.05); heartbeat.beat(step, "forward")
@@ -209,7 +209,7 @@ def test_ranks_killed_on_both_nodes_at_once_are_one_event(nodes):
     assert [(end.exit_code, end.restarts) for end in ends] == [(0, 1)] * 2, ends
 
 
-def test_rank_killed_again_while_the_gang_restarts_is_no_hang(nodes):
+def test_rank_killed_again_while_the_gang_restarts_is_not_a_hang(nodes):
     program = """
     if generation < 2 and rank == generation: os.kill(os.getpid(), 9)
     if generation < 2: time.sleep(60)
@@ -227,7 +227,7 @@ def test_node_that_is_stopped_while_the_others_are_awaited_leaves_for_free(nodes
     assert (end.exit_code, end.retry) == (143, "free")
 
 
-def test_strangers_on_the_control_port_disturb_nobody(nodes):
+def test_strangers_on_the_control_port_disturb_no_one(nodes):
     gang = nodes(WORK, LAST="9")
     gang.wait_for_step()
     port = int(gang.environ["GANGLINE_CONTROL_PORT"])
@@ -249,7 +249,7 @@ def test_keepers_without_the_gangs_key_say_so(nodes):
     assert "/nowhere/key" in end.reason
 
 
-def test_elastic_gang_goes_on_without_a_lost_node_and_grows_when_it_is_back(nodes):
+def test_elastic_gang_continues_without_a_lost_node_and_grows_when_it_is_back(nodes):
     gang = nodes(SAVER, num_nodes=3, sizes=(1, 2), restarts=1, LAST="9")
     gang.wait_for_step()
     gang.kill(1)

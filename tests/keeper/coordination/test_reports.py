@@ -89,7 +89,7 @@ def test_hang_is_blamed_on_who_is_furthest_behind_of_all_nodes():
     assert join_reports([report(behind=found)], began=0.0, stop=None).outcome.hang is None, "nobody hung"
 
 
-def test_order_stands_above_what_happened_meanwhile():
+def test_order_is_above_what_happened_meanwhile():
     stop = StopRequest(exit_code=143, reason="asked to stop by SIGTERM", save=True)
     verdict = verdict_of([ended(0, 143, 1.0), ended(1, 143, 1.1)], stop=stop)
     assert (verdict.exit_code, verdict.retry) == (143, "free")

@@ -86,7 +86,7 @@ def test_spent_budget_is_a_training_error_that_says_so():
 
 
 @pytest.mark.parametrize("number", [None, 15])
-def test_keeper_that_nobody_asked_never_leaves_with_the_code_of_those_that_were(number):
+def test_keeper_that_no_one_asked_never_leaves_with_the_code_of_those_that_were(number):
     verdict = judged(outcome(died(143, number=number), progressed=False), max_events=0)
     assert (verdict.restart, verdict.exit_code) == (False, 30), "a Job would replace its pods for ever"
 
@@ -114,5 +114,5 @@ def test_gang_that_dies_as_fast_as_it_starts_is_charged_after_four_restarts():
     assert answers == ["charged", *["same event"] * 3, "charged", *["same event"] * 3, "refused"]
 
 
-def test_kernel_tells_how_often_memory_ran_out_or_nothing():
+def test_kernel_reports_how_often_memory_ran_out_or_nothing():
     assert read_oom_kills() is None or read_oom_kills() >= 0

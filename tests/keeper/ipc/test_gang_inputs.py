@@ -5,7 +5,7 @@ from gangline.keeper.logs import log_files
 from gangline.sanitize import conceal
 
 
-def test_files_become_variables_and_their_names_are_told(tmp_path):
+def test_files_become_variables_and_their_names_are_reported(tmp_path):
     (tmp_path / "env.HUB_TOKEN").write_text("abcd-1234")
     (tmp_path / "env.OTHER").write_text("two\nlines")
     (tmp_path / "checkpoint-key").write_bytes(b"\xff\x00")

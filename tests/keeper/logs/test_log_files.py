@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gangline.keeper.logs.log_files import last_bytes, rotate, rotated_path
 
 
-def test_log_that_grows_is_moved_aside_and_its_writer_goes_on(tmp_path):
+def test_log_that_grows_is_moved_aside_and_its_writer_continues(tmp_path):
     log = tmp_path / "0.log"
     with log.open("ab", buffering=0) as writer:
         for number in range(1000):

@@ -120,7 +120,7 @@ def test_rank_0_says_every_step(tmp_path):
     listener.close()
 
 
-def test_who_reads_slowly_holds_nobody_up_and_misses_no_event(listener):
+def test_who_reads_slowly_holds_no_one_up_and_misses_no_event(listener):
     speaker = listener.speaker()
     for number in range(20_000):
         listener.event(2, event="saved", rank=2, step=number)

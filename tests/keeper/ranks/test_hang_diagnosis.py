@@ -46,14 +46,14 @@ def test_rank_that_waits_for_another_is_not_the_culprit():
     assert lagging_rank(records) == "rank 2 never entered all_gather 8 of group 4; rank 1 waits in it"
 
 
-def test_ranks_that_do_different_things_are_told():
+def test_ranks_that_do_different_things_are_reported():
     records = {0: dump(entry(3, done=False)), 1: dump(entry(3, name="all_gather", done=False))}
     assert (
         lagging_rank(records) == "rank 0 entered all_reduce 3 where rank 1 entered all_gather: the collectives differ"
     )
 
 
-def test_who_waits_for_a_message_is_told_from_who_waits_for_nobody():
+def test_who_waits_for_a_message_is_distinguished_from_who_waits_for_no_one():
     records = {0: dump(entry(4, name="recv 0<-1", pair=True, done=False)), 1: dump(entry(9, name="send", pair=True))}
     assert lagging_rank(records) == "rank 0 waits in a collective, rank 1 is in none"
 
@@ -62,7 +62,7 @@ def test_who_waits_for_a_message_is_told_from_who_waits_for_nobody():
     "records",
     [{}, {0: dump()}, {0: dump(entry(1)), 1: dump(entry(1))}, {0: dump(entry(1, done=False))}, {0: {}, 1: {}}],
 )
-def test_records_that_tell_nobody_apart_say_nothing(records):
+def test_records_that_distinguish_no_one_say_nothing(records):
     assert lagging_rank(records) == ""
 
 

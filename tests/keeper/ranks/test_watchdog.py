@@ -79,7 +79,7 @@ def test_announced_silence_is_borne(now, hangs):
     assert (watchdog.check({0: beat(5, 5.0, until=500)}, now) is not None) == hangs
 
 
-def test_whoever_is_asked_says_who_is_furthest_behind_though_nothing_hangs_there():
+def test_every_node_that_is_asked_says_who_is_furthest_behind_though_nothing_hangs_there():
     watchdog = watch()
     assert watchdog.check({0: beat(6, 10.0, phase="wait"), 1: beat(6, 10.0)}, 12.0) is None
     found = watchdog.behind(12.0)

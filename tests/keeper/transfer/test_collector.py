@@ -55,7 +55,7 @@ def test_files_are_stored_by_content_and_listed_by_path(store, code):
     assert store.get(f"{PREFIX}/outputs/{digest}").data == b"weights"
 
 
-def test_a_file_of_the_commit_is_no_output_unless_it_was_written_again(store, code):
+def test_a_file_of_the_commit_is_not_an_output_unless_it_was_written_again(store, code):
     assert gather(store, code).files == ()
     (code / "out/committed.txt").write_text("of the commit")
     assert [file.path for file in gather(store, code).files] == ["out/committed.txt"]

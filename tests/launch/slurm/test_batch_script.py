@@ -110,7 +110,7 @@ def test_job_without_its_rank_file_starts_nothing(tmp_path):
     assert list(seen.iterdir()) == []
 
 
-def test_each_server_has_a_log_which_a_second_start_of_the_job_goes_on_with(tmp_path):
+def test_each_server_has_a_log_which_a_second_start_of_the_job_continues_with(tmp_path):
     gang = slurm_gang(folder=tmp_path, launcher=("bash", "-c", 'echo "$NODE_RANK"; echo oh >&2'))
     script = written(gang)
     for _ in range(2):

@@ -48,7 +48,7 @@ def test_stages_and_replicas_of_a_pipeline_are_laid_out_by_what_they_send():
     assert [name[0] for name in apart] == ["a", "b", "a", "b"]  # each replica in one group
 
 
-def test_gang_that_does_not_fit_is_told_how_many_do():
+def test_gang_that_does_not_fit_is_shown_how_many_do():
     with pytest.raises(CapacityError, match="wanted 12 servers, found 11 among 11; name more of them, or plan for 11"):
         names(12)
     with pytest.raises(CapacityError, match="each 2 consecutive ones in one group, found 2 among 4"):

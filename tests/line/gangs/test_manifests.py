@@ -68,14 +68,14 @@ def test_a_runtime_for_an_administrator(tmp_path, record, facts):
     assert (runtime["kind"], runtime["metadata"]["name"]) == ("ClusterTrainingRuntime", "gangline")
 
 
-def test_a_run_without_a_plan_is_told_how_to_get_one(tmp_path, record):
+def test_a_run_without_a_plan_is_shown_how_to_get_one(tmp_path, record):
     with pytest.raises(UsageError, match="--until plan"):
         training_podset(tmp_path, replace(record, plan=None), site=SITE, environ={})
 
 
 def test_a_run_of_this_machine_has_no_objects(tmp_path, record):
     here = replace(record, run=replace(record.run, target="local"))
-    with pytest.raises(UsageError, match="processes of this machine"):
+    with pytest.raises(UsageError, match="runs its ranks at local, in no pods"):
         training_podset(tmp_path, here, site=SITE, environ={})
 
 

@@ -109,7 +109,7 @@ def test_pods_without_an_image_are_refused_with_what_to_set(tmp_path):
         podset(tmp_path, Site(launch=LaunchTable(target="kubernetes")), image=None)
 
 
-def test_a_folder_is_no_store_for_pods():
+def test_a_folder_is_not_a_store_for_pods():
     with pytest.raises(ConfigError, match="s3://bucket/prefix"):
         pod_store_url("file:/somewhere", Site())
 

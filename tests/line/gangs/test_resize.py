@@ -30,7 +30,7 @@ def training(store, *, sizes=SIZES, **run):
     return replace(record, run=run, plan=plan, stages={"train": StageInfo(state="running")})
 
 
-def test_wish_lies_where_rank_0_looks_and_the_newest_stands(store):
+def test_resize_request_is_where_rank_0_looks_and_the_newest_counts(store):
     record = training(store)
     assert request_resize(store, record, 3).name == "ddp-3"
     assert request_resize(store, record, 1).world_size == 1

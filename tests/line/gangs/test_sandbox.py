@@ -17,6 +17,7 @@ from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sand
 from gangline.line.request.run_request import CommitOrigin
 from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 from gangline.spec.gang.status import GangEnd
+from gangline.spec.record import RunInfo
 
 FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 OFF = Site(sandbox=SandboxTable(mode="off"))
@@ -115,7 +116,7 @@ def test_switched_off_it_is_as_if_there_were_none(workspace):
 
 
 @needs_engine
-def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(workspace, tmp_path):
+def test_a_program_that_misses_a_hidden_path_is_shown_how_it_is_shown(workspace, tmp_path):
     (tmp_path / "data.txt").write_text("words")
     repositories.commit(workspace.repo, {"answer.py": f"print(open({str(tmp_path / 'data.txt')!r}).read())"})
     with pytest.raises(TrainingError, match=r"data.txt exists but is hidden from model code: sandbox.read in"):
@@ -140,7 +141,7 @@ def test_a_program_that_misses_a_hidden_path_is_told_how_it_is_shown(workspace, 
         ("No module named 'answer'", ""),
     ],
 )
-def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path, asked, says):
+def test_a_program_that_misses_a_file_that_its_commit_lacks_is_shown_why(tmp_path, asked, says):
     repo = repositories.make_repository(tmp_path / "repo")
     repositories.commit(repo, {".gitignore": "*.csv\n"})
     (repo / "words.csv").write_text("words")
@@ -154,7 +155,7 @@ def test_a_program_that_misses_a_file_that_its_commit_lacks_is_told_why(tmp_path
     assert says in found if says else found == ""
 
 
-def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
+def test_a_fork_is_not_shown_what_is_in_the_folder(tmp_path):
     repo = repositories.make_repository(tmp_path / "repo")
     (repo / "private.txt").write_text("words")
     repository = Repository.at(repo)
@@ -162,7 +163,7 @@ def test_a_fork_is_not_told_what_lies_in_the_folder(tmp_path):
     said = {}
     for trust in ("own", "fork"):
         commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
-        record = SimpleNamespace(commit=commit, run=SimpleNamespace(target="kubernetes"))
+        record = SimpleNamespace(commit=commit, run=RunInfo(id="r", project="p", created="", target="kubernetes"))
         said[trust] = missing_file_hint(SimpleNamespace(record=record, repository=repository), end)
     assert "private.txt is in the folder, but it is not committed" in said["own"]
     assert said["fork"] == ""

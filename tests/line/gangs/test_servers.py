@@ -54,7 +54,7 @@ def test_split_tiles_are_named_with_their_groups_and_what_keeps_them_in_record_a
     assert text in workspace.seen.notes
 
 
-def test_tile_that_a_lost_node_split_is_told_when_it_moved(run):
+def test_tile_that_a_lost_node_split_is_reported_when_it_moved(run):
     record, (before, after) = run("badcfe", "abcefd")
     assert (before.num_split, after.num_split) == (0, 2)
     assert said(record)[0].endswith("nodes 2 to 3 on leaf-2 and leaf-3, nodes 4 to 5 on leaf-3 and leaf-2")

@@ -164,7 +164,7 @@ def test_variables_that_frameworks_know_and_the_program_does_not_get_are_named_o
     ]
 
 
-def test_variables_that_an_earlier_run_named_are_told_again_only_where_others_are_missed(keeper):
+def test_variables_that_an_earlier_run_named_are_reported_again_only_where_others_are_missed(keeper):
     def reported():
         return [text for text in keeper.seen.notes if text.startswith("not passed on")]
 
@@ -209,7 +209,7 @@ def keeper_plan(workspace, record):
     return Plan.from_json(get_blob(workspace.store, record.plan.key))
 
 
-def test_who_only_asks_for_a_plan_is_told_what_would_refuse_the_run(keeper):
+def test_who_only_asks_for_a_plan_is_shown_what_would_refuse_the_run(keeper):
     env = {"HUB_TOKEN": "secret:env:DEMO_TOKEN", "PLAIN": "x"}
     assert refused_references(env, keeper.site, keeper.environ) == ""
     assert "train.env.HUB_TOKEN: secret:env:DEMO_TOKEN: wanted a secret" in refused_references(env, keeper.site, {})

@@ -76,7 +76,7 @@ def test_a_marker_that_names_no_run_is_passed_over(tmp_path, marker, content):
     assert ([each.run.id for each in found], reported) == ([GOOD.run.id], [marker])
 
 
-def test_objects_beside_runs_are_no_runs(tmp_path):
+def test_objects_next_to_runs_are_no_runs(tmp_path):
     store = FolderStore(tmp_path / "store")
     RecordStore.of(store, GOOD).create(GOOD)
     for key in ("runs/cheap/notes/of/mine/record.json", "runs/Cheap/9f/x/record.json", "runs/readme"):

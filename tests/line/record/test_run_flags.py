@@ -73,7 +73,7 @@ def later(workspace):
 
 
 @by_kind
-def test_a_marked_run_is_no_base_however_new(later, kind):
+def test_a_marked_run_is_not_a_base_however_new(later, kind):
     place(later, KINDS[kind](records.passed()), "b", day=3)
     assert base(later) is None
     place(later, records.passed(), "c", day=1)

@@ -122,7 +122,7 @@ def service(training):
 
 
 @pytest.mark.parametrize("drive", [run, stage_command, kfp, service], ids=lambda drive: drive.__name__)
-def test_time_of_a_training_is_its_own_whoever_drives(training, drive):
+def test_time_of_a_training_is_its_own_no_matter_who_drives(training, drive):
     record, late = drive(training)
     train = stage(record, "train")
     span = parse_time(train.ended) - parse_time(stage(record, "submit").ended)
@@ -150,13 +150,13 @@ def time_of(record, *, found):
 @pytest.mark.parametrize(
     ("ended", "seconds"), [(None, 250), (at(150), 100), (at(40), 50), (at(900), 250), ("", 250), ("tomorrow", 250)]
 )
-def test_between_two_looks_a_stage_counts_while_its_gang_goes_on(ended, seconds):
+def test_between_two_looks_a_stage_counts_while_its_gang_continues(ended, seconds):
     clock = time_of(looked(seconds=50.0, counted_at=100), found=300)
     clock.gang_found(ended)
     assert clock.seconds == pytest.approx(seconds, abs=0.5)
 
 
-def test_without_a_gang_nothing_goes_on_between_two_drivers():
+def test_without_a_gang_nothing_happens_between_two_drivers():
     assert time_of(looked(seconds=50.0, counted_at=100), found=300).seconds == pytest.approx(50, abs=0.5)
 
 

@@ -119,7 +119,7 @@ def test_a_verdict_never_changes():
         states.check(ended, replace(ended, run=replace(ended.run, verdict="passed")))
 
 
-def test_superseding_and_cancelling_are_told_apart_by_the_reason():
+def test_superseding_and_cancelling_are_distinguished_by_the_reason():
     assert states.cancel_verdict(states.request_cancel(record(), "superseded by x")) == "superseded"
     assert states.cancel_verdict(states.request_cancel(record(), "by hand")) == "cancelled"
 

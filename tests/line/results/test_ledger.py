@@ -30,7 +30,7 @@ def test_what_no_cause_explains_is_other_and_unknown_causes_are_too():
     assert ledger.useful_share == 0.6
 
 
-def test_where_no_rank_told_a_step_the_useful_share_is_unknown():
+def test_where_no_rank_reported_a_step_the_useful_share_is_unknown():
     ledger = merge_ledgers("cpu", [GangShare(10.0, {"build": 1.0})])
     assert (ledger.useful_share, ledger.effective_time) == (None, None)
 

@@ -91,7 +91,7 @@ def test_values_of_a_seed_lie_at_the_points_of_the_curve_and_end_where_it_has_no
     assert loss_curve.seed_values(gap, curve, steps=128) == tuple(each.value for each in curve.points[:10])
 
 
-def test_base_band_lies_beside_the_same_places():
+def test_base_band_lies_next_to_the_same_places():
     base = Curve(
         points=(CurvePoint(step=1, value=3.0), CurvePoint(step=2, value=2.0)),
         seed_points={"1": (3.0, 2.0), "2": (3.2, 2.1), "3": (2.8, 1.9)},

@@ -15,7 +15,7 @@ def test_nested_tables_are_dotted_names():
     assert found.metrics == {"eval.accuracy": 0.97, "eval.top.5": 1.0, "loss": 2.0}
 
 
-def test_what_is_no_number_is_left_out_and_told():
+def test_what_is_not_a_number_is_left_out_and_reported():
     found = read_metrics_file("m.json", b'{"a": 1, "name": "x", "ok": true, "list": [1], "none": null}')
     assert found.metrics == {"a": 1.0}
     assert set(found.left_out) == {"name", "ok", "list"}
@@ -40,7 +40,7 @@ def test_rows_with_a_step_make_the_curve_and_the_last_values_are_the_metrics():
     }  # fmt: skip
 
 
-def test_rows_of_a_program_that_began_anew_take_the_place_of_those_from_there_on():
+def test_rows_of_a_program_that_began_again_take_the_place_of_those_from_there_on():
     found = read_metrics_file("m.csv", b"step,loss\n1,4\n2,3\n3,2\n4,1\n2,9\n3,8\n")
     assert found.losses == {1: 4.0, 2: 9.0, 3: 8.0}
 

@@ -90,7 +90,7 @@ def test_answers_are_awaited_and_those_to_an_older_question_do_not_count(store):
     assert trace_key(found, found.summaries[1]) == f"{record.gang_prefix}/profiles/10-12/rank-1.trace.json.gz"
 
 
-def test_a_training_that_ends_before_its_window_is_told(store):
+def test_a_training_that_ends_before_its_window_is_reported(store):
     record = training()
     request = request_profile(store, record, first=100, last=101, ranks=(0,))
     ended = records.passed()

@@ -71,7 +71,7 @@ def test_a_metrics_file_that_is_none_fails_the_run_with_exit_10_and_leaves_no_me
     assert record.metrics.keys() <= {"step_seconds", "memory_peak_bytes"}
 
 
-def test_a_metrics_file_of_the_commit_that_the_program_did_not_write_is_no_measurement(workspace):
+def test_a_metrics_file_of_the_commit_that_the_program_did_not_write_is_not_a_measurement(workspace):
     commit(workspace, "print('trained')\n", keys='metrics = "metrics.json"\n', **{"metrics.json": '{"accuracy": 1}'})
     with pytest.raises(ConfigError, match="the program wrote no such file"):
         workspace.run()
@@ -157,7 +157,7 @@ def test_a_list_that_was_changed_after_the_run_is_not_read(workspace):
         list_artifacts(workspace.store, record)
 
 
-def test_a_sweep_names_files_that_nobody_collected_and_deletes_them_only_when_asked(workspace):
+def test_a_sweep_names_files_that_no_one_collected_and_deletes_them_only_when_asked(workspace):
     commit(workspace, SCRIPT.format(loss=2.5), keys="")
     record = workspace.run()
     (stays,) = sweep(workspace.repo, **workspace.where)

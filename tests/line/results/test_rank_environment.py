@@ -64,7 +64,7 @@ def test_of_several_environments_the_one_that_ran_code_of_the_commit_is_the_runs
     assert (found.python, found.foreign) == ("3.12.1", ()), "a tool that runs no code of the commit"
 
 
-def test_nobody_told_is_not_an_empty_testimony(store):
+def test_no_report_is_not_an_empty_report(store):
     assert read_rank_environment(store, "runs/x") is None
 
 

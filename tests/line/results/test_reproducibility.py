@@ -58,7 +58,7 @@ def test_without_a_lock_the_environment_is_not_pinned_and_its_versions_are_named
     assert "environment: not locked; Python 3.12.1, numpy 2.4.6; env.lock locks it" in made.reason
 
 
-def test_a_lock_that_nobody_installed_pins_nothing():
+def test_a_lock_that_no_one_installed_pins_nothing():
     assert found(locked(), built=None)["environment"][0] == "unknown"
 
 
@@ -111,7 +111,7 @@ def test_an_image_pins_its_environment_by_digest():
         (replace(REPORTED, hosts=("hub.example",)), "network"),
     ],
 )
-def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(reported, item):
+def test_what_is_not_known_is_not_a_yes_and_refuses_only_where_the_line_is_strict(reported, item):
     made = locked(reported)
     assert found(made)[item][0] == "unknown"
     assert gate(made).verdict == "unknown"
@@ -119,7 +119,7 @@ def test_what_is_not_known_is_no_yes_and_refuses_only_where_the_line_is_strict(r
     assert gate(made, reproducible=False).verdict == "unknown"
 
 
-def test_declared_data_is_pinned_whoever_reads_it():
+def test_declared_data_is_pinned_no_matter_who_reads_it():
     made = locked(replace(REPORTED, packages={"h5py": "3"}), **{"data.shards": ["a"]})
     assert found(made)["data"][0] == "yes"
 

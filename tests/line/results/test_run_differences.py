@@ -32,7 +32,7 @@ def two_commits(folder, before, after):
     return git, *found
 
 
-def test_files_carry_their_counts_and_what_is_no_text_has_none(tmp_path, store):
+def test_files_carry_their_counts_and_what_is_not_text_has_none(tmp_path, store):
     git, base, this = two_commits(
         tmp_path / "r", {"a.py": "1\n2\n", "b\tc.py": "x\n"}, {"a.py": "1\n3\n4\n", "n": "\0"}
     )

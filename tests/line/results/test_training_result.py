@@ -34,7 +34,7 @@ def test_attempts_are_read_as_one_course_and_reading_again_changes_nothing(tmp_p
     assert (dict(again), file.read()) == (dict(rows), text)
 
 
-def test_an_attempt_that_began_anew_and_ended_sooner_leaves_no_points_of_the_one_before(tmp_path):
+def test_an_attempt_that_began_again_and_ended_sooner_leaves_no_points_of_the_one_before(tmp_path):
     store = FolderStore(tmp_path)
     store.put("runs/p/c/r/metrics-1.jsonl", lines(*(step(number, 4.0) for number in range(1, 7))))
     store.put("runs/p/c/r/metrics.jsonl", lines(step(2, 3.0), step(3, 2.0)))
@@ -76,7 +76,7 @@ def test_rank_rows_sum_phases_and_leave_out_the_silent(tmp_path):
     assert row.step_seconds == 0.2
 
 
-def test_a_step_is_told_by_parts_without_the_steps_that_set_things_up(tmp_path):
+def test_a_step_is_reported_by_parts_without_the_steps_that_set_things_up(tmp_path):
     store = FolderStore(tmp_path)
     slow = {"forward": 9.0, "backward": 9.0, "wait": 9.0}
     own = {"forward": 0.2, "backward": 0.3, "wait": 0.1, "data": 0.0}

@@ -118,7 +118,7 @@ def test_a_cursor_that_is_off_loses_or_repeats_so_many_samples(first, more, off)
     assert (samples.lost, samples.repeated) == (max(0, off), max(0, -off))
 
 
-def test_gangs_of_one_stage_are_one_training_though_they_count_generations_anew():
+def test_gangs_of_one_stage_are_one_training_though_they_count_generations_again():
     lost, second = Trainer(), Trainer()
     lost.train(5)
     second.train(3)
@@ -138,7 +138,7 @@ def killed_before_it_reported(*, reported):
     return b"".join(own) + trainer.text, peer
 
 
-def test_steps_that_a_killed_rank_had_not_told_are_those_of_whoever_told_them():
+def test_steps_that_a_killed_rank_had_not_reported_are_those_of_the_rank_that_did():
     own, peer = killed_before_it_reported(reported=4)
     assert read_training([own], peers=[b"", peer]).samples == Samples(trained=32)
     assert read_training([own], peers=[b"".join(peer.splitlines(keepends=True)[:5])]).samples == Samples(
@@ -146,7 +146,7 @@ def test_steps_that_a_killed_rank_had_not_told_are_those_of_whoever_told_them():
     )
 
 
-def test_samples_of_steps_that_nobody_told_are_unknown():
+def test_samples_of_steps_that_no_one_reported_are_unknown():
     own, _ = killed_before_it_reported(reported=4)
     assert read_training([own]).samples == Samples(trained=24, unknown=8)
 
@@ -164,7 +164,7 @@ def test_a_peer_does_not_mend_a_cursor_that_is_wrong():
     assert read_training([b"".join(own) + trainer.text], peers=[peer]).samples == Samples(trained=28, lost=8)
 
 
-def test_peers_are_read_only_where_something_is_untold():
+def test_peers_are_read_only_where_something_is_unreported():
     def never():
         yield pytest.fail("nothing is untold")
 
@@ -173,7 +173,7 @@ def test_peers_are_read_only_where_something_is_untold():
     assert read_training([trainer.text], peers=never()).samples == Samples(trained=12)
 
 
-def test_a_rank_that_was_lost_goes_on_where_the_living_stand():
+def test_a_rank_that_was_lost_continues_where_the_others_are():
     trainer = Trainer()
     trainer.train(4)
     peer = trainer.text
@@ -251,7 +251,7 @@ def test_updates_of_matrices_are_those_of_the_event():
         {"late": {"buckets": -2, "largest_elements": 9, "are_blocks": True, "outstanding_bytes": 72.0}},
     ],
 )  # fmt: skip
-def test_what_is_no_account_of_updates_is_not_known(changes):
+def test_what_is_not_an_account_of_updates_is_not_known(changes):
     assert updates_of(**changes) is None
 
 

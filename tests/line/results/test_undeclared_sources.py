@@ -112,7 +112,7 @@ def test_the_commit_that_is_asked_for_is_trained_though_its_package_is_installed
     assert record.ran.elsewhere == ()
 
 
-def test_a_folder_that_the_layer_has_not_is_no_path_of_it(workspace):
+def test_a_folder_that_the_layer_has_not_is_not_a_path_of_it(workspace):
     line = repositories.LINE.replace('"answer.py"]', '"answer.py"]\npath = ["lib"]')
     repositories.commit(workspace.repo, {"answer.py": "", "src/a.py": "", "line.toml": line})
     with pytest.raises(ConfigError, match=r"project\.path: .* found no file in 'lib'; its folders: src"):
@@ -143,7 +143,7 @@ class TestEditable:
         refuse_work_tree(layer, replace(project, path=("src",)), [editable])
         refuse_work_tree(layer, project, [replace(editable, modules=("other",))])
 
-    def test_a_program_that_misses_its_module_is_told_of_the_editable_package_that_has_it(self, tmp_path):
+    def test_a_program_that_misses_its_module_learns_of_the_editable_package_that_has_it(self, tmp_path):
         editable = Editable("demo-pkg", tmp_path, ("pkg",))
         said = missing_module(["x", "ModuleNotFoundError: No module named 'pkg.model'"], [editable])
         assert said.startswith(f"; pkg.model is of demo-pkg, installed editable from {tmp_path}: runs have the files")

@@ -37,7 +37,7 @@ def test_a_gate_on_a_metric_that_no_one_reports_refuses_the_run(workspace):
     assert "program.report(acuracy=...)" in record.run.reason
 
 
-def test_a_metric_that_is_no_finite_number_is_refused_as_what_it_is(workspace):
+def test_a_metric_that_is_not_a_finite_number_is_refused_as_what_it_is(workspace):
     commit(workspace, program(wild={"accuracy": "nan"}), GATE.format(metric="accuracy"))
     with pytest.raises(GateError, match="quality:accuracy: accuracy is nan, which is not finite"):
         workspace.run()
@@ -46,7 +46,7 @@ def test_a_metric_that_is_no_finite_number_is_refused_as_what_it_is(workspace):
         workspace.run()
 
 
-def test_a_program_that_reports_nothing_passes_no_gate_and_is_told_how_to_report(workspace):
+def test_a_program_that_reports_nothing_passes_no_gate_and_is_shown_how_to_report(workspace):
     commit(workspace, SILENT, GATE.format(metric="accuracy"))
     with pytest.raises(GateError, match="accuracy was not reported; reported: nothing; to report it, from gangline"):
         workspace.run()

@@ -78,7 +78,7 @@ def test_without_a_port_in_the_site_nothing_is_served(workspace):
     assert not (workspace.repo / ".gangline" / "targets").exists()
 
 
-def test_progress_of_the_training_tells_who_joined_what_is_left_and_what_restarted(exporter):
+def test_progress_of_the_training_reports_who_joined_what_is_left_and_what_restarted(exporter):
     record, seen = passed(), Remembers()
     watch = ExportingObserver(seen, exporter, record=lambda: record, site=Site())
     run, address = record.run.id, f"127.0.0.1:{exporter.port}"

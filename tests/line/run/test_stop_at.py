@@ -27,7 +27,7 @@ def test_it_is_never_published():
     assert not stopped_early(records.passed())
 
 
-def test_it_is_no_base_of_what_comes_after_and_a_commit_is_known_by_its_whole_run(workspace):
+def test_it_is_not_a_base_of_what_comes_after_and_a_commit_is_known_by_its_whole_run(workspace):
     repository = Repository.at(workspace.repo)
     first = repository.commit()
     for number, change in enumerate((cut, lambda record: record)):

@@ -97,7 +97,7 @@ def test_cancel_stops_driver_and_gang_and_leaves_nothing(long_workspace, driver)
     assert not list(runs.open_runs(long_workspace.store))
 
 
-def test_cancel_ends_a_run_that_nobody_drives_and_its_gang(long_workspace, driver):
+def test_cancel_ends_a_run_that_no_one_drives_and_its_gang(long_workspace, driver):
     process, run = driver
     process.kill()
     process.wait()
@@ -232,7 +232,7 @@ def test_sweep_deletes_gangs_of_ended_runs_and_of_orphans_alone(long_workspace, 
     until(lambda: not processes_of(run, long_workspace.repo), "no process left")
 
 
-def test_a_run_that_was_left_on_purpose_is_no_orphan_before_its_time(long_workspace):
+def test_a_run_that_was_left_on_purpose_is_not_an_orphan_before_its_time(long_workspace):
     run = long_workspace.run(until="submit").run.id
     until(lambda: processes_of(run, long_workspace.repo), "the gang runs")
     (stays,) = sweep(long_workspace.repo, **long_workspace.where)
@@ -251,7 +251,7 @@ def test_a_bystander_sees_stages_and_the_end(workspace):
     assert seen.stages[-1] == "report"
 
 
-def test_a_bystander_of_a_run_without_driver_is_told_so(workspace):
+def test_a_bystander_of_a_run_without_driver_is_informed(workspace):
     record = workspace.run(until="plan")
     seen = Remembers()
     follow_run(workspace.repo, record.run.id[:10], **workspace.where, observer=seen)

@@ -40,7 +40,7 @@ def test_they_are_measured_once_and_kept(tmp_path, monkeypatch):
     assert ask(tmp_path).rates == found
 
 
-def test_another_processor_or_precision_is_asked_anew(tmp_path, monkeypatch):
+def test_another_processor_or_precision_is_asked_again(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(device_rates, "_measure", lambda question: asked.append(question) or RATES.to_json())
     ask(tmp_path)

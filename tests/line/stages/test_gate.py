@@ -44,7 +44,7 @@ def test_a_band_is_never_narrower_than_the_floor():
     assert quality(wide, with_metric(value=2.40, base=2.37, base_band=thin))[0] == "yes"
 
 
-def test_a_base_on_other_data_is_no_comparison():
+def test_a_base_on_other_data_is_not_a_comparison():
     of = with_metric(value=2.40, base=2.37, base_band=BAND)
     found = verdicts(GateTable(quality=(LOWER,)), of, base_data="other")["quality:eval_loss"]
     assert found == (
@@ -120,18 +120,18 @@ def test_a_value_beyond_the_good_side_is_not_called_within(better, far):
 @pytest.mark.parametrize(
     ("better", "value", "verdict"), [("lower", 2.0, "yes"), ("lower", 2.1, "no"), ("higher", 2.1, "yes")]
 )
-def test_a_limit_stands_instead_of_the_band(better, value, verdict):
+def test_a_limit_replaces_the_band(better, value, verdict):
     gate = QualityGate(metric="eval_loss", better=better, limit=2.05)
     assert quality(gate, with_metric(value=value, base=2.37, base_band=BAND))[0] == verdict
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_no_number_is_refused(value):
+def test_what_is_not_a_number_is_refused(value):
     assert quality(LOWER, with_metric(value=value))[0] == "no"
 
 
 @pytest.mark.parametrize("gate", [LOWER, replace(LOWER, limit=2.5), replace(LOWER, tolerance_percent=2.0)])
-def test_a_metric_that_nobody_reports_is_refused_and_the_nearest_one_is_named(gate):
+def test_a_metric_that_no_one_reports_is_refused_and_the_nearest_one_is_named(gate):
     of = replace(record(), metrics={"eval_los": Metric(value=2.4), "loss": Metric(value=2.5)})
     verdict, reason = quality(gate, of)
     assert verdict == "no"
@@ -139,7 +139,7 @@ def test_a_metric_that_nobody_reports_is_refused_and_the_nearest_one_is_named(ga
 
 
 @pytest.mark.parametrize("base_data", [None, "other"])
-def test_a_metric_that_nobody_reports_is_refused_whatever_the_base(base_data):
+def test_a_metric_that_no_one_reports_is_refused_whatever_the_base(base_data):
     assert verdicts(GateTable(quality=(LOWER,)), record(), base_data)["quality:eval_loss"][0] == "no"
 
 
@@ -151,7 +151,7 @@ def test_a_metric_that_nobody_reports_is_refused_whatever_the_base(base_data):
         ({"project.command": ["python"]}, False, "from gangline.train import Program; program = Program().start();"),
     ],
 )
-def test_who_reports_nothing_is_told_where_by_the_form_of_the_program(values, joined, works):
+def test_who_reports_nothing_is_shown_where_by_the_form_of_the_program(values, joined, works):
     of = replace(record(), inputs=replace(record().inputs, values=values))
     of = replace(of, stages={"train": StageInfo(state="done", outputs={"joined": joined})})
     assert works in quality(LOWER, of)[1]
@@ -194,7 +194,7 @@ def test_a_curve_that_ends_before_the_one_of_the_base_is_not_judged_as_a_whole_o
     assert verdict == "yes" or "ends at step 30, that of the base at 100" in found.reason
 
 
-def test_a_name_that_is_no_keyword_is_reported_all_the_same():
+def test_a_name_that_is_not_a_keyword_is_reported_all_the_same():
     gate = replace(LOWER, metric="val/loss")
     reason = verdicts(GateTable(quality=(gate,)), record())["quality:val/loss"][1]
     assert "program.report(**{'val/loss': ...})" in reason

@@ -83,7 +83,7 @@ def test_what_a_run_forecast_and_measured_by_part_is_part_of_it():
     assert measured([record()]) == ()
 
 
-def test_time_in_a_queue_is_no_time_of_the_gang():
+def test_time_in_a_queue_is_not_time_of_the_gang():
     waited = trained("a" * 40, 1)
     waited = replace(waited, stages={"train": StageInfo(state="done", seconds=7200.0)})
     ran = replace(waited.plan, measured=replace(waited.plan.measured, wall_seconds=600.0))

@@ -78,7 +78,7 @@ def test_gang_of_two_kinds_of_gpu_is_not_followed_and_that_is_said(asked):
     assert weighed.notes == ("memory of a gang of two kinds of GPU is not followed: it is that of the formula",)
 
 
-def test_nobody_waits_for_it_longer_than_was_said(asked):
+def test_no_one_waits_for_it_longer_than_was_said(asked):
     given = asked()
     weighed = run_memory_check(**given, always=True, seconds=0.01)
     assert weighed.choice == given["choice"]

@@ -86,7 +86,7 @@ def test_of_a_program_nothing_runs_and_its_next_commit_is_not_asked_again(tmp_pa
     assert model_inspection.inspect_model(later, home=tmp_path, runner=Answers(None)).inventory.cores == 2
 
 
-def test_an_answer_that_is_no_json_is_refused(tmp_path):
+def test_an_answer_that_is_not_json_is_refused(tmp_path):
     model = model_of(repositories.make_repository(tmp_path / "repo"))
     with pytest.raises(ConfigError, match="Segmentation"):
         model_inspection.inspect_model(model, home=tmp_path, runner=Answers(b"Segmentation fault"))
@@ -98,7 +98,7 @@ def test_an_answer_that_is_no_json_is_refused(tmp_path):
      b'{"cores": 1, "devices": [], "parameters": "x"}', b'{"cores": 1, "devices": [], "parameters": 1, "traces": [1]}',
      b"[" * 100_000],
 )  # fmt: skip
-def test_what_a_model_says_of_itself_is_refused_where_it_is_no_inspection_and_not_kept(tmp_path, answer):
+def test_what_a_model_says_of_itself_is_refused_where_it_is_not_an_inspection_and_not_kept(tmp_path, answer):
     model = model_of(repositories.make_repository(tmp_path / "repo"))
     for _ in range(2):
         with pytest.raises(ConfigError, match="wanted the inspection of a model, found"):
@@ -114,7 +114,7 @@ def test_code_of_a_commit_is_for_its_model_alone_and_runs_as_whose_it_is(tmp_pat
         assert (runner.job.trust, runner.job.code is None) == wanted
 
 
-def test_the_variables_of_the_line_and_the_names_of_its_data_are_told_but_no_secret(tmp_path):
+def test_the_variables_of_the_line_and_the_names_of_its_data_are_reported_but_no_secret(tmp_path):
     repo = task_repository(tmp_path / "repo", TASK)
     model = replace(model_of(repo), data=("b/two.csv", "a/one.csv"))
     table = replace(model.line.train, env={"WIDTH": "3", "TOKEN": "secret:env:TOKEN"})

@@ -210,7 +210,7 @@ def test_a_gang_gets_a_credential_of_its_run_where_the_server_lends_one(minio_se
                     mine.get("models/p/1.json")
 
 
-def test_an_endpoint_where_nobody_answers_is_named_and_soon(workspace, monkeypatch):
+def test_an_endpoint_where_no_one_answers_is_named_and_soon(workspace, monkeypatch):
     monkeypatch.setattr(site_paths, "CONNECT_SECONDS", 0.5)
     endpoint = f"http://127.0.0.1:{free_port()}"
     workspace.site = Site(store=StoreTable(url="s3://bucket", endpoint=endpoint, credentials="secret:env:S3_KEY"))

@@ -57,7 +57,7 @@ def test_steps_beyond_those_of_the_line_are_said_and_are_in_the_curve(workspace)
     assert "200 steps" in stage(record, "train").message
 
 
-def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(workspace):
+def test_a_loss_that_is_not_a_finite_at_the_end_is_none_that_a_gate_passes(workspace):
     gate = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 5.0\n'
     text = HEAD.format(steps=4).replace("loss=1.0", 'loss=1.0 if program.step_number < 2 else float("nan")')
     repositories.commit(workspace.repo, {"answer.py": text, "line.toml": LINE + gate})
@@ -208,7 +208,7 @@ def test_the_last_report_counts_and_only_one_of_the_same_step_and_generation(sto
     assert words(store) == "ranks reported different values of a: rank 0 2, rank 1 3; rank 0's counts"
 
 
-def test_a_value_that_is_no_number_differs_from_one_that_is(store):
+def test_a_value_that_is_not_a_number_differs_from_one_that_is(store):
     put(store, 0, {"a": 1.0, "b": None})
     put(store, 1, {"a": None, "b": None})
     assert words(store) == "ranks reported different values of a: rank 0 1, rank 1 no finite number; rank 0's counts"

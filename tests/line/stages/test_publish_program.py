@@ -131,7 +131,7 @@ def test_a_version_of_files_counts_only_where_the_line_publishes_files(workspace
     assert version.of_program
 
 
-def test_a_program_that_leaves_nothing_to_publish_is_told_what_publishes(workspace):
+def test_a_program_that_leaves_nothing_to_publish_is_shown_what_publishes(workspace):
     commit(workspace, WRITES, "[]")
     assert stage(workspace.run(), "publish").message == (
         "publish.files names no file of what there is: 3 files of project.outputs"

@@ -38,7 +38,7 @@ def test_the_same_question_finds_its_run_and_repeats_nothing(workspace):
     assert len(workspace.records()) == 1
 
 
-def test_again_is_another_attempt_that_trains_anew(workspace):
+def test_again_is_another_attempt_that_trains_again(workspace):
     first = workspace.run()
     second = workspace.run(again=True)
     assert (first.run.attempt, second.run.attempt) == (1, 2)
@@ -74,7 +74,7 @@ def test_what_a_drilled_run_trained_is_neither_taken_nor_a_base(workspace):
     assert workspace.run().commit.base.run == other.run.id
 
 
-def test_an_experiment_is_no_base_and_says_so_while_what_it_trained_is_taken(workspace):
+def test_an_experiment_is_not_a_base_and_says_so_while_what_it_trained_is_taken(workspace):
     experiment = workspace.run(overrides=["gate.parity=0.5"])
     assert experiment.inputs.overrides == ("gate.parity=0.5",)
     assert any("never a base, never published" in event.text for event in experiment.events)
@@ -154,7 +154,7 @@ def test_after_a_failure_only_the_report_runs_and_the_answer_stays(workspace):
     assert b"failure" in workspace.store.get(f"{record.prefix}/junit.xml").data
 
 
-def test_until_leaves_the_run_open_and_the_rest_goes_on_from_there(workspace):
+def test_until_leaves_the_run_open_and_the_rest_continues_from_there(workspace):
     planned = workspace.run(until="plan")
     assert planned.run.state == "open"
     assert workspace.seen.stages == ["resolve", "build", "plan"]
@@ -252,14 +252,14 @@ def run_unsettled(workspace):
     return run_line(workspace.repo, **workspace.where, observer=workspace.seen)
 
 
-def test_a_commit_without_line_is_told_how_to_get_one(workspace):
+def test_a_commit_without_line_is_shown_how_to_get_one(workspace):
     repositories.git(workspace.repo, "rm", "--quiet", "line.toml")
     repositories.commit(workspace.repo, {})
     with pytest.raises(ConfigError, match=r"found none in commit .*; gangline init .* gangline new"):
         run_unsettled(workspace)
 
 
-def test_a_folder_that_is_no_repository_is_told_the_commands(workspace, tmp_path):
+def test_a_folder_that_is_not_a_repository_is_shown_the_commands(workspace, tmp_path):
     bare = tmp_path / "bare"
     bare.mkdir()
     workspace.repo = bare
@@ -267,7 +267,7 @@ def test_a_folder_that_is_no_repository_is_told_the_commands(workspace, tmp_path
         run_unsettled(workspace)
 
 
-def test_a_repository_without_commit_is_told_the_command(workspace, tmp_path):
+def test_a_repository_without_commit_is_shown_the_command(workspace, tmp_path):
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     repositories.git(fresh, "init", "--quiet")

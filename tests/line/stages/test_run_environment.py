@@ -17,6 +17,7 @@ from gangline.line.stages import run_environment
 from gangline.line.stages.run_environment import environment_of
 from gangline.spec.config.line import EnvTable
 from gangline.spec.config.site import EnvironmentsTable, RegistryTable, Site
+from gangline.spec.record import RunInfo
 from gangline.storage.open import open_store
 
 BASE = f"registry.example/base/python@sha256:{'b' * 64}"
@@ -40,7 +41,7 @@ def asked(tmp_path, monkeypatch):
     def of(*, target="kubernetes", registry=RegistryTable(), lock="lock.txt", base=None, trust="own"):  # noqa: B008  # frozen
         commit = SimpleNamespace(sha="a" * 40, tree=repository.tree("HEAD"), trust=trust)
         return SimpleNamespace(
-            record=SimpleNamespace(run=SimpleNamespace(target=target, id="r", approved=None), commit=commit),
+            record=SimpleNamespace(run=RunInfo(id="r", project="p", created="", target=target), commit=commit),
             line=SimpleNamespace(env=EnvTable(lock=lock, base=base), project=SimpleNamespace(task=None)),
             site=replace(Site(), registry=registry, environments=links),
             home=tmp_path,
@@ -93,7 +94,7 @@ def test_for_a_fork_nothing_is_installed_before_somebody_approves_it(asked):
     fork = asked(target="local", trust="fork")
     with pytest.raises(CapacityError, match="gangline approve"):
         environment_of(fork)
-    fork.record.run.approved = "me"
+    fork.record.run = replace(fork.record.run, approved="me")
     assert environment_of(fork).own.manifest.packages["spam"] == "1.0"
 
 
@@ -147,7 +148,7 @@ def test_an_unchanged_lock_reuses_its_image_and_says_so(asked, builds):
         ({"registry": replace(BUILDS, base=None)}, r"registry\.base"),
     ],
 )
-def test_a_site_or_line_that_says_too_little_is_told_what_is_missing(asked, builds, change, said):
+def test_a_site_or_line_that_says_too_little_is_shown_what_is_missing(asked, builds, change, said):
     with pytest.raises(ConfigError, match=said):
         environment_of(asked(**{"registry": BUILDS} | change))
     assert builds == []

@@ -86,7 +86,7 @@ def test_steps_of_a_further_seed_are_shown_with_the_seed_that_they_belong_to(wor
     assert all("seed 2 (2 of 3)" in line or "seed 3 (3 of 3)" in line for line in of_steps)
 
 
-def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(workspace):
+def test_a_seed_saves_next_to_the_others_and_continues_from_none_of_them(workspace):
     commit(workspace, reads(1.0))
     record = workspace.run()
     assert record.metrics["resumed"].seeds == {"1": 0.0, "2": 0.0, "3": 0.0}
@@ -101,7 +101,7 @@ def test_a_seed_saves_beside_the_others_and_goes_on_from_none_of_them(workspace)
 
 
 @pytest.mark.long
-def test_what_seeds_cost_stands_in_the_ledger(workspace):
+def test_what_seeds_cost_is_in_the_ledger(workspace):
     commit(workspace, reads(1.0), "")
     one = workspace.run().ledger
     commit(workspace, reads(1.0) + "# three\n")
@@ -127,7 +127,7 @@ def test_the_seed_is_in_the_environment_and_in_the_words_of_the_command(workspac
 
 
 @pytest.mark.long
-def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor(workspace):
+def test_a_program_that_does_not_read_its_seed_is_reported_and_its_band_is_the_floor(workspace):
     commit(workspace, reads(1.0, noise=0))
     record = workspace.run()
     said = "seeds 1 2 3 gave equal values: the program does not use its seed; the band is its floor only"
@@ -141,7 +141,7 @@ def test_a_program_that_does_not_read_its_seed_is_told_and_its_band_is_the_floor
         workspace.run()
 
 
-def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(workspace):
+def test_a_gated_metric_that_no_seed_changes_is_reported_next_to_one_that_all_change(workspace):
     text = HEAD.replace("loss=1.0", "loss=program.seed")
     commit(workspace, f"{text}    program.report(error=1.0, parameters=7, spread=program.seed / 10)\n")
     record = workspace.run()
@@ -153,7 +153,7 @@ def test_a_gated_metric_that_no_seed_changes_is_told_beside_one_that_all_change(
 
 
 @pytest.mark.long
-def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_told(workspace):
+def test_a_metric_that_no_gate_judges_and_no_seed_changes_is_not_reported(workspace):
     commit(workspace, f"{HEAD}    program.report(error=1.0 + program.seed, parameters=7)\n")
     record = workspace.run()
     assert events(record, "seeds") == []

@@ -100,7 +100,7 @@ def losses(workspace, record):
 @pytest.mark.timeout(300)
 @pytest.mark.long
 @pytest.mark.parametrize("rule", ["muon", pytest.param("soap", marks=pytest.mark.slow)])
-def test_a_split_model_goes_on_with_what_a_fused_one_trained(workspace, monkeypatch, rule):
+def test_a_split_model_continues_with_what_a_fused_one_trained(workspace, monkeypatch, rule):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     options = OPTIONS[rule]
     line = LINE.format(rule=rule, options=options, route=ROUTE, strategy="ddp")

@@ -66,7 +66,7 @@ def test_ranks_that_wait_for_a_slow_owner_say_so_and_the_slow_one_does_not():
     assert waited[1] < 0.3
 
 
-def test_an_update_that_nobody_computes_ends_the_run():
+def test_an_update_that_no_one_computes_ends_the_run():
     errors = on_ranks(2, lost_updates)
     assert errors[0] == errors[1]
     assert errors[0].startswith("the first step has 12 matrices, but ")

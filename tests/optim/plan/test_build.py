@@ -99,7 +99,7 @@ def test_what_a_plan_without_a_limit_holds_is_a_limit_that_works(hosts):
     assert max(build_plan(matrices, SoapSpec(), ranks=16, hosts=hosts, options=options).owner_state_bytes) <= held
 
 
-def test_a_matrix_above_the_ceiling_is_told_or_refused():
+def test_a_matrix_above_the_ceiling_is_reported_or_refused():
     plan = build_plan(SMALL, MuonSpec(), ranks=2, hosts=2, options=PlanOptions(c_max_bytes=20_000_000))
     assert sum(each.is_oversize for each in plan.matrices) == 3 * 28
     assert "oversize 84 matrices above c_max have slots of their own, the first is layers.0.mlp.down.weight" in explain(
@@ -124,7 +124,7 @@ def test_rows_that_alternate_go_owner_by_owner():
         (SMALL, 0, "1 owner and 1 host or more, found 0 and 1"),
     ],
 )
-def test_what_is_no_plan_is_refused(matrices, ranks, message):
+def test_what_is_not_a_plan_is_refused(matrices, ranks, message):
     with pytest.raises(ConfigError, match=message):
         build_plan(matrices, MuonSpec(), ranks=ranks)
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.baselines import buckets
+from gangline.optim.plan.buckets import buckets
 from gangline.optim.plan.costs import DeviceCurve, MuonSpec, cost
-from gangline.optim.plan.geometry import GeometryProblem, choose_geometry, padding
+from gangline.optim.plan.geometry import GeometryProblem, choose_geometry
 from gangline.optim.plan.matrix import LogicalMatrix
-from gangline.optim.plan.owners import WorkItem, largest_first
+from gangline.optim.plan.owners import WorkItem, largest_first, loads_of
 from gangline.optim.plan.shapes import QWEN3
 from gangline.units import Bytes, Elements
 
@@ -33,11 +33,15 @@ def test_equal_shards_of_sixteen_buckets_under_a_global_map_are_mostly_padding(s
     ]
     owners = largest_first(items, ranks)
     found = buckets(matrices, Elements(total / 16))
-    padded = [padding(each, [owners[at] for at in each.places], ranks) * sum(each.sizes) for each in found]
     assert len(found) == 16
-    assert round(sum(padded) / total, 2) == sent
+    assert round(sum(padded(each, owners, ranks) for each in found) / total, 2) == sent
     (whole,) = buckets(matrices, None)
-    assert 1 <= round(padding(whole, [owners[at] for at in whole.places], ranks), 2) <= 1.08
+    assert 1 <= round(padded(whole, owners, ranks) / total, 2) <= 1.08
+
+
+def padded(bucket, owners, ranks):
+    """Elements of shards as large as the largest."""
+    return ranks * max(loads_of([owners[at] for at in bucket.places], bucket.sizes, ranks))
 
 
 def test_operations_of_a_bucket():
@@ -92,7 +96,7 @@ def test_every_geometry_gives_each_matrix_one_owner(shapes, ranks, limit):
                 assert (planned.padded, planned.shard) == (1.0, 0)
 
 
-def test_a_map_above_the_owner_memory_is_no_candidate():
+def test_a_map_above_the_owner_memory_is_not_a_candidate():
     matrices = [LogicalMatrix(fqn=f"m{at}", shape=(4, 4)) for at in range(4)]
     items = [WorkItem(key=each.key, cost=cost(MuonSpec(), each.shape), owner_bytes=Bytes(10)) for each in matrices]
     problem = GeometryProblem(items=items, buckets=buckets(matrices, None), ranks=2, memory=Bytes(20))

@@ -32,8 +32,6 @@ def test_the_bound_is_never_above_the_optimum_nor_the_map_below_it(costs, ranks)
     best = brute_force_makespan(costs, ranks)
     found = owner_map(items_of(costs), ranks)
     assert least_makespan(costs, ranks) <= best <= max(found.loads)
-    if found.is_optimal:
-        assert max(found.loads) == best
 
 
 @given(costs=st.lists(st.integers(1, 5), min_size=1, max_size=9), ranks=st.integers(1, 3))
@@ -49,7 +47,7 @@ def test_every_item_has_one_owner_and_loads_add_up(costs, ranks):
     found = owner_map(items, ranks)
     assert len(found.owners) == len(costs)
     assert list(found.loads) == loads_of(found.owners, costs, ranks)
-    assert found.bound <= max(found.loads) <= max(loads_of(largest_first(items, ranks), costs, ranks))
+    assert least_makespan(costs, ranks) <= max(found.loads) <= max(loads_of(largest_first(items, ranks), costs, ranks))
 
 
 @pytest.mark.parametrize("layout", tables.LAYOUTS)
@@ -169,4 +167,4 @@ def test_no_rank_is_refused():
 
 def test_ranks_without_work_are_left_empty():
     found = owner_map(items_of([3]), 4)
-    assert (found.loads, found.is_optimal, owner_map([], 2).ratio) == ((3, 0, 0, 0), True, 1.0)
+    assert (found.loads, owner_map([], 2).ratio) == ((3, 0, 0, 0), 1.0)

@@ -10,7 +10,7 @@ from gangline.optim.plan.groups import HostExchangeRate
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.shapes import QWEN3
-from gangline.optim.plan.simulate import iteration_speed_up, simulate
+from gangline.optim.plan.simulate import simulate
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,6 @@ def test_iterations_of_32b():
     assert [round(row[1]) for row in rows] == [503, 1006, 2013, 4026, 8052]
     assert [round(row[2], 2) for row in rows] == [1.59, 1.31, 1.16, 1.08, 1.04]
     assert [round(row[3], 2) for row in rows] == [1.66, 1.34, 1.17, 1.09, 1.04]
-
-
-def test_a_step_that_takes_no_time_leaves_the_rest():
-    assert iteration_speed_up(model_seconds=2, before_seconds=1, after_seconds=0) == 1.5
 
 
 def test_fused_matrices_of_32b_take_the_same_at_any_ceiling():

@@ -5,13 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.build import build_plan
-from gangline.optim.plan.costs import DeviceCurve, MuonSpec, ShampooSpec, SoapSpec, cost
+from gangline.optim.plan.build import build_plan, stagger
+from gangline.optim.plan.costs import MuonSpec, ShampooSpec, SoapSpec, cost
 from gangline.optim.plan.optimizer_plan import PlanOptions
 from gangline.optim.plan.owners import WorkItem, loads_of, owner_map
-from gangline.optim.plan.refresh import at_once, stagger
 from gangline.optim.plan.shapes import QWEN3
-from gangline.optim.plan.team import team_seconds, team_size, teams
+from gangline.optim.plan.team import team_size, teams
 from gangline.units import Flops
 
 
@@ -22,17 +21,6 @@ def test_teams_lower_what_single_owners_cannot(size, ratio):
         round(teams([WorkItem(key=each.key, cost=cost(MuonSpec(), each.shape)) for each in matrices], 256).ratio, 2)
         == ratio
     )
-
-
-@pytest.mark.parametrize(("kernel", "alone", "shared"), [("standard", 25.2, 6.9), ("gram", 11.5, 6.2)])
-def test_one_update_by_a_team_of_eight(kernel, alone, shared):
-    found = [
-        1000 * team_seconds(
-            MuonSpec(kernel=kernel), (5120, 25_600), size, DeviceCurve(), bytes_per_second=300e9, latency_seconds=20e-6
-        ).value
-        for size in (1, 8)
-    ]  # fmt: skip
-    assert [round(each, 1) for each in found] == [alone, shared]
 
 
 def test_no_team_where_owners_are_balanced_enough():
@@ -72,31 +60,29 @@ def refresh_case(rule, size):
 @pytest.mark.parametrize(
     ("rule", "size", "figures"),
     [
-        (SoapSpec(), "8B", "1.02/2.02 1.07/1.08 1.03/1.08"),
-        (SoapSpec(), "32B", "1.00/1.94 1.02/1.02 1.00/1.02"),
-        (ShampooSpec(), "8B", "1.08/6.86 2.05/2.05 1.12/2.05"),
+        (SoapSpec(), "8B", "1.03/1.08"), (SoapSpec(), "32B", "1.00/1.02"), (ShampooSpec(), "8B", "1.12/2.05"),
     ],
-)
+)  # fmt: skip
 def test_heavy_phases_of_all_owners_coincide(rule, size, figures):
     refreshes, steps, owners, ideal = refresh_case(rule, size)
-    found = [
-        at_once(steps, [each.cost.value for each in refreshes], owners, ranks=32, every=10),
-        *(stagger(refreshes, steps, owners, ranks=32, every=10, aligned=aligned) for aligned in (False, True)),
-    ]
-    assert [f"{each.mean / ideal:.2f}/{each.peak / ideal:.2f}" for each in found] == figures.split()
-    assert len({each.first for each in found}) == 1, "step 0 refreshes all, whatever the phases are"
+    phases = stagger(refreshes, owners, ranks=32, every=10)
+    slowest = [
+        max(loads_of(owners, [
+            step + each.cost.value * (phase == due)
+            for step, each, due in zip(steps, refreshes, phases, strict=True)
+        ], 32))
+        for phase in range(10)
+    ]  # fmt: skip
+    assert f"{sum(slowest) / 10 / ideal:.2f}/{max(slowest) / ideal:.2f}" == figures
 
 
 @given(costs=st.lists(st.integers(1, 50), min_size=1, max_size=30), every=st.integers(1, 6))
 def test_refreshes_of_a_period_are_all_of_them(costs, every):
     items = [WorkItem(key=(f"{at:02}", ""), cost=Flops(each)) for at, each in enumerate(costs)]
     owners = [at % 3 for at in range(len(costs))]
-    aligned, apart = (
-        stagger(items, [1.0] * len(costs), owners, ranks=3, every=every, aligned=each) for each in (True, False)
-    )
-    assert set(aligned.phases) <= set(range(every))
-    assert aligned.mean <= apart.mean + 1e-9
+    phases = stagger(items, owners, ranks=3, every=every)
+    assert set(phases) <= set(range(every))
     for rank in range(3):
         mine = [at for at, owner in enumerate(owners) if owner == rank]
-        loads = loads_of([aligned.phases[at] for at in mine], [costs[at] for at in mine], every)
+        loads = loads_of([phases[at] for at in mine], [costs[at] for at in mine], every)
         assert loads == sorted(loads, reverse=True)

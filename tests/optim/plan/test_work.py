@@ -9,7 +9,6 @@ from gangline.optim.plan.costs import (
     ShampooSpec,
     SoapSpec,
     cost,
-    state_elements,
 )
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import PlanOptions
@@ -28,10 +27,14 @@ def test_work_is_the_sum_over_matrices_and_the_largest_of_them(rule):
     assert work.largest_flops == max(flops)
     assert work.parameters == sum(each.elements.value for each in MATRICES)
     for where, size in (("sharded", work.sharded_bytes), ("owner", work.owner_bytes)):
-        assert size == 4 * sum(state_elements(rule, each.shape, at=where).value for each in MATRICES)
-    owned = max(state_elements(rule, each.shape, at="owner").value for each in MATRICES)
+        assert size == 4 * sum(elements(rule, each.shape, where) for each in MATRICES)
+    owned = max(elements(rule, each.shape, "owner") for each in MATRICES)
     assert work.largest_owner_bytes == 4 * owned
     assert work.element_bytes == 2
+
+
+def elements(rule, shape, where):
+    return sum(rows * columns for (rows, columns), _, place in rule.state(shape).values() if place == where)
 
 
 def test_a_batch_takes_what_was_measured_of_as_many_as_fit():

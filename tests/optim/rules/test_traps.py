@@ -5,17 +5,23 @@ import pytest
 import torch
 from tests.optim.rules.one_matrix import SMALL_SHAPES, gradients, relative, state_of, step
 from tests.oracles.matrix_rules import orthogonalized, polynomial
+from torch.overrides import TorchFunctionMode
 
 from gangline.optim.matrix_optimizer import MatrixOptimizer
 from gangline.optim.plan.matrix import FragmentSplit, fragments
 from gangline.optim.rules import muon
 from gangline.optim.rules.muon import Muon
 from gangline.optim.rules.newton_schulz import newton_schulz
-from gangline.optim.rules.shampoo import Shampoo
 from gangline.optim.rules.soap import Soap
+from gangline.spec.config.matrix_rule import RULES as OF_LINES
+from gangline.spec.config.matrix_rule import MatrixRuleTable
+from gangline.train.parallel.line_optimizer import make_rule
 
 KERNELS = ["standard", "symmetric", "gram"]
-RULES = [Muon(), Muon(dtype="float32"), Muon(kernel="gram", dtype="float32"), Shampoo(), Soap(), Soap(largest_side=10)]
+RULES = [
+    *(make_rule(MatrixRuleTable(rule=name)) for name in OF_LINES),
+    Muon(dtype="float32"), Muon(kernel="gram", dtype="float32"), Soap(largest_side=10),
+]  # fmt: skip
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.spec.name}-{getattr(rule, 'dtype', '')}")
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -116,7 +122,7 @@ def test_zero_rows_and_columns_are_exact(kernel, dtype):
 
 @each_kernel
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_matrix_that_is_not_finite_leaves_its_neighbours_alone(kernel, bad):
+def test_a_matrix_that_is_not_a_finite_leaves_its_neighbours_alone(kernel, bad):
     batch = torch.stack(gradients((6, 9), 3))
     wanted = newton_schulz(batch, kernel=kernel)
     batch[1, 2, 3] = bad
@@ -168,36 +174,39 @@ def test_fragments_of_a_fused_parameter_are_separate_matrices(rule, kind):
     assert not torch.allclose(fused.view(whole.shape), whole, rtol=0, atol=1e-5)
 
 
-@each_rule
-def test_products_are_exact_whatever_the_process_allows(rule, monkeypatch):
-    """TF32 or bfloat16 inside the products of float32 spoil bases and roots."""
+class Precisions(TorchFunctionMode):
+    """Precisions of float32 products while products and decompositions are computed."""
+
+    OF = ("addmm", "baddbmm", "bmm", "matmul", "mm", "__matmul__", "linalg_eigh", "linalg_qr", "linalg_svd")
     backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    seen = set()
-    for name in ("eigh", "qr"):
-        function = getattr(torch.linalg, name)
 
-        def watched(*arguments, function=function):
-            seen.add(tuple(each.fp32_precision for each in backends))
-            return function(*arguments)
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
 
-        monkeypatch.setattr(torch.linalg, name, watched)
-    addmm = torch.addmm
+    def now(self):
+        return tuple(each.fp32_precision for each in self.backends)
 
-    def watched_product(*arguments, **options):
-        seen.add(tuple(each.fp32_precision for each in backends))
-        return addmm(*arguments, **options)
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function.__name__ in self.OF:
+            self.seen.add(self.now())
+        return function(*arguments, **options or {})
 
-    monkeypatch.setattr(torch, "addmm", watched_product)
+
+@each_rule
+def test_products_are_exact_whatever_the_process_allows(rule):
+    """TF32 or bfloat16 inside the products of float32 spoil bases and roots."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        allowed = tuple(each.fp32_precision for each in backends)
-        state = state_of(rule, (5, 8))
-        for gradient in gradients((5, 8), 2):
-            step(rule, torch.zeros(5, 8), gradient, state, refresh=True)
-        assert "ieee" not in allowed
-        assert seen == {("ieee", "ieee")}
-        assert tuple(each.fp32_precision for each in backends) == allowed
+        with Precisions() as precisions:
+            allowed = precisions.now()
+            state = state_of(rule, (5, 8))
+            for gradient in gradients((5, 8), 2):
+                step(rule, torch.zeros(5, 8), gradient, state, refresh=True)
+            assert "ieee" not in allowed
+            assert precisions.seen == {("ieee", "ieee")}
+            assert precisions.now() == allowed
     finally:
         torch.set_float32_matmul_precision(before)
 

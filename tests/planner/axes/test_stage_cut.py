@@ -28,7 +28,7 @@ def test_the_last_stage_has_the_head_and_fewer_blocks_for_it():
     assert weights[-1] < max(weights)
 
 
-def test_models_that_nobody_followed_or_that_have_too_few_blocks_have_no_weights():
+def test_models_that_no_one_followed_or_that_have_too_few_blocks_have_no_weights():
     assert stage_weights(None, 2) == stage_weights(TRACE, 64) == ()
 
 

@@ -75,7 +75,7 @@ def test_three_axes_want_a_model_that_can_be_cut(cuts, reason):
         choose_plan(line(strategy="3d", batch=64), SITE, gpus(8), replace(SMALL, blocks=16, tensor_cuts=cuts))
 
 
-def test_one_rank_has_nobody_to_share_a_layer_with():
+def test_one_rank_shares_a_layer_with_no_other():
     with pytest.raises(ConfigError, match="wants two ranks or more, found 1"):
         choose_plan(line(strategy="tp", ranks=1), SITE, cpu(2), cut_into(4))
 

@@ -33,7 +33,7 @@ def buckets(*, rates=RATES, **train):
     return choose_plan(line(**train), SITE, cpu(2), TRACED, rates=rates).forecast.buckets
 
 
-def test_plan_tells_its_buckets_with_what_they_leave():
+def test_plan_reports_its_buckets_with_what_they_leave():
     """8 MB in one bucket: 100 us and 1 ns a byte, after a backward pass of some milliseconds."""
     found = buckets(strategy="ddp")
     assert (found.count, found.is_given, found.latency_seconds) == (1, False, pytest.approx(1e-4, rel=0.1))

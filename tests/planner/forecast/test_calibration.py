@@ -119,7 +119,7 @@ def test_only_the_newest_fifty_count():
     assert calibrate(history, KEY).factor("compute") == Factor(pytest.approx(2 ** (50 / 51)), MOST_RECORDS)
 
 
-def test_a_part_that_no_clock_told_apart_takes_the_factor_of_the_step():
+def test_a_part_that_no_clock_distinguished_takes_the_factor_of_the_step():
     known = calibrate([run(seconds=3.0, parts={})] * 4, KEY)
     assert known.factor("compute") == known.factor("optimizer") == Factor(pytest.approx(3 ** (4 / 5)), 4)
 
@@ -130,7 +130,7 @@ def test_a_forecast_with_a_part_missing_says_nothing_of_the_whole_step():
     assert calibrate([lame], KEY).step == Factor()
 
 
-def test_what_has_no_formula_is_told_by_the_runs_before():
+def test_what_has_no_formula_is_reported_by_the_runs_before():
     history = [run(parts={"data": 0.4, "other": 0.1}), run(parts={"data": 0.8, "other": 0.3})]
     assert calibrate(history, KEY).seconds == pytest.approx({"data": 0.15, "other": 0.2})
 

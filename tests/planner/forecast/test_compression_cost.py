@@ -57,7 +57,7 @@ def bucket():
     ],
     ids=str,
 )
-def test_what_is_sent_is_told_to_the_byte(compression):
+def test_what_is_sent_is_reported_to_the_byte(compression):
     wire = Counted()
     compressor = make_compressor(compression, wire, seed=1)
     compressor.average(bucket()).wait()

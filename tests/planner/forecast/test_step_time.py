@@ -114,7 +114,7 @@ def test_gradients_squeezed_to_half_take_half_the_wire_and_less_time():
     assert terms(half)["communication"] < terms(whole)["communication"]
 
 
-def test_traffic_of_what_nobody_looked_at_leaves_no_step_time():
+def test_traffic_of_what_no_one_looked_at_leaves_no_step_time():
     found = forecast(compression=Compression(kind="topk"))
     assert (found.step_seconds, found.wire_bytes) == (None, None)
     assert "topk" in found.missing
@@ -166,7 +166,7 @@ def test_equal_runs_go_before_formulas_and_keep_what_these_said():
     assert compute.raw_seconds == pytest.approx(terms(forecast("fsdp"))["compute"])
 
 
-def test_a_run_that_computed_again_or_took_other_passes_is_no_equal_one():
+def test_a_run_that_computed_again_or_took_other_passes_is_not_an_equal_one():
     same, other = ([replace(each, forecast=replace(each.forecast, way=way))] for each, way in
                    ((earlier(4.0), "micro_batch 8"), (earlier(4.0), "micro_batch 8, full computed again")))  # fmt: skip
     assert question(same).forecast(shape_of("fsdp", 2)).origin == "measured n=1"

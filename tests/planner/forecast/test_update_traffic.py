@@ -38,7 +38,7 @@ def optimizer_seconds(found):
     return next(term.seconds for term in found.terms if term.part == "optimizer")
 
 
-def test_what_a_pass_hides_is_off_the_step_and_the_rest_is_told():
+def test_what_a_pass_hides_is_off_the_step_and_the_rest_is_reported():
     waits, granted = forecast(0.0), forecast(1.0)
     assert waits.updates.buckets == 4
     assert waits.updates.exposed_seconds == waits.updates.seconds

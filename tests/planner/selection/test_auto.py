@@ -43,7 +43,7 @@ def test_a_sample_that_fits_no_device_is_shared_by_peers_of_a_layer():
 def test_a_batch_too_small_for_all_ranks_leaves_them_stages():
     choice = choose_plan(line(batch=2), SITE, gpus(8), model(5, blocks=16, tensor_cuts=0))
     assert choice.name == "pp-4x2"
-    assert verdicts(choice)["fsdp-2"][1] == "gives up more time for room: shards wait on the host"
+    assert verdicts(choice)["fsdp-2"][1] == "spends more time on saving memory: shards wait on the host"
     verdict, reason = next(each for name, each in verdicts(choice).items() if name.startswith("tp"))
     assert (verdict, "wanted rules in hints.tensor" in reason) == ("unsupported", True)
 
@@ -87,7 +87,7 @@ def test_time_is_given_up_only_by_those_that_have_no_other_way():
     """Half the state and three quarters of a sample: copies would compute all blocks again, shards nothing."""
     choice = choose_plan(line(batch=64), SITE, gpus(8), model(0.5, 0.75))
     assert (choice.name, choice.memory.activation_checkpointing) == ("fsdp-8", "none")
-    assert verdicts(choice)["ddp-8"][1].startswith("gives up more time for room: recompute")
+    assert verdicts(choice)["ddp-8"][1].startswith("spends more time on saving memory: recompute")
 
 
 @pytest.mark.parametrize(

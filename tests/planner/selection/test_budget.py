@@ -32,7 +32,7 @@ def test_bound_of_line_or_site_decides(bounds, limits):
     assert "no forecast yet" in unknown.reason
 
 
-def test_a_forecast_that_no_run_corrected_refuses_nobody_and_promises_nothing():
+def test_a_forecast_that_no_run_corrected_refuses_no_plan_and_promises_nothing():
     for seconds in (4, 6):
         gate = check(PlanTable(deadline_seconds=5), OPEN, Forecast(wall_seconds=seconds, origin="rates measured"))
         assert gate.verdict == "unknown"

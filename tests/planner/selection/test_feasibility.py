@@ -70,7 +70,7 @@ def test_second_plan_that_cannot_be_run_is_refused_before_the_first_one_starts()
 
 
 @pytest.mark.parametrize("plan", ["auto", "off", "fsdp", "zero3"])
-def test_second_plan_that_can_be_run_stands(plan):
+def test_second_plan_that_can_be_run_is_kept(plan):
     assert choose_plan(replace(line(), prove=ProveTable(plan=plan)), SITE, cpu(2), SMALL).name == "ddp-2"
 
 
@@ -110,7 +110,7 @@ def test_updates_that_copies_wait_for_stand_where_there_are_copies(asked, chosen
     ],
     ids=["fsdp", "none", "auto", "local_sgd"],
 )  # fmt: skip
-def test_updates_that_nobody_waits_for_are_refused(asked):
+def test_updates_that_no_one_waits_for_are_refused(asked):
     with pytest.raises(ConfigError, match=r"^optimizer\.overlap: .* no rank has such a copy here; .* works$"):
         choose_plan(overlapping(asked), SITE, cpu(4), SMALL)
 

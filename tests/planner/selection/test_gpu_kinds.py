@@ -188,7 +188,7 @@ def test_what_fits_on_no_kind_is_refused_as_on_the_first():
         kinds_of(transformer(**LARGE, sequence=4096), inventory=tiny)
 
 
-def test_smallest_of_two_kinds_stands_for_all_nodes():
+def test_smallest_of_two_kinds_represents_all_nodes():
     both = replace(gpus(8, 2), others=(gpus(8, 3, memory=40e9, name="a100"),))
     assert both.as_smallest == replace(gpus(8, 5, memory=40e9, name="a100"))
     assert both.device_names == "h100 and a100"

@@ -181,7 +181,7 @@ def test_rings_of_shared_optimizers_leave_out_parameters_that_owners_send():
     assert whole.wire_bytes - rest.wire_bytes == pytest.approx((ranks - 1) / ranks * 4 * WORK.parameters)
 
 
-def test_the_worst_case_is_beside_an_overlap():
+def test_the_worst_case_is_next_to_an_overlap():
     choice = chosen(SHAPE, dp_shard=4)
     fabric = replace(FABRIC, nic_bytes_per_second=5e8, leaf_uplinks=8)
     found = plan_certificate(fabric, choice, SHAPE, global_batch=BATCH, overlap=0.5)

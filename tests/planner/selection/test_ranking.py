@@ -89,7 +89,7 @@ def test_measured_steps_beat_forecasts():
     assert verdicts(choice)["ddp-8"][1].startswith("100.0 % slower: ")
 
 
-def test_experts_over_ranks_whose_rows_nobody_saw_wait_for_a_measurement():
+def test_experts_over_ranks_whose_rows_no_one_saw_wait_for_a_measurement():
     mixed = transformer(layers=4, width=512, feed=1024, words=32_000, sequence=1024, heads=8, experts=8, active=2)
     unseen = tuple(replace(each, expert_entries=0) for each in mixed.traces[0].units)
     mixed = replace(mixed, traces=(replace(mixed.traces[0], units=unseen),))
@@ -235,7 +235,7 @@ def test_more_memory_never_makes_the_choice_clearly_slower(table):
         assert not before.is_clearly_below(after, 0.11)
 
 
-def test_the_runner_up_is_no_second_name_of_the_winner():
+def test_the_runner_up_is_not_a_second_name_of_the_winner():
     """A model without blocks is gathered once and stays whole, whether it is to be kept or not."""
     (trace,) = LARGE.traces
     root = Unit(name="", parameters=LARGE.parameters, flops=trace.flops_per_sample, saved_bytes=1e9, boundary_bytes=0)

@@ -66,7 +66,7 @@ def test_training_something_else_is_named_only_where_no_change_of_the_line_is_en
     )
 
 
-def test_rule_that_keeps_less_is_named_with_its_bytes_beside_more_nodes():
+def test_rule_that_keeps_less_is_named_with_its_bytes_next_to_more_nodes():
     def fits(changed, there):
         less = changed.optimizer.get("elementwise", {}).get("rule") == "sgd"
         return FittingPlan("ddp-8", None, 20e9) if less or there.num_nodes >= 3 else None

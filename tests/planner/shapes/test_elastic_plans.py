@@ -58,7 +58,7 @@ def test_micro_batch_of_the_line_stays(micro_batch):
     assert sizes_of(replace(line, train=replace(line.train, ranks=2)), "ddp", Mesh(), 1) == ((), ())
 
 
-def test_sizes_too_few_to_hold_the_model_are_left_out_and_told():
+def test_sizes_too_few_to_hold_the_model_are_left_out_and_reported():
     sizes, too_few = sizes_of(
         line_of((1, 4)), "fsdp", Mesh(dp_shard=4), 2, holds=lambda shape, micro_batch: shape.mesh.dp_shard > 2
     )

@@ -106,7 +106,7 @@ def test_kind_with_less_memory_bounds_what_both_run():
     assert plans[1].step_seconds >= plans[0].step_seconds
 
 
-def test_where_nothing_fits_the_nearest_miss_is_told():
+def test_where_nothing_fits_the_nearest_miss_is_reported():
     found = evaluate_unlike(sides_of(usable=(USABLE, 1e9)))
     assert [each.fits for each in found.plans] == [False]
 

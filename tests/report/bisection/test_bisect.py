@@ -33,7 +33,7 @@ def state(ending="found", *, length=12, first_bad=7):
 
 @pytest.mark.parametrize("width", [72, 80, 120])
 @pytest.mark.parametrize("ending", ["found", "between", "same", "budget", None])
-def test_every_ending_is_told_within_the_width(ending, width):
+def test_every_ending_is_reported_within_the_width(ending, width):
     text = render_bisection(state(ending), Culprit(files=(FileChange(path="a.py", added=1, removed=2),)), width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "<script" in text.splitlines()[0] or ending != "found"

@@ -78,7 +78,7 @@ def test_a_run_against_itself_is_the_same_and_nothing_changed():
     assert "nothing changed" in render_comparison(comparison)
 
 
-def test_a_key_that_lines_had_not_yet_is_no_change_where_it_is_not_set():
+def test_a_key_that_lines_had_not_yet_is_not_a_change_where_it_is_not_set():
     values = {**BASE.inputs.values, "project.outputs": [], "publish.files": []}
     newer = replace(BASE, inputs=replace(BASE.inputs, values=values))
     assert compare(BASE, newer).changes == ()
@@ -138,7 +138,7 @@ def test_course_that_broke_off_is_compared_point_by_point():
     assert curves.equal
 
 
-def test_band_of_a_course_thinned_anew_is_that_of_its_shares():
+def test_band_of_a_course_thinned_again_is_that_of_its_shares():
     base, this = with_course(100, slope=0.01), with_course(1000, slope=0.02)
     bands = {point.step: (point.value * 0.99, point.value * 1.01) for point in base.curve.points}
     curves = compare(base, this, ComparisonContext(bands=bands)).curves
@@ -164,7 +164,7 @@ def test_no_line_is_wider_than_the_terminal(this, width):
     assert max(map(len, lines)) <= width
 
 
-def test_measurements_that_are_costs_are_not_told_twice_and_what_is_judged_comes_first():
+def test_measurements_that_are_costs_are_not_reported_twice_and_what_is_judged_comes_first():
     def with_measurements(record):
         reported = {"a_metric": Metric(value=1.0), "step_seconds": Metric(value=0.1, unit="s")}
         return replace(record, metrics=record.metrics | reported)
@@ -221,7 +221,7 @@ def test_without_a_band_nothing_is_claimed_and_the_way_to_one_is_named():
     assert "evaluate.seeds = 3" in comparison.next_command
 
 
-def test_a_program_is_told_of_seeds_and_of_a_tolerance_where_it_reads_none():
+def test_a_program_learns_of_seeds_and_of_a_tolerance_where_it_reads_none():
     metric = replace(BASE.metrics["eval_loss"], band=None)
     values = {**BASE.inputs.values, "project.command": ["python", "train.py"]}
     bandless = replace(BASE, metrics={"eval_loss": metric}, inputs=replace(BASE.inputs, values=values))
@@ -305,7 +305,7 @@ def test_what_no_record_has_the_content_of_may_have_changed_too():
     assert compare(BASE, BASE).unpinned == ()
 
 
-def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_one():
+def test_a_judged_metric_that_is_not_a_finite_is_worse_also_where_it_was_the_only_one():
     train = StageInfo(state="done", outputs={NOT_FINITE: {"eval_loss": "nan"}})
     broken = replace(with_loss(2.37), metrics={}, stages=BASE.stages | {"train": train})
     comparison = compare(BASE, broken)
@@ -397,7 +397,7 @@ def test_a_package_that_one_run_alone_imported_is_not_said_to_have_gone():
     assert changes == [("own", "1", "not imported")]
 
 
-def test_packages_code_and_plan_are_told_apart():
+def test_packages_code_and_plan_are_distinguished():
     this = with_loss(2.37)
     this = replace(
         this,

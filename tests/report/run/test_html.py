@@ -58,7 +58,7 @@ def test_every_page_is_well_formed_and_runs_or_loads_nothing(record):
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", text)
 
 
-def test_steps_that_are_not_finite_are_told_where_a_curve_is_and_where_none_is():
+def test_steps_that_are_not_finite_are_shown_where_a_curve_is_and_where_none_is():
     record = records.passed()
     broken = (BrokenSteps(first=7, last=7, count=1), BrokenSteps(first=40, last=52, count=4))
     curve = replace(record.curve, broken=broken)
@@ -75,7 +75,7 @@ def test_the_same_record_gives_the_same_bytes(record):
     assert render_html(again, records.passed()) == render_html(record, records.passed())
 
 
-def test_the_page_tells_every_part_of_the_record():
+def test_the_page_reports_every_part_of_the_record():
     text = render_html(records.refused(), records.passed())
     for said in (
         "refused", "quality:eval_loss", "unchanged since", "outside the band from step", "useful share", "backward",

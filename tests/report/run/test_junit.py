@@ -34,7 +34,7 @@ def test_counts_agree_with_the_cases():
         assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure"))
 
 
-def test_a_gate_nobody_could_judge_is_skipped():
+def test_a_gate_no_one_could_judge_is_skipped():
     assert cases(records.passed(), "gates")["quality:eval_loss"].find("skipped") is not None
 
 

@@ -258,7 +258,7 @@ def test_token_is_shown_once_and_kept_as_its_digest(world):
     assert made["token"].encode() not in database
 
 
-def test_events_say_how_a_run_stands_and_resume_after_what_was_seen(world):
+def test_events_say_the_state_of_a_run_and_resume_after_what_was_seen(world):
     run = world.run("alpha")
     with world.client(("alpha", "reader")) as client:
         text = client.get(f"/api/v1/runs/{run}/events").text

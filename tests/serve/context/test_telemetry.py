@@ -60,7 +60,7 @@ def test_forges_that_only_a_stranger_names_share_one_series():
     assert not [key for key in found if "evil" in str(key)]
 
 
-def test_a_run_told_twice_counts_once_and_its_finals_are_shown():
+def test_a_run_reported_twice_counts_once_and_its_finals_are_shown():
     telemetry = Telemetry.of(SITE)
     for _ in range(2):
         telemetry.run_ended(ended(1))
@@ -74,7 +74,7 @@ def test_a_run_told_twice_counts_once_and_its_finals_are_shown():
     assert found["run_verdict", "bytegpt-9f31c2a0-000001", "passed"] == 1
 
 
-def test_a_run_that_goes_on_is_not_counted():
+def test_a_run_that_continues_is_not_counted():
     telemetry = Telemetry.of(SITE)
     telemetry.run_ended(replace(passed(), run=replace(passed().run, state="open", verdict=None)))
     assert samples(telemetry)["runs_total", "bytegpt", "passed"] == 0
@@ -104,7 +104,7 @@ def test_a_site_of_two_kinds_of_gpu_has_no_one_price():
     assert price_at(SITE) == Price(3.0, "USD", next(iter(SITE.gpu)))
 
 
-def test_orders_are_told_by_state_also_those_that_are_none():
+def test_orders_are_reported_by_state_also_those_that_are_none():
     telemetry = Telemetry.of(SITE)
     telemetry.orders({"queued": 3, "parked": 1}, 12.5)
     telemetry.orders({"queued": 1}, 2.5)
@@ -131,7 +131,7 @@ def test_conflicts_are_requests_that_another_writer_won():
 
 
 @pytest.mark.row("M2")
-def test_a_service_that_starts_anew_shows_the_finals_of_runs_that_ended_without_a_scrape():
+def test_a_service_that_starts_again_shows_the_finals_of_runs_that_ended_without_a_scrape():
     telemetry = Telemetry.of(SITE)
     telemetry.rebuild([ended(number) for number in range(100)])
     found = samples(telemetry)
@@ -164,7 +164,7 @@ def test_a_training_that_was_to_end_early_leaves_no_finals():
 
 @pytest.mark.row("M4")
 @pytest.mark.parametrize("mark", ["experiment", "dirty"])
-def test_a_run_that_does_not_stand_for_its_commit_leaves_no_finals(mark):
+def test_a_run_that_does_not_represent_its_commit_leaves_no_finals(mark):
     book, whole = SeriesStore(), ended(1)
     apart = {
         "experiment": replace(whole, inputs=replace(whole.inputs, overrides=("train.steps=1",))),
@@ -184,7 +184,7 @@ def test_finals_of_fifty_runs_of_ten_projects_stay_below_the_cap_of_the_book():
     assert "series_dropped_total" not in {key[0] for key in samples(telemetry)}
 
 
-def test_threads_that_tell_at_once_lose_nothing():
+def test_threads_that_report_at_once_lose_nothing():
     telemetry = Telemetry.of(SITE)
     threads = [
         threading.Thread(target=lambda: [telemetry.webhook("hub", "push", "accepted", 0.01) for _ in range(500)])

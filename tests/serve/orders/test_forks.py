@@ -26,7 +26,7 @@ def test_what_is_kept_of_a_fork_s_order_says_so(fork):
     assert (fork.trust, fork.branch) == ("fork", "pull-7")
 
 
-def test_approved_it_goes_on_as_the_run_that_was_approved_and_no_other_is_born(forged, fork):
+def test_approved_it_continues_as_the_run_that_was_approved_and_no_other_is_born(forged, fork):
     (record,) = forged.records()
     trust.approve(forged.context.store, record, who="maintainer", sealer=forged.sealer)
     assert forged.context.database.orders.unpark(fork.run, now=time.time())
@@ -36,7 +36,7 @@ def test_approved_it_goes_on_as_the_run_that_was_approved_and_no_other_is_born(f
     assert (ended.run.id, ended.commit.trust, ended.run.verdict) == (record.run.id, "fork", "passed")
 
 
-def test_taken_up_again_without_an_approval_it_waits_again(forged, fork):
+def test_run_again_without_an_approval_it_waits_again(forged, fork):
     """As after a restart of the service, or where there was no room."""
     assert forged.context.database.orders.unpark(fork.run, now=time.time())
     starts = len(forged.starts())
@@ -47,7 +47,7 @@ def test_taken_up_again_without_an_approval_it_waits_again(forged, fork):
     assert (record.commit.trust, record.run.state) == ("fork", "open")
 
 
-def test_taken_up_again_it_goes_on_as_its_record_says(forged, fork, monkeypatch):
+def test_run_again_it_continues_as_its_record_says(forged, fork, monkeypatch):
     """Whatever the database says of the order by now."""
     claim = type(forged.context.database.orders).claim
 

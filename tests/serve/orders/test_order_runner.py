@@ -19,7 +19,7 @@ from gangline.serve.orders.driver_process import DriverProcess
 from gangline.serve.orders.notifications import OrderNotifications
 
 
-def test_an_order_builds_what_stands_at_its_ref_when_it_is_taken_up(yard):
+def test_an_order_builds_what_is_at_its_ref_when_it_starts(yard):
     order = yard.order()
     newest = yard.push()
     with yard.working():
@@ -50,7 +50,7 @@ def test_the_same_commit_is_driven_once_however_often_it_is_ordered(yard):
     assert len(yard.starts()) == 1
 
 
-def test_again_is_another_attempt_and_its_order_taken_up_twice_is_not(yard):
+def test_again_is_another_attempt_and_its_order_started_twice_is_not(yard):
     yard.push()
     with yard.working():
         first = yard.wait(yard.order())
@@ -115,7 +115,7 @@ def test_a_branch_without_a_line_starts_nothing(yard):
         assert "line.toml" in yard.wait(yard.order(), "dropped").note
 
 
-def test_a_line_that_does_not_hold_is_told_at_the_forge(forged, monkeypatch):
+def test_a_line_that_does_not_hold_is_reported_at_the_forge(forged, monkeypatch):
     monkeypatch.setenv("TOKEN", "t")
     table = replace(forged.context.site.forge["ours"], token="secret:env:TOKEN")
     site = replace(forged.context.site, forge={"ours": table})
@@ -160,7 +160,7 @@ def test_what_keeps_failing_is_put_aside_after_five_tries(yard, monkeypatch, wor
 
 
 @pytest.mark.slow
-def test_what_fails_once_goes_on_with_its_run(yard, monkeypatch):
+def test_what_fails_once_continues_with_its_run(yard, monkeypatch):
     monkeypatch.setattr(retry_policy, "RETRY_SECONDS", (1.0,) * 4)
     yard.push("away")
     order = yard.order()
@@ -257,7 +257,7 @@ def test_a_push_leaves_its_commit_to_its_pull_request(forged):
 
 
 @pytest.mark.slow
-def test_a_killed_driver_is_replaced_and_the_run_goes_on(yard, monkeypatch):
+def test_a_killed_driver_is_replaced_and_the_run_continues(yard, monkeypatch):
     monkeypatch.setattr(retry_policy, "RETRY_SECONDS", (0.1,) * 4)
     yard.push("hang")
     order = yard.order()

@@ -46,7 +46,7 @@ def test_a_minute_is_named_or_not(cron, minute, named):
 @pytest.mark.parametrize(
     "cron", ["", "* * * *", "60 * * * *", "* * * * mon", "*/0 * * * *", "1-0 * * * *", "@daily", "0 * * * * *"]
 )
-def test_what_is_no_cron_names_no_minute(cron):
+def test_what_is_not_a_cron_names_no_minute(cron):
     assert newest_minute(cron, after=0.0, until=10.0 * DAY) is None
 
 

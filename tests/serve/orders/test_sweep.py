@@ -34,7 +34,7 @@ def test_a_push_whose_event_was_lost_is_built_once(forged):
     assert "older than a day" in old.note
 
 
-def test_what_an_event_told_of_is_not_offered_again(forged):
+def test_what_an_event_reported_is_not_offered_again(forged):
     forged.push(branch="main")
     forged.order("main")
     sweeper(forged).sweep()
@@ -69,7 +69,7 @@ def test_a_closed_pull_request_stops_its_waiting_run(forged):
     assert record.run.cancel_requested == "refs/pull/7/head is gone"
 
 
-def test_an_approval_that_told_nobody_is_found(forged):
+def test_an_approval_that_notified_no_one_is_found(forged):
     sha = forged.push(branch="stranger")
     git(forged.repo, "update-ref", "refs/pull/7/head", sha)
     forged.forge.forks.add(7)
@@ -122,7 +122,7 @@ def test_a_clock_that_is_set_back_puts_no_sweep_off(forged, monkeypatch):
     assert len(swept) >= 2
 
 
-def test_old_orders_go_and_what_stands_at_their_refs_is_not_built_again(forged, monkeypatch):
+def test_old_orders_go_and_what_is_at_their_refs_is_not_built_again(forged, monkeypatch):
     monkeypatch.setattr(sweep_module, "FORGET_BATCH", 2)
     for branch in ("one", "two", "three"):
         forged.push(branch=branch)

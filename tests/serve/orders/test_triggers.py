@@ -34,7 +34,7 @@ OWN = TriggerFacts(branch="main", is_fork=False, changed=None)
         ({}, {"cause": "push"}, {"commit_age_seconds": 1e9}, None),
     ],
 )
-def test_a_commit_starts_a_run_or_is_told_why_not(trigger, order, found, said):
+def test_a_commit_starts_a_run_or_is_shown_why_not(trigger, order, found, said):
     answer = trigger_refusal(replace(ORDER, **order), TriggerTable(**trigger), replace(OWN, **found))
     assert answer is None if said is None else said in answer
 

@@ -68,7 +68,7 @@ def test_page_fits_three_widths_asks_only_its_own_files_and_complains_of_nothing
 
 @pytest.mark.parametrize("name", ["list", "large", "waiting", "running", "compare", "login", "tricky-list"])
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_word_stands_out_from_its_ground(browser, site, name, dark):
+def test_every_word_contrasts_with_its_ground(browser, site, name, dark):
     browser.visit(f"{site.url}/{name}", width=1300, dark=dark)
     browser.value("document.querySelectorAll('details').forEach(each => { each.open = true })")
     assert browser.value(CONTRAST) == []

@@ -27,7 +27,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("ground", sorted(GROUNDS))
 @pytest.mark.parametrize("color", COLORS)
-def test_line_of_a_comparison_stands_out_from_its_ground(color, ground):
+def test_line_of_a_comparison_contrasts_with_its_ground(color, ground):
     card, colors = GROUNDS[ground]
     assert contrast(colors[color], card) >= 3
 

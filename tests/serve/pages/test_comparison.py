@@ -68,7 +68,7 @@ def test_every_run_has_its_outcome_and_says_why_it_cannot_be_compared():
         ((10, None), set()),
     ],
 )
-def test_best_is_whoever_no_band_tells_from_the_best(values, marked):
+def test_best_are_all_that_no_band_separates_from_the_best(values, marked):
     assert best_places(metrics(*values), BAND, "lower") == marked
 
 
@@ -106,7 +106,7 @@ def test_a_run_can_become_the_first_or_be_left_out():
     assert "leave out" not in page_of(family(2))
 
 
-def test_ten_lines_are_told_apart_by_more_than_colour():
+def test_ten_lines_are_distinguished_by_more_than_colour():
     styles = [style_of(place) for place in range(10)]
     assert len({(style.color, style.dash) for style in styles}) == 10
     assert [style.letter for style in styles] == list("ABCDEFGHIJ")
@@ -159,7 +159,7 @@ def test_tricky_names_do_not_leave_their_cells():
     assert "<script>window" not in page_of([samples.tricky(), records.passed()])
 
 
-def test_a_run_that_does_not_stand_for_its_commit_is_marked_and_a_verdict_says_what_nobody_judged():
+def test_a_run_that_does_not_represent_its_commit_is_marked_and_a_verdict_says_what_no_one_judged():
     first, second, *_ = family(2)
     apart = replace(second, inputs=replace(second.inputs, overrides=("train.steps=1",)))
     assert '<span class="tag">experiment' in page_of([first, apart])

@@ -37,7 +37,7 @@ def test_what_page_loads_or_sends_to_is_its_own_service(page):
     assert all(url.startswith(("/", "#", "https://")) and not url.startswith("//") for url in linked)
 
 
-def test_no_id_stands_twice_and_every_field_has_a_name_that_is_read_out(page):
+def test_no_id_occurs_twice_and_every_field_has_a_name_that_is_read_out(page):
     tags = Tags(page)
     ids = [value for name, value in tags.attributes if name == "id"]
     assert len(ids) == len(set(ids))

@@ -27,7 +27,7 @@ def test_verdict_and_gates_come_before_everything_else():
     assert "✗ refused eval_loss is outside the band" in text_of(run_page(records.refused()))
 
 
-def test_page_tells_every_part_of_the_record():
+def test_page_reports_every_part_of_the_record():
     said = text_of(run_page(replace(records.refused(), proof=records.passed().proof)))
     for part in ("Gates", "Loss", "Stages", "Metrics", "Plan", "runner up", "gathers parameters at each step", "Proof",
                  "53 of 53", "Drills", "kill-rank", "Artifacts", "metrics.jsonl", "Reproduce", "gangline run --again",

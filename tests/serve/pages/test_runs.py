@@ -39,7 +39,7 @@ def test_open_run_shows_its_age_an_ended_one_what_its_stages_took():
     assert re.search(r'class="num took">15 min 1 s</td>', list_page(rows=[row(1)]))
 
 
-def test_queue_tells_turns_why_one_is_parked_and_what_needs_a_person_first():
+def test_queue_reports_turns_why_one_is_parked_and_what_needs_a_person_first():
     said = text_of(list_page())
     assert "1st in line" in said
     assert "2nd in line" in said
@@ -65,7 +65,7 @@ def test_counts_are_of_the_chosen_project_and_filter_by_a_click():
     assert chosen, "a second click takes the filter away"
 
 
-def test_empty_list_tells_the_next_command_and_a_narrow_filter_the_way_out():
+def test_empty_list_reports_the_next_command_and_a_narrow_filter_the_way_out():
     assert "gangline run" in text_of(list_page(rows=[], orders=[]))
     assert "No run matches" in text_of(list_page(rows=[], orders=[], wanted=RunFilter(text="zzz")))
 
@@ -89,7 +89,7 @@ def test_history_draws_the_metric_that_most_rows_have_oldest_first():
     assert order == [each.run for each in reversed(samples.rows(20)[2:])]
 
 
-def test_history_draws_runs_that_do_not_stand_for_their_commit_pale_and_off_the_line():
+def test_history_draws_runs_that_do_not_represent_their_commit_pale_and_off_the_line():
     rows = [row(number) for number in range(1, 6)]
     plain, marked = draw_history(rows), draw_history([replace(rows[0], marks="experiment"), *rows[1:]])
     assert "(experiment)" in marked.svg

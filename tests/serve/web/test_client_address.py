@@ -37,12 +37,12 @@ def of(peer, **headers):
         ("2001:db8:1::5", {"x_forwarded_for": "198.51.100.1"}, "198.51.100.1"),
     ],
 )
-def test_the_nearest_one_that_is_no_proxy_counts(peer, headers, client):
+def test_the_nearest_one_that_is_not_a_proxy_counts(peer, headers, client):
     assert of(peer, **headers) == client
 
 
 @given(peer=strangers, said=st.text(max_size=80))
-def test_nobody_is_believed_but_proxies(peer, said):
+def test_no_one_is_believed_but_proxies(peer, said):
     assert PROXIES.client(peer, [(b"x-forwarded-for", said.encode()), (b"forwarded", said.encode())]) == peer
 
 

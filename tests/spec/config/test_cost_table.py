@@ -68,7 +68,7 @@ def test_a_table_that_no_plan_could_use_is_refused_at_its_place(table, message):
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_is_refused(content):
+def test_what_is_not_json_is_refused(content):
     with pytest.raises(ConfigError, match=r"optimizer.cost: wanted JSON in 'costs/gpu.json'"):
         load_line_text(LINE, file="line.toml", reader={"costs/gpu.json": content}.get)
 

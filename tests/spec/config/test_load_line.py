@@ -278,7 +278,7 @@ def test_a_command_is_trained_for_as_many_seeds_as_gangs_have_numbers():
         ("tolerance_percent = -1\n", "wanted at least 0, found -1"),
     ],
 )
-def test_a_tolerance_is_a_share_and_stands_instead_of_a_limit(keys, says):
+def test_a_tolerance_is_a_share_and_replaces_a_limit(keys, says):
     (problem,) = problems(LEAST + '[[gate.quality]]\nmetric = "eval_loss"\nbetter = "lower"\n' + keys)
     assert problem.startswith(f"gate.quality[0].tolerance_percent: {says}")
 

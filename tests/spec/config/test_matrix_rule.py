@@ -42,7 +42,7 @@ def test_a_number_that_is_none_is_refused(value):
     assert [each.key for each in matrix_rule_problems({"rule": "muon", "lr": value})] == ["optimizer.lr"]
 
 
-def test_a_class_of_torch_is_no_matrix_rule():
+def test_a_class_of_torch_is_not_a_matrix_rule():
     (found,) = matrix_rule_problems({"rule": "torch.optim:Muon"})
     assert found.key == "optimizer.rule"
     assert 'did you mean "muon"?' in str(found)

@@ -20,7 +20,7 @@ def test_reference_has_three_forms(text, kind, name):
 
 
 @pytest.mark.parametrize("text", ["hunter2", "secret:hunter2", "secret:env:a b", "secret:k8s:nokey", "secret:env:A\n"])
-def test_what_is_no_reference_is_refused_without_repeating_it(text):
+def test_what_is_not_a_reference_is_refused_without_repeating_it(text):
     with pytest.raises(ConfigError) as caught:
         parse_reference(text)
     assert text not in str(caught.value)

@@ -67,5 +67,5 @@ def test_an_end_fits_the_termination_message(size):
 
 
 @pytest.mark.parametrize("text", ["", "Killed", "{}", '{"exit_code": "x"}', "[]"])
-def test_another_termination_message_is_no_end(text):
+def test_another_termination_message_is_not_an_end(text):
     assert from_message(text) is None

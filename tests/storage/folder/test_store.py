@@ -36,7 +36,7 @@ def test_a_then_b_then_a_again_is_seen(store):
     assert len(versions) == 150
 
 
-def test_versions_advance_while_the_clock_stands_still(store, tmp_path, monkeypatch):
+def test_versions_advance_while_the_clock_is_still(store, tmp_path, monkeypatch):
     now = time.time_ns()
     monkeypatch.setattr("gangline.storage.folder.durable_files.time.time_ns", lambda: now)
     stamps = []

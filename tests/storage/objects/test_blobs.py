@@ -31,7 +31,7 @@ def test_flipped_bit_is_refused(store):
         get_blob(store, key)
 
 
-def test_missing_blob_and_wrong_key_are_told_apart(store):
+def test_missing_blob_and_wrong_key_are_distinguished(store):
     with pytest.raises(StorageError, match=r"wanted the blob .* found none"):
         get_blob(store, "blobs/sha256/" + "0" * 64)
     with pytest.raises(IntegrityError, match="wanted a blob key"):

@@ -108,7 +108,7 @@ def test_line_longer_than_a_part_is_a_part(store, path):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("writes", range(12))
-def test_writer_killed_at_any_write_loses_nothing_and_another_goes_on(store, path, writes):
+def test_writer_killed_at_any_write_loses_nothing_and_another_continues(store, path, writes):
     killed = GrowingFileWriter(Watched(store, writes=writes), KEY)
     before = b""
     with suppress(StorageError):
@@ -142,7 +142,7 @@ def test_parts_of_another_gang_never_mix_with_those_of_this_one(store, path, wri
 
 
 @pytest.mark.usefixtures("small")
-def test_file_that_a_program_writes_anew_replaces_what_was_sent(store, path):
+def test_file_that_a_program_writes_again_replaces_what_was_sent(store, path):
     writer = GrowingFileWriter(store, KEY)
     for text in (lines(0, 30, of="a"), lines(0, 3, of="b"), lines(0, 50, of="c"), lines(0, 60, of="d")):
         path.write_bytes(text)

@@ -41,14 +41,14 @@ def test_unknown_access_key_is_named(s3_server):
         assert "the access key is unknown there; check store.credentials and store.endpoint" in refusal(call)
 
 
-def test_refused_head_is_no_missing_key(s3_server):
+def test_refused_head_is_not_a_missing_key(s3_server):
     for wrong in ("nobody:whatever-secret", f"{s3_server.access_key}:wrong-secret"):
         text = refusal(lambda wrong=wrong: s3_server.store(credentials=wrong).head("k"))
         assert "check store.credentials" in text
     assert s3_server.store().head("no-such-key") is None
 
 
-def test_missing_bucket_is_no_missing_key(s3_server):
+def test_missing_bucket_is_not_a_missing_key(s3_server):
     store = open_store("s3://no-such-bucket", endpoint=s3_server.endpoint, credentials=s3_server.credentials)
     for call in (
         lambda: store.get("k"),
@@ -109,7 +109,7 @@ def test_prefixes_of_one_bucket_do_not_see_each_other(s3_server):
         upload.part(b"x")
 
 
-def test_pages_go_on_behind_hidden_notes(s3_server):
+def test_pages_continue_behind_hidden_notes(s3_server):
     store = s3_server.store("notes")
     blocks = [store.upload(f"big/{i}") for i in range(3)]
     for block in blocks:
@@ -164,7 +164,7 @@ def test_threads_share_a_store(s3_server):
     assert len(store.list("t/")) == 16
 
 
-def test_a_server_that_nobody_ever_met_is_given_up_sooner_than_one_that_went_away(tmp_path):
+def test_a_server_that_no_one_ever_met_is_given_up_sooner_than_one_that_went_away(tmp_path):
     server = servers.S3Server("minio", tmp_path)
     patience = {"connect_seconds": 0.5, "deadline_seconds": 60.0}
     began = time.monotonic()

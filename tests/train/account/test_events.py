@@ -40,7 +40,7 @@ def test_numbers_that_are_not_finite_become_null(tmp_path):
 @pytest.mark.parametrize(
     "torn", ['{"event": "step", "rank": 0, "st', '{"event": "step", "rank": 0, "generation": 0, "step": 5']
 )
-def test_last_step_is_found_beside_half_a_line(tmp_path, torn):
+def test_last_step_is_found_next_to_half_a_line(tmp_path, torn):
     path = tmp_path / "0.jsonl"
     log = EventLog(path, rank=0, generation=0)
     log.emit("step", step=4, loss=1.0)

@@ -91,7 +91,7 @@ def test_outside_a_gang_it_is_a_gang_of_one_that_saves_nothing():
     assert (program.rank, program.world_size, program.step_number) == (0, 1, 3)
 
 
-def test_the_next_generation_goes_on_from_the_newest_save(in_gang):
+def test_the_next_generation_continues_from_the_newest_save(in_gang):
     home = in_gang(0)
     with pytest.raises(ValueError, match="its own mistake"):
         fail_after(5)
@@ -154,7 +154,7 @@ def test_after_its_last_step_a_program_may_be_silent(in_gang, steps, expects):
     assert (beat.expect_until - beat.mono > ENDING_SECONDS - 60) == expects
 
 
-def test_other_ranks_save_and_tell_no_result(in_gang):
+def test_other_ranks_save_and_report_no_result(in_gang):
     home = in_gang(1)
     with Program() as program:
         train(program)

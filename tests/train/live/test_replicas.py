@@ -217,7 +217,7 @@ def test_factors_of_a_replica_of_shards_come_from_who_keeps_the_same_ones(stand,
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_shard_that_nobody_holds_any_more_comes_from_the_checkpoint(stand, make_gang, tmp_path):
+def test_shard_that_no_one_holds_any_more_comes_from_the_checkpoint(stand, make_gang, tmp_path):
     mesh, policy = Mesh(dp_replicate=2, dp_shard=2), CheckpointPolicy(every=2, asynchronous=False)
     plan = replace(live_plan(2, mesh=mesh, strategy="hsdp", micro_batch=2), checkpoint=policy)
     home = submit(stand, plan, PACE="0.1")

@@ -19,7 +19,7 @@ def test_rank_0_of_an_elastic_gang_brings_the_wish_of_the_store_to_its_keeper(ma
     assert ResizeRequestFile(gang.home).ranks() == 1
 
 
-def test_wish_that_does_not_read_is_refused_and_training_goes_on(make_gang):
+def test_wish_that_does_not_read_is_refused_and_training_continues(make_gang):
     gang, plan = make_gang(), tiny_plan("ddp", sizes=SIZES)
     gang.store.put(resize_key(plan.run_prefix), b'{"ranks": "many"}')
     assert gang.run(plan, STRIKE="slow:1:3") == [0, 0], gang.log()
@@ -34,7 +34,7 @@ def test_gang_that_is_not_elastic_looks_for_nothing(make_gang):
     assert not (gang.home / RESIZE_FILE).exists()
 
 
-def test_newest_wish_counts_and_what_is_none_binds_nobody(tmp_path):
+def test_newest_wish_counts_and_what_is_none_binds_no_one(tmp_path):
     wish, path = ResizeRequestFile(tmp_path), tmp_path / RESIZE_FILE
     assert wish.ranks() is None
     for text, ranks in (('{"ranks": 3}', 3), ('{"ranks": 2}', 2), ('{"ranks": 0}', None), ("torn", None)):

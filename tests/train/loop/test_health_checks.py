@@ -115,7 +115,7 @@ def test_uneven_work_trains_the_weights_of_one_process(make_gang, strategy):
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(deterministic):
+def test_plan_that_repeats_every_step_deals_again_at_a_checkpoint_alone(deterministic):
     window = [
         WindowTimes(work=dict.fromkeys(WORK, 0.0) | {"forward": each}, wait=0.0, samples=8) for each in (0.1, 0.3)
     ]
@@ -130,7 +130,7 @@ def test_plan_that_repeats_every_step_deals_anew_at_a_checkpoint_alone(determini
 
 
 @pytest.mark.parametrize(("answer", "unmet"), [("name", False), ("evict", True)])
-def test_gang_whose_waits_are_not_measured_says_so_once_and_judges_nobody(answer, unmet):
+def test_gang_whose_waits_are_not_measured_says_so_once_and_judges_no_one(answer, unmet):
     said = []
     events = SimpleNamespace(emit=lambda event, **fields: said.append((event, fields["reason"])))
     plan = plan_of("ddp", recovery=Recovery(stragglers=answer))

@@ -56,7 +56,7 @@ def test_replicas_that_cut_the_model_or_the_sequence_take_unlike_shares(make_gan
 
 
 @pytest.mark.long
-def test_restarted_gang_goes_on_with_the_shares_of_its_plan_bit_for_bit(make_gang):
+def test_restarted_gang_continues_with_the_shares_of_its_plan_bit_for_bit(make_gang):
     every = CheckpointPolicy(every=3, asynchronous=False)
     plan = tiny_plan("ddp", model={"width": 8, "dropout": 0.2}, steps=6, micro_batch=2, checkpoint=every, shares=(6, 2))
     whole, gang = make_gang(), make_gang()

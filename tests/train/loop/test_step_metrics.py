@@ -39,7 +39,7 @@ def test_bytes_to_others_are_counted_once_and_what_is_connected_later_is_not(pai
     assert meter.take() == 1000
 
 
-def test_peak_of_a_process_begins_anew():
+def test_peak_of_a_process_begins_again():
     held = torch.ones(8 << 20)
     before = peak_bytes(CPU)
     del held
@@ -75,7 +75,7 @@ def test_another_gpu_than_the_planned_one_has_no_share_of_its_peak(monkeypatch):
         assert found.keys() == {"flops_per_second"} | share
 
 
-def test_steps_of_a_gang_tell_what_ddp_sends(make_gang):
+def test_steps_of_a_gang_report_what_ddp_sends(make_gang):
     gang = make_gang()
     plan = tiny_plan(
         "ddp", steps=20, model={"width": 64}, checkpoint=CheckpointPolicy(every=100),

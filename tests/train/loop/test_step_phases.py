@@ -25,7 +25,7 @@ class Mark:
         self.now[0] += 7.0
 
 
-def test_what_a_gpu_computes_after_the_call_of_backward_is_no_waiting_for_others():
+def test_what_a_gpu_computes_after_the_call_of_backward_is_not_waiting_for_others():
     now = [0.0]
     clock, mark = PhaseClock("start", lambda: now[0]), Mark(now)
     context = SimpleNamespace(

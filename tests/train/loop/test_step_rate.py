@@ -32,7 +32,7 @@ def test_a_delay_that_moves_from_phase_to_phase_is_not_cut_away_and_a_single_one
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
-def test_slow_rank_is_named_and_nobody_else(make_gang, strategy):
+def test_slow_rank_is_named_and_no_one_else(make_gang, strategy):
     gang = make_gang(CODE)
     plan = paced(strategy)
     assert gang.run(plan, PACE="0.004", SLOW="1:2.5:0:1e9") == [0, 0], gang.log()
@@ -45,7 +45,7 @@ def test_slow_rank_is_named_and_nobody_else(make_gang, strategy):
 
 
 @pytest.mark.slow
-def test_rank_that_is_quick_again_is_told_once(make_gang):
+def test_rank_that_is_quick_again_is_reported_once(make_gang):
     gang = make_gang(CODE)
     assert gang.run(paced("ddp", steps=300), PACE="0.004", SLOW="1:2.5:0:320") == [0, 0], gang.log()
     assert [each["slow"] for each in gang.events(0, "straggler")] == [1]

@@ -44,7 +44,7 @@ def test_chunked_loss_trains_the_weights_of_one_process(make_gang, reached, stra
         ),
     ],
 )
-def test_task_that_does_not_say_what_its_head_is_gets_told(task, sentence):
+def test_task_that_does_not_say_what_its_head_is_gets_reported(task, sentence):
     made = getattr(sequences(), task)()
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         loss_of(made, chunks=2)

@@ -67,7 +67,7 @@ class Tiny(Base):
 
 
 @pytest.mark.parametrize(("strategy", "codes"), [("ddp", [10, 10]), ("fsdp", [0, 0])])
-def test_a_gang_with_unused_parameters_trains_under_fsdp_and_is_told_so_under_ddp(make_gang, strategy, codes):
+def test_a_gang_with_unused_parameters_trains_under_fsdp_and_is_reported_under_ddp(make_gang, strategy, codes):
     gang = make_gang()
     (gang.code / "spare.py").write_text(UNUSED)
     assert gang.run(tiny_plan(strategy, steps=2, program=ProgramSpec(task="spare:Tiny"))) == codes, gang.log()

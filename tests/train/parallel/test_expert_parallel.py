@@ -43,7 +43,7 @@ def test_gradients_of_experts_are_as_large_as_in_one_process(make_gang, mesh):
 
 @pytest.mark.slow
 @pytest.mark.proves("ep x tp", oracle="one process, weights after 6 AdamW steps", gate="1e-5")
-def test_experts_beside_modules_that_are_cut(make_gang, reached):
+def test_experts_next_to_modules_that_are_cut(make_gang, reached):
     plan = long_plan(Mesh(dp_shard=2, ep=2, tp=2), "LongExpertsBesideTensor")
     reached(require_parity(make_gang(CODE), plan, one_process("LongExperts"), gate=GATE))
 
@@ -65,7 +65,7 @@ def test_rows_travel_again_where_activations_are_computed_again(make_gang):
 
 
 @pytest.mark.long
-def test_training_goes_on_with_experts_laid_otherwise(make_gang, reached):
+def test_training_continues_with_experts_laid_otherwise(make_gang, reached):
     """Three steps on four ranks, saved; three more on two that hold every expert, then on one."""
     gang = make_gang(CODE)
     for steps, mesh in ((3, Mesh(dp_shard=4, ep=2)), (5, Mesh(dp_shard=2)), (5, Mesh()), (6, Mesh(dp_shard=2, ep=2))):
@@ -108,7 +108,7 @@ def refuse(gang, plan, words):
     assert words in gang.events(event="done")[-1]["reason"]
 
 
-def test_rank_whose_experts_see_no_token_goes_on_with_the_others(make_gang):
+def test_rank_whose_experts_see_no_token_continues_with_the_others(make_gang):
     gang, plan = make_gang(CODE), long_plan(Mesh(dp_shard=4, ep=2), "LongOneExpert", steps=3)
     require_parity(gang, plan, one_process("LongOneExpert", steps=3), gate=GATE)
     assert gang.events(event="step")[0]["expert_imbalance"] == 4.0

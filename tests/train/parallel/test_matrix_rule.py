@@ -134,7 +134,7 @@ def test_the_default_dtype_trains_the_same_losses_under_every_strategy(warm, tmp
 
 @pytest.mark.row("T7")
 @pytest.mark.parametrize("rule", RULES)
-def test_a_run_goes_on_under_another_strategy_and_number_of_ranks(warm, tmp_path, alone, rule):
+def test_a_run_continues_under_another_strategy_and_number_of_ranks(warm, tmp_path, alone, rule):
     gang, data = gang_in(tmp_path, warm)
     first = plan_of("zero1", Mesh(dp_replicate=2), data, optimizer=RULES[rule], stop_at=3)
     trained(gang, first)
@@ -210,7 +210,7 @@ def moe_plan(strategy, mesh, data):
 
 
 @pytest.mark.long
-def test_experts_are_matrices_of_their_own_whoever_holds_them(warm, tmp_path):
+def test_experts_are_matrices_of_their_own_no_matter_who_holds_them(warm, tmp_path):
     losses = {}
     for strategy, mesh in (("none", Mesh()), ("ep", Mesh(dp_shard=2, ep=2)), ("fsdp", Mesh(dp_shard=2))):
         gang = Gang(tmp_path / strategy, warm, ROOT / "examples" / "moe")

@@ -41,7 +41,7 @@ def test_where_the_state_lies_changes_no_bit(make_gang, reached, strategy):
     assert [each for each in gang.home.iterdir() if each.name.startswith("tmp")] == []
 
 
-def test_state_in_files_goes_on_in_memory_under_another_strategy(make_gang):
+def test_state_in_files_continues_in_memory_under_another_strategy(make_gang):
     wanted, _ = trained(make_gang(), plan_of("fsdp"))
     gang = make_gang()
     half = plan_of("fsdp", memory=ON_DISK, stop_at=3, checkpoint=CheckpointPolicy(every=3))

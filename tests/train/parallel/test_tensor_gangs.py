@@ -63,7 +63,7 @@ def test_checkpoint_opens_under_another_plan_with_equal_bits_and_losses(make_gan
     assert dict(proven.jobs[0].losses) == pytest.approx(dict(trained.jobs[0].losses[:3]), rel=1e-5)
 
 
-def test_peers_go_on_to_drop_alike_where_others_saved_their_generators(make_gang):
+def test_peers_continue_to_drop_alike_where_others_saved_their_generators(make_gang):
     gang = make_gang()
     assert 137 in gang.run(tiny_plan("ddp", model=MODEL, checkpoint=EVERY), STRIKE="kill:0:5"), gang.log()
     last = finish(gang, cut_plan()).checkpoint

@@ -35,7 +35,7 @@ def test_sharing_the_state_trains_the_weights_of_ddp(make_gang, reached, ddp):
 @pytest.mark.parametrize(("first", "second"), [
     ("zero1", "fsdp"), *(pytest.param(each, "zero1", marks=pytest.mark.slow) for each in ("fsdp", "zero1")),
 ])  # fmt: skip
-def test_a_run_goes_on_under_another_strategy(make_gang, ddp, first, second):
+def test_a_run_continues_under_another_strategy(make_gang, ddp, first, second):
     gang = make_gang()
     half = plan_of(first, **HARD, stop_at=3, checkpoint=CheckpointPolicy(every=3))
     trained(gang, half)

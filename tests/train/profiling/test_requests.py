@@ -78,7 +78,7 @@ def test_a_training_is_the_same_to_the_last_bit_under_the_profiler(make_gang):
     assert plain.result().jobs[0].losses == watched.result().jobs[0].losses
 
 
-def test_the_lookout_tells_each_request_once_and_bears_a_store_that_is_away():
+def test_the_lookout_reports_each_request_once_and_bears_a_store_that_is_away():
     answers = iter([StorageError("away"), None, b"one", b"one", b"two"])
     seen = []
 
@@ -100,7 +100,7 @@ def test_the_lookout_tells_each_request_once_and_bears_a_store_that_is_away():
 
 @pytest.mark.gpu
 @needs_device
-def test_on_a_gpu_its_kernels_are_told(make_gang):
+def test_on_a_gpu_its_kernels_are_reported(make_gang):
     gang = make_gang()
     plan = tiny_plan(
         "none", steps=30, mesh=Mesh(), device=DEVICE, deterministic=False, checkpoint=CheckpointPolicy(every=30)

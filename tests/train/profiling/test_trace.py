@@ -19,7 +19,7 @@ def steps(*spans):
     return [event(f"step {3 + n}", start, dur, cat="user_annotation") for n, (start, dur) in enumerate(spans)]
 
 
-def test_time_is_told_from_the_first_step_and_what_is_called_inside_is_not_counted_twice():
+def test_time_is_distinguished_from_the_first_step_and_what_is_called_inside_is_not_counted_twice():
     found = summarise(
         [*steps((1000, 500), (1500, 500)), event("aten::linear", 1000, 400), event("aten::add", 1100, 100)],
         ASKED, rank=2, node="n",
@@ -44,7 +44,7 @@ def test_communication_counts_as_exposed_only_where_nothing_else_is_under_way():
     assert found.idle_share == pytest.approx(0.2)
 
 
-def test_with_kernels_the_time_of_the_gpu_is_told():
+def test_with_kernels_the_time_of_the_gpu_is_reported():
     kernels = [
         event("ampere_sgemm_128", 0, 300, cat="kernel"),
         event("ncclDevKernel_AllReduce", 300, 200, cat="kernel"),
@@ -90,11 +90,11 @@ def test_whatever_was_traced_stays_small_and_within_bounds(sizes, spans):
     assert ProfileSummary.from_json(found.to_json()) == found
 
 
-def test_a_trace_of_nothing_is_told_as_nothing():
+def test_a_trace_of_nothing_is_reported_as_nothing():
     assert summarise([], ASKED, rank=0).seconds == 0.0
 
 
-def test_communication_beside_work_is_hidden_and_the_rest_exposed():
+def test_communication_next_to_work_is_hidden_and_the_rest_exposed():
     found = summarise(
         [*steps((0, 1000)), event("aten::mm", 0, 400), event("gloo:all_reduce", 200, 400, tid=2)], ASKED, rank=0
     )
@@ -102,7 +102,7 @@ def test_communication_beside_work_is_hidden_and_the_rest_exposed():
     assert found.exposed_share == pytest.approx(0.2)
 
 
-def test_memory_is_told_by_the_phase_that_it_was_taken_in():
+def test_memory_is_reported_by_the_phase_that_it_was_taken_in():
     points = [(0, 100), (200, 900), (500, 400), (800, 300)]
     memory = [
         event("[memory]", ts, 0, args={"Device Type": 0, "Total Allocated": size}) | {"ph": "i"} for ts, size in points

@@ -16,14 +16,14 @@ from gangline.train.startup import audit, devices
 READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n"
 
 
-def test_a_file_that_nothing_declares_is_told_once_with_its_size(workspace):
+def test_a_file_that_nothing_declares_is_reported_once_with_its_size(workspace):
     done = workspace.run(READ * 3 + "open('program.py').read(); import json; open(json.__file__).read()\n")
     assert done.returncode == 0, done.stderr
     (read,) = workspace.lines("read")
     assert (read["path"], read["size_bytes"]) == (str(workspace.outside / "labels.txt"), 5)
 
 
-def test_what_the_launcher_gave_a_gang_is_no_input_of_it(workspace):
+def test_what_the_launcher_gave_a_gang_is_not_an_input_of_it(workspace):
     """A gang in a sandbox has its secrets beside its home."""
     secrets = workspace.outside.parent / "secrets"
     secrets.mkdir()
@@ -35,7 +35,7 @@ def test_what_the_launcher_gave_a_gang_is_no_input_of_it(workspace):
     assert [read["path"] for read in workspace.lines("read")] == [str(workspace.outside / "labels.txt")]
 
 
-def test_what_a_program_wrote_itself_is_no_input_of_it(workspace):
+def test_what_a_program_wrote_itself_is_not_an_input_of_it(workspace):
     workspace.run(
         "import os; path = os.environ['OUTSIDE'] + '/own.txt'\nopen(path, 'w').write('1')\nopen(path).read()\n"
         "import contextlib\nwith contextlib.suppress(OSError): open(os.environ['OUTSIDE'] + '/absent')\n"
@@ -77,7 +77,7 @@ sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 @pytest.mark.parametrize(
     ("begun", "count", "reported"), [(True, 2, ["GPU A"]), (True, 3, ["GPU A"]), (False, 2, []), (True, 4, [])]
 )
-def test_kinds_of_gpu_with_memory_of_this_process_are_told_once(workspace, begun, count, reported):
+def test_kinds_of_gpu_with_memory_of_this_process_are_reported_once(workspace, begun, count, reported):
     """A device that is lost takes nothing else along."""
     done = workspace.run(CUDA.format(begun=begun, count=count) + READ)
     assert (done.returncode, done.stderr) == (0, "")
@@ -158,7 +158,7 @@ def test_an_audit_that_a_program_breaks_says_so(workspace):
 
 
 @pytest.mark.parametrize("path", ["'\\0'", "None", "object()", "1.5"])
-def test_what_is_no_path_is_an_error_of_the_program_alone(workspace, path):
+def test_what_is_not_a_path_is_an_error_of_the_program_alone(workspace, path):
     done = workspace.run(f"try: open({path})\nexcept (TypeError, ValueError): print('refused')\n")
     assert (done.stdout, workspace.lines("unseen")) == ("refused\n", [])
 
@@ -188,7 +188,7 @@ def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_im
     assert workspace.lines("python")[0]["version"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_modules_that_torch_compiled_in_this_run_are_told_apart_those_of_before_are_from_elsewhere(workspace):
+def test_modules_that_torch_compiled_in_this_run_are_distinguished_those_of_before_are_from_elsewhere(workspace):
     plan, cache = workspace.outside / "plan.json", workspace.outside / "torchinductor_x"
     cache.mkdir()
     (cache / "older.py").write_text("")
@@ -212,7 +212,7 @@ def test_modules_that_torch_compiled_in_this_run_are_told_apart_those_of_before_
     assert sorted(name for name, _ in reported["elsewhere"]) == ["fetched", "older"]
 
 
-def test_children_tell_beside_their_parent_however_they_begin(workspace):
+def test_children_report_next_to_their_parent_however_they_begin(workspace):
     text = (
         "import multiprocessing, os\ndef read(name): open(os.environ['OUTSIDE'] + '/' + name).read()\n"
         "if __name__ == '__main__':\n  for how in ('fork', 'spawn'):\n"
@@ -226,7 +226,7 @@ def test_children_tell_beside_their_parent_however_they_begin(workspace):
     assert {Path(each["path"]).name for each in workspace.lines("read")} == {"fork.txt", "spawn.txt"}
 
 
-def test_a_killed_program_leaves_what_it_told_before(workspace):
+def test_a_killed_program_leaves_what_it_reported_before(workspace):
     (workspace.code / "program.py").write_text(
         READ + "import sys, time\nwhile True: sys.audit('step'); time.sleep(0.05)\n"
     )
@@ -241,7 +241,7 @@ def test_a_killed_program_leaves_what_it_told_before(workspace):
 
 
 @pytest.mark.parametrize("flag", ["-I", "-S", "-E"])
-def test_a_python_that_reads_no_path_runs_and_tells_nothing(workspace, flag):
+def test_a_python_that_reads_no_path_runs_and_reports_nothing(workspace, flag):
     assert workspace.run("print(1)\n", flag).stdout == "1\n"
     assert not workspace.reported.exists()
 

@@ -33,7 +33,7 @@ print(torch.from_file(filename=os.environ["OUTSIDE"] + "/weights.bin", size=3, d
 
 
 @pytest.mark.long
-def test_what_torch_opens_in_native_code_is_told(workspace):
+def test_what_torch_opens_in_native_code_is_reported(workspace):
     (workspace.outside / "weights.bin").write_bytes(bytes([1, 2, 3]))
     done = workspace.run(NATIVELY)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n
         "os.execvp('cat', ['cat', labels])",
     ],
 )
-def test_a_program_that_is_started_is_told_once_however_it_is_started(workspace, start):
+def test_a_program_that_is_started_is_reported_once_however_it_is_started(workspace, start):
     done = workspace.run(f"import os; labels = os.environ['OUTSIDE'] + '/labels.txt'\n{start}\n{start}\n")
     assert "0 1 2" in done.stdout, done.stderr
     assert set(workspace.programs()) == {"cat"}
@@ -37,7 +37,7 @@ def test_what_a_shell_makes_of_more_than_words_is_the_shells(workspace):
     assert workspace.programs() == ["sh"]
 
 
-def test_a_python_that_tells_by_itself_is_no_program_of_another_kind(workspace):
+def test_a_python_that_reports_by_itself_is_not_a_program_of_another_kind(workspace):
     (workspace.code / "script").write_text(f"#!{sys.executable} -u\n{READ}")
     (workspace.code / "script").chmod(0o755)
     text = (
@@ -58,7 +58,7 @@ def test_a_python_that_tells_by_itself_is_no_program_of_another_kind(workspace):
         ("", "os.environ | {'PYTHONPATH': '.'}"),
     ],
 )  # fmt: skip
-def test_a_python_that_reads_no_path_is_a_program_that_tells_nothing(workspace, words, environ):
+def test_a_python_that_reads_no_path_is_a_program_that_reports_nothing(workspace, words, environ):
     command = f"[sys.executable, {words or repr('-u')}, '-c', '1']"
     text = f"import os, subprocess, sys\nsubprocess.run({command}, env={environ})\n"
     assert workspace.run(text).returncode == 0
@@ -100,7 +100,7 @@ def test_names_of_programs_are_bounded(workspace):
     assert (len(workspace.programs()), len(workspace.programs()[0])) == (audit.MOST_PROGRAMS, 100)
 
 
-def test_a_shell_that_is_the_rank_is_told_by_the_python_that_it_starts(workspace):
+def test_a_shell_that_is_the_rank_is_reported_by_the_python_that_it_starts(workspace):
     (workspace.code / "program.py").write_text("1\n")
     done = workspace.start(
         ["sh", "-c", f"cat $OUTSIDE/labels.txt; {sys.executable} program.py; true"], workspace.environ()

@@ -125,7 +125,7 @@ class RegistryHttp:
         return url
 
     def _follow(self, method: str, url: str, headers: dict[str, str], body: Any, granted: str | None) -> "HttpStream":
-        """Send; a read that is redirected goes on, to other hosts without credentials and over TLS."""
+        """Send; a read follows redirections, to other hosts without credentials and over TLS."""
         for _ in range(MAX_REDIRECTS + 1):
             own = url.startswith(self._origin + "/")
             answer = self._send(method, url, headers | ({"Authorization": granted} if granted and own else {}), body)

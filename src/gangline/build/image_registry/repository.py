@@ -85,15 +85,6 @@ class ImageRepository:
         answer.close()
         return answer.status == 200
 
-    def pull(self, manifest: Descriptor, layout: Layout) -> None:
-        """Bring an image into `layout`: manifest, config and layers; what is there already is not fetched."""
-        data, kind = self._wanted(manifest.digest, manifest.digest)
-        config, layers = documents.parse_manifest(data)
-        layout.add(data, kind)
-        for blob in (config, *layers):
-            if not layout.path(blob).exists():
-                self.fetch(blob, layout.path(blob))
-
     def push(
         self, layout: Layout, manifest: Descriptor, *, tag: str, base: "ImageRepository | None" = None
     ) -> Descriptor:

@@ -90,7 +90,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """A manifest with its config: what a new layer goes on top of."""
+    """A manifest with its config: the base that a new layer is added to."""
 
     config: dict[str, Any]
     """The config document; its unknown fields are kept."""

@@ -26,7 +26,7 @@ from gangline.errors import GateError, UsageError, storage_errors
 from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
-from gangline.line.request.targets import with_target
+from gangline.line.request.targets import launcher_of, with_target
 from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.site import Site
@@ -179,7 +179,7 @@ class PlanQuestion:
 
 def _asks_servers(site: Site) -> bool:
     """Whether requests may be retried, which is logged; a plan on this machine from its own files logs nothing."""
-    return site.launch.target != "local" or not site.store.url.startswith("file:")
+    return launcher_of(site.launch.target).has_pods or not site.store.url.startswith("file:")
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

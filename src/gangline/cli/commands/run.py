@@ -24,11 +24,12 @@ from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
 from gangline.line.record.observer import Observer, ObserverRelay
-from gangline.line.request.targets import Driving, parse_target, with_target
+from gangline.line.request.targets import parse_target, with_target
 from gangline.line.results.profiles import write_profile_request
 from gangline.line.stages.run_line import RunArguments, run_line
 from gangline.spec.config.site import Site
 from gangline.spec.gang.profiling import parse_window
+from gangline.spec.launchers import Driving
 from gangline.spec.record import Record
 from gangline.storage.objects.protocol import ObjectStore
 

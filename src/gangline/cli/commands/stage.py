@@ -14,6 +14,7 @@ from gangline.cli.terminal import say
 from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
+from gangline.line.request.targets import launcher_of
 from gangline.line.stages.run_line import resolve_run
 from gangline.line.stages.run_stage import run_stage
 from gangline.spec.config.grammar import URL
@@ -33,7 +34,7 @@ def check_jenkins_workspace(repo: Path, site: Site, environ: Mapping[str, str]) 
     if not (name := environ.get("WORKSPACE")):
         return
     workspace = Path(name).resolve()
-    if site.launch.target == "local" and _SECOND_WORKSPACE.search(workspace.name):
+    if launcher_of(site.launch.target).is_here and _SECOND_WORKSPACE.search(workspace.name):
         raise ConfigError(
             f"wanted the one workspace of this branch, found {workspace.name}, made for a second build at"
             " the same time: gangs of this machine are found only where they were started; give the agent one executor,"

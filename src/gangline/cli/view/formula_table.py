@@ -3,11 +3,10 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from gangline.cli.view.memory_bar import memory_bar
 from gangline.cli.view.plan_table import MOST_ROWS
 from gangline.planner.forecast.interruptions import StorageCost
 from gangline.report.text import clean, percent
-from gangline.spec.forecast import Forecast
+from gangline.spec.forecast import Forecast, MemoryCause
 from gangline.spec.plan import Candidate
 from gangline.units import format_seconds
 
@@ -21,6 +20,12 @@ CAUSES = {
 }
 _WIDE = 100
 """Columns that the bytes of each cause have room in."""
+_MARKS = 20
+"""Of the bar of a whole device."""
+_LETTERS = {
+    "weights": "W", "gradients": "G", "optimizer": "O", "activations": "A", "gathered": "B", "buffers": "B",
+    "updates": "U",
+}  # fmt: skip
 
 
 def formula_table(
@@ -115,3 +120,17 @@ def interruption_words(forecast: Forecast, failures: object) -> str:
         return ""
     source = failures if isinstance(failures, str) else "given"
     return f"P(interrupt) {percent(forecast.interrupt_probability)} ({source})"
+
+
+def memory_bar(causes: Sequence[MemoryCause], capacity_bytes: float) -> str:
+    """`WOAAAAAAAAAAAAABB···`: each cause ends at the nearest mark; `>` at the end: there is more than the device has.
+
+    Args:
+        causes: In the order of the bar.
+        capacity_bytes: Of the device.
+    """
+    bar, upto = "", 0.0
+    for each in sorted(causes, key=lambda cause: list(_LETTERS).index(cause.cause)):
+        upto += each.size_bytes
+        bar += _LETTERS[each.cause] * (round(upto / capacity_bytes * _MARKS) - len(bar))
+    return f"{bar[:_MARKS]}>" if len(bar) > _MARKS else bar.ljust(_MARKS, "·") + " "

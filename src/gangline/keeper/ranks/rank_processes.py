@@ -1,6 +1,6 @@
 """Start of rank processes: forked by the warm parent, or spawned. Both report every exit in order.
 
-Each rank leads its own session, dies with its parent and writes to its own log.
+Each rank leads its own session, ends with its parent and writes to its own log.
 """
 
 import json

@@ -92,17 +92,15 @@ class KubernetesLauncher:
         self._known[name] = (time.monotonic(), status)
         return status
 
-    def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """As the protocol says; `after`: number of events by rank to skip, as they were seen before.
+    def follow(self, name: str) -> Iterator[GangEvent]:
+        """As the protocol says.
 
         Waits for an unavailable API server: before the first answer for 10 minutes, later without limit.
         """
         _demand_name(name)
         root, final_state = yield from retry_while_unavailable(partial(self._find_root_or_final_state, name))
         if root is not None:
-            follower = KubernetesFollower(
-                self._api, root, facts=self._facts, after=after or {}, place=self._placing(root)
-            )
+            follower = KubernetesFollower(self._api, root, facts=self._facts, place=self._placing(root))
             yield from self._remembered(name, follower.events())
             final_state = yield from retry_while_unavailable(partial(self._close, root, follower), seconds=inf)
         if final_state is None:

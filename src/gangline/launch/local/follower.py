@@ -45,12 +45,10 @@ GONE_SECONDS = 10.0
 class LocalFollower:
     """Follows one gang to its end."""
 
-    def __init__(self, folder: GangFolder, *, world_size: int, num_nodes: int, after: dict[int, int]) -> None:
-        """`after`: number of events to skip by rank, as they were seen before."""
+    def __init__(self, folder: GangFolder, *, world_size: int, num_nodes: int) -> None:
         self._folder = folder
         self._ranks = {rank: Tail(folder.rank_events(rank), below=folder.inside) for rank in range(world_size)}
         self._keepers = [Tail(folder.keeper_events(node), below=folder.inside) for node in range(num_nodes)]
-        self._skip = dict(after)
         self._others_at = 0.0
         self._last: GangStatus | None = None
 
@@ -86,7 +84,7 @@ class LocalFollower:
                     yield GangEvent(kind="note", text=str(event["reason"]), data=event)
 
     def _progress(self, rank: int) -> Iterator[GangEvent]:
-        for event in self._new(rank):
+        for event in self._ranks[rank].events():
             yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)
 
     def _others(self) -> Iterator[GangEvent]:
@@ -94,14 +92,7 @@ class LocalFollower:
         for rank in self._folder.ranks() - self._ranks.keys():  # an elastic gang has got more
             self._ranks[rank] = Tail(self._folder.rank_events(rank), below=self._folder.inside)
         for rank in sorted(self._ranks)[1:]:
-            events = self._new(rank)
+            events = self._ranks[rank].events()
             steps = [event for event in events if event.get("event") == "step"]
             for event in [each for each in events if each.get("event") != "step"] + steps[-1:]:
                 yield GangEvent(kind="progress", text=str(event.get("event", "")), data=event)
-
-    def _new(self, rank: int) -> list[dict[str, Any]]:
-        events = self._ranks[rank].events()
-        skip = min(self._skip.get(rank, 0), len(events))
-        if skip:
-            self._skip[rank] -= skip
-        return events[skip:]

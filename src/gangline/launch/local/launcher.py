@@ -95,11 +95,11 @@ class LocalLauncher:
         except FileNotFoundError:  # deleted since the look
             return GangStatus(state="absent")
 
-    def follow(self, name: str, *, after: dict[int, int] | None = None) -> Iterator[GangEvent]:
-        """As the protocol says; `after`: number of events by rank to skip, as they were seen before."""
+    def follow(self, name: str) -> Iterator[GangEvent]:
+        """As the protocol says."""
         folder = self._existing(name)
         podset = folder.podset()
-        follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes, after=after or {})
+        follower = LocalFollower(folder, world_size=podset.world_size, num_nodes=podset.num_nodes)
         yield from follower.events(lambda: self.status(name))
         if not folder.exists:
             raise self._end_deleted(name)

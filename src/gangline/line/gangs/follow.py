@@ -53,7 +53,7 @@ def follow(ctx: RunContext, name: str, gang: str) -> GangEnd:
             f" {ctx.record.run.id}"
         ) from error
     except KeyboardInterrupt:
-        if ctx.record.run.target != "local":
+        if not ctx.record.run.launcher.is_here:
             raise
         text = f"stopping gang {gang}, with a checkpoint if its program saves; Ctrl-C again leaves it running"
         ctx.observer.note(text)

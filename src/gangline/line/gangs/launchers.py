@@ -13,7 +13,7 @@ from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
-from gangline.line.request.targets import parse_target
+from gangline.line.request.targets import launcher_of, parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials
 from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.config.site import Site
@@ -69,30 +69,27 @@ def open_launcher(
     """
     ranks_at, _ = parse_target(site.launch.target)
     secrets = secret_reader(store, site, environ, rights)
-    if ranks_at == "local":
-        from gangline.launch.local import LocalLauncher
+    match ranks_at:
+        case "local":
+            from gangline.launch.local import LocalLauncher
 
-        targets = site_paths.targets(repo, site)
-        return LocalLauncher(
-            gangs_root(repo), store=store, secrets=secrets, targets=targets,
-            sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
-        )  # fmt: skip
-    from gangline.launch.kubernetes.cluster.facts import read_facts
-    from gangline.launch.kubernetes.follow.api_retry import report_retries, retry_while_unavailable
-    from gangline.launch.kubernetes.launcher import KubernetesLauncher
+            targets = site_paths.targets(repo, site)
+            return LocalLauncher(
+                gangs_root(repo), store=store, secrets=secrets, targets=targets,
+                sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
+            )  # fmt: skip
+        case "kubernetes":
+            from gangline.launch.kubernetes.cluster.facts import read_facts
+            from gangline.launch.kubernetes.follow.api_retry import report_retries, retry_while_unavailable
+            from gangline.launch.kubernetes.launcher import KubernetesLauncher
 
-    api = open_cluster(site, environ)
-    facts = report_retries(retry_while_unavailable(partial(read_facts, api)), note) if note else read_facts(api)
-    return KubernetesLauncher(
-        api,
-        facts=facts,
-        launch=site.launch,
-        pod=site.pod,
-        secrets=secrets,
-        owner=find_owner(api) if find_owner else None,
-        stored_logs=partial(stored_logs, store),
-        fabric=stated_network(environ),
-    )
+            api = open_cluster(site, environ)
+            facts = report_retries(retry_while_unavailable(partial(read_facts, api)), note) if note else read_facts(api)
+            return KubernetesLauncher(
+                api, facts=facts, launch=site.launch, pod=site.pod, secrets=secrets,
+                owner=find_owner(api) if find_owner else None, stored_logs=partial(stored_logs, store),
+                fabric=stated_network(environ),
+            )  # fmt: skip
 
 
 def gang_sandbox(repo: Path, rights: Rights | None, *, site: Site, environ: Mapping[str, str]) -> Sandbox | None:
@@ -117,7 +114,7 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
 
 def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
     """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
-    if parse_target(site.launch.target)[0] == "local":
+    if not launcher_of(site.launch.target).has_pods:
         return here
     from gangline.launch.kubernetes.cluster.facts import read_facts
     from gangline.launch.kubernetes.objects.render_context import why_one_kind

@@ -47,7 +47,7 @@ def emit_gang(
         check: Let the API server validate every object by a dry run.
 
     Raises:
-        UsageError: The run is not planned yet, or its ranks are on this machine.
+        UsageError: The run is not planned yet, or its ranks are in no pods.
         ConfigError: The gang cannot be expressed for this cluster, or the server refuses it.
     """
     try:
@@ -90,11 +90,13 @@ def training_podset(repo: Path, record: Record, *, site: Site, environ: Mapping[
     """The PodSet that the submit stage of `record` submits.
 
     Raises:
-        UsageError: Its plan stage is not done, or its ranks are on this machine.
+        UsageError: Its plan stage is not done, or its ranks are in no pods.
     """
     run = record.run.id
-    if record.run.target == "local":
-        raise UsageError(f"the ranks of {run} are processes of this machine; gangline run --target kubernetes --again")
+    if not record.run.launcher.has_pods:
+        raise UsageError(
+            f"{run} runs its ranks at {record.run.target}, in no pods; gangline run --target kubernetes --again"
+        )
     if record.plan is None or stage(record, "plan").state not in GOOD:
         raise UsageError(f"{run} has no plan yet; gangline run --target kubernetes --until plan makes one")
     store = site_paths.open_site_store(repo, site, environ)

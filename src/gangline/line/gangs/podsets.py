@@ -85,9 +85,9 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
     )
-    if record.run.target == "local":
-        return replace(podset, python=commits_python(record))
-    return _on_cluster(podset, site)
+    if record.run.launcher.has_pods:
+        return _on_cluster(podset, site)
+    return replace(podset, python=commits_python(record))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +157,7 @@ def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> di
     if line.project.task is not None or not inventory:
         return {}
     cores = Inventory.from_json(get_blob(store, str(inventory))).cores
-    each = cores // world if record.run.target == "local" else int(site.pod.cpus)
+    each = int(site.pod.cpus) if record.run.launcher.has_pods else cores // world
     return dict.fromkeys(THREADS, str(max(1, each)))
 
 

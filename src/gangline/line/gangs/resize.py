@@ -25,7 +25,7 @@ def request_resize(store: ObjectStore, record: Record, ranks: int) -> Plan:
     if ranks not in ready:
         works = ", ".join(map(str, ready))
         raise UsageError(f"{record.run.id}: wanted {ranks} ranks, its plan is ready for {works}")
-    if record.run.target != "local" and ranks > plan.world_size:
+    if record.run.launcher.has_pods and ranks > plan.world_size:
         raise UsageError(
             f"{record.run.id}: wanted {ranks} ranks, its pods at {record.run.target} have room for {plan.world_size};"
             " fewer work, and later as many again"

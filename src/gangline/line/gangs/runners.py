@@ -14,7 +14,7 @@ from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.gangs.podsets import pod_store_url
 from gangline.line.gangs.sandbox import local_runner, sandbox_of
-from gangline.line.request.targets import parse_target
+from gangline.line.request.targets import launcher_of
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record, Trust
 from gangline.storage import site_paths
@@ -87,7 +87,7 @@ def code_isolation(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str
 
 def runs_in_pod(sandbox: Sandbox, site: Site) -> bool:
     """Whether model code runs in a pod; with `sandbox.mode = "off"` own commits run on this machine without one."""
-    if parse_target(site.launch.target)[0] != "kubernetes" or sandbox.engine.hides:
+    if not launcher_of(site.launch.target).has_pods or sandbox.engine.hides:
         return False
     return site.sandbox.mode != "off" or not sandbox.is_own
 

@@ -1,27 +1,24 @@
 """Targets: where ranks run and what drives the stages, from `--target` or the site's `launch.target`."""
 
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 from gangline.errors import ConfigError, UsageError
-from gangline.spec.config.site import Site, Target
-from gangline.spec.record import RanksAt, Record
-
-Driving = Literal["here", "kfp-local", "kfp"]
-
-_MEANING: dict[str, tuple[RanksAt, Driving]] = {
-    "local": ("local", "here"),
-    "kubernetes": ("kubernetes", "here"),
-    "kfp-local": ("local", "kfp-local"),
-    "kfp": ("kubernetes", "kfp"),
-}
+from gangline.spec.config.site import Site
+from gangline.spec.launchers import LAUNCHERS, TARGETS, Driving, LauncherTraits, RanksAt, Target
+from gangline.spec.record import Record
 
 
 def parse_target(target: str) -> tuple[RanksAt, Driving]:
     """Where ranks run under `target`, and what drives the stages; raises ConfigError for an unknown target."""
-    if target not in _MEANING:
-        raise ConfigError(f"launch.target: wanted one of {', '.join(_MEANING)}, found {target!r}")
-    return _MEANING[target]
+    if target not in TARGETS:
+        raise ConfigError(f"launch.target: wanted one of {', '.join(TARGETS)}, found {target!r}")
+    return TARGETS[target]
+
+
+def launcher_of(target: str) -> LauncherTraits:
+    """What code depends on where ranks run under `target`; raises ConfigError for an unknown target."""
+    return LAUNCHERS[parse_target(target)[0]]
 
 
 def with_target(site: Site, target: str | None) -> Site:

@@ -11,7 +11,8 @@ from gangline.line.record.store import RecordStore
 from gangline.line.request.run_request import RunRequest
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.load import PROTECTED_TABLES, effective, line_digest, table_digests
-from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, RanksAt, Record, RunInfo, run_prefix
+from gangline.spec.launchers import RanksAt
+from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now

@@ -33,7 +33,7 @@ def build(ctx: RunContext) -> StageResult:
     code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
     environment = environment_of(ctx)
-    if ctx.record.run.target == "local" and environment.own is None:  # ranks run in this interpreter's environment
+    if not ctx.record.run.launcher.has_pods and environment.own is None:  # ranks run in this interpreter's environment
         refuse_work_tree(
             layer.data, ctx.line.project, editable_packages_in(ctx.repository.work_tree), folder=layer.folder
         )

@@ -87,7 +87,7 @@ def plan(ctx: RunContext) -> StageResult:
 def _checked_sandbox(ctx: RunContext) -> Sandbox:
     """Sandbox of the model's code; raises if this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
-    if ctx.record.run.target == "local":
+    if ctx.record.run.launcher.is_here:
         sandbox.require()
     if ctx.record.commit.trust == "own":
         require_secrets(ctx.line.train.env, ctx.site, ctx.environ)

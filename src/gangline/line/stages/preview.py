@@ -12,7 +12,7 @@ from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.run_request import RunRequest, resolve_request
-from gangline.line.request.targets import parse_target
+from gangline.line.request.targets import launcher_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
 from gangline.planner.selection.choice import PlanChoice
@@ -111,8 +111,8 @@ def preview(
 def _environment(
     request: RunRequest, site: Site, *, environ: Mapping[str, str], with_s3: bool, notify: Callable[[str], None]
 ) -> "VirtualEnvironment | None":
-    """Of ranks on this machine; None: they are elsewhere, or the line names no lock."""
-    if request.line.env.lock is None or parse_target(site.launch.target)[0] != "local":
+    """Of ranks without an image; None: they have one, or the line names no lock."""
+    if request.line.env.lock is None or launcher_of(site.launch.target).has_pods:
         return None
     from gangline.build.virtualenv import LockedCommit, find_or_make_environment  # parsers of versions and markers
 

@@ -64,7 +64,7 @@ def environment_of(ctx: RunContext) -> RunEnvironment:
         IntegrityError: A fork needs an image that is not built yet.
         BuildError: The build failed.
     """
-    if ctx.record.run.target == "local":
+    if not ctx.record.run.launcher.has_pods:
         return _of_this_machine(ctx)
     lock = read_commit_lock(ctx.repository, ctx.record.commit.tree, ctx.line.env, _uv(ctx))
     if ctx.site.registry.builder == "none":

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gangline.errors import CapacityError, ConfigError
 from gangline.line.gangs.launchers import open_cluster
-from gangline.line.request.targets import parse_target
+from gangline.line.request.targets import launcher_of
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import FreeServers, Inventory
@@ -28,8 +28,8 @@ class Planned(Protocol):
 
 
 def free_servers(site: Site, environ: Mapping[str, str], inventory: Inventory) -> FreeServers:
-    """Of the site's target; a machine of one's own is always free."""
-    if parse_target(site.launch.target)[0] == "local":
+    """Of the site's target; servers that are in no cluster count as free."""
+    if not launcher_of(site.launch.target).has_pods:
         return FreeServers(free=inventory.num_nodes, holders=())
     from gangline.launch.kubernetes.placement.free_servers import read_free_servers
 

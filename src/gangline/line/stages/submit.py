@@ -55,7 +55,7 @@ def _record_credential(ctx: RunContext) -> None:
 
 def _size(ctx: RunContext, podset: PodSet) -> str:
     """Size of the gang, and its queue."""
-    if ctx.record.run.target == "local":
+    if ctx.record.run.launcher.is_here:
         processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
         return f"{processes} on this machine{_threads(podset)}"
     each = f"{podset.resources.gpus} GPUs" if podset.resources.gpus else f"{podset.procs_per_node} CPU ranks"
@@ -74,7 +74,7 @@ def _record_environment(ctx: RunContext) -> None:
     env = ctx.line.train.env
     if text := left_out_variables(ctx.record, env):
         ctx.record_event("submit", "environment", text)
-    lost = missed_variables(ctx.environ, env) if ctx.record.run.target == "local" else ()
+    lost = missed_variables(ctx.environ, env) if ctx.record.run.launcher.is_here else ()
     if lost:
         text = f"not passed on to the program: {', '.join(lost)}; set them by [train.env], secrets as secret:env:NAME"
         known = any(event.text == text for each in ctx.earlier_runs.reusable for event in each.events)

@@ -111,7 +111,7 @@ def _record_other_gpus(ctx: RunContext, ran: RuntimeReport | None) -> None:
 
 def _work_tree_error(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
     """Error if ranks on this machine imported modules from the work tree."""
-    if ran is None or ctx.record.run.target != "local":
+    if ran is None or ctx.record.run.launcher.has_pods:
         return None
     return work_tree_error(ran, ctx.repository.work_tree, home=ctx.home.resolve())
 

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.baselines import GradientBuffer, block_buckets, buckets
+from gangline.optim.plan.buckets import GradientBuffer, block_buckets, buckets
 from gangline.optim.plan.costs import RuleSpec
 from gangline.optim.plan.geometry import GeometryPlan, GeometryProblem, choose_geometry, keeps_memory, owner_by_owner
 from gangline.optim.plan.groups import GroupPlan, HostItem, MicroGroup, plan_groups
 from gangline.optim.plan.matrix import LogicalMatrix
 from gangline.optim.plan.optimizer_plan import OptimPlan, PlannedMatrix, PlanOptions
 from gangline.optim.plan.optimum_bound import least_makespan
-from gangline.optim.plan.owners import WorkItem, falling, loads_of, owner_map
+from gangline.optim.plan.owners import WorkItem, falling, largest_first, loads_of, owner_map
 from gangline.optim.plan.pipeline import unshared
-from gangline.optim.plan.refresh import stagger
 from gangline.optim.plan.team import TeamMap, teams
 from gangline.units import Bytes, Elements, Seconds, format_bytes
 
@@ -179,7 +178,7 @@ class _Builder:
         c_max = Bytes(self._options.c_max_bytes)
         if self._hosts == 1:
             times = unshared(sum(self._seconds[at] for at in places))
-            return GroupPlan(groups=((tuple(range(len(places))),),) if places else (), times=times, budget=c_max)
+            return GroupPlan(groups=((tuple(range(len(places))),),) if places else (), times=times)
         return plan_groups([self._hosted[at] for at in places], self._hosts, c_max=c_max, rate=self._options.exchange)
 
     def _with_teams(self) -> OptimPlan:
@@ -237,10 +236,31 @@ class _Builder:
         refreshes = [
             WorkItem(key=each.key, cost=Seconds(cost)) for each, cost in zip(self._items, self._refresh, strict=True)
         ]
-        steps = [
-            mean - cost / self._rule.refresh_every for mean, cost in zip(self._seconds, self._refresh, strict=True)
-        ]
-        return stagger(refreshes, steps, places, ranks=self._ranks * self._hosts, every=self._rule.refresh_every).phases
+        return stagger(refreshes, places, ranks=self._ranks * self._hosts, every=self._rule.refresh_every)
+
+
+def stagger(items: Sequence[WorkItem], owners: Sequence[int], *, ranks: int, every: int) -> tuple[int, ...]:
+    """Phase of every item, which is refreshed in steps whose number leaves this rest: each owner's by LPT, its heaviest
+    phase first.
+
+    A refresh costs many times a step, and every step ends with the slowest owner: all run their heaviest step at once.
+
+    Args:
+        items: Refreshes; costs of one kind.
+        owners: Rank of each item.
+        ranks: All ranks.
+        every: Steps of a period.
+    """
+    phases = [0] * len(items)
+    for rank in range(ranks):
+        mine = [at for at, owner in enumerate(owners) if owner == rank]
+        work = [items[at] for at in mine]
+        packed = largest_first(work, every)
+        loads = loads_of(packed, [each.cost.value for each in work], every)
+        order = sorted(range(every), key=lambda phase: (-loads[phase], phase))
+        for at, phase in zip(mine, packed, strict=True):
+            phases[at] = order.index(phase)
+    return tuple(phases)
 
 
 def _placed(plan: GroupPlan, places: Sequence[int]) -> GroupPlan:

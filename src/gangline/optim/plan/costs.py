@@ -7,7 +7,7 @@ from statistics import median
 from typing import Literal, Protocol
 
 from gangline.errors import ConfigError
-from gangline.units import Elements, Flops, Seconds
+from gangline.units import Flops, Seconds
 
 Shape = tuple[int, int]
 MuonKernel = Literal["standard", "symmetric", "gram"]
@@ -61,11 +61,6 @@ def cost(rule: RuleSpec, shape: Shape, batch: int = 1) -> Flops:
     """Of a mean step of `batch` matrices: refreshes spread over the steps between them."""
     step, refresh, every = rule.step_cost(shape).value, rule.refresh_cost(shape).value, rule.refresh_every
     return Flops(batch * (step + refresh / every if refresh else step))
-
-
-def state_elements(rule: RuleSpec, shape: Shape, *, at: Literal["sharded", "owner"]) -> Elements:
-    """Of the state of one matrix that is kept `at` that place."""
-    return Elements(sum(rows * columns for (rows, columns), _, where in rule.state(shape).values() if where == at))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.errors import ConfigError
-from gangline.optim.plan.baselines import GradientBuffer, alpha_greedy
+from gangline.optim.plan.buckets import GradientBuffer, alpha_greedy
 from gangline.optim.plan.owners import WorkItem, balance_ratio, largest_first, loads_of, owner_map
 from gangline.units import Bytes
 
@@ -117,7 +117,7 @@ def _contiguous(problem: GeometryProblem) -> list[GeometryPlan]:
     by_cost = [[1 + int(1e12 * problem.items[at].cost.value) for at in bucket.places] for bucket in problem.buckets]
     found = []
     for sizes in ([bucket.sizes for bucket in problem.buckets], by_cost):
-        sliced = alpha_greedy(sizes, problem.ranks, problem.alpha).owners
+        sliced = alpha_greedy(sizes, problem.ranks, problem.alpha)
         plans = [
             _bucket("contiguous", bucket, owners, problem.ranks)
             for bucket, owners in zip(problem.buckets, sliced, strict=True)
@@ -177,11 +177,6 @@ def _bucket(kind: Geometry, bucket: GradientBuffer, owners: Sequence[int], ranks
         operations={"contiguous": ranks, "permuted": 1, "owner": len(bucket.places)}[kind],
         padded=ranks * largest / sum(bucket.sizes) if is_padded else 1.0,
     )  # fmt: skip
-
-
-def padding(bucket: GradientBuffer, owners: Sequence[int], ranks: int) -> float:
-    """Elements that equal shards of this map hold, over those of the bucket."""
-    return _bucket("permuted", bucket, owners, ranks).padded
 
 
 def _priced(problem: GeometryProblem, plans: Sequence[BucketPlan]) -> GeometryPlan:

@@ -47,8 +47,6 @@ class GroupPlan:
 
     groups: tuple[MicroGroup, ...]
     times: PipelineTimes
-    budget: Bytes
-    """Hosted bytes that no slot exceeds."""
 
     @property
     def calls(self) -> int:
@@ -63,9 +61,9 @@ def plan_groups(items: Sequence[HostItem], hosts: int, *, c_max: Bytes, rate: Ho
     smaller ceiling are candidates of a larger one, so the time never rises with `c_max`.
     """
     if not items:
-        return GroupPlan(groups=(), times=run_pipeline(()), budget=c_max)
+        return GroupPlan(groups=(), times=run_pipeline(()))
     found = [
-        GroupPlan(groups=groups, times=run_pipeline(group_times(items, groups, rate)), budget=budget)
+        GroupPlan(groups=groups, times=run_pipeline(group_times(items, groups, rate)))
         for budget in budgets(items, c_max)
         for groups in (grown(items, hosts, budget), slotted(items, hosts, budget))
     ]
@@ -94,13 +92,6 @@ def group_times(
         compute = tuple(sum(items[at].seconds.value for at in host) for host in group)
         found.append(GroupTimes(gather_seconds=exchange, compute_seconds=compute, scatter_seconds=exchange))
     return tuple(found)
-
-
-def sum_of_maxima(items: Sequence[HostItem], groups: Sequence[MicroGroup]) -> float:
-    """Seconds of the busiest host of each group, added up, over those of a perfect balance."""
-    hosts = len(groups[0])
-    maxima = sum(max(sum(items[at].seconds.value for at in host) for host in group) for group in groups)
-    return maxima * hosts / sum(item.seconds.value for item in items)
 
 
 def grown(items: Sequence[HostItem], hosts: int, budget: Bytes) -> tuple[MicroGroup, ...]:

@@ -39,18 +39,11 @@ class OwnerMap:
     """Rank of each item, in the order of the items."""
     loads: tuple[float, ...]
     """Of each rank, in the unit of the costs."""
-    bound: float
-    """No map of these items has a smaller largest load."""
 
     @property
     def ratio(self) -> float:
         """Largest load over the mean; 1 of no load."""
         return balance_ratio(self.loads)
-
-    @property
-    def is_optimal(self) -> bool:
-        """Does the bound prove it? False: not proved."""
-        return max(self.loads) <= self.bound * (1 + SMALLEST_GAIN)
 
 
 def balance_ratio(loads: Sequence[float]) -> float:
@@ -121,10 +114,9 @@ def owner_map(items: Sequence[WorkItem], ranks: int, *, memory: Bytes | None = N
     if items:
         max(item.cost for item in items)  # refuses to compare two kinds
     costs = [item.cost.value for item in items]
-    bound = least_makespan(costs, ranks)
     search = _Search(items, _first_map(items, ranks, memory), ranks, memory)
-    search.run(bound)
-    return OwnerMap(owners=tuple(search.owners), loads=tuple(loads_of(search.owners, costs, ranks)), bound=bound)
+    search.run(least_makespan(costs, ranks))
+    return OwnerMap(owners=tuple(search.owners), loads=tuple(loads_of(search.owners, costs, ranks)))
 
 
 def _first_map(items: Sequence[WorkItem], ranks: int, memory: Bytes | None) -> list[int]:

@@ -1,22 +1,16 @@
-"""What an optimizer step takes under a plan, and under the schemes that it is compared with. Modelled, pure."""
+"""What an optimizer step takes under a plan. Modelled, pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
-from gangline.optim.plan.baselines import layerwise_2026_01
 from gangline.optim.plan.blocks import before_use
-from gangline.optim.plan.costs import DeviceCurve, RuleSpec, Shape
 from gangline.optim.plan.geometry import SyncRate
 from gangline.optim.plan.groups import HostExchangeRate, HostItem, MicroGroup, group_times
 from gangline.optim.plan.optimizer_plan import OptimPlan
 from gangline.optim.plan.owners import loads_of
 from gangline.optim.plan.pipeline import PipelineTimes, run_pipeline, unshared
 from gangline.spec.update_arrival import exposed_seconds
-from gangline.units import Elements, Seconds
-
-PARAMETER_BYTES = 2
-"""Of a parameter that the scheme of January 2026 gathers: bf16."""
+from gangline.units import Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,65 +103,3 @@ def largest_bucket(plan: OptimPlan) -> int:
     """Elements of a rank in the largest bucket, without padding."""
     elements = (sum(plan.matrices[at].matrix.elements.value for at in each.places) for each in plan.buckets)
     return round(max(elements) / plan.hosts)
-
-
-def synchronous_seconds(
-    shapes: Sequence[Shape], rule: RuleSpec, *, hosts: int, device: DeviceCurve, exchange: HostExchangeRate
-) -> Seconds:
-    """SC: every rank gathers every matrix from its `hosts` and repeats the whole update."""
-    return Seconds(sum(_gathered_update(shape, rule, hosts, device, exchange) for shape in shapes))
-
-
-def _gathered_update(
-    shape: Shape, rule: RuleSpec, hosts: int, device: DeviceCurve, exchange: HostExchangeRate
-) -> float:
-    size = 4 * prod(shape) * (hosts - 1) / hosts
-    return device.seconds(rule, shape).value + size / exchange.bytes_per_second + exchange.latency_seconds
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerwiseTimes:
-    """Seconds of a step of the `layerwise_optimizer` of January 2026."""
-
-    compute_seconds: float
-    """Of the busiest rank, gathers over its hosts included."""
-    step_seconds: float
-    """With the exposed gather of updated parameters."""
-
-
-def layerwise_seconds(
-    parameters: Mapping[str, tuple[int, ...]], matrices: Mapping[str, Shape], rule: RuleSpec, *, ranks: int, hosts: int,
-    device: DeviceCurve, exchange: HostExchangeRate, sync: SyncRate,
-) -> LayerwiseTimes:  # fmt: skip
-    """A step that deals all parameters to `ranks`.
-
-    Args:
-        parameters: Shape of every parameter by name, in model order.
-        matrices: Those among them that the rule updates.
-        rule: Their rule.
-        ranks: Owners.
-        hosts: That every matrix is cut over.
-        device: Of one rank.
-        exchange: Among hosts.
-        sync: Among ranks.
-    """
-    owners = layerwise_2026_01([Elements(prod(shape)) for shape in parameters.values()], ranks)
-    seconds = [
-        _gathered_update(matrices[name], rule, hosts, device, exchange) if name in matrices else 0.0
-        for name in parameters
-    ]
-    compute = max(loads_of(owners, seconds, ranks))
-    elements = sum(map(prod, parameters.values()))
-    return LayerwiseTimes(
-        compute_seconds=compute, step_seconds=compute + PARAMETER_BYTES * elements / hosts / sync.bytes_per_second
-    )
-
-
-def iteration_speed_up(*, model_seconds: float, before_seconds: float, after_seconds: float) -> float:
-    """Of whole iterations: the same forward and backward with a faster optimizer step."""
-    return (model_seconds + before_seconds) / (model_seconds + after_seconds)
-
-
-def model_seconds(parameters: int, tokens: int, *, ranks: int, flops_per_second: float = 400e12) -> float:
-    """Forward and backward of a dense model: 6 operations per parameter and token."""
-    return 6 * parameters * tokens / (ranks * flops_per_second)

@@ -8,9 +8,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.optim.plan.costs import DeviceCurve, MuonSpec, Shape
 from gangline.optim.plan.owners import WorkItem, falling
-from gangline.units import Flops, Seconds
+from gangline.units import Flops
 
 OVERHEAD = 1.15
 """Work of all members over that of one owner: assumed, not measured."""
@@ -73,21 +72,3 @@ def teams(items: Sequence[WorkItem], ranks: int) -> TeamMap:
         members=tuple(members), shares=tuple(shares),
         loads=tuple(load for load, _ in sorted(heap, key=lambda each: each[1])), atomic_mean=mean,
     )  # fmt: skip
-
-
-def team_seconds(
-    rule: MuonSpec, shape: Shape, size: int, device: DeviceCurve, *, bytes_per_second: float, latency_seconds: float
-) -> Seconds:
-    """Of one update by `size` ranks; 1: by its owner.
-
-    Products along the longer side are shared; those of m x m are not. bf16 travels: one ring all-reduce of m x m each
-    iteration, two in all for `gram`.
-    """
-    if size == 1:
-        return device.seconds(rule, shape)
-    m, n = sorted(shape)
-    both = rule.step_cost((m, n)).value
-    square = 20 * m**3 if rule.kernel == "gram" else rule.steps * (1 if rule.kernel == "symmetric" else 2) * m**3
-    compute = device.compute_seconds(Flops((both - square) / size + square), m).value + device.launch_seconds
-    ring = 2 * (size - 1) / size * 2 * m * m / bytes_per_second + latency_seconds
-    return Seconds(compute + (2 if rule.kernel == "gram" else rule.steps) * ring)

@@ -95,8 +95,8 @@ def choose_schedule(line: Line, mesh: Mesh, micro_batch: int, profile: ModelProf
 
 @lru_cache(maxsize=4096)
 def _played(schedule: PipelineSchedule, ranks: int, micro_batches: int) -> tuple[float, float]:
-    """Idle share, and most micro-batches that a rank holds; a step of more than enough for the ranks goes on as it is,
-    so that it is played in part, and those that hold them all are counted."""
+    """Idle share, and most micro-batches that a rank holds; a step with more than enough for the ranks
+    repeats itself, so that it is played in part, and ranks that hold all of them are counted."""
     if has_closed_form(ranks, micro_batches):
         live = max(most_live(schedule, ranks, rank, micro_batches) for rank in range(ranks))
         return bubble_share(schedule, ranks, micro_batches), live

@@ -16,7 +16,7 @@ MOST_RECORDS = 50
 BAND_FLOOR, BAND_SHARE = 0.02, 0.90
 MARGIN_FLOOR, MARGIN_SHARE = 0.02, 0.99
 FEWEST_FOR_QUANTILE = 9
-"""Fewer errors than these have no 90th percentile of their own: what holds without records goes on holding."""
+"""Fewer errors than these have no 90th percentile of their own: the bounds without records stay."""
 
 Key = tuple[str, str]
 """Device by name, precision."""

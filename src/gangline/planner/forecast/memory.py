@@ -167,9 +167,9 @@ def num_owners(shape: Shape, work: MatrixWork | None) -> int:
     return OptimizerModel(matrix_work=work).owners(mesh)
 
 
-def rank_bytes(profile: ModelProfile | None, shape: Shape, load: MemoryLoad = MemoryLoad()) -> float | None:
+def rank_bytes(profile: ModelProfile | None, shape: Shape) -> float | None:
     """Peak of one rank; None: the size of the model is not known."""
-    return None if profile is None else rank_parts(profile, shape, load).total
+    return None if profile is None else rank_parts(profile, shape, MemoryLoad()).total
 
 
 def host_bytes(profile: ModelProfile, shape: Shape, load: MemoryLoad) -> float:

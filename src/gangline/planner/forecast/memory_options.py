@@ -24,7 +24,7 @@ OFFLOAD_EFFORT = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShapeSetting:
-    """How a shape is run: what it takes at once, what it gives up for that, and whether a rank holds it."""
+    """How a shape is run: what it takes at once, what that costs, and whether a rank holds it."""
 
     micro_batch: int
     memory: Memory

@@ -1,4 +1,4 @@
-"""Updates of matrices on their way from owners to copies, and what of that a forward pass hides. Pure.
+"""Updates of matrices on their way from owners to copies, and how much of that a forward pass hides. Pure.
 
 A second of computing hides one exchange: a forward pass has for updates what the site's share of computing that hides
 communication leaves of it, after gradients and shards.

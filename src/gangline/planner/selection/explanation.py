@@ -150,7 +150,7 @@ def chosen_reason(
 
 
 def _memory_savings_words(memory: Memory, line_memory: Memory = _NOTHING) -> str:
-    """What `memory` gives up for room beyond `given`; empty: nothing."""
+    """How `memory` saves bytes at the cost of time where `line_memory` does not; empty: in no way."""
     again = {"none": "", "full": "recomputes all blocks", "selective": "recomputes what is cheap"}
     word = memory.activation_checkpointing
     words = [
@@ -168,9 +168,8 @@ def loser_reason(shape: Shape, winner: Shape, settings: tuple[ShapeSetting, Shap
     if shape.traits is ONE_RANK:
         return f"one rank of {winner.mesh.world_size}: the others stay idle"
     if own.effort > other.effort:
-        return (
-            f"gives up more time for room: {_memory_savings_words(own.memory, other.memory) or 'computes more again'}"
-        )
+        savings = _memory_savings_words(own.memory, other.memory) or "computes more again"
+        return f"spends more time on saving memory: {savings}"
     if shape.num_axes > winner.num_axes:
         return more_axes_reason(shape, winner)
     return _more_traffic(shape.mesh, winner.mesh) or _of_copies(shape, winner)
@@ -242,7 +241,7 @@ def _why(shape: Shape, fit: Fit, profile: ModelProfile | None, moment_bytes: flo
     if shape.mesh.tp * shape.mesh.pp * shape.mesh.cp > 1:
         return "sharing data alone does not fit: " + _cuts(shape.mesh)
     whole = Fit(state_bytes(profile, moment_bytes) if profile else None, fit.usable_bytes).ratio
-    return "gives up less time for room than copies" if whole is None or whole <= 1 else _of_shards(shape, whole)
+    return "spends less time on saving memory than copies" if whole is None or whole <= 1 else _of_shards(shape, whole)
 
 
 def _of_shards(shape: Shape, whole: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.planner.axes.bubble import accepts_micro_batches
-from gangline.planner.axes.schedules import SINGLE, SPLIT
+from gangline.planner.axes.schedules import SINGLE
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 from gangline.spec.strategies import DDP, FSDP, ONE_RANK, STRATEGIES, ZERO1, ZERO2, Wrapping, strategy_of
@@ -192,14 +192,13 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // each for each in small)})
 
 
-def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: int = 1, compiled: str = "") -> str:
+def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: int = 1) -> str:
     """Why the ranks here cannot run it, though torch could; empty: they can.
 
     Args:
         layout: Degrees and kind.
         sync: When gradients are reduced.
         loss_chunks: Pieces of head and loss.
-        compiled: Schedule of a line with `train.compile`; empty: nothing is compiled.
     """
     mesh, wrapping = layout.mesh, layout.wrapping
     cut = mesh.tp * mesh.pp * mesh.cp * mesh.ep > 1
@@ -211,6 +210,5 @@ def unsupported_rule(layout: ModelLayout, *, sync: Sync = "last", loss_chunks: i
         (mesh.pp > 1 and wrapping.shares_optimizer, "copies that share the optimizer run without pp"),
         (keeps and mesh.pp == 1 and cut, f"shards with tp, cp or ep are gathered for each pass: {_WORDS[FSDP]}"),
         (keeps and mesh.pp == 1 and mesh.dp_replicate > 1, f"replicas of shards run as {strategy_of(mesh)}"),
-        (compiled in SPLIT, "compiled blocks do not take backward passes apart"),
     )
     return next((words for is_broken, words in rules if is_broken), "")

@@ -47,7 +47,7 @@ class Workers:
             context=context, clones=clones, schedules=schedules, stopping=self._stopping, program=program
         )
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._busy: list[OrderRunner] = []  # two of one order, where it is woken and taken up again while it is parked
+        self._busy: list[OrderRunner] = []  # two of one order, where it is woken and runs again while it is parked
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 

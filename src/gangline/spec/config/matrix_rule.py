@@ -43,7 +43,7 @@ _BOUNDS: dict[str, Bound] = {
 """Of options, `rule.option` if those of another rule are unlike: as the classes of `optim` refuse them on ranks."""
 OVERLAP_WHILE_LIVE = (
     'optimizer.overlap: "forward" leaves a replica without a whole state of one step until its next forward pass ends, '
-    'and train.recovery.mode = "live" goes on from such states; "off", or recovery.mode = "restart", works'
+    'and train.recovery.mode = "live" continues from such states; "off", or recovery.mode = "restart", works'
 )
 """Planner and ranks refuse it with the same message."""
 REPEATS_ALONE = (

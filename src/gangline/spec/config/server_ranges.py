@@ -15,7 +15,7 @@ def expand_servers(text: str) -> tuple[str, ...]:
     """Every name, in the order of the text; a range keeps the leading zeros of its first number.
 
     Raises:
-        ValueError: It is no such text; the message says what of it, and what works.
+        ValueError: It is not such a text; the message names the wrong part, and what works.
     """
     names = tuple(name for item in _SPLIT.split(text) for name in _expanded(item.strip()))
     if len(names) > MOST_SERVERS:

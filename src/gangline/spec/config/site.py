@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.config.fabric import FailureRates, Preset
+from gangline.spec.launchers import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,10 +38,6 @@ class RegistryTable:
     """Base image with `@sha256:`, for lines that name none."""
     builder: Literal["none", "docker", "buildkit", "buildah", "layer"] = "none"
     """What builds images; none: the environment as it is."""
-
-
-Target = Literal["local", "kubernetes", "kfp", "kfp-local"]
-"""Where ranks run and what drives the stages; `line.request.targets` has the meaning of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,6 @@ from gangline.units import format_bytes
 MAX_BYTES = 64 << 20
 MAX_FILES = 50_000
 MAX_PATH_BYTES = 900
-MEDIA_TYPE = "application/zip"
 _LOCAL, _CENTRAL, _END = struct.Struct("<4s5H3I2H"), struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s4H2IH")
 _VERSION, _UNIX, _UTF8, _STORED = 20, 3 << 8, 0x800, 0
 _TIME, _DATE = 0, 1 << 5 | 1

@@ -72,7 +72,7 @@ def test_replace_that_was_refused_with_429_is_sent_again(here):
 
 
 @pytest.mark.row("K2")
-def test_lost_answer_of_a_delete_by_uid_deletes_nobody_else(here):
+def test_lost_answer_of_a_delete_by_uid_deletes_no_one_else(here):
     client = here.client()
     made = client.create(MAPS, config_map("a"))
     here.proxy.book.set(HttpRule(action="lose_answer", method="DELETE", times=1))
@@ -145,7 +145,7 @@ def test_server_that_asks_for_more_patience_than_there_is_is_away_at_once(here):
     assert time.monotonic() - began < 5.0
 
 
-def test_nobody_listening_is_away(tmp_path):
+def test_no_one_listening_is_away(tmp_path):
     path = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
     with pytest.raises(ApiUnavailable, match=r"http://127\.0\.0\.1:9 gave no answer"):
         connect({"KUBECONFIG": str(path)}, deadline_seconds=0.5).get(f"{MAPS}/a")
@@ -194,7 +194,7 @@ def test_lost_answers_of_creates_make_no_doubles(here, count):
     assert len(here.names()) == len(uids) == count
 
 
-def test_credentials_that_ended_are_read_anew(tmp_path):
+def test_credentials_that_ended_are_read_again(tmp_path):
     server = FakeServer()
     tokens = {"first"}
     with serving(server, tokens=tokens) as url:
@@ -243,7 +243,7 @@ def test_long_list_comes_in_pages_and_each_object_once():
 
 @pytest.mark.row("K3")
 @pytest.mark.parametrize("times", [1, 9])
-def test_list_that_the_server_forgets_halfway_is_asked_for_anew(times):
+def test_list_that_the_server_forgets_halfway_is_asked_for_again(times):
     api = FakeApi()
     for number in range(700):
         api.server.store.put(("configmaps", "gangs", f"m{number:04}"), config_map(f"m{number:04}"))
@@ -296,7 +296,7 @@ def test_calls_are_counted_by_verb_and_resource():
     assert api.calls == {("create", "configmaps"): 1, ("get", "configmaps"): 1, ("get", "pods/log"): 1}
 
 
-def test_logs_go_on_after_the_last_known_line_without_doubles():
+def test_logs_continue_after_the_last_known_line_without_doubles():
     api = FakeApi()
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
     api.create("/api/v1/namespaces/gangs/pods", pod)

@@ -54,7 +54,7 @@ def test_list_equals_the_servers_and_no_deletion_is_lost(rule, changes, tmp_path
 
 
 @pytest.mark.row("K3")
-def test_watch_without_faults_tells_of_changes_at_once_and_lists_once(tmp_path):
+def test_watch_without_faults_reports_changes_at_once_and_lists_once(tmp_path):
     with stand(tmp_path) as here:
         client, changed = here.client(), threading.Event()
         with Informer(client, MAPS, changed=changed.set) as informer:
@@ -93,7 +93,7 @@ def test_right_that_is_missing_ends_it_with_that_error():
 
 
 @pytest.mark.row("F5")
-def test_object_that_nobody_can_read_is_left_out_alone():
+def test_object_that_no_one_can_read_is_left_out_alone():
     api = FakeApi()
     api.create(MAPS, config_map("a", size="7"))
     api.create(MAPS, config_map("hostile", size="many"))

@@ -63,7 +63,7 @@ def test_what_this_account_may_not_see_has_no_version():
         (["pipelines.kubeflow.org/v2beta1"], [], True),
     ],
 )
-def test_pipelines_are_told_from_other_parts_of_kubeflow(groups, kinds, is_there):
+def test_pipelines_are_distinguished_from_other_parts_of_kubeflow(groups, kinds, is_there):
     assert ("pipelines" in versions(Cluster(*groups, kinds=kinds))) is is_there
 
 

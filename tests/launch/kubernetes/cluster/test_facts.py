@@ -111,7 +111,7 @@ def test_right_on_a_kind_that_is_served_is_missed():
     assert missing_rights(api) == ["create trainjobs.trainer.kubeflow.org"]
 
 
-def test_driver_that_is_to_place_gangs_hears_what_it_lacks():
+def test_driver_that_is_to_place_gangs_learns_what_it_lacks():
     api = FakeApi()
     assert missing_rights(api, wanted=SELF_PLACER) + missing_in_cluster(api, wanted=PLACER_CLUSTER) == []
     api.server.denied |= {("patch", "jobs.batch/status"), ("patch", "pods"), ("list", "nodes")}

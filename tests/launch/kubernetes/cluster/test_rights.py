@@ -204,7 +204,7 @@ def test_placer_needs_no_more_than_its_rights():
     assert idle(api, PLACER, PLACER_CLUSTER) == {"update leases.coordination.k8s.io"}  # renewed after some seconds
 
 
-def test_driver_without_a_placer_places_its_gang_with_the_placers_rights_beside_its_own():
+def test_driver_without_a_placer_places_its_gang_with_the_placers_rights_next_to_its_own():
     api = FakeApi(serve=SERVED, rights=(*DRIVER, *SELF_PLACER, *PLACER_CLUSTER))
     jobs, kubelet = JobController(api), FakeKubelet(api.server, nodes=("a", "b"))
     api.idle.append(lambda: (jobs.step(), kubelet.step()))

@@ -27,7 +27,7 @@ def failing(times):
 
 
 @pytest.mark.row("K7")
-def test_outage_is_told_once_and_outlasted():
+def test_outage_is_reported_once_and_outlasted():
     notes = []
     assert report_retries(retry_while_unavailable(failing(3)), notes.append) == "answer"
     (note,) = notes
@@ -41,7 +41,7 @@ def test_wait_without_limit_names_none():
     assert ", retrying: the line is cut" in notes[0]
 
 
-def test_server_that_answers_is_no_news():
+def test_server_that_answers_is_not_news():
     assert report_retries(retry_while_unavailable(failing(0)), pytest.fail) == "answer"
 
 

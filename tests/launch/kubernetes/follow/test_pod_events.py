@@ -13,36 +13,31 @@ def take(reported: PodEvents, *lines: str):
     return [event for line in lines for event in reported.take(line)]
 
 
-def test_rank_0_is_told_word_for_word_and_the_others_by_their_last_step():
-    reported = PodEvents(after={})
+def test_rank_0_is_reported_word_for_word_and_the_others_by_their_last_step():
+    reported = PodEvents()
     events = take(reported, *(step(rank, number) for number in range(5) for rank in (0, 1)))
     assert [event.data["step"] for event in events] == [0, 1, 2, 3, 4]
     assert [(event.data["rank"], event.data["step"]) for event in reported.flush(now=True)] == [(1, 4)]
     assert list(reported.flush(now=True)) == []
 
 
-def test_what_is_no_step_is_told_of_every_rank():
-    events = take(PodEvents(after={}), event_line({"event": "saved", "rank": 7, "step": 10}))
+def test_what_is_not_a_step_is_reported_of_every_rank():
+    events = take(PodEvents(), event_line({"event": "saved", "rank": 7, "step": 10}))
     assert [(event.kind, event.text, event.data["rank"]) for event in events] == [("progress", "saved", 7)]
 
 
-def test_events_that_were_seen_are_left_out():
-    events = take(PodEvents(after={0: 2}), *(step(0, number) for number in range(4)))
-    assert [event.data["step"] for event in events] == [2, 3]
-
-
-def test_restart_that_every_keeper_tells_of_is_one():
+def test_restart_that_every_keeper_reports_is_one():
     lines = [
         event_line({"keeper": node, "event": "restart", "generation": 1, "reason": "rank 1 died"}) for node in range(3)
     ]
     later = event_line({"keeper": 0, "event": "restart", "generation": 2, "reason": "rank 4 died"})
-    events = take(PodEvents(after={}), *lines, later)
+    events = take(PodEvents(), *lines, later)
     assert [(event.kind, event.text) for event in events] == [("restart", "rank 1 died"), ("restart", "rank 4 died")]
 
 
 def test_watchdogs_word_is_a_note_and_logs_are_no_events():
     events = take(
-        PodEvents(after={}),
+        PodEvents(),
         event_line({"keeper": 1, "event": "watchdog", "reason": "no step for 60 s"}),
         log_line(3, "Traceback"),
         keeper_line(0, "hello"),
@@ -53,7 +48,7 @@ def test_watchdogs_word_is_a_note_and_logs_are_no_events():
 
 
 def test_latest_word_of_each_keeper_counts():
-    reported = PodEvents(after={})
+    reported = PodEvents()
     for generation in range(2):
         for node in range(2):
             status = KeeperStatus(
@@ -65,7 +60,7 @@ def test_latest_word_of_each_keeper_counts():
 
 
 def test_a_keeper_that_leaves_is_known_until_a_later_generation_begins():
-    reported = PodEvents(after={})
+    reported = PodEvents()
     assert reported.leaving == set()
     take(
         reported,

@@ -89,7 +89,7 @@ def test_gang_whose_time_was_over_says_so_though_its_root_knows_only_of_a_failed
     assert "its time" in end.reason
 
 
-def test_what_a_later_gang_of_that_name_made_holds_nobody_up(cluster):
+def test_what_a_later_gang_of_that_name_made_holds_no_one_up(cluster):
     makers = PodOwners(cluster.api, cluster.root)
     assert len(makers.remaining()) == 3
     for path in cluster.root.lineage:

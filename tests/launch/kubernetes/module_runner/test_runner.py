@@ -118,7 +118,7 @@ def test_pod_that_is_taken_from_its_server_is_to_be_run_again(idle):
         idle.runner.run(job("print(1)"))
 
 
-def test_job_that_is_deleted_by_somebody_is_told(idle):
+def test_job_that_is_deleted_by_somebody_is_reported(idle):
     def delete(_) -> None:
         (found,) = idle.api.items("/apis/batch/v1/namespaces/gangs/jobs")[0]
         idle.api.delete(f"/apis/batch/v1/namespaces/gangs/jobs/{found['metadata']['name']}", propagation="Foreground")

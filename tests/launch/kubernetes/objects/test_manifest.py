@@ -69,7 +69,7 @@ def test_dry_run_creates_nothing(kind):
     assert [api.items(path)[0] for path in paths] == [[]] * len(paths)
 
 
-def test_dry_run_of_a_gang_that_stands_finds_nothing_wrong():
+def test_dry_run_of_a_gang_that_exists_finds_nothing_wrong():
     api = FakeApi("gangs")
     rendered = render_as("job", setting(facts=ClusterFacts()))
     api.create(rendered.root_path, rendered.root)
@@ -82,7 +82,7 @@ def test_dry_run_says_what_the_server_refuses():
         dry_run(FakeApi("gangs"), "jobset", setting())
 
 
-def test_nothing_stands_by_reference():
+def test_nothing_is_written_by_reference():
     text = render_yaml("trainjob", setting(GPU, pod=GPU_SITE, route="gates"))
     assert "&id" not in text
     assert "*id" not in text

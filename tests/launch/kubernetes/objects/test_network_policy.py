@@ -49,7 +49,7 @@ def is_meant(source, target, port, protocol):
 
 
 @pytest.mark.row("A4")
-def test_gang_reaches_itself_name_servers_and_store_and_nobody_else():
+def test_gang_reaches_itself_name_servers_and_store_and_no_one_else():
     asked = [
         (source, target, port, protocol)
         for source, target in permutations(PLACES, 2)

@@ -22,7 +22,7 @@ def ingress(*peers, ports=(), **more):
     return policy(ingress=[rule], **more)
 
 
-def test_whoever_no_policy_selects_is_open():
+def test_pod_that_no_policy_selects_is_open():
     assert allowed(WORLD, WEB, 80, [policy(pods={"matchLabels": {"app": "db"}})])
     assert allowed(SPY, WEB, 80, [policy(namespace="other", policyTypes=["Ingress"])])
 

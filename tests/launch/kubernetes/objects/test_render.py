@@ -42,7 +42,7 @@ def test_root_that_the_site_asks_for_is_taken(launcher, kind):
     assert found.root["kind"] == kind
 
 
-def test_jobset_that_nobody_serves_is_refused():
+def test_jobset_that_no_one_serves_is_refused():
     with pytest.raises(ConfigError, match='wanted "jobset", found a cluster that serves no JobSet'):
         rendered(launcher="jobset")
 

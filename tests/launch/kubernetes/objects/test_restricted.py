@@ -58,7 +58,7 @@ def test_token_for_the_store_is_allowed():
     assert violations(pod) == ()
 
 
-def test_container_beside_ranks_is_refused_however_harmless():
+def test_container_next_to_ranks_is_refused_however_harmless():
     pod = good_pod()
     pod["spec"]["ephemeralContainers"] = [good_pod()["spec"]["containers"][0] | {"name": "debug"}]
     assert {each.control for each in violations(pod)} == {"ephemeral containers"}

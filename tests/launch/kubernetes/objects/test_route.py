@@ -51,7 +51,7 @@ def test_jobset_places_the_gangs_that_it_makes():
 
 
 @pytest.mark.parametrize(("route", "component"), [("kueue", "Kueue"), ("volcano", "Volcano"), ("kai", "KAI")])
-def test_component_that_is_not_there_is_told(route, component):
+def test_component_that_is_not_there_is_reported(route, component):
     with pytest.raises(ConfigError, match=f'wanted "{route}", found no {component} on this cluster; use "gates" or'):
         choose_route(gang(2), LaunchTable(route=route), PLAIN)
 
@@ -65,7 +65,7 @@ def test_scheduler_of_the_site_gets_every_gang_and_is_never_chosen_unasked(num_n
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2])
-def test_queue_that_nobody_serves_is_told_and_not_forgotten(num_nodes):
+def test_queue_that_no_one_serves_is_reported_and_not_forgotten(num_nodes):
     with pytest.raises(ConfigError, match="wanted queue shared, found no Kueue on this cluster"):
         choose_route(gang(num_nodes, queue="shared"), LaunchTable(), PLAIN)
 
@@ -85,6 +85,6 @@ def test_gang_of_two_kinds_of_gpu_is_for_the_placer_that_gives_each_pod_its_serv
 
 
 @pytest.mark.parametrize(("facts", "launch"), [(KUEUE, LaunchTable()), (PLAIN, LaunchTable(route="none"))])
-def test_planner_is_told_before_where_no_gang_of_two_kinds_starts(facts, launch):
+def test_planner_is_reported_before_where_no_gang_of_two_kinds_starts(facts, launch):
     assert "starts equal pods" in why_one_kind(launch, facts)
     assert why_one_kind(LaunchTable(), PLAIN) == ""

@@ -28,7 +28,7 @@ def test_the_largest_init_container_counts_where_it_asks_more_than_the_run():
     assert pod_needs(spec)["cpu"] == 3000
 
 
-def test_sidecars_stay_beside_the_run_and_beside_later_init_containers():
+def test_sidecars_stay_next_to_the_run_and_next_to_later_init_containers():
     spec = {
         "containers": [container("1")],
         "initContainers": [container("2"), container("500m", restartPolicy="Always"), container("1200m")],

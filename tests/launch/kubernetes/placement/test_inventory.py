@@ -27,7 +27,7 @@ def test_a_pod_of_several_ranks_is_a_node_of_as_many_cores():
     assert (found.num_nodes, found.cores) == (4, 2)
 
 
-def test_what_jobs_hold_now_counts_and_what_stands_does_not():
+def test_what_jobs_hold_now_counts_and_what_is_free_does_not():
     pods = [pod("d", on="a", owner="DaemonSet", cpu="1"), pod("j", on="a", owner="Job", cpu="3")]
     assert read_inventory(Cluster(nodes=[node("a", cpu="4")], pods=pods), SMALL).num_nodes == 3
 
@@ -86,7 +86,7 @@ def test_without_nodes_the_message_says_so():
         read_inventory(Cluster(nodes=[], pods=[]), SMALL)
 
 
-def test_where_pods_may_not_be_listed_the_origin_tells():
+def test_where_pods_may_not_be_listed_the_origin_reports():
     assert read_inventory(Cluster(nodes=[node("a")]), SMALL).origin == "kubernetes, nodes alone"
 
 
@@ -147,7 +147,7 @@ def test_gangs_are_kept_to_the_kind_that_is_planned_for_where_there_are_several(
     assert read_inventory(Cluster(nodes=nodes[1:], pods=[]), SMALL).labels == {}
 
 
-def test_servers_of_every_other_kind_that_can_be_selected_are_told_with_their_label():
+def test_servers_of_every_other_kind_that_can_be_selected_are_reported_with_their_label():
     nodes = [gpu_node("a", labels=A100), gpu_node("b"), gpu_node("c"), gpu_node("d", labels={"no": "name"})]
     found = read_inventory(Cluster(nodes=nodes, pods=[]), SMALL)
     assert [(each.gpus.name, each.num_nodes, each.labels) for each in found.kinds] == [

@@ -57,7 +57,7 @@ def test_why_a_group_is_not_known_is_said():
     assert found.unknown == "this account may not list nodes (gangline-reader)"
 
 
-def test_labels_that_contradict_each_other_are_told():
+def test_labels_that_contradict_each_other_are_reported():
     api = cluster(a="g1", b="g1")
     for name, leaf in {"a": "l1", "b": "l2"}.items():
         api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {"gangline/fabric-leaves": leaf}}})

@@ -137,7 +137,7 @@ def test_small_gangs_overtake_until_a_large_one_has_waited_its_turn(stand):
     assert len(stand.bound("large")) == 3
 
 
-def test_a_gang_that_never_fits_holds_nobody_back(stand):
+def test_a_gang_that_never_fits_holds_no_one_back(stand):
     stand.submit("huge", 9)
     stand.turn(seconds=700)
     stand.submit("small", 2)

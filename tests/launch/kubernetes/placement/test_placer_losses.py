@@ -52,7 +52,7 @@ def test_each_failed_try_backs_off_longer(stand):
     assert waited[:4] == [1, 2, 3, 4]
 
 
-def test_the_deadline_counts_anew_for_a_gang_that_was_suspended_again(stand):
+def test_the_deadline_counts_again_for_a_gang_that_was_suspended_again(stand):
     stand.refusing = dict.fromkeys("abcd", "no")
     stand.submit(num_pods=2, deadline_seconds=60)
     stand.settle(4)
@@ -159,7 +159,7 @@ def test_a_replacement_without_a_server_says_so_and_no_other_rank_stops(stand):
     assert stand.bound()[1] == "e"
 
 
-def test_a_lost_ledger_is_written_anew_from_the_gangs_that_run(stand):
+def test_a_lost_ledger_is_written_again_from_the_gangs_that_run(stand):
     stand.submit("runs", 2)
     stand.settle()
     stand.api.delete(LEDGER)
@@ -235,7 +235,7 @@ def test_what_the_server_refuses_to_one_gang_stops_no_other(stand):
     ("gangline/placed", "2026-13-45"),
     ("gangline/servers", ",,,"),
 ])  # fmt: skip
-def test_marks_that_somebody_else_wrote_stop_nobody(stand, mark, text):
+def test_marks_that_somebody_else_wrote_stop_no_one(stand, mark, text):
     stand.submit("odd", 2)
     stand.api.patch("/apis/batch/v1/namespaces/gangs/jobs/odd", {"metadata": {"annotations": {mark: text}}})
     stand.settle()

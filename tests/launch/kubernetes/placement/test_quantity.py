@@ -26,7 +26,7 @@ def test_every_form_has_its_exact_value(text, value):
 @pytest.mark.parametrize(
     "text", ["", "x", "1 Gi", "1gi", "1K", "Gi", "1e", "--1", "1Gi1", "٣", "1e9999", "9" * 65, "nan", "inf"]
 )
-def test_what_is_no_quantity_is_refused_by_its_text(text):
+def test_what_is_not_a_quantity_is_refused_by_its_text(text):
     with pytest.raises(ConfigError, match="wanted a quantity"):
         parse_quantity(text)
 

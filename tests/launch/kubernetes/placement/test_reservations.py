@@ -43,7 +43,7 @@ def test_of_two_writers_who_read_the_same_the_second_is_refused(api, there_is_on
     assert "h" not in read_ledger(api).reservations
 
 
-def test_a_ledger_deleted_since_it_was_read_is_no_success(api):
+def test_a_ledger_deleted_since_it_was_read_is_not_success(api):
     ledger = write_ledger(api, read_ledger(api).with_reservation("g", promise("a")))
     api.delete(ledger_path(api.namespace))
     with pytest.raises(ApiConflict, match="was deleted since"):

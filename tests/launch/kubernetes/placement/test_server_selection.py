@@ -56,7 +56,7 @@ def test_the_least_room_is_left_over():
     assert sorted(server.group for server in chosen) == ["p"] * 3 + ["q"] * 3 + ["s"]
 
 
-def test_why_not_tells_what_fits_now_and_who_takes_none():
+def test_why_not_reports_what_fits_now_and_who_takes_none():
     rooms = [room("a", 3), room("b", 0, refuses="is cordoned", empty=0), room("c", 0, empty=4)]
     found = explain_no_placement(rooms, gang(4))
     assert found.sentence == "4 pods of 1 cpu need room: 3 fit now on 3 servers; b is cordoned"

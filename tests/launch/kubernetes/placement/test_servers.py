@@ -66,12 +66,12 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         ({"value": "yes"}, False),
     ],
 )
-def test_taints_keep_out_whoever_does_not_bear_them(toleration, bears):
+def test_taints_keep_out_pods_that_do_not_tolerate_them(toleration, bears):
     server = read(node("n", taints=[TAINT]))["n"]
     assert (refusal(server, {}, [toleration]) == "") is bears
 
 
-def test_a_preference_keeps_nobody_out():
+def test_a_preference_keeps_no_one_out():
     assert refusal(read(node("n", taints=[{"key": "x", "effect": "PreferNoSchedule"}]))["n"], {}, []) == ""
 
 

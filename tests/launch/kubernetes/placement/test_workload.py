@@ -69,7 +69,7 @@ def test_one_count_for_all_domains_is_read():
     [{"metadata": {"name": "w"}}, workload({"levels": ["rack"], "domains": [{"values": ["r1"], "count": 1}]})],
     ids=["before admission", "no servers named"],
 )
-def test_what_names_no_servers_is_no_placement(given):
+def test_what_names_no_servers_is_not_a_placement(given):
     assert assignment(given) == ()
 
 

@@ -68,7 +68,7 @@ def test_first_death_speaks_to_the_millisecond():
     pod(0, 143, at="12:00:01"),
     pod(0, 137, at="12:00:01", disrupted=True),
 ], ids=["lost a peer", "was stopped", "was asked to leave", "was taken and replaced"])  # fmt: skip
-def test_pod_that_says_nothing_is_no_culprit_although_it_died_first(silent):
+def test_pod_that_says_nothing_is_not_a_culprit_although_it_died_first(silent):
     end = end_of(silent, pod(1, 32, end=said(32, "changed", time="12:00:09.000", reason="rank 9 had no memory")))
     assert (end.exit_code, end.reason) == (32, "rank 9 had no memory")
 
@@ -102,7 +102,7 @@ def test_pod_that_left_no_word_is_classed_by_what_the_platform_says(found, code,
     assert "server-0" in end.reason
 
 
-def test_deadline_of_the_job_is_told_as_such():
+def test_deadline_of_the_job_is_reported_as_such():
     stopped = pod(0, 143, deleted=True)
     end = end_of(stopped, found=root("Failed", reason="DeadlineExceeded", activeDeadlineSeconds=600))
     assert (end.exit_code, end.retry) == (30, "never")
@@ -115,7 +115,7 @@ def test_pod_that_failed_before_the_deadline_keeps_its_class():
     assert end.exit_code == 31
 
 
-def test_gang_whose_pods_nobody_saw_end_is_lost():
+def test_gang_whose_pods_no_one_saw_end_is_lost():
     end = gang_end(None, [])
     assert (end.exit_code, end.retry) == (137, "same")
     assert "exit codes are unknown" in end.reason

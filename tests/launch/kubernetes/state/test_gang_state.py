@@ -35,7 +35,7 @@ LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ],
     ids=["in node-rank order", "not yet placed", "promised", "replaced", "being replaced", "no pods yet"],
 )
-def test_servers_are_told_by_node_rank(pods, given, servers):
+def test_servers_are_reported_by_node_rank(pods, given, servers):
     assert status_of("starting", pods, CPU, placed=[PlacedServer(name=name) for name in given]).servers == servers
 
 
@@ -68,7 +68,7 @@ def test_pod_that_failed_stops_a_gang_whose_root_says_nothing_yet(first, state):
     assert gang_state(root, [first, second], 2) == state
 
 
-def test_pods_that_ended_tell_how_often_the_gang_began_anew():
+def test_pods_that_ended_report_how_often_the_gang_began_again():
     end = GangEnd(exit_code=34, retry="same", reason="a peer is gone", generation=2, restarts=1)
     ended = {"name": "node", "state": {"terminated": {"exitCode": 34, "message": to_message(end)}}}
     lost = {**pod(1, "b"), "status": {"phase": "Failed", "containerStatuses": [ended]}}

@@ -107,7 +107,7 @@ def test_group_of_volcano_is_read_with_its_own_events_and_its_queue(volcano):
     assert waits_for(volcano.server) == "Volcano has no queue gpus; see launch.queue in site.toml"
 
 
-def test_what_of_volcano_an_account_may_not_read_is_called_unknown(volcano):
+def test_parts_of_volcano_that_an_account_may_not_read_are_called_unknown(volcano):
     volcano.patch(f"{VOLCANO}/queues/gpus/status", {"status": {"state": "Closed"}})
     assert waits_for(volcano.server, DRIVER) == "queue gpus has not let it in: quota insufficient now"
     none = tuple(each for each in DRIVER if each.resource != "podgroups")

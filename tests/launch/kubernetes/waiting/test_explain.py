@@ -35,7 +35,7 @@ def test_enough_snapshots_come_from_a_real_server():
     assert all(FILES[name]["server"].startswith("v1.") for name in recorded)
 
 
-def test_only_what_nobody_can_wait_for_ends_a_gang():
+def test_only_what_no_one_can_wait_for_ends_a_gang():
     final = {kept["expect"]["kind"] for kept in FILES.values() if kept["expect"] and final_of(kept) is not None}
     assert final == NEVER
 
@@ -67,7 +67,7 @@ def test_event_of_yesterday_explains_nothing():
     assert (explain(seen).kind, explain(later).kind) == ("refused", "creating")
 
 
-def test_quota_that_holds_some_pods_of_a_gang_but_never_all_is_told_at_once():
+def test_quota_that_holds_some_pods_of_a_gang_but_never_all_is_reported_at_once():
     kept = copy.deepcopy(FILES["quota"])
     found = explain(replace(snapshot(kept), num_nodes=6))
     assert (found.kind, found.final_after_seconds) == ("quota-never", 0.0)

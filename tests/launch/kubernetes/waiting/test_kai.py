@@ -110,7 +110,7 @@ def test_scheduler_is_not_missed_within_seconds():
     assert explain(snapshot(kept)).sentence == "0 of 2 pods have started"
 
 
-def test_gangs_of_others_are_not_told_of_kai():
+def test_gangs_of_others_do_not_learn_of_kai():
     kept = recorded("no-scheduler")
     for pod in kept["pods"]:
         pod["spec"]["schedulerName"] = "default-scheduler"

@@ -19,7 +19,7 @@ def why(sentence: str, *, kind: str = "quota", after: float | None = None) -> Wa
     return WaitingReason(kind=kind, sentence=sentence, final_after_seconds=after)
 
 
-def test_another_sentence_is_told_ten_seconds_later_at_the_earliest(clock):
+def test_another_sentence_is_reported_ten_seconds_later_at_the_earliest(clock):
     reported = []
     seen = WaitReporter()
     for second in range(30):
@@ -30,7 +30,7 @@ def test_another_sentence_is_told_ten_seconds_later_at_the_earliest(clock):
     assert reported == ["sentence 0", "sentence 10", "sentence 20"]
 
 
-def test_same_sentence_is_told_once(clock):
+def test_same_sentence_is_reported_once(clock):
     seen = WaitReporter()
     seen.take(why("q"))
     assert seen.news().sentence == "q"
@@ -49,7 +49,7 @@ def test_hope_ends_when_the_same_trouble_lasted(clock):
     assert seen.is_hopeless
 
 
-def test_trouble_that_passed_or_is_another_begins_anew(clock):
+def test_trouble_that_passed_or_is_another_begins_again(clock):
     seen = WaitReporter()
     seen.take(why("no image", kind="image", after=60.0))
     clock[0] += 50
@@ -63,7 +63,7 @@ def test_trouble_that_passed_or_is_another_begins_anew(clock):
     assert not seen.is_hopeless
 
 
-def test_last_word_is_told_at_once(clock):
+def test_last_word_is_reported_at_once(clock):
     seen = WaitReporter()
     seen.take(why("quota"))
     seen.news()

@@ -139,7 +139,7 @@ def test_launcher_that_fails_ends_the_others_and_the_job(cluster, tmp_path):
     assert logs(script, job) == {server: "" if server == "a2" else "told\n" for server in ORDER}
 
 
-def test_launcher_that_ends_well_ends_nobody(cluster, tmp_path):
+def test_launcher_that_ends_well_ends_no_one(cluster, tmp_path):
     longer = f'[ "$NODE_RANK" = 1 ] || sleep {2 * WAIT_SECONDS}; echo ended'
     script = emitted(tmp_path, ORDER, "bash", "-c", longer)
     job = cluster.submit(script)

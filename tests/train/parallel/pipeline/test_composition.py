@@ -268,7 +268,7 @@ def followed(rank, group):
     return traces_of(SkipsTask(), {})
 
 
-def test_a_planner_hears_of_it_before_anything_is_queued():
+def test_a_planner_learns_of_it_before_anything_is_queued():
     (found,) = run_gang(1, followed)
     assert "forward of Skips does something else" in found["unstaged"]
     assert found["traces"], "all else is known of it"

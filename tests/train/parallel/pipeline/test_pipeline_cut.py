@@ -148,7 +148,7 @@ class Turned(nn.Module):
 
 
 @pytest.mark.parametrize("wants_gradient", [True, False])
-def test_what_leaves_a_stage_lies_in_order_and_is_no_view(wants_gradient):
+def test_what_leaves_a_stage_lies_in_order_and_is_not_a_view(wants_gradient):
     stage = StageForward(
         [Turned()], embed=None, head=None, signature=signature(Turned.forward), precision="fp32",
         device=torch.device("cpu"), sharded=False,

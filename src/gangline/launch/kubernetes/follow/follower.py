@@ -45,19 +45,13 @@ class KubernetesFollower:
     """Follows one gang to its end."""
 
     def __init__(
-        self,
-        api: KubernetesApi,
-        root: Root,
-        *,
-        facts: ClusterFacts,
-        after: dict[int, int],
-        place: Callable[[], object] | None,
+        self, api: KubernetesApi, root: Root, *, facts: ClusterFacts, place: Callable[[], object] | None
     ) -> None:
         """`place` runs one step of a placer; None: a placer serves the cluster."""
         self._api, self._facts, self._place = api, facts, place
         self._root = root
         self._podset: PodSet = root.podset()
-        self._pod_events = PodEvents(after=after)
+        self._pod_events = PodEvents()
         self._streams = LogStreams(api)
         self._ends: dict[str, PodEnd] = {}
         collection, _, name = root.path.rpartition("/")

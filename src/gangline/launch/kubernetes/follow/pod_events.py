@@ -15,10 +15,8 @@ _KEEPER_EVENTS = {"restart": "restart", "watchdog": "note", "resized": "note"}
 class PodEvents:
     """Turns lines into events, and stores the latest status of each keeper by node rank."""
 
-    def __init__(self, *, after: dict[int, int]) -> None:
-        """`after`: number of events to skip by rank, as they were seen before."""
+    def __init__(self) -> None:
         self.statuses: dict[int, KeeperStatus] = {}
-        self._skip = dict(after)
         self._steps: dict[int, dict[str, Any]] = {}
         self._flushed = time.monotonic()
         self._restarts: set[int] = set()
@@ -85,9 +83,7 @@ class PodEvents:
         rank = event.get("rank")
         if not isinstance(rank, int):
             return
-        if self._skip.get(rank, 0) > 0:
-            self._skip[rank] -= 1
-        elif rank != 0 and event.get("event") == "step":
+        if rank != 0 and event.get("event") == "step":
             self._steps[rank] = event
         else:
             yield _progress(event)

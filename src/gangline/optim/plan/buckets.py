@@ -1,0 +1,99 @@
+"""Buckets of gradients, and their cut into one slice of whole matrices per rank. Pure.
+
+Buffers hold matrices in reversed model order: the last layer's first.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from gangline.errors import ConfigError
+from gangline.optim.plan.blocks import blocks_of
+from gangline.optim.plan.matrix import LogicalMatrix
+from gangline.units import Elements
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientBuffer:
+    """Matrices of one bucket, in the order of the buffer."""
+
+    places: tuple[int, ...]
+    """Of its matrices in model order."""
+    sizes: tuple[int, ...]
+    """Elements of each."""
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """0 and the end of every tensor, in elements."""
+        return tuple(accumulate(self.sizes, initial=0))
+
+
+def buckets(matrices: Sequence[LogicalMatrix], limit: Elements | None) -> tuple[GradientBuffer, ...]:
+    """Buckets of reversed model order, each closed once it reaches `limit`; None: one for all."""
+    found: list[list[int]] = [[]]
+    size = 0.0
+    for at in reversed(range(len(matrices))):
+        if limit is not None and size >= limit.value:
+            found.append([])
+            size = 0.0
+        found[-1].append(at)
+        size += matrices[at].elements.value
+    return tuple(_buffer(matrices, each) for each in found if each)
+
+
+def block_buckets(matrices: Sequence[LogicalMatrix]) -> tuple[GradientBuffer, ...]:
+    """A bucket for each block, and one for what is outside, in reversed model order."""
+    found: dict[int, list[int]] = {}
+    for at, block in reversed(list(enumerate(blocks_of(matrices)))):
+        found.setdefault(block, []).append(at)
+    return tuple(_buffer(matrices, places) for places in found.values())
+
+
+def _buffer(matrices: Sequence[LogicalMatrix], places: Sequence[int]) -> GradientBuffer:
+    return GradientBuffer(places=tuple(places), sizes=tuple(int(matrices[at].elements.value) for at in places))
+
+
+def alpha_greedy(sizes: Sequence[Sequence[int]], ranks: int, alpha: float) -> tuple[tuple[int, ...], ...]:
+    """Rank of each matrix, by bucket and place in it: one slice of whole matrices per rank, as Canzona's paper cuts.
+
+    Slices aim between equal slices (0) and equal totals over all buckets (1).
+
+    Args:
+        sizes: Of each matrix of each bucket, in the order of the buffer: elements, or costs.
+        ranks: Slices of a bucket.
+        alpha: From 0 to 1.
+
+    Raises:
+        ConfigError: `alpha` is out of its range.
+    """
+    if not 0 <= alpha <= 1:
+        raise ConfigError(f"alpha is from 0 to 1, found {alpha}")
+    target, loads = sum(map(sum, sizes)) / ranks, [0.0] * ranks
+    owners: list[tuple[int, ...]] = [()] * len(sizes)
+    for at in sorted(range(len(sizes)), key=lambda at: -sum(sizes[at])):
+        bounds = list(accumulate(sizes[at], initial=0))
+        cuts = _nearest_cuts(bounds, _targets(bounds[-1], loads, target, alpha))
+        slices = [bounds[stop] - bounds[start] for start, stop in pairwise(cuts)]
+        loads = [load + size for load, size in zip(loads, slices, strict=True)]
+        owners[at] = tuple(rank for rank, (start, stop) in enumerate(pairwise(cuts)) for _ in range(start, stop))
+    return tuple(owners)
+
+
+def _targets(size: float, loads: Sequence[float], target: float, alpha: float) -> list[float]:
+    """Where slices of a bucket should end."""
+    equal = size / len(loads)
+    lacks = [max(0, target - load) for load in loads]
+    lacking = sum(lacks)
+    filled = [(lack / lacking) * size if lacking else 0 for lack in lacks]
+    return list(accumulate((1 - alpha) * equal + alpha * each for each in filled))
+
+
+def _nearest_cuts(bounds: Sequence[int], targets: Sequence[float]) -> list[int]:
+    """Places of the boundaries nearest to each target, of two the lower; the last is the end. Targets do not fall."""
+    cuts = [0]
+    for target in targets[:-1]:
+        above = min(bisect_left(bounds, target), len(bounds) - 1)
+        below = max(above - 1, 0)
+        cuts.append(min((below, above), key=lambda at: (abs(bounds[at] - target), at)))
+    return [*cuts, len(bounds) - 1]
