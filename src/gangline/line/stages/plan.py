@@ -132,7 +132,7 @@ def _pipeline(ctx: RunContext, planned: PlannedRun) -> dict[str, dict[str, float
     """What the placer orders the servers of a pipeline by; empty: a ring goes over all of them."""
     if planned.profile is None or planned.choice.num_nodes < 2:
         return {}
-    found = pipeline_traffic(planned.choice, planned.profile, global_batch=ctx.line.train.global_batch)
+    found = pipeline_traffic(planned.choice, planned.profile, line=ctx.line)
     return {} if found is None else {"pipeline": asdict(found)}
 
 

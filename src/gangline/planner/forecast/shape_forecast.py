@@ -198,6 +198,27 @@ def formula_of(
     )
 
 
+def pass_load(line: Line, shape: Shape, options: ExecutionOptions) -> PassLoad:
+    """Passes of a step of `shape` on one data-parallel rank, and how their gradients are averaged."""
+    train = line.train
+    return PassLoad(
+        micro_batch=options.micro_batch,
+        micro_batches=max(1, round(train.global_batch / shape.mesh.data_parallel / options.micro_batch)),
+        precision=options.precision,
+        checkpointing=options.memory.activation_checkpointing,
+        loss_chunks=options.memory.loss_chunks,
+        compression=train.compression,
+        gradient_sync=options.memory.gradient_sync,
+        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
+        bucket_bytes=bucket_bytes(line) if shape.traits.has_buckets else None,
+    )
+
+
+def bucket_bytes(line: Line) -> int | None:
+    """Of DDP's buckets; None: torch's own."""
+    return None if line.train.mesh.bucket_bytes == "auto" else line.train.mesh.bucket_bytes
+
+
 def _step_inputs(
     evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
@@ -205,17 +226,7 @@ def _step_inputs(
     samples = train.global_batch / shape.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
-    load = PassLoad(
-        micro_batch=options.micro_batch,
-        micro_batches=max(1, round(samples / options.micro_batch)),
-        precision=options.precision,
-        checkpointing=options.memory.activation_checkpointing,
-        loss_chunks=options.memory.loss_chunks,
-        compression=train.compression,
-        gradient_sync=options.memory.gradient_sync,
-        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
-        bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
-    )
+    load = pass_load(line, shape, options)
     return StepInputs(
         profile=profile,
         trace=trace,

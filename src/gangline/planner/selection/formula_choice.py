@@ -4,8 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
+from gangline.planner.forecast.buckets import BACKWARD, by_latency, exposed_buckets
 from gangline.planner.forecast.calibration import kind_of
-from gangline.planner.forecast.shape_forecast import ExecutionOptions
+from gangline.planner.forecast.device_speeds import link_rates
+from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
+from gangline.planner.forecast.traffic import GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
 from gangline.planner.selection.request import PlanRequest
@@ -15,7 +18,7 @@ from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_m
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.layout_plan import LayoutPlan
 from gangline.planner.transformer.step_time import PART_WORDS
-from gangline.spec.forecast import Forecast, MemoryCause, Term
+from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Memory, Verdict
 from gangline.spec.transformer import Transformer
@@ -126,6 +129,7 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
         if plan.layout.mesh.pp > 1
         else None,
         terms=terms,
+        buckets=_buckets(request, model, plan, missing),
         updates=None if missing else plan.updates,
         way=options_of(request, plan).words(request.line),
         device_name=request.evidence.key(request.precision)[0],
@@ -133,6 +137,20 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
         origin="formula" if missing else f"calibrated n={count}" if count else f"rates {pool.rates_origin}",
     )
     return request.interrupted(forecast, world)
+
+
+def _buckets(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
+    """Of DDP; None: it is something else."""
+    layout, line = plan.layout, request.line
+    if not layout.wrapping.is_ddp or layout.replicas == 1:
+        return None
+    is_known = not missing and line.train.compression.kind == "none"
+    passes = line.train.global_batch / (layout.replicas * plan.setting.micro_batch)
+    return exposed_buckets(
+        GRADIENT_BYTES * model.parameters, bucket_bytes(line), ranks=layout.replicas,
+        seconds=by_latency(link_rates(request.pool, layout.replicas), layout.replicas) if is_known else None,
+        backward=BACKWARD * plan.parts.compute / passes, latency_origin="given",
+    )  # fmt: skip
 
 
 def _terms(request: PlanRequest, plan: LayoutPlan) -> tuple[Term, ...]:

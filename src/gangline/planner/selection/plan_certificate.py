@@ -6,11 +6,14 @@ from gangline.fabric.mapping import EdgeBytes
 from gangline.fabric.order_paths import RingTraffic, of_fewest_groups
 from gangline.fabric.tiles import node_order
 from gangline.planner.forecast.optimizer_model import OptimizerModel
-from gangline.planner.forecast.traffic import Collective, PassLoad, data_messages
+from gangline.planner.forecast.shape_forecast import ExecutionOptions, pass_load
+from gangline.planner.forecast.traffic import Collective, data_messages, unknown_compression
 from gangline.planner.selection.choice import PlanChoice
+from gangline.planner.selection.formula_question import averaging_of
 from gangline.planner.shapes.shape import Shape
+from gangline.planner.transformer.exchange import exchanges
 from gangline.planner.transformer.layout import ModelLayout
-from gangline.planner.transformer.step_time import exchanges
+from gangline.spec.config.line import Line
 from gangline.spec.config.site import GpuTable
 from gangline.spec.gang.podset import PipelineTraffic
 from gangline.spec.plan import Precision
@@ -18,11 +21,11 @@ from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import wrapping_of
 
 
-def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> PipelineTraffic | None:
+def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, line: Line) -> PipelineTraffic | None:
     """By which a placer puts the servers of a pipeline in order; None: there is none over servers, or not known."""
     mesh, tile = choice.mesh, choice.mesh.tile(choice.procs_per_node)
     cells = choice.num_nodes // tile
-    edges = plan_edges(choice, profile, global_batch=global_batch)
+    edges = plan_edges(choice, profile, line=line)
     if mesh.pp == 1 or cells % mesh.pp or edges is None:
         return None
     return PipelineTraffic(
@@ -31,12 +34,12 @@ def pipeline_traffic(choice: PlanChoice, profile: ModelProfile, *, global_batch:
     )  # fmt: skip
 
 
-def plan_edges(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> EdgeBytes | None:
+def plan_edges(choice: PlanChoice, profile: ModelProfile, *, line: Line) -> EdgeBytes | None:
     """Bytes of one rail in a step on an edge of each ring over servers and between stages; None: not known."""
     mesh, handed = choice.mesh, _handed_bytes(profile, choice.precision)
-    if mesh.pp > 1 and handed is None:
+    if (mesh.pp > 1 and handed is None) or unknown_compression(profile, line.train.compression):
         return None
-    rings = plan_rings(choice, profile, global_batch=global_batch)
+    rings, global_batch = plan_rings(choice, profile, line=line), line.train.global_batch
     servers = _expert_servers(choice)
     return EdgeBytes(
         data=sum(each.rail_bytes(choice.procs_per_node) for each in rings),
@@ -66,17 +69,16 @@ def _expert_bytes(choice: PlanChoice, profile: ModelProfile, *, global_batch: in
     return sent / mesh.ep * (choice.procs_per_node // mesh.tp)
 
 
-def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) -> list[RingTraffic]:
-    """What data-parallel ranks of an average stage exchange, as the forecast of its step counts it, uncompressed."""
-    mesh, trace = choice.mesh, profile.trace(choice.precision)
-    micro_batches = max(1, global_batch // (mesh.data_parallel * choice.micro_batch))
-    if trace is not None:
-        return _traced_rings(choice, profile, micro_batches)
+def plan_rings(choice: PlanChoice, profile: ModelProfile, *, line: Line) -> list[RingTraffic]:
+    """What data-parallel ranks of an average stage exchange, as the forecast of its step counts it."""
+    mesh = choice.mesh
+    if profile.trace(choice.precision) is not None:
+        return _traced_rings(choice, profile, line)
     found = exchanges(
         ModelLayout(mesh=mesh, wrapping=wrapping_of(choice.strategy, mesh)), profile.parameters / (mesh.pp * mesh.tp),
         blocks=(profile.blocks or 0) / mesh.pp, sync=choice.memory.gradient_sync, precision=choice.precision,
-        optimizer=OptimizerModel(matrix_work=profile.matrix_work),
-        micro_batches=micro_batches,
+        optimizer=OptimizerModel(matrix_work=profile.matrix_work), averaging=averaging_of(line, profile),
+        micro_batches=max(1, line.train.global_batch // (mesh.data_parallel * choice.micro_batch)),
     )  # fmt: skip
     return [
         RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride, steps=steps)
@@ -84,14 +86,11 @@ def plan_rings(choice: PlanChoice, profile: ModelProfile, *, global_batch: int) 
     ]
 
 
-def _traced_rings(choice: PlanChoice, profile: ModelProfile, micro_batches: int) -> list[RingTraffic]:
-    load = PassLoad(
-        micro_batch=choice.micro_batch, micro_batches=micro_batches, precision=choice.precision,
-        checkpointing=choice.memory.activation_checkpointing, loss_chunks=choice.memory.loss_chunks,
-        gradient_sync=choice.memory.gradient_sync,
-    )  # fmt: skip
+def _traced_rings(choice: PlanChoice, profile: ModelProfile, line: Line) -> list[RingTraffic]:
+    shape = Shape(choice.strategy, choice.mesh)
+    options = ExecutionOptions(micro_batch=choice.micro_batch, precision=choice.precision, memory=choice.memory)
     rings: dict[tuple[int, int], list[Collective]] = {}
-    for each in data_messages(profile, Shape(choice.strategy, choice.mesh), load):
+    for each in data_messages(profile, shape, pass_load(line, shape, options)):
         rings.setdefault((each.ranks, each.rank_stride), []).append(each)
     return [
         RingTraffic(
@@ -115,7 +114,7 @@ def plan_certificate(
     choice: PlanChoice,
     profile: ModelProfile,
     *,
-    global_batch: int,
+    line: Line,
     write_seconds: float | None = None,
     overlap: float = 0.0,
     links: str = "assumed",
@@ -128,7 +127,7 @@ def plan_certificate(
         fabric: As its administrator states it.
         choice: Of the plan.
         profile: Of the model that it trains.
-        global_batch: Samples of a step.
+        line: That asked for it.
         write_seconds: For which one checkpoint stops the training; None: not known.
         overlap: Share of computing that hides what data-parallel ranks exchange.
         links: How the speeds of the fabric are known.
@@ -138,14 +137,14 @@ def plan_certificate(
     if servers < 2 or servers % mesh.pp or len(fabric.servers) < servers:
         return None
     replicas = servers // mesh.pp
-    edges = plan_edges(choice, profile, global_batch=global_batch)
+    edges = plan_edges(choice, profile, line=line)
     if edges is None:
         return None
     forecast = choice.forecast
     compute = next((term.seconds for term in forecast.terms if term.part == "compute"), None)
     traffic = PlanTraffic(
         replicas=replicas, stages=mesh.pp, gpus=mesh.world_size, ranks_per_server=choice.procs_per_node,
-        rings=tuple(plan_rings(choice, profile, global_batch=global_batch)), stage_edge_bytes=edges.stage,
+        rings=tuple(plan_rings(choice, profile, line=line)), stage_edge_bytes=edges.stage,
         expert_edge_bytes=edges.expert, expert_servers=edges.expert_servers,
         compute_seconds=compute, overlap=overlap, write_seconds=write_seconds,
         inside_latency=(gpu.link_latency_seconds or 0.0) if gpu else 0.0,
