@@ -35,6 +35,10 @@ JUDGED = {
     "ddp, four passes, twice the batch": {"strategy": "ddp", "micro_batch": 4, "global_batch": 32},
     "fsdp, computed again": {"strategy": "fsdp", "activation_checkpointing": "full"},
 }
+CROWDED = {
+    "ddp, 4 ranks": {"strategy": "ddp", "ranks": 4, "micro_batch": 4},
+    "fsdp, 4 ranks": {"strategy": "fsdp", "ranks": 4, "micro_batch": 4},
+}
 SHOWN = {
     "ddp, powersgd": {"strategy": "ddp", "compression": {"kind": "powersgd", "rank": 2}},
     "ddp, topk": {"strategy": "ddp", "compression": {"kind": "topk", "ratio": 0.01}},
@@ -49,7 +53,7 @@ def main() -> int:
     asked = parser.parse_args()
     load, stage = os.getloadavg()[0], PlanStage()
     rows = [judge(stage, name, what, asked.steps, teach=True) for name, what in TEACHERS.items()]
-    rows += [judge(stage, name, what, asked.steps, teach=False) for name, what in (JUDGED | SHOWN).items()]
+    rows += [judge(stage, name, what, asked.steps, teach=False) for name, what in (JUDGED | CROWDED | SHOWN).items()]
     worst = max(abs(row["error"]) for row in rows if row["judged"])
     print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after; worst error of a judged plan {worst:.1%}")
     asked.json.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +135,7 @@ def _line(what: dict, steps: int):
     from gangline.spec.plan import Compression
 
     train = TrainTable(
-        steps=steps, global_batch=what.get("global_batch", 16), strategy=what["strategy"], ranks=2,
+        steps=steps, global_batch=what.get("global_batch", 16), strategy=what["strategy"], ranks=what.get("ranks", 2),
         mesh=MeshTable(micro_batch=what.get("micro_batch", 8)),
         compression=Compression(**what.get("compression", {})),
         memory=MemoryTable(activation_checkpointing=what.get("activation_checkpointing", "none")),

@@ -98,6 +98,38 @@ def test_certificate_counts_what_crosses_between_the_groups_of_the_fabric():
     assert plan_certificate(FABRIC, three, SHAPE, line=LINE) is None
 
 
+@pytest.mark.parametrize("source", ["formula", "traced"])
+@pytest.mark.parametrize(("layers", "crossings"), [(2, (4, 0)), (32, (0, 2))])
+def test_a_pipeline_and_its_certificate_have_one_order_of_servers(layers, crossings, source):
+    """Of two layers stages send more than rings: each stage is on both groups, its rings are hashed onto two uplinks.
+    Of 32 layers it is the other way round, and what stages hand on is hashed."""
+    fabric = replace(
+        FABRIC, nic_bytes_per_second=50e9, intra_bus_bytes_per_second=300e9, leaf_uplinks=2, path_policy="hash",
+        nic_latency_seconds=20e-6,
+    )  # fmt: skip
+    profile = (
+        formula_profile(replace(EIGHT, layers=layers))
+        if source == "formula"
+        else transformer(sequence=4096, **TRACED | {"layers": layers})
+    )
+    asked = line(
+        batch=BATCH,
+        steps=10,
+        strategy="explicit",
+        mesh=MeshTable(tp=8, pp=2, dp_shard=2, micro_batch=1, pp_schedule="1f1b"),
+    )
+    choice = choose_plan(asked, with_network(H100, fabric), gpus(8, 4, name="h100"), profile, fabric=fabric)
+    found = plan_certificate(fabric, choice, profile, line=asked)
+    assert (found.data_crossings, found.stage_crossings) == crossings
+    share = 1 / 16 + 15 / 16 / 2  # two flows on two uplinks, up and down at both groups
+    across = [40e9 * (share if crosses else 1.0) for crosses in crossings]
+    width = 2 * 4096 * 4096 / (8 if source == "formula" else 1)
+    handed = 128 * 2 * (width / across[1] + 20e-6)
+    seconds = {each.part: each.seconds for each in choice.forecast.terms}
+    exchange = seconds["compute"] * (1 / found.speed_up - 1)
+    assert seconds["communication"] == pytest.approx(exchange + handed, rel=1e-9)
+
+
 @pytest.mark.parametrize("homes", [False, True])
 def test_plan_and_certificate_count_the_same_interruptions(homes):
     rates = FailureRates(gpu_hours=5e4, link_hours=2e3, optic_hours=1e5, leaf_hours=1e3)

@@ -11,6 +11,7 @@ from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_by
 from gangline.planner.forecast.traffic import GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
+from gangline.planner.selection.planned_order import in_planned_order
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
 from gangline.planner.transformer.bounds import memory_bound_bytes
@@ -57,7 +58,8 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
     """Weigh every candidate on the ranks that the line asks for, else on all that are there.
 
     Of the plans within the bounds that are within the band of the fastest (or cheapest), the one with the fewest axes,
-    then the least time (or money), then the name.
+    then the least time (or money), then the name. A pipeline that is chosen is weighed again on the order of servers
+    that its stages get.
     """
     world, on_host = world_of(request), request.line.train.memory.offload == "cpu"
     question, missing = formula_question(request, model, world, on_host=on_host)
@@ -66,6 +68,19 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
         question, missing = formula_question(request, model, world, on_host=True)
         with_host = evaluate(question, band=request.band)
         evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
+    while True:
+        ranking = _ranked(request, model, evaluation, missing)
+        chosen = ranking.chosen
+        if chosen is None:
+            return ranking
+        laid_out = in_planned_order(request, model, chosen, options_of(request, chosen))
+        if laid_out.parts == chosen.parts:
+            return ranking
+        others = (each for each in evaluation.plans if each is not chosen)
+        evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
+
+
+def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, missing: str) -> FormulaRanking:
     forecasts = {each.layout.name: forecast_of_layout(request, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}

@@ -100,7 +100,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
         if plan is not None:
             plans.append(plan)
             best = min(best, plan.step_seconds) if plan.fits and not plan.unsupported else best
-    plans.sort(key=lambda each: (not each.fits, each.step_seconds if each.fits else each.memory.total))
+    plans.sort(key=lambda each: each.order)
     return Evaluation(
         plans=tuple(plans),
         slower=slower,

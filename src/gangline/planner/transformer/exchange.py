@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from math import ceil
 
 from gangline.fabric.collectives import bus_factor, ring_steps
+from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.compression_cost import compression_work, messages, shard_bytes
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.traffic import BUCKET_BYTES
+from gangline.planner.forecast.traffic import BUCKET_BYTES, PassLoad
 from gangline.planner.transformer.layout import ModelLayout, Sync
 from gangline.planner.transformer.memory import GRADIENT_BYTES
-from gangline.planner.transformer.step_time import Hardware
+from gangline.planner.transformer.step_time import Hardware, Stages
 from gangline.spec.plan import Compression, Precision
-from gangline.spec.profile import ParameterShape
+from gangline.spec.profile import ModelProfile, ParameterShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +72,28 @@ def exchanges(
     moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
     waits = (gathers + reductions) * (blocks + 1) * ring_steps("all_gather", shards)
     return [(moved, shards, mesh.tp, waits), (sent, replicas, mesh.tp * shards, steps)]
+
+
+def formula_rings(
+    profile: ModelProfile,
+    layout: ModelLayout,
+    load: PassLoad,
+    averaging: GradientAveraging,
+    *,
+    stages: Stages | None = None,
+) -> list[RingTraffic]:
+    """Of data-parallel ranks of an average stage, of the fullest one of `stages` if given."""
+    mesh, parameters, blocks = layout.mesh, profile.parameters / layout.mesh.pp, (profile.blocks or 0) / layout.mesh.pp
+    if stages is not None:
+        parameters, blocks = max(stages.rank_parameters), max(stages.rank_blocks)
+    found = exchanges(
+        layout, parameters / mesh.tp, blocks=blocks, sync=load.gradient_sync, micro_batches=load.micro_batches,
+        precision=load.precision, optimizer=OptimizerModel(matrix_work=profile.matrix_work), averaging=averaging,
+    )  # fmt: skip
+    return [
+        RingTraffic(wire_bytes=sent, ranks=ranks, rank_stride=stride, steps=steps)
+        for sent, ranks, stride, steps in found
+    ]
 
 
 def _averaged(layout: ModelLayout, entries: float, averaging: GradientAveraging) -> tuple[float, float]:
