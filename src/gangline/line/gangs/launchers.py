@@ -115,10 +115,8 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
     return connect(environ, context=site.launch.context, namespace=site.launch.namespace)
 
 
-def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
-    """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
-    if parse_target(site.launch.target)[0] == "local":
-        return here
+def cluster_inventory(site: Site, environ: Mapping[str, str]) -> Inventory:
+    """Devices that ranks may use on the site's cluster."""
     from gangline.launch.kubernetes.cluster.facts import read_facts
     from gangline.launch.kubernetes.objects.render_context import why_one_kind
     from gangline.launch.kubernetes.placement.inventory import read_inventory
