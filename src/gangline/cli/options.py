@@ -31,6 +31,14 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to wri
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Start another attempt, even where one has ended.")]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
+        show_default="the site's",
+    ),
+]
 AliveOption = Annotated[
     Path | None, typer.Option("--alive", metavar="FILE", help="Touched after each pass, for a probe of Kubernetes.")
 ]
