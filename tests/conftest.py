@@ -43,11 +43,12 @@ def pytest_configure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Nothing that collection makes is garbage: no collector looks at it then."""
+    """Nothing that collection makes is garbage: no collector looks at it, then or later."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -96,14 +96,14 @@ def main():
             "x grad_accum_steps of train.py, shared by its ranks",
         ),
         (ACCUMULATES.replace("//= workers", "//= int(os.environ['WORLD_SIZE'])"), 60, "shared by its ranks"),
-        (ACCUMULATES, 120, "on 2 ranks"),
+        (ACCUMULATES, 120, "if it has 2 ranks"),
         ("batch_size = 64\nbatch_size = batch_size // dist.get_world_size()\n", 64, "batch_size of train.py, shared"),
         (
             "add_argument('--batch-size', default=3)\nadd_argument('--accumulation-steps', default=4)\n",
             24,
-            "on 2 ranks",
+            "if it has 2 ranks",
         ),
-        ("batch_size = 6\naccum_steps = 1\n", 12, "batch_size of train.py, on 2 ranks"),
+        ("batch_size = 6\naccum_steps = 1\n", 12, "batch_size of train.py, if it has 2 ranks"),
     ],
 )
 def test_the_global_batch_has_the_passes_that_are_accumulated_and_ranks_that_do_not_share_it(says, batch, why):

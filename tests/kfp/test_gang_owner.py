@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.cluster.fake.api import FakeApi
 
-from gangline.build import environment
+from gangline.build import own_environment
 from gangline.kfp.run_stage import find_workflow, run_stage
 from gangline.kfp.task_config import TaskConfig
 from gangline.launch.kubernetes.cluster.rights import DRIVER
@@ -98,7 +98,7 @@ def test_a_gang_that_a_pipeline_starts_goes_with_its_workflow(workspace, api, mo
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(launchers, "open_cluster", lambda *_: api)
     settled = model_inspection.inspection_cache_file
-    here = environment.interpreter_digest()  # what the workspace has settled, for an image, too
+    here = own_environment.interpreter_digest()  # what the workspace has settled, for an image, too
     monkeypatch.setattr(
         model_inspection, "inspection_cache_file", lambda model, home: settled(replace(model, environment=here), home)
     )

@@ -6,7 +6,7 @@ A recorded value counts if its run had the same, because a search compares commi
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gangline.build.environment import installed_versions, software_versions
+from gangline.build.own_environment import installed_versions, software_versions
 from gangline.errors import ConfigError
 from gangline.line.request.run_request import RunRequest
 from gangline.line.stages.data_files import read_data

@@ -265,7 +265,7 @@ def _lock(files: Mapping[str, bytes]) -> Iterable[GuessedKey]:
 def _numbers(script: Script) -> Iterable[GuessedKey]:
     steps, epochs, batch = script.number("steps"), script.number("epochs"), script.number("batch")
     if steps:
-        yield GuessedKey(table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.path}")
+        yield GuessedKey(table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.path}, which decides")
     else:
         known = f"it counts {epochs[0]} epochs" if epochs else "not in the script"
         yield GuessedKey(
@@ -287,7 +287,7 @@ def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
     ranks = _RANKS_HERE if has_ranks and not shared else 1
     why = f"{name}{f' x {other}' if passes > 1 else ''} of {script.path}"
     if has_ranks:
-        why += ", shared by its ranks" if shared else f", on {_RANKS_HERE} ranks"
+        why += ", shared by its ranks" if shared else f", if it has {_RANKS_HERE} ranks"
     return GuessedKey(table="train", name="global_batch", value=batch * passes * ranks, why=why)
 
 

@@ -18,7 +18,7 @@ from gangline.fabric.training import ring_bandwidth
 
 pytestmark = pytest.mark.tools
 ROOT = Path(__file__).parents[3]
-MEGABITS, SIZE_BYTES = 100, 8_000_000
+MEGABITS, SIZE_BYTES = 40, 6_000_000
 FRAME = 1448 / 1514
 """Of the bytes on a link those that TCP carries."""
 HEADERS = 1.10

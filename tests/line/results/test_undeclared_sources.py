@@ -13,7 +13,7 @@ import pytest
 from tests.line import repositories
 
 from gangline.build import code_layer
-from gangline.build.environment import Editable, editable_packages_in, missing_module, refuse_work_tree
+from gangline.build.own_environment import Editable, editable_packages_in, missing_module, refuse_work_tree
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.spec.config.line import ProjectTable

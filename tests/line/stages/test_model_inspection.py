@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
-from gangline.build import code_layer, environment
+from gangline.build import code_layer, own_environment
 from gangline.errors import ConfigError, TrainingError
 from gangline.launch.sandbox.module_runner import ModuleResult
 from gangline.line.gangs.sandbox import local_runner
@@ -44,7 +44,7 @@ class Answers:
 def model_of(repo):
     question = resolve_request(repo, commit=None, overrides=(), strategy=None)
     code = code_layer.pack(question.repository, question.tree, question.line.project).data
-    return model_inspection.ModelSource(line=question.line, code=code, environment=environment.interpreter_digest())
+    return model_inspection.ModelSource(line=question.line, code=code, environment=own_environment.interpreter_digest())
 
 
 def task_repository(folder, source):
@@ -131,10 +131,10 @@ def test_the_variables_of_the_line_and_the_names_of_its_data_are_reported_but_no
 
 
 def test_installed_packages_decide_the_environment():
-    assert environment.installed_versions()["pytest"] == pytest.__version__
-    assert environment.software_versions()["gangline"]
-    assert len(environment.interpreter_digest()) == 64
-    assert json.dumps(environment.software_versions())
+    assert own_environment.installed_versions()["pytest"] == pytest.__version__
+    assert own_environment.software_versions()["gangline"]
+    assert len(own_environment.interpreter_digest()) == 64
+    assert json.dumps(own_environment.software_versions())
 
 
 def test_a_schedule_of_the_commit_is_asked_for_a_program_too(tmp_path):

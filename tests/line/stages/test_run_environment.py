@@ -7,7 +7,7 @@ import pytest
 from tests.build.wheels import lock_of, make_wheel
 from tests.line import repositories
 
-from gangline.build import environment, images
+from gangline.build import images, own_environment
 from gangline.build.image_registry.reference import ImageReference
 from gangline.build.image_store import BuiltImage
 from gangline.errors import CapacityError, ConfigError, IntegrityError
@@ -84,7 +84,7 @@ def test_ranks_of_this_machine_have_what_the_lock_says_whatever_the_site_builds(
 
 def test_without_a_lock_the_run_says_that_it_is_not_locked(asked):
     found = environment_of(asked(target="local", lock=None))
-    assert (found.digest, found.lock, found.own) == (environment.interpreter_digest(), None, None)
+    assert (found.digest, found.lock, found.own) == (own_environment.interpreter_digest(), None, None)
     assert found.source.startswith("environment not locked")
     assert found.outputs == {"lock": None}
 

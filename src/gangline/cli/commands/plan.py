@@ -53,7 +53,11 @@ def command(
     strategy: StrategyOption = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="Where ranks run: local, kubernetes, kfp-local, kfp.", show_default="the site's"),
+        typer.Option(
+            "--target",
+            help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
+            show_default="the site's",
+        ),
     ] = None,
     memory_run: Annotated[
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")

@@ -59,7 +59,11 @@ def command(
     until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="Where ranks run: local, kubernetes, kfp-local, kfp.", show_default="the site's"),
+        typer.Option(
+            "--target",
+            help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
+            show_default="the site's",
+        ),
     ] = None,
     driver: Annotated[
         str | None,

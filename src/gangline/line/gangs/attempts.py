@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from gangline.build.environment import editable_packages_in, missing_module
+from gangline.build.own_environment import editable_packages_in, missing_module
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.follow import earlier_end, follow

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangline.build import environment
+from gangline.build import own_environment
 from gangline.errors import ConfigError
 from gangline.line.record import runs
 from gangline.line.record.earlier_runs import EarlierRuns, find_earlier_runs
@@ -95,7 +95,7 @@ def _describe(store: ObjectStore, request: RunRequest, attempt: int, base: Recor
             tables=table_digests(line),
             seeds=tuple(range(line.train.seed, line.train.seed + line.evaluate.seeds)),
             overrides=request.overrides,
-            versions=environment.software_versions(),
+            versions=own_environment.software_versions(),
             values=effective(line),
         ),
         events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(request, base)),

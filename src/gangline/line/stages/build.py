@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.build import code_layer
-from gangline.build.environment import editable_packages_in, refuse_work_tree
+from gangline.build.own_environment import editable_packages_in, refuse_work_tree
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access

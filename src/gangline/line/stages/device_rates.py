@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from gangline.build.environment import interpreter_digest
+from gangline.build.own_environment import interpreter_digest
 from gangline.errors import GanglineError, IntegrityError, TrainingError, storage_errors
 from gangline.launch.sandbox.environment import passed_on
 from gangline.planner.shapes.device_pool import choose_precision, open_pool

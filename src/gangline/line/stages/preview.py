@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gangline.build import code_layer, environment
+from gangline.build import code_layer, own_environment
 from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.sandbox import sandbox_of
@@ -80,7 +80,7 @@ def preview(
         start = open_start(request.line, request.trust, store=store, site=site, environ=environ)
     own = _environment(request, site, environ=environ, with_s3=store.url.startswith("s3:"), notify=notify)
     model = ModelSource(
-        line=request.line, code=layer.data, environment=own.digest if own else environment.interpreter_digest(),
+        line=request.line, code=layer.data, environment=own.digest if own else own_environment.interpreter_digest(),
         trust=request.trust, python=own.python if own else None, folder=layer.folder,
         visible_devices=environ.get(VISIBLE_DEVICES),
     )  # fmt: skip
@@ -100,7 +100,7 @@ def preview(
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
-        environment=own.source if own else request.line.env.lock or environment.NOT_LOCKED,
+        environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
         problems=(
             *([start.text] if start else ()),
             *filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,

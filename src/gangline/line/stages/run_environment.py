@@ -6,7 +6,7 @@ Without a lock, ranks on this machine run in the environment of gangline itself,
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.build import environment
+from gangline.build import own_environment
 from gangline.build.builders import open_builder
 from gangline.build.builders.recipe import Recipe, make_recipe
 from gangline.build.image_store import BuiltImage, ImageStore, record_base_image
@@ -90,14 +90,14 @@ def _of_this_machine(ctx: RunContext) -> RunEnvironment:
         notify=ctx.observer.note, before_install=demand,
     )  # fmt: skip
     if own is None:
-        return RunEnvironment(digest=environment.interpreter_digest(), source=environment.NOT_LOCKED)
+        return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
     return RunEnvironment(digest=own.digest, source=own.source, lock=own.lock, own=own)
 
 
 def _of_base(ctx: RunContext, lock: CommitLock | None) -> RunEnvironment:
     base = _base(ctx)
     if base is None:
-        return RunEnvironment(digest=environment.interpreter_digest(), source=environment.NOT_LOCKED)
+        return RunEnvironment(digest=own_environment.interpreter_digest(), source=own_environment.NOT_LOCKED)
     image = record_base_image(base, image_store=_image_store(ctx), commit=ctx.record.commit.sha)
     unread = f"; {ctx.line.env.lock} is not installed: registry.builder is none" if lock is not None else ""
     return RunEnvironment(digest=image.key, source=f"image {_short(image)}, unchanged{unread}", image=image)

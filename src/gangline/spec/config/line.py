@@ -236,12 +236,12 @@ class GateTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProveTable:
-    """How the checkpoint is proved: loaded under a second plan, and trained on from there."""
+    """How the checkpoint of a task is proved: opened under a second plan, every tensor compared with what is stored."""
 
     plan: str = "auto"
     """auto, a strategy, or `off`."""
     replay_steps: int = 0
-    """First steps that are trained again under the second plan."""
+    """First steps that are trained again under the second plan, too, and their losses compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -271,7 +271,7 @@ class TriggerTable:
     supersede: Literal["cancel", "finish"] = "cancel"
     """What a newer push does to open runs of its branch."""
     forks: Literal["plan", "approve", "off"] = "plan"
-    """What a commit of a fork may do: plan only, submit after approval, or nothing."""
+    """Of forks: their commits start nothing (`off`), or are planned and run once a maintainer approves (the others)."""
     schedule: str | None = None
     """Five-field cron."""
 
