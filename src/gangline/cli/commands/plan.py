@@ -17,6 +17,7 @@ from gangline.cli.options import (
     SetOption,
     SiteOption,
     StrategyOption,
+    TargetOption,
 )
 from gangline.cli.output import print_json, terminal_width
 from gangline.cli.terminal import say, spinner
@@ -51,14 +52,7 @@ def command(
     commit: CommitOption = None,
     set_: SetOption = None,
     strategy: StrategyOption = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
-            show_default="the site's",
-        ),
-    ] = None,
+    target: TargetOption = None,
     memory_run: Annotated[
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,

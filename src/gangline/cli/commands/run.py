@@ -16,6 +16,7 @@ from gangline.cli.options import (
     SetOption,
     SiteOption,
     StrategyOption,
+    TargetOption,
 )
 from gangline.cli.origin_options import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.output import print_json
@@ -57,14 +58,7 @@ def command(
     again: AgainOption = False,
     start: Annotated[str | None, typer.Option("--from", help="First stage; earlier ones must be done.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
-            show_default="the site's",
-        ),
-    ] = None,
+    target: TargetOption = None,
     driver: Annotated[
         str | None,
         typer.Option("--driver", help="Who calls the stages: here, kfp-local or kfp.", show_default="the target's"),
