@@ -8,7 +8,7 @@ import typer
 
 from gangline.bisect.bisection import Bisection, BisectRequest, prepare
 from gangline.bisect.history import read_culprit
-from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption
+from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
 from gangline.cli.view.bisect_view import BisectView
@@ -39,7 +39,7 @@ def command(
         typer.Option("--budget", help="Most that trainings may cost: 2 or 2h (of GPUs, else cores), 30EUR."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, whatever it costs.")] = False,
-    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    target: TargetOption = None,
     format_: FormatOption = "text",
     out: OutOption = None,
     repo: RepoOption = HERE,

@@ -14,6 +14,7 @@ from gangline.cli.options import (
     RepoOption,
     SetOption,
     SiteOption,
+    TargetOption,
 )
 from gangline.cli.view.comparison_page import require_format, show_comparison
 from gangline.cli.view.run_view import attended_view, choose_view
@@ -40,7 +41,7 @@ def command(
     *,
     set_: SetOption = None,
     commit: CommitOption = None,
-    target: Annotated[str | None, typer.Option("--target", help="Where ranks run.", show_default="the site's")] = None,
+    target: TargetOption = None,
     fail_on_worse: Annotated[
         bool, typer.Option("--fail-on-worse", help="Exit 60 when the changed keys make it worse, or it is not known.")
     ] = False,
