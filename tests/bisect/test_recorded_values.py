@@ -61,7 +61,7 @@ def test_a_training_that_diverged_is_an_answer_for_all_its_seeds():
     assert values_of(diverged, "eval_loss", 120) == dict.fromkeys((1, 2, 3), math.inf)
 
 
-def test_a_metric_that_is_not_a_finite_at_the_end_is_an_answer_for_its_seed_there():
+def test_a_metric_that_is_not_finite_at_the_end_is_an_answer_for_its_seed_there():
     train = StageInfo(state="done", outputs={NOT_FINITE: {"loss": "nan"}})
     broken = replace(BASE, stages=BASE.stages | {"train": train})
     assert values_of(broken, "loss", 120) == {1: math.inf}

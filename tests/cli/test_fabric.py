@@ -41,7 +41,7 @@ def test_show_prints_counts_and_groups(fabric):
     shown = fabric("show", "--radix", "128")
     assert "128 servers x 8 GPUs = 1,024, large, in 2 groups" in shown
     assert "NIC 50 GB/s line rate" in shown
-    assert "ranks     NCCL_CROSS_NIC=0 in [train.env]" in shown
+    assert "ranks     NCCL_CROSS_NIC=0 of gangs on GPUs" in shown
     assert "losses    a path may be lost for 30.1 s (NCCL_IB_TIMEOUT=20" in shown
     assert "7.52 s at 18, 120 s at 22" in shown
     assert "a loss of 1 % shows after 252 (25 s, 20 kbit/s a path); 304 source ports reach all 64 uplinks" in shown

@@ -14,6 +14,8 @@ from gangline.storage.open import open_store
 
 PAGE = """
 [fabric]
+path_policy = "hash"
+connections = 4
 groups = [{ name = "g01", servers = "a[1-3]" }, { name = "g02", servers = "b[1-4]" }]
 """
 BASE = records.passed()
@@ -51,6 +53,7 @@ def test_files_are_for_so_many_servers_and_name_each_other(slurm, workspace):
     assert f"ranks={ranks}\n" in script
     assert ' launcher "$ranks" "$logs" torchrun train.py\n' in script
     assert "export WORLD_SIZE=8\n" in script
+    assert "export NCCL_IB_QPS_PER_CONNECTION=${NCCL_IB_QPS_PER_CONNECTION:-4}\n" in script
     assert done.stdout.splitlines() == [str(ranks), str(workspace / "files" / "job.sbatch")]
 
 

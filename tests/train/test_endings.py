@@ -26,7 +26,7 @@ def test_traceback_of_user_code_is_in_the_log(make_gang):
     assert gang.events(event="done")[-1]["reason"] == "ValueError: the user's own mistake"
 
 
-def test_step_that_is_not_a_finite_is_never_saved_and_the_save_under_way_is_seen_through(make_gang):
+def test_step_that_is_not_finite_is_never_saved_and_the_save_under_way_is_seen_through(make_gang):
     gang = make_gang()
     plan = tiny_plan("fsdp", steps=6)
     assert gang.run(plan, STRIKE="nan:0:6") == [31, 31]

@@ -101,7 +101,7 @@ def test_two_precisions_in_one_block_are_refused_where_it_is_sharded(make_odd):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
-def test_gradient_that_is_not_a_finite_is_named_by_the_ranks_that_have_it(make_odd, strategy):
+def test_gradient_that_is_not_finite_is_named_by_the_ranks_that_have_it(make_odd, strategy):
     """Of the shards of FSDP the first alone has it."""
     gang = make_odd()
     muon = {"rule": "muon", "exclude": ["first", "last"]}

@@ -43,6 +43,7 @@ def slurm(
     """
     from gangline.cli.output import print_or_write
     from gangline.cli.workspace import stated_fabric
+    from gangline.fabric.paths import path_environment
     from gangline.launch.slurm.batch_script import SCRIPT, SlurmGang, batch_script, rank_file
     from gangline.launch.slurm.server_choice import choose_servers
 
@@ -56,6 +57,7 @@ def slurm(
         procs_per_node=shape.procs_per_node,
         launcher=tuple(launcher),
         folder=out.resolve(),
+        environment=path_environment(stated.path_policy, connections=stated.connections),
     )
     print_or_write(rank_file(gang), Path(gang.ranks))
     print_or_write(batch_script(gang), Path(gang.folder / SCRIPT))

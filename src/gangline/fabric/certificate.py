@@ -27,7 +27,9 @@ class PlanTraffic:
     """Of all of them; None: all GPUs of the servers."""
     ranks_per_server: int = 8
     rings: tuple[RingTraffic, ...]
-    """Of data-parallel ranks."""
+    """Of data-parallel ranks of an average stage."""
+    slowest_rings: tuple[RingTraffic, ...] = ()
+    """Likewise of the stage for which the others wait; empty: all send alike."""
     inside_latency: float = 0.0
     """Seconds of a message inside a server, where the fabric does not say."""
     across_latency: float = 0.0
@@ -212,7 +214,7 @@ def _algorithm_bandwidth(
 def _exchange_seconds(fabric: Fabric, paths: OrderPaths, traffic: PlanTraffic) -> float | None:
     """Of a step, before any of it is hidden; None: a rate is not known."""
     seconds = 0.0
-    for ring in traffic.rings:
+    for ring in traffic.slowest_rings or traffic.rings:
         if ring.ranks > 1:
             bus = _bus(fabric, paths, ring, traffic.ranks_per_server)
             if bus is None:

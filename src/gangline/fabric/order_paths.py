@@ -7,7 +7,6 @@ servers at equal distances, and so many groups do the same at the same time.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from gangline.fabric.inventory import Fabric
 from gangline.fabric.paths import PathLoad, path_load
@@ -115,11 +114,7 @@ def of_fewest_groups(fabric: Fabric, servers: int) -> tuple[str, ...]:
     return ring_order(fabric, [server for group in groups for server in group.servers][:servers])
 
 
-@lru_cache(maxsize=16)
-def paths_of_fewest_groups(fabric: Fabric, servers: int, ranks_per_server: int) -> OrderPaths | None:
-    """Of a gang on so many servers; None: it is on one, or the fabric has fewer."""
-    if not 1 < servers <= len(fabric.servers):
-        return None
+def paths_of(fabric: Fabric, servers: Sequence[str], ranks_per_server: int) -> OrderPaths:
+    """Of servers in node-rank order."""
     place = {server: at for at, group in enumerate(fabric.groups) for server in group.servers}
-    groups = [place[server] for server in of_fewest_groups(fabric, servers)]
-    return OrderPaths(fabric, groups, ranks_per_server)
+    return OrderPaths(fabric, [place[server] for server in servers], ranks_per_server)

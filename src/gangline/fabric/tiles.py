@@ -1,6 +1,7 @@
 """Mappings by tiles: every group gets a piece of the cells that is as square as the traffic wants it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from gangline.fabric.cell_swaps import improved
 from gangline.fabric.inventory import Fabric
@@ -13,6 +14,7 @@ from gangline.fabric.mapping import (
     described,
     server_order,
 )
+from gangline.fabric.order_paths import of_fewest_groups
 from gangline.fabric.rings import ring_order
 
 _ALL_HEIGHTS = 8
@@ -61,6 +63,22 @@ def node_order(
         checked_shares(shares, replicas=replicas, stages=stages, edges=edges)
         return order
     return server_order(map_cells(shares, replicas=replicas, stages=stages, edges=edges), by_group)
+
+
+@lru_cache(maxsize=64)
+def planned_order(fabric: Fabric, servers: int, *, stages: int = 1, edges: EdgeBytes | None = None) -> tuple[str, ...]:
+    """So many servers on the fewest groups that hold them, in the node-rank order of a plan.
+
+    Args:
+        fabric: Has as many.
+        servers: Of the gang.
+        stages: Of the pipeline, which divide them; else a ring goes over all.
+        edges: What the plan sends; None: not known, and stages follow each other.
+    """
+    chosen = of_fewest_groups(fabric, servers)
+    if stages == 1 or edges is None or servers % stages:
+        return chosen
+    return node_order(fabric, chosen, replicas=servers // stages, stages=stages, edges=edges)
 
 
 def _tilings(sizes: Sequence[int], replicas: int, stages: int) -> Iterator[Rows]:

@@ -43,7 +43,9 @@ class GradientBuckets:
     exposed_seconds: float | None = None
     """From the end of that pass until all are averaged, on a link that does nothing else; None: not known."""
     latency_seconds: float | None = None
-    """Of the smallest message, as it was measured."""
+    """Of the smallest message."""
+    latency_origin: str = "measured"
+    """`measured`, or `given` by the site or its fabric."""
     best_count: int | None = None
     """That would leave least exposed by the same model; nothing is chosen by it."""
     best_exposed_seconds: float | None = None

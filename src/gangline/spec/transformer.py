@@ -70,6 +70,20 @@ class Transformer:
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
+    def attention_matrices(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of those of a block, by name."""
+        return {
+            "q": (self.query_width, self.width), "k": (self.key_width, self.width), "v": (self.key_width, self.width),
+            "o": (self.width, self.query_width),
+        }  # fmt: skip
+
+    @property
+    def feed_matrices(self) -> dict[str, tuple[int, int]]:
+        """Likewise of one feed-forward network."""
+        gate = {"gate": (self.feed_width, self.width)} if self.gated else {}
+        return {**gate, "up": (self.feed_width, self.width), "down": (self.width, self.feed_width)}
+
+    @property
     def norm_parameters(self) -> int:
         """Of the two norms of a block."""
         return 2 * self.width

@@ -43,7 +43,7 @@ def test_a_bar_is_that_of_the_page(name):
 
 
 @cache
-def asked(*, fabric=None, count=2, rule=None, late=False, granted=0.0, **bounds):
+def asked(*, fabric=None, count=2, rule=None, late=False, granted=0.0, latency=None, **bounds):
     mesh = MeshTable(pp_schedule="1f1b")
     optimizer = ({"rule": rule} if rule else {}) | ({"overlap": "forward"} if late else {})
     how = {"strategy": "ddp"} if late else {}
@@ -53,7 +53,8 @@ def asked(*, fabric=None, count=2, rule=None, late=False, granted=0.0, **bounds)
     )
     request = SimpleNamespace(line=wanted)
     network = None if fabric is None else PlannedNetwork(fabric=fabric, links="assumed, as fabric.toml states them")
-    site = replace(SITE, plan=replace(SITE.plan, overlap=granted))
+    gpu = {"a100": replace(SITE.gpu["a100"], network_latency_seconds=latency)}
+    site = replace(SITE, plan=replace(SITE.plan, overlap=granted), gpu=gpu)
     return plan_hypothetically(request, site=site, inventory=gpus(8, count, name="a100"), network=network)
 
 
@@ -136,6 +137,15 @@ def test_a_bound_that_nothing_keeps_refuses_and_names_the_nearest():
     assert found.budget.verdict == "no"
     assert "comes nearest: money:" in found.budget.reason
     assert GateError.exit_code == 60
+
+
+def test_buckets_are_explained_where_a_latency_is_stated():
+    page = hypothetical_page(asked(latency=20e-6, late=True), why=True)
+    (found,) = (each.split("  ", 1)[1] for each in page.splitlines() if each.split()[:1] == ["buckets"])
+    assert "of 26 MB, torch's own; " in found
+    assert found.endswith("(smallest message 0.6 ms, given)")
+    unknown = "what they leave exposed is not known: no such message was measured, and no latency is given"
+    assert unknown in hypothetical_page(asked(late=True), why=True)
 
 
 def test_a_matrix_rule_has_its_time_state_and_messages_and_owners_where_asked():

@@ -82,7 +82,7 @@ def test_plan_that_ends_early_continues_where_it_ended(make_faulty, calm, name):
 
 
 @each_product("hsdp")
-def test_number_that_is_not_a_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
+def test_number_that_is_not_finite_stops_all_in_that_step_and_is_not_saved(make_faulty, name):
     gang, plan = make_faulty(), plan_of(name)
     assert gang.run(plan, STRIKE="nan:1:4") == [31] * 4, gang.log()
     for rank in range(4):

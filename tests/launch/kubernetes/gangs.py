@@ -38,6 +38,10 @@ GPU = replace(
     pool="h200",
     grace_seconds=120.0,
 )
+PATHS = Placement(
+    environment={"NCCL_CROSS_NIC": "0", "NCCL_IB_QPS_PER_CONNECTION": "4", "TOKENIZERS_PARALLELISM": "true"}
+)
+"""The last one is set by the gang itself, too, which wins."""
 PAIR = replace(CPU, num_nodes=2)
 SITE = PodTable()
 GPU_SITE = PodTable(rdma="rdma/hca", interface="bond0", selector={"gpu": "h200"}, tolerate=("nvidia.com/gpu",))
@@ -101,7 +105,7 @@ def cases():
         "jobset-4-gpu-volcano": ("jobset", volcano_setting(tile=4)),
         "job-4-gpu-volcano-tiles": ("job", volcano_setting(tile=2)),
         "trainjob-1-cpu": ("trainjob", setting()),
-        "trainjob-4-gpu-gates": ("trainjob", setting(GPU, pod=GPU_SITE, route="gates")),
+        "trainjob-4-gpu-gates": ("trainjob", setting(replace(GPU, placement=PATHS), pod=GPU_SITE, route="gates")),
         "trainjob-4-gpu-kai": ("trainjob", kai_setting(tile=1)),
         "trainjob-4-gpu-kueue": ("trainjob", kueue_setting()),
     }

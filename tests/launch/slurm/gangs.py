@@ -13,6 +13,7 @@ SERVERS = (("n3", "leaf-2"), ("n1", "leaf-2"), ("n4", "leaf-1"), ("n2", "leaf-1"
 def slurm_gang(servers=SERVERS, **more):
     given = {"name": "bytegpt-9f31c2a0-k7q2mx", "procs_per_node": 8, "folder": PurePath("/shared/gangs")}
     given["launcher"] = ("torchrun", "train.py", "--note", "it's 100 % $HOME")
+    given["environment"] = {"NCCL_CROSS_NIC": "0", "NCCL_IB_QPS_PER_CONNECTION": "4"}
     placed = tuple(PlacedServer(name=name, group=group) for name, group in servers)
     return SlurmGang(servers=placed, **given | more)
 

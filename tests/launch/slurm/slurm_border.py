@@ -45,8 +45,10 @@ def options(script: str) -> dict[str, str]:
     return found
 
 
-def run_batch(path: Path, folder: Path, *, seed: int = 0, nodes: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
-    """Run the script as the batch step of a job on the nodes that it lists, or on `nodes`."""
+def run_batch(
+    path: Path, folder: Path, *, seed: int = 0, nodes: tuple[str, ...] = (), **own: str | None
+) -> subprocess.CompletedProcess:
+    """Run the script as the batch step of a job on the nodes that it lists, or on `nodes`, with `own` variables."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     for name, text in (("srun", _SRUN), ("scontrol", _SCONTROL)):
@@ -55,6 +57,7 @@ def run_batch(path: Path, folder: Path, *, seed: int = 0, nodes: tuple[str, ...]
     listed = nodes or sorted(expand_servers(options(path.read_text())["nodelist"]), key=natural_key)
     environ = {"PATH": f"{programs}:{os.environ['PATH']}", "FAKE_SLURM_NODES": ",".join(listed)}
     environ |= {"SLURM_JOB_ID": JOB, "FAKE_SLURM_SEED": str(seed), "HOME": str(folder)}
+    environ |= {name: value for name, value in own.items() if value is not None}
     return subprocess.run(["bash", str(path)], env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -61,6 +61,14 @@ def test_rendezvous_is_the_server_of_node_rank_zero_for_all(tmp_path):
         assert [reported[name] for name in names] == ["n3", "n3", "32", "4"]
 
 
+@pytest.mark.parametrize("own", [None, "8"])
+def test_launchers_have_the_variables_of_the_network_but_for_those_of_the_job(own, tmp_path):
+    gang = slurm_gang(folder=tmp_path, launcher=("bash", "-c", 'echo "$NCCL_CROSS_NIC $NCCL_IB_QPS_PER_CONNECTION"'))
+    script = written(gang)
+    assert run_batch(script, tmp_path, NCCL_IB_QPS_PER_CONNECTION=own).returncode == 0
+    assert {path.read_text() for path in tmp_path.glob("*.log")} == {f"0 {own or 4}\n"}
+
+
 def test_words_of_the_launcher_arrive_as_they_are(tmp_path):
     gang, seen = gang_that_writes(tmp_path, SERVERS, *WORDS)
     script = written(gang)

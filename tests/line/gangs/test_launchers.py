@@ -6,7 +6,6 @@ from tests.launch.kubernetes.placement.test_inventory import A100, H100, SMALL, 
 
 from gangline.line.gangs import launchers
 from gangline.spec.config.site import LaunchTable, Site
-from gangline.spec.devices import Inventory
 
 
 @pytest.fixture
@@ -23,13 +22,8 @@ def cluster(monkeypatch):
 @pytest.mark.usefixtures("cluster")
 def test_two_kinds_of_a_cluster_are_for_one_gang_where_its_route_gives_each_pod_its_kind(route, reason):
     site = Site(launch=LaunchTable(target="kubernetes", route=route), pod=SMALL)
-    found = launchers.inventory_at(site, {}, Inventory())
+    found = launchers.cluster_inventory(site, {})
     assert [each.num_nodes for each in found.kinds] == [2, 1]
     assert reason in found.one_kind_because
     assert bool(found.one_kind_because) is bool(reason)
     assert {each.one_kind_because for each in found.kinds} == {found.one_kind_because}
-
-
-def test_devices_of_a_machine_are_what_they_are():
-    here = Inventory(cores=3)
-    assert launchers.inventory_at(Site(), {}, here) is here

@@ -190,6 +190,16 @@ def test_pods_carry_the_traffic_of_the_plan_that_the_run_recorded_and_of_no_othe
     assert other.placement is None
 
 
+def test_variables_of_the_network_are_the_placements_and_those_of_the_line_win(tmp_path):
+    base = planned(procs=2)
+    outputs = {"procs_per_node": 2, "environment": {"NCCL_CROSS_NIC": "0", "A": "network"}}
+    run = replace(base, stages={**base.stages, "plan": StageInfo(state="done", outputs=outputs)})
+    site, store = Site(launch=LaunchTable(target="kubernetes")), FarStore(tmp_path / "store")
+    found = make_podset(plan_of(4), record=run, line=line_of(4), site=site, store=store)
+    assert found.placement == Placement(environment=outputs["environment"])
+    assert (found.env, found.variables) == ({"A": "1"}, {"NCCL_CROSS_NIC": "0", "A": "1"})
+
+
 FAST, SLOW = (ServerKind(num_nodes=2, labels={"gpu": each}) for each in ("fast", "slow"))
 
 

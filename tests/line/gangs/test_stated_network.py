@@ -1,8 +1,18 @@
 """The stated network with what the store has of it."""
 
-from tests.fabric.test_measured_links import FABRIC, measured
+from dataclasses import replace
 
-from gangline.line.gangs.stated_network import keep_measurement, planned_network, read_measurement, stated_network
+import pytest
+from tests.fabric.test_measured_links import FABRIC, measured
+from tests.line.gangs.test_podsets import line_of, plan_of
+
+from gangline.line.gangs.stated_network import (
+    keep_measurement,
+    network_environment,
+    planned_network,
+    read_measurement,
+    stated_network,
+)
 from gangline.storage.folder.store import FolderStore
 
 
@@ -25,3 +35,22 @@ def test_fabric_is_that_of_the_environment(tmp_path):
     file.write_text('[fabric]\ngroups = [{ name = "g", servers = "a[1-2]" }]\n')
     assert stated_network({"GANGLINE_FABRIC": str(file)}).servers == ("a1", "a2")
     assert stated_network({"HOME": str(tmp_path)}) is None
+
+
+HASHED = {"NCCL_CROSS_NIC": "0", "NCCL_IB_QPS_PER_CONNECTION": "4"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "device", "env", "wanted"),
+    [
+        ("hash", "cuda", {"NCCL_IB_SPLIT_DATA_ON_QPS": "0"}, HASHED),
+        ("spray", "cuda", {"NCCL_CROSS_NIC": "1"}, {"NCCL_IB_ADAPTIVE_ROUTING": "1"}),
+        ("unknown", "cuda", {}, {}),
+        ("hash", "cpu", {}, {}),
+    ],
+)  # fmt: skip
+def test_ranks_on_gpus_get_what_a_declared_policy_wants_and_the_line_does_not_set(policy, device, env, wanted):
+    line = replace(line_of(2), train=replace(line_of(2).train, env=env))
+    fabric = replace(FABRIC, path_policy=policy, connections=4)
+    assert network_environment(fabric, plan_of(2, device), line) == wanted
+    assert network_environment(None, plan_of(2, device), line) == {}

@@ -57,7 +57,7 @@ def test_steps_beyond_those_of_the_line_are_said_and_are_in_the_curve(workspace)
     assert "200 steps" in stage(record, "train").message
 
 
-def test_a_loss_that_is_not_a_finite_at_the_end_is_none_that_a_gate_passes(workspace):
+def test_a_loss_that_is_not_finite_at_the_end_is_none_that_a_gate_passes(workspace):
     gate = '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 5.0\n'
     text = HEAD.format(steps=4).replace("loss=1.0", 'loss=1.0 if program.step_number < 2 else float("nan")')
     repositories.commit(workspace.repo, {"answer.py": text, "line.toml": LINE + gate})

@@ -122,7 +122,7 @@ def test_zero_rows_and_columns_are_exact(kernel, dtype):
 
 @each_kernel
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_matrix_that_is_not_a_finite_leaves_its_neighbours_alone(kernel, bad):
+def test_a_matrix_that_is_not_finite_leaves_its_neighbours_alone(kernel, bad):
     batch = torch.stack(gradients((6, 9), 3))
     wanted = newton_schulz(batch, kernel=kernel)
     batch[1, 2, 3] = bad

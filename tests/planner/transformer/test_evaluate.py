@@ -190,3 +190,9 @@ def test_what_ranks_here_do_not_run_never_wins_however_fast_it_is():
     )
     assert fastest.forecast.step_seconds < chosen.forecast.step_seconds
     assert (chosen.verdict, fastest.reason[0]) == ("chosen", "-")
+
+
+@pytest.mark.parametrize("model", [EIGHT, replace(EIGHT, tied=True, gated=False), MIXTURE])
+def test_shapes_of_a_model_by_its_shape_hold_all_its_parameters(model):
+    found = formula_profile(model)
+    assert sum(each.rows * each.columns * each.count for each in found.shapes) == found.parameters

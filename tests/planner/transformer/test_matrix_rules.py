@@ -13,9 +13,10 @@ from gangline.planner.forecast.traffic import PassLoad, collectives
 from gangline.planner.selection.formula_question import formula_profile
 from gangline.planner.shapes.shape import Shape
 from gangline.planner.transformer.evaluate import evaluate
+from gangline.planner.transformer.exchange import exchange_seconds
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.memory import state_memory
-from gangline.planner.transformer.step_time import exchange_seconds, update_seconds
+from gangline.planner.transformer.step_time import update_seconds
 from gangline.spec.mesh import Mesh
 from gangline.spec.strategies import DDP, FSDP, ZERO1
 from gangline.spec.transformer import Transformer

@@ -13,8 +13,9 @@ from gangline.planner.axes.bubble import StageCosts, bubble
 from gangline.planner.axes.closed_forms import bubble_share
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.transformer.costs import stage_blocks, stage_parameters, token_costs
+from gangline.planner.transformer.exchange import WHOLE, GradientAveraging, exchange_seconds
 from gangline.planner.transformer.layout import ModelLayout
-from gangline.planner.transformer.step_time import Hardware, exchange_seconds, passes, stages_of
+from gangline.planner.transformer.step_time import Hardware, passes, stages_of
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import PipelineSchedule
 
@@ -187,6 +188,20 @@ def test_each_message_of_an_exchange_waits_its_latency():
     assert waits("zero3", shards, sync="each") == (2 * 4 + 4) * 33 * 15
     inside = (2 * 4 + 1) * 33 * 7 / 1000
     assert waits("zero3", Mesh(dp_replicate=2, dp_shard=8), sync="last") == pytest.approx(inside + 2 * 2)
+
+
+def test_buckets_are_of_the_size_that_the_line_gives_and_only_those_of_ddp():
+    parameters = 10 * 25 * 2**20 / 4
+    small = GradientAveraging(bucket_bytes=2**20)
+
+    def waits(kind, mesh):
+        layout = ModelLayout(mesh=mesh, wrapping=KINDS[kind])
+        how = {"blocks": 32, "micro_batches": 4, "sync": "last"}
+        found = [exchange_seconds(layout, parameters, WAITING, averaging=each, **how) / 1000 for each in (WHOLE, small)]
+        return found[1] - found[0]
+
+    assert waits("replicate", Mesh(dp_replicate=16)) == waits("zero1", Mesh(dp_replicate=16)) == (250 - 10) * 30
+    assert waits("zero3", Mesh(dp_replicate=2, dp_shard=8)) == 0
 
 
 def test_what_is_not_known_takes_for_ever():

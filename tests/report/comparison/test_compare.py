@@ -305,7 +305,7 @@ def test_what_no_record_has_the_content_of_may_have_changed_too():
     assert compare(BASE, BASE).unpinned == ()
 
 
-def test_a_judged_metric_that_is_not_a_finite_is_worse_also_where_it_was_the_only_one():
+def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_one():
     train = StageInfo(state="done", outputs={NOT_FINITE: {"eval_loss": "nan"}})
     broken = replace(with_loss(2.37), metrics={}, stages=BASE.stages | {"train": train})
     comparison = compare(BASE, broken)

@@ -147,7 +147,6 @@ class PlanQuestion:
     def preview(self) -> "Preview":
         """As a run would be planned."""
         from gangline.line.stages.preview import preview
-        from gangline.line.stages.start_now import choice_now, free_servers
 
         if _asks_servers(self.site):
             from gangline.cli.log_setup import set_up_logs
@@ -165,6 +164,8 @@ class PlanQuestion:
             found = planned(self.devices)
             if not self.now:
                 return found
+            from gangline.line.stages.start_now import choice_now, free_servers
+
             if found.inventory.others:
                 found = planned(replace(found.inventory, others=()))
             free = free_servers(self.site, self.workspace.environ, found.inventory)

@@ -54,7 +54,7 @@ def counts_lines(fabric: Fabric, *, radix: int | None) -> list[str]:
     ]
     if variables := path_environment(fabric.path_policy, connections=fabric.connections):
         words = " ".join(f"{name}={value}" for name, value in variables.items())
-        lines.append(f"ranks     {words} in [train.env] make NCCL use it so")
+        lines.append(f"ranks     {words} of gangs on GPUs make NCCL use it so; [train.env] of a line wins")
     lines += [_LOSSES, f"probes    {_probes(fabric)}"]
     if not counts.servers:
         return [*lines, "groups    none are stated"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gangline.cli.output import wrap_facts
 from gangline.cli.view.formula_table import formula_table, interruption_words, storage_lines
-from gangline.cli.view.update_line import update_line
+from gangline.cli.view.update_line import bucket_line, update_line
 from gangline.line.stages.hypothetical import HypotheticalPlan, saves_of
 from gangline.line.stages.optimizer_plan import optimizer_plans, predicted
 from gangline.optim.plan.explain import explain_ranks, explain_stages
@@ -123,7 +123,7 @@ def why_lines(choice: PlanChoice, candidate: Candidate) -> list[str]:
         f"            {each.cause:14}{format_bytes(each.size_bytes):>8}  formula" for each in forecast.memory_causes
     ]
     lines += [f"            {each.part:14}{_step(each.seconds):>8}  {each.origin}" for each in forecast.terms]
-    return [*lines, *_sums(forecast)]
+    return [*lines, *bucket_line(forecast.buckets), *_sums(forecast)]
 
 
 def _sums(forecast: Forecast) -> Iterator[str]:

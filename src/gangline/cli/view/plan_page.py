@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from gangline.cli.output import wrap_facts
 from gangline.cli.view.plan_table import candidate_table
-from gangline.cli.view.update_line import forecast_line, update_line
+from gangline.cli.view.update_line import bucket_line, forecast_line, update_line
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.shapes.shape import Shape
 from gangline.report.facts import MARKS
 from gangline.report.text import percent, step_time
 from gangline.spec.devices import Inventory
-from gangline.spec.forecast import Forecast, GradientBuckets
+from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Candidate
 from gangline.units import format_bytes, format_count, format_seconds
 
@@ -112,27 +112,13 @@ def _known(candidate: Candidate, *, said: str) -> list[str]:
     lines += [f"            {each.part:14}{step_time(each.seconds):>8}  {each.origin}" for each in forecast.terms]
     if forecast.wire_bytes:
         lines.append(f"            {'on the wire':14}{format_bytes(forecast.wire_bytes):>8}  a rank and step")
-    if forecast.buckets is not None:
-        lines.append(f"            {'buckets':14}{forecast.buckets.count:>8}  {_buckets(forecast.buckets)}")
+    lines += bucket_line(forecast.buckets)
     if forecast.restart is not None:
         lines.append(
             f"            {'restart':14}{format_seconds(forecast.restart.seconds):>8}  {forecast.restart.origin}"
         )
     is_news = forecast.missing not in ("", said)
     return [*lines, f"            no step time: {forecast.missing}"] if is_news else lines
-
-
-def _buckets(buckets: GradientBuckets) -> str:
-    """`of 26 MB, torch's own; 5 ms after backward on a link of their own ...`."""
-    whose = "given" if buckets.is_given else "torch's own"
-    size = f"of {format_bytes(buckets.size_bytes)}, {whose}"
-    if buckets.exposed_seconds is None or buckets.best_exposed_seconds is None or buckets.latency_seconds is None:
-        return f"{size}; what they leave exposed is not known: no such message was measured"
-    return (
-        f"{size}; {step_time(buckets.exposed_seconds)} after backward on a link of their own, "
-        f"{step_time(buckets.best_exposed_seconds)} with {buckets.best_count} "
-        f"(smallest message {step_time(buckets.latency_seconds)}, measured)"
-    )
 
 
 def _forecast(forecast: Forecast, band: float) -> str:

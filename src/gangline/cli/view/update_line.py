@@ -1,7 +1,8 @@
-"""Lines about a matrix rule from the forecast of a plan: what more computing would hide, what its optimizer counts."""
+"""Lines from the forecast of a plan: late updates, what its optimizer counts, buckets of gradients."""
 
 from gangline.report.text import step_time
-from gangline.spec.forecast import Forecast, UpdateTraffic
+from gangline.spec.forecast import Forecast, GradientBuckets, UpdateTraffic
+from gangline.units import format_bytes
 
 
 def update_line(updates: UpdateTraffic | None) -> list[str]:
@@ -23,3 +24,20 @@ def forecast_line(forecast: Forecast) -> list[str]:
         return []
     rest = "with the exchange and all other parameters"
     return [f"forecast {step_time(term.seconds)} of the step above ({term.origin}), {rest}"]
+
+
+def bucket_line(buckets: GradientBuckets | None) -> list[str]:
+    """`buckets  3  of 26 MB, torch's own; 5 ms after backward on a link of their own ...`; empty: there are none."""
+    return [] if buckets is None else [f"            {'buckets':14}{buckets.count:>8}  {_exposed(buckets)}"]
+
+
+def _exposed(buckets: GradientBuckets) -> str:
+    whose = "given" if buckets.is_given else "torch's own"
+    size = f"of {format_bytes(buckets.size_bytes)}, {whose}"
+    if buckets.exposed_seconds is None or buckets.best_exposed_seconds is None or buckets.latency_seconds is None:
+        return f"{size}; what they leave exposed is not known: no such message was measured, and no latency is given"
+    return (
+        f"{size}; {step_time(buckets.exposed_seconds)} after backward on a link of their own, "
+        f"{step_time(buckets.best_exposed_seconds)} with {buckets.best_count} "
+        f"(smallest message {step_time(buckets.latency_seconds)}, {buckets.latency_origin})"
+    )

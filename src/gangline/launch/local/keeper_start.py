@@ -244,4 +244,4 @@ def keeper_environ(
     if podset.python is not None:
         own["GANGLINE_PYTHON"] = podset.python
     passed = passed_on() if environ is None else dict(environ)
-    return passed | podset.env | {name: str(value) for name, value in own.items()}
+    return passed | podset.variables | {name: str(value) for name, value in own.items()}

@@ -7,7 +7,8 @@ each launcher looks its own up by SLURMD_NODENAME. The rendezvous is static: nod
 import hashlib
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from gangline.errors import ConfigError, UsageError
@@ -65,6 +66,8 @@ class SlurmGang:
     """Words of the command that runs once on each server."""
     folder: PurePath
     """Of the rank file: an absolute path, which all servers see."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """By which ranks use the network as it was declared; a variable that the job has wins."""
 
     def __post_init__(self) -> None:
         names = [server.name for server in self.servers]
@@ -99,6 +102,7 @@ def batch_script(gang: SlurmGang) -> str:
         *(f"#SBATCH --{option}" for option in _options(gang)),
         "set -eu",
         *(f"export {name}={shlex.quote(value)}" for name, value in _variables(gang).items()),
+        *(f"export {name}=${{{name}:-{shlex.quote(value)}}}" for name, value in gang.environment.items()),
         f"ranks={shlex.quote(str(gang.ranks))}",
         f"logs={shlex.quote(str(gang.folder))}/$SLURM_JOB_ID",
         _CHECK + 'echo "gangline: what each server prints is in $logs-*.log"',

@@ -13,7 +13,7 @@ from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
-from gangline.line.request.targets import launcher_of, parse_target
+from gangline.line.request.targets import parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials
 from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.config.site import Site
@@ -112,10 +112,8 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
     return connect(environ, context=site.launch.context, namespace=site.launch.namespace)
 
 
-def inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
-    """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
-    if not launcher_of(site.launch.target).has_pods:
-        return here
+def cluster_inventory(site: Site, environ: Mapping[str, str]) -> Inventory:
+    """Devices that ranks may use on the site's cluster."""
     from gangline.launch.kubernetes.cluster.facts import read_facts
     from gangline.launch.kubernetes.objects.render_context import why_one_kind
     from gangline.launch.kubernetes.placement.inventory import read_inventory

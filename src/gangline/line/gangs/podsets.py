@@ -122,7 +122,10 @@ def _placement(plan: Plan, procs: int, record: Record) -> Placement:
     pipeline = PipelineTraffic(**outputs["pipeline"]) if outputs.get("pipeline") and is_planned else None
     kinds = _kinds(plan.world_size // procs, [ServerKind(**each) for each in outputs.get("kinds", ())])
     labels = kinds[0].labels if len(kinds) == 1 else outputs.get("labels", {})
-    return Placement(tile=tile, pipeline=pipeline, labels=labels, kinds=kinds if len(kinds) > 1 else ())
+    return Placement(
+        tile=tile, pipeline=pipeline, labels=labels, kinds=kinds if len(kinds) > 1 else (),
+        environment=outputs.get("environment", {}),
+    )  # fmt: skip
 
 
 def _kinds(nodes: int, planned: Sequence[ServerKind]) -> tuple[ServerKind, ...]:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.module_runner import ModuleRunner
-from gangline.line.gangs.launchers import open_cluster
-from gangline.line.gangs.podsets import pod_store_url
 from gangline.line.gangs.sandbox import local_runner, sandbox_of
 from gangline.line.request.targets import launcher_of
 from gangline.spec.config.site import Site
@@ -61,6 +59,7 @@ def open_runner(
     if not runs_in_pod(sandbox_of(repo, owner.trust, site=site, environ=environ), site):
         return local_runner(repo, site=site, environ=environ)
     from gangline.launch.kubernetes.module_runner import OwningRun, PodRunner
+    from gangline.line.gangs.launchers import open_cluster
 
     return PodRunner(
         connect=partial(open_cluster, site, environ),
@@ -94,6 +93,8 @@ def runs_in_pod(sandbox: Sandbox, site: Site) -> bool:
 
 def _pods_store(store: ObjectStore, site: Site, environ: Mapping[str, str]) -> ObjectStore:
     """`store` with the address for pods, because a signed URL is valid for one server name."""
+    from gangline.line.gangs.podsets import pod_store_url
+
     return open_store(
         pod_store_url(store.url, site),
         region=site.store.region,

@@ -7,7 +7,10 @@ from pathlib import Path
 from gangline.fabric.fabric_file import fabric_of
 from gangline.fabric.inventory import Fabric
 from gangline.fabric.measured_links import LinkMeasurement, links_words, with_measured_links
+from gangline.fabric.paths import path_environment
 from gangline.spec.codec import Document
+from gangline.spec.config.line import Line
+from gangline.spec.plan import Plan
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -49,6 +52,14 @@ def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork
         return None
     measured = read_measurement(store)
     return PlannedNetwork(fabric=with_measured_links(stated, measured), links=links_words(stated, measured))
+
+
+def network_environment(stated: Fabric | None, plan: Plan, line: Line) -> dict[str, str]:
+    """By which the ranks of `plan` use `stated` as its certificate counts; none that the line sets, none on CPUs."""
+    if stated is None or plan.device != "cuda":
+        return {}
+    wanted = path_environment(stated.path_policy, connections=stated.connections)
+    return {name: value for name, value in wanted.items() if name not in line.train.env}
 
 
 def keep_measurement(store: ObjectStore, measurement: LinkMeasurement) -> str:

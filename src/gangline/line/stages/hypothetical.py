@@ -104,6 +104,6 @@ def certificate_of(
     saves = saves_of(site, choice, line, profile)
     write_seconds = next((each.write_seconds for each in saves if each.storage == site.plan.saves_to), None)
     return plan_certificate(
-        network.fabric, choice, profile, global_batch=line.train.global_batch, write_seconds=write_seconds,
+        network.fabric, choice, profile, line=line, write_seconds=write_seconds,
         overlap=site.plan.overlap, links=network.links, gpu=gpu_table(site, choice.forecast.device_name),
     )  # fmt: skip

@@ -49,14 +49,9 @@ def with_matrix_work(line: Line, profile: ModelProfile | None) -> ModelProfile |
 
 def block_matrices(model: Transformer) -> list[LogicalMatrix]:
     """Of attention and feed-forward in all blocks, experts each on their own; no embedding, head, router or norm."""
-    attention = {
-        "q": (model.query_width, model.width), "k": (model.key_width, model.width),
-        "v": (model.key_width, model.width), "o": (model.width, model.query_width),
-    }  # fmt: skip
-    gate = {"gate": (model.feed_width, model.width)} if model.gated else {}
-    feed = {**gate, "up": (model.feed_width, model.width), "down": (model.width, model.feed_width)}
+    feed = model.feed_matrices
     experts = {f"experts.{at}.{name}": shape for at in range(model.experts) for name, shape in feed.items()}
-    block = {**attention, **(feed if model.experts == 1 else experts)}
+    block = {**model.attention_matrices, **(feed if model.experts == 1 else experts)}
     return [
         LogicalMatrix(fqn=f"layers.{layer}.{name}", shape=shape)
         for layer in range(model.layers)

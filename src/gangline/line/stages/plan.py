@@ -9,7 +9,7 @@ from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs.podsets import commits_python, server_labels
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
+from gangline.line.gangs.stated_network import PlannedNetwork, network_environment, planned_network, stated_network
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.request.trust import require_approval
@@ -36,7 +36,8 @@ def plan(ctx: RunContext) -> StageResult:
     if start is not None:
         ctx.record_event("plan", "start", start.text)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
-    network = planned_network(stated_network(ctx.environ), ctx.store)
+    stated = stated_network(ctx.environ)
+    network = planned_network(stated, ctx.store)
     site = ctx.site if network is None else with_network(ctx.site, network.fabric)
     planned = plan_run(
         _request(ctx, data), site, environ=ctx.environ, home=ctx.home, notify=ctx.observer.note,
@@ -78,6 +79,7 @@ def plan(ctx: RunContext) -> StageResult:
             **server_labels(inventory),
             **_cuts(planned.profile),
             **_pipeline(ctx, planned),
+            **_environment(ctx, network_environment(stated, made, ctx.line)),
         },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
@@ -130,8 +132,17 @@ def _pipeline(ctx: RunContext, planned: PlannedRun) -> dict[str, dict[str, float
     """What the placer orders the servers of a pipeline by; empty: a ring goes over all of them."""
     if planned.profile is None or planned.choice.num_nodes < 2:
         return {}
-    found = pipeline_traffic(planned.choice, planned.profile, global_batch=ctx.line.train.global_batch)
+    found = pipeline_traffic(planned.choice, planned.profile, line=ctx.line)
     return {} if found is None else {"pipeline": asdict(found)}
+
+
+def _environment(ctx: RunContext, variables: dict[str, str]) -> dict[str, dict[str, str]]:
+    """What launchers pass to ranks for the stated network, with an event of it; empty: nothing."""
+    if not variables:
+        return {}
+    words = " ".join(f"{name}={value}" for name, value in variables.items())
+    ctx.record_event("plan", "network", f"ranks get {words}, as fabric.toml states the network", notify=False)
+    return {"environment": variables}
 
 
 def _certificate(ctx: RunContext, planned: PlannedRun, network: PlannedNetwork | None) -> Certificate | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gangline.fabric.inventory import Fabric
 from gangline.git.repository import Repository
 from gangline.launch.sandbox.module_runner import ModuleRunner
-from gangline.line.gangs.launchers import inventory_at
+from gangline.line.request.targets import launcher_of
 from gangline.line.stages.device_rates import device_rates
 from gangline.line.stages.measured_history import MeasuredHistory, read_measured_history
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
@@ -113,7 +113,7 @@ def plan_run(
     chosen = make_choice(
         line,
         site,
-        devices or inventory_at(site, environ, seen.inventory),
+        devices or _inventory_at(site, environ, seen.inventory),
         seen,
         history,
         cache=cache_folder(environ, home),
@@ -137,6 +137,15 @@ def plan_run(
         plan=plan, choice=checked.choice, budget=chosen.budget, band=chosen.site.plan.band, inventory=inventory,
         profile=seen.profile, problems=chosen.problems, notes=checked.notes,
     )  # fmt: skip
+
+
+def _inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
+    """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
+    if not launcher_of(site.launch.target).has_pods:
+        return here
+    from gangline.line.gangs.launchers import cluster_inventory  # plans for this machine need no launcher
+
+    return cluster_inventory(site, environ)
 
 
 def _with_shape(line: Line, seen: ModelInspection) -> ModelInspection:

@@ -6,17 +6,17 @@ is later. The latter is least at n = sqrt(T / A), where the link decides; else t
 best.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, floor, sqrt
 
-from gangline.planner.forecast.device_speeds import Speeds
+from gangline.planner.forecast.device_speeds import LinkRates, Speeds
 from gangline.planner.forecast.traffic import (
     BUCKET_BYTES,
     GRADIENT_BYTES,
     Collective,
     PassLoad,
     num_averaged,
-    num_buckets,
 )
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.forecast import GradientBuckets
@@ -35,29 +35,60 @@ def gradient_buckets(
         profile: Of the model.
         shape: Of the plan.
         load: Of a step.
-        speeds: By which messages take their time, where they were measured.
+        speeds: By which messages take their time, where they were measured or their latency is given.
         compute_seconds: Of all passes of a step, the last of which hands out the gradients; None: not known.
     """
     if not (shape.wrapping.is_ddp and shape.traits.has_buckets):
         return None
-    whole, given = GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes
-    found = GradientBuckets(
-        count=num_buckets(profile, shape, load),
-        size_bytes=min(given or BUCKET_BYTES, whole),
-        is_given=given is not None,
-    )
-    latency, seconds = (_measured_seconds(speeds, shape, size) for size in (1.0, whole))
-    if latency is None or seconds is None or compute_seconds is None or load.compression.kind != "none":
+    ranks = shape.mesh.dp_replicate
+    seconds = speeds.exchange_seconds if speeds.rates else by_latency(speeds.links, ranks)
+    return exposed_buckets(
+        GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes, ranks=ranks,
+        seconds=None if load.compression.kind != "none" or compute_seconds is None else seconds,
+        backward=BACKWARD * (compute_seconds or 0.0) / load.micro_batches,
+        latency_origin="measured" if speeds.rates else "given",
+    )  # fmt: skip
+
+
+MessageSeconds = Callable[[Collective], float | None]
+"""Of one message; None: not known."""
+
+
+def by_latency(links: LinkRates | None, ranks: int) -> MessageSeconds | None:
+    """Of messages between so many ranks; None: no latency is given, so that more messages cost nothing."""
+    return links.seconds if links and links.latency_seconds(ranks) else None
+
+
+def exposed_buckets(
+    whole_bytes: float, given: int | None, *, ranks: int, seconds: MessageSeconds | None, backward: float,
+    latency_origin: str,
+) -> GradientBuckets:  # fmt: skip
+    """Of so many bytes, in buckets of a given size or of torch's own; what they leave exposed where `seconds` says it.
+
+    Args:
+        backward: Seconds of the pass that hands out the gradients.
+        latency_origin: Of `seconds`: `measured` or `given`.
+    """
+    size = given or BUCKET_BYTES
+    count = max(1, ceil(whole_bytes / size))
+    found = GradientBuckets(count=count, size_bytes=min(size, whole_bytes), is_given=given is not None)
+    latency, whole = (seconds and seconds(_average(size, ranks)) for size in (1.0, whole_bytes))
+    if latency is None or whole is None:
         return found
-    backward, transfer = BACKWARD * compute_seconds / load.micro_batches, max(0.0, seconds - latency)
+    transfer = max(0.0, whole - latency)
     best = best_count(backward, latency, transfer)
     return replace(
         found,
         latency_seconds=latency,
-        exposed_seconds=exposed_seconds(found.count, backward, latency, transfer),
+        latency_origin=latency_origin,
+        exposed_seconds=exposed_seconds(count, backward, latency, transfer),
         best_count=best,
         best_exposed_seconds=exposed_seconds(best, backward, latency, transfer),
     )
+
+
+def _average(size_bytes: float, ranks: int) -> Collective:
+    return Collective(part="communication", kind="all_reduce", size_bytes=size_bytes, ranks=ranks, count=1)
 
 
 def exposed_seconds(count: int, backward: float, latency: float, transfer: float) -> float:
@@ -69,11 +100,3 @@ def best_count(backward: float, latency: float, transfer: float) -> int:
     """Buckets that leave least exposed; `latency` is above 0."""
     exact = max(1.0, sqrt(backward / latency), (backward - transfer) / latency)
     return min((floor(exact), ceil(exact)), key=lambda count: exposed_seconds(count, backward, latency, transfer))
-
-
-def _measured_seconds(speeds: Speeds, shape: Shape, size_bytes: float) -> float | None:
-    """Of one average; None: not measured, as of links by their bandwidth alone."""
-    message = Collective(
-        part="communication", kind="all_reduce", size_bytes=size_bytes, ranks=shape.mesh.dp_replicate, count=1
-    )
-    return speeds.exchange_seconds(message) if speeds.rates is not None else None

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import exp, inf, log
 
 from gangline.fabric.collectives import bus_bandwidth, collective_seconds
-from gangline.fabric.order_paths import OrderPaths, paths_of_fewest_groups
+from gangline.fabric.mapping import EdgeBytes
+from gangline.fabric.order_paths import OrderPaths, paths_of
+from gangline.fabric.tiles import planned_order
 from gangline.planner.forecast.traffic import Collective, sent_share
 from gangline.planner.shapes.device_pool import Pool
 from gangline.planner.shapes.world_size import num_nodes, ranks_per_node
@@ -119,10 +122,12 @@ class LinkRates:
         )  # fmt: skip
 
 
-def link_rates(pool: Pool, world_size: int) -> LinkRates:
-    """Of so many ranks, on the fewest nodes."""
-    node = ranks_per_node(pool, world_size)
-    paths = paths_of_fewest_groups(pool.fabric, num_nodes(pool, world_size), node) if pool.fabric else None
+def link_rates(pool: Pool, world_size: int, *, stages: int = 1, edges: EdgeBytes | None = None) -> LinkRates:
+    """Of so many ranks, on the fewest nodes; those of a pipeline are in the order that its `edges` want."""
+    node, servers = ranks_per_node(pool, world_size), num_nodes(pool, world_size)
+    paths = None
+    if pool.fabric is not None and 1 < servers <= len(pool.fabric.servers):
+        paths = _paths(pool.fabric, planned_order(pool.fabric, servers, stages=stages, edges=edges), node)
     return LinkRates(
         node=node, inside=pool.link_bytes_per_second, across=pool.network_bytes_per_second,
         inside_latency=pool.link_latency_seconds or 0.0, across_latency=pool.network_latency_seconds or 0.0,
@@ -130,7 +135,14 @@ def link_rates(pool: Pool, world_size: int) -> LinkRates:
     )  # fmt: skip
 
 
-def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, world_size: int) -> Speeds | None:
+_paths = lru_cache(maxsize=64)(paths_of)
+"""It keeps what it has computed of loads."""
+
+
+def speeds_of(
+    pool: Pool, precision: Precision, trace: Trace, rates: Rates | None, *, world_size: int, stages: int = 1,
+    edges: EdgeBytes | None = None,
+) -> Speeds | None:  # fmt: skip
     """What is known of `pool`; None: nothing.
 
     Args:
@@ -139,6 +151,8 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
         trace: Of the model; its products weigh the rates.
         rates: Measured on these very devices; None: on none.
         world_size: Ranks of the gang.
+        stages: Of its pipeline.
+        edges: What these send each other, and their replicas; None: not known.
     """
     ranks = ranks_per_node(pool, world_size)
     if rates is not None and rates.precision == precision:
@@ -157,7 +171,7 @@ def speeds_of(pool: Pool, precision: Precision, trace: Trace, rates: Rates | Non
         return None
     return Speeds(
         origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second,
-        links=link_rates(pool, world_size), exchange_origin=pool.exchange_origin,
+        links=link_rates(pool, world_size, stages=stages, edges=edges), exchange_origin=pool.exchange_origin,
     )  # fmt: skip
 
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from gangline.fabric.mapping import EdgeBytes
 from gangline.planner.axes.pipeline import idle_share
 from gangline.planner.forecast.buckets import gradient_buckets
 from gangline.planner.forecast.calibration import Calibration, Key, calibrate
 from gangline.planner.forecast.device_speeds import speeds_of
+from gangline.planner.forecast.edges import edge_bytes, traced_rings
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
 from gangline.planner.forecast.optimizer_model import OptimizerModel, optimizer_model
 from gangline.planner.forecast.save_interval import save_every
@@ -175,7 +177,10 @@ def formula_of(
     sent = None
     if not unknown_traffic(profile, shape, inputs.load):
         sent = wire_bytes(inputs.messages, device=pool.device)
-    speeds = speeds_of(pool, options.precision, trace, evidence.rates, world_size=shape.mesh.world_size)
+    speeds = speeds_of(
+        pool, options.precision, trace, evidence.rates, world_size=shape.mesh.world_size, stages=shape.mesh.pp,
+        edges=_edges(profile, shape, inputs.load, pool),
+    )  # fmt: skip
     if speeds is None:
         why = f"no rate of {pool.name or 'this GPU'} in {options.precision} is known; [gpu.NAME] of site.toml gives one"
         why = "rates were not measured" if pool.device == "cpu" else why
@@ -198,6 +203,35 @@ def formula_of(
     )
 
 
+def _edges(profile: ModelProfile, shape: Shape, load: PassLoad, pool: Pool) -> EdgeBytes | None:
+    """By which the servers of a pipeline are put in order; None: there is none, or no fabric."""
+    if shape.mesh.pp == 1 or pool.fabric is None:
+        return None
+    per_server = ranks_per_node(pool, shape.mesh.world_size)
+    return edge_bytes(traced_rings(profile, shape, load), profile, shape.mesh, load, ranks_per_server=per_server)
+
+
+def pass_load(line: Line, shape: Shape, options: ExecutionOptions) -> PassLoad:
+    """Passes of a step of `shape` on one data-parallel rank, and how their gradients are averaged."""
+    train = line.train
+    return PassLoad(
+        micro_batch=options.micro_batch,
+        micro_batches=max(1, round(train.global_batch / shape.mesh.data_parallel / options.micro_batch)),
+        precision=options.precision,
+        checkpointing=options.memory.activation_checkpointing,
+        loss_chunks=options.memory.loss_chunks,
+        compression=train.compression,
+        gradient_sync=options.memory.gradient_sync,
+        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
+        bucket_bytes=bucket_bytes(line) if shape.traits.has_buckets else None,
+    )
+
+
+def bucket_bytes(line: Line) -> int | None:
+    """Of DDP's buckets; None: torch's own."""
+    return None if line.train.mesh.bucket_bytes == "auto" else line.train.mesh.bucket_bytes
+
+
 def _step_inputs(
     evidence: ForecastEvidence, shape: Shape, options: ExecutionOptions, profile: ModelProfile, *, overlap: float
 ) -> StepInputs:
@@ -205,17 +239,7 @@ def _step_inputs(
     samples = train.global_batch / shape.mesh.data_parallel
     trace = profile.trace(options.precision)
     assert trace is not None, "only models that were traced"
-    load = PassLoad(
-        micro_batch=options.micro_batch,
-        micro_batches=max(1, round(samples / options.micro_batch)),
-        precision=options.precision,
-        checkpointing=options.memory.activation_checkpointing,
-        loss_chunks=options.memory.loss_chunks,
-        compression=train.compression,
-        gradient_sync=options.memory.gradient_sync,
-        outer_steps=outer_interval(shape.strategy, train.compression.outer_steps),
-        bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
-    )
+    load = pass_load(line, shape, options)
     return StepInputs(
         profile=profile,
         trace=trace,

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Literal
 
 from gangline.fabric.collectives import bus_factor, ring_steps
-from gangline.planner.forecast.compression_cost import messages, needs_shapes
+from gangline.planner.forecast.compression_cost import messages, needs_shapes, shard_bytes
 from gangline.planner.forecast.memory import num_owners
 from gangline.planner.forecast.optimizer_model import update_buckets
 from gangline.planner.shapes.shape import Shape
@@ -98,8 +98,13 @@ def unknown_traffic(profile: ModelProfile, shape: Shape, load: PassLoad) -> str:
     """Why the traffic is not known before the run; empty: it is known."""
     if shape.mesh.ep > 1 and not any(unit.expert_entries for unit, _ in _units(profile, shape, load)):
         return "the traffic of its experts is not known"
-    if needs_shapes(load.compression) and not profile.shapes:
-        return f"what {load.compression.kind} leaves of gradients depends on their shapes, which are not known"
+    return unknown_compression(profile, load.compression)
+
+
+def unknown_compression(profile: ModelProfile, compression: Compression) -> str:
+    """Why it is not known what it leaves of gradients; empty: it is known."""
+    if needs_shapes(compression) and not profile.shapes:
+        return f"what {compression.kind} leaves of gradients depends on their shapes, which are not known"
     return ""
 
 
@@ -122,6 +127,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
     width = GRADIENT_BYTES if load.precision == "fp32" else 2
     passes = 1 if mesh.pp > 1 else load.micro_batches
     reductions = _reductions(shape, load)
+    reduced = shard_bytes(load.compression, averages_rarely=shape.traits.averages_rarely)
     for unit, count in _units(profile, shape, load):
         gathers = passes * (shape.wrapping.gathers if unit.name else 1)
         expert_entries = unit.expert_parameters if mesh.ep > 1 else 0
@@ -133,7 +139,7 @@ def _shard_messages(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iter
                     count=gathers * count, rank_stride=rank_stride,
                 )  # fmt: skip
                 yield Collective(
-                    part="communication", kind="reduce_scatter", size_bytes=GRADIENT_BYTES * size / mesh.tp,
+                    part="communication", kind="reduce_scatter", size_bytes=reduced * size / mesh.tp,
                     ranks=peers, count=reductions * count, rank_stride=rank_stride,
                 )  # fmt: skip
 

@@ -4,10 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.errors import ConfigError
+from gangline.planner.forecast.buckets import BACKWARD, by_latency, exposed_buckets
 from gangline.planner.forecast.calibration import kind_of
-from gangline.planner.forecast.shape_forecast import ExecutionOptions
+from gangline.planner.forecast.device_speeds import link_rates
+from gangline.planner.forecast.shape_forecast import ExecutionOptions, bucket_bytes
+from gangline.planner.forecast.traffic import GRADIENT_BYTES
 from gangline.planner.selection.budget import Excess, excess
 from gangline.planner.selection.formula_question import formula_question, may_offload, strategy_of_layout, world_of
+from gangline.planner.selection.planned_order import in_planned_order
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.selection.suggestion import FittingPlan
 from gangline.planner.transformer.bounds import memory_bound_bytes
@@ -15,7 +19,7 @@ from gangline.planner.transformer.evaluate import Evaluation, evaluate, layout_m
 from gangline.planner.transformer.layout import ModelLayout
 from gangline.planner.transformer.layout_plan import LayoutPlan
 from gangline.planner.transformer.step_time import PART_WORDS
-from gangline.spec.forecast import Forecast, MemoryCause, Term
+from gangline.spec.forecast import Forecast, GradientBuckets, MemoryCause, Term
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Candidate, Memory, Verdict
 from gangline.spec.transformer import Transformer
@@ -54,7 +58,8 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
     """Weigh every candidate on the ranks that the line asks for, else on all that are there.
 
     Of the plans within the bounds that are within the band of the fastest (or cheapest), the one with the fewest axes,
-    then the least time (or money), then the name.
+    then the least time (or money), then the name. A pipeline that is chosen is weighed again on the order of servers
+    that its stages get.
     """
     world, on_host = world_of(request), request.line.train.memory.offload == "cpu"
     question, missing = formula_question(request, model, world, on_host=on_host)
@@ -63,6 +68,19 @@ def rank_layouts(request: PlanRequest, model: Transformer) -> FormulaRanking:
         question, missing = formula_question(request, model, world, on_host=True)
         with_host = evaluate(question, band=request.band)
         evaluation = with_host if any(_runs(each) for each in with_host.plans) else evaluation
+    while True:
+        ranking = _ranked(request, model, evaluation, missing)
+        chosen = ranking.chosen
+        if chosen is None:
+            return ranking
+        laid_out = in_planned_order(request, model, chosen, options_of(request, chosen))
+        if laid_out.parts == chosen.parts:
+            return ranking
+        others = (each for each in evaluation.plans if each is not chosen)
+        evaluation = replace(evaluation, plans=tuple(sorted((laid_out, *others), key=lambda each: each.order)))
+
+
+def _ranked(request: PlanRequest, model: Transformer, evaluation: Evaluation, missing: str) -> FormulaRanking:
     forecasts = {each.layout.name: forecast_of_layout(request, model, each, missing) for each in evaluation.plans}
     runs = [each for each in evaluation.plans if _runs(each)]
     costs = {each.layout.name: _cost(request, each, forecasts[each.layout.name]) for each in runs}
@@ -126,6 +144,7 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
         if plan.layout.mesh.pp > 1
         else None,
         terms=terms,
+        buckets=_buckets(request, model, plan, missing),
         updates=None if missing else plan.updates,
         way=options_of(request, plan).words(request.line),
         device_name=request.evidence.key(request.precision)[0],
@@ -133,6 +152,20 @@ def forecast_of_layout(request: PlanRequest, model: Transformer, plan: LayoutPla
         origin="formula" if missing else f"calibrated n={count}" if count else f"rates {pool.rates_origin}",
     )
     return request.interrupted(forecast, world)
+
+
+def _buckets(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing: str) -> GradientBuckets | None:
+    """Of DDP; None: it is something else."""
+    layout, line = plan.layout, request.line
+    if not layout.wrapping.is_ddp or layout.replicas == 1:
+        return None
+    is_known = not missing and line.train.compression.kind == "none"
+    passes = line.train.global_batch / (layout.replicas * plan.setting.micro_batch)
+    return exposed_buckets(
+        GRADIENT_BYTES * model.parameters, bucket_bytes(line), ranks=layout.replicas,
+        seconds=by_latency(link_rates(request.pool, layout.replicas), layout.replicas) if is_known else None,
+        backward=BACKWARD * plan.parts.compute / passes, latency_origin="given",
+    )  # fmt: skip
 
 
 def _terms(request: PlanRequest, plan: LayoutPlan) -> tuple[Term, ...]:

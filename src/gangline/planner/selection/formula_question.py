@@ -8,15 +8,17 @@ from math import gcd, inf
 from gangline.planner.axes.schedules import SPLIT
 from gangline.planner.forecast.device_speeds import LinkRates, link_rates
 from gangline.planner.forecast.host_link import NO_MATRIX_RULE, host_rates
+from gangline.planner.forecast.shape_forecast import bucket_bytes
 from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import explicit_shape
 from gangline.planner.shapes.world_size import MOST_AUTO, check_world, ranks_per_node
 from gangline.planner.transformer.evaluate import Question
+from gangline.planner.transformer.exchange import GradientAveraging
 from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync, divisors, unsupported_rule
 from gangline.planner.transformer.step_time import Hardware
 from gangline.spec.config.line import Line
 from gangline.spec.plan import SCHEDULE_NAMES, PipelineSchedule
-from gangline.spec.profile import ModelProfile
+from gangline.spec.profile import ModelProfile, ParameterShape
 from gangline.spec.strategies import STRATEGIES, Strategy, strategy_of, traits_of
 from gangline.spec.transformer import Transformer
 
@@ -33,8 +35,23 @@ def formula_profile(model: Transformer) -> ModelProfile:
         experts=model.experts if model.experts > 1 else None,
         sequence=model.sequence,
         transformer=model,
+        shapes=_shapes(model),
         origin="formula",
     )
+
+
+def _shapes(model: Transformer) -> tuple[ParameterShape, ...]:
+    """Of all parameters, each expert's on its own."""
+    layers, width = model.layers, model.width
+    router = [(model.experts, width, layers)] if model.experts > 1 else []
+    found = [
+        *((*each, layers) for each in model.attention_matrices.values()),
+        *((*each, layers * model.experts) for each in model.feed_matrices.values()),
+        *router,
+        (model.vocabulary, width, 1 if model.tied else 2),
+        (width, 1, 2 * layers + 1),
+    ]
+    return tuple(ParameterShape(rows=rows, columns=columns, count=count) for rows, columns, count in found)
 
 
 def world_of(request: PlanRequest) -> int:
@@ -72,8 +89,15 @@ def formula_question(
         usable_host_bytes=inf if room is None else room,
         precision=request.precision,
         optimizer=optimizer,
+        averaging=averaging_of(request.line, request.profile),
         support=partial(_unsupported, request.line),
     ), missing
+
+
+def averaging_of(line: Line, profile: ModelProfile | None) -> GradientAveraging:
+    """Of a model that was not traced."""
+    shapes = profile.shapes if profile else ()
+    return GradientAveraging(compression=line.train.compression, bucket_bytes=bucket_bytes(line), shapes=shapes)
 
 
 def may_offload(request: PlanRequest) -> bool:

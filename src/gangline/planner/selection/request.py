@@ -48,7 +48,7 @@ class PlanRequest:
     evidence: ForecastEvidence
     """What forecasts are made of."""
     _settings: dict[Shape, ShapeSetting] = field(default_factory=dict, compare=False)
-    _formulas: dict[tuple[Shape, ExecutionOptions], Forecast] = field(default_factory=dict, compare=False)
+    _formulas: dict[tuple[Shape, ExecutionOptions, float | None], Forecast] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def about(
@@ -189,13 +189,15 @@ class PlanRequest:
     def _time_bounds(self, shape: Shape, setting: ShapeSetting) -> TimeBounds | None:
         options = self._options(shape, setting.micro_batch, setting.memory)
         most = self._formula(shape, options).step_seconds
-        least = None if most is None else formula_of(self.evidence, shape, options, overlap=1.0).step_seconds
+        least = None if most is None else self._formula(shape, options, overlap=1.0).step_seconds
         return None if most is None or least is None else TimeBounds(most, least)
 
-    def _formula(self, shape: Shape, options: ExecutionOptions) -> Forecast:
-        if (shape, options) not in self._formulas:
-            self._formulas[shape, options] = formula_of(self.evidence, shape, options)
-        return self._formulas[shape, options]
+    def _formula(self, shape: Shape, options: ExecutionOptions, *, overlap: float | None = None) -> Forecast:
+        """Computed once; `overlap` as of `formula_of`."""
+        key = shape, options, overlap
+        if key not in self._formulas:
+            self._formulas[key] = formula_of(self.evidence, shape, options, overlap=overlap)
+        return self._formulas[key]
 
     def _options(self, shape: Shape, micro_batch: int, memory: Memory) -> ExecutionOptions:
         schedule = schedule_of(self.line, shape.mesh, micro_batch, self.profile)

@@ -8,12 +8,14 @@ from operator import add
 
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
 from gangline.planner.transformer.bounds import step_bound_seconds
+from gangline.planner.transformer.exchange import WHOLE, GradientAveraging, exchange_seconds, squeeze_seconds
 from gangline.planner.transformer.layout import Divisions, ModelLayout, SearchSpace, Sync, layouts, schedules_of
 from gangline.planner.transformer.layout_plan import LayoutPlan, Setting
 from gangline.planner.transformer.memory import (
     RankMemory,
     StageLoad,
     activation_memory,
+    held_sync,
     host_memory,
     rank_memory,
     state_memory,
@@ -23,7 +25,6 @@ from gangline.planner.transformer.step_time import (
     Hardware,
     Stages,
     StepParts,
-    exchange_seconds,
     host_seconds,
     late_updates,
     passes,
@@ -51,6 +52,7 @@ class Question:
     """Of one rank: what its peak may be by formula."""
     precision: Precision = "bf16"
     optimizer: OptimizerModel = ADAMW
+    averaging: GradientAveraging = WHOLE
     usable_host_bytes: float = inf
     """Of one rank, for shards that wait there."""
     support: Support = lambda *_: ""
@@ -98,7 +100,7 @@ def evaluate(question: Question, *, band: float = 0.0, most_weighed: int = MOST_
         if plan is not None:
             plans.append(plan)
             best = min(best, plan.step_seconds) if plan.fits and not plan.unsupported else best
-    plans.sort(key=lambda each: (not each.fits, each.step_seconds if each.fits else each.memory.total))
+    plans.sort(key=lambda each: each.order)
     return Evaluation(
         plans=tuple(plans),
         slower=slower,
@@ -123,11 +125,6 @@ def layout_memory(question: Question, layout: ModelLayout, setting: Setting) -> 
         for load in stages.loads(count)
     )  # fmt: skip
     return max(found, key=lambda each: each.total)
-
-
-def held_sync(sync: Sync, micro_batches: int) -> Sync:
-    """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
-    return "each" if micro_batches == 1 else sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +304,7 @@ class LayoutCandidates:
         return self._seen[key]
 
     def added_seconds(self, stages: Stages, sync: Sync, count: int) -> tuple[float, float, float]:
-        """Exchange of data-parallel ranks before any of it is hidden, the update, and host traffic."""
+        """Exchange of data-parallel ranks before any of it is hidden, update and compression, and host traffic."""
         key = stages.rank_parameters, sync, count
         if key not in self._added:
             self._added[key] = self._count_added(stages, sync, count)
@@ -318,10 +315,11 @@ class LayoutCandidates:
         most = max(stages.rank_parameters) / layout.mesh.tp
         exchange = exchange_seconds(
             layout, most, question.hardware, blocks=max(stages.rank_blocks), sync=sync, micro_batches=count,
-            precision=question.precision, optimizer=question.optimizer,
+            precision=question.precision, optimizer=question.optimizer, averaging=question.averaging,
         )  # fmt: skip
         on_host = question.space.on_host
         update = update_seconds(layout, most, question.hardware, optimizer=question.optimizer, on_host=on_host)
+        update += squeeze_seconds(layout, most, question.hardware, question.averaging)
         host = host_seconds(layout, most, question.hardware, sync=sync, micro_batches=count) if on_host else 0.0
         return exchange, update, host
 
@@ -341,10 +339,11 @@ class LayoutCandidates:
         exchange, update, host = self.added_seconds(stages, setting.sync, count)
         exposed = max(0.0, exchange - question.hardware.overlap * parts.compute)
         late = self._late_updates(parts.compute, exchange, count, setting.recompute)
-        update -= late.hidden_seconds if late else 0.0
-        memory = layout_memory(question, self.layout, setting)
+        most = max(stages.rank_parameters) / self.layout.mesh.tp
+        squeeze = squeeze_seconds(self.layout, most, question.hardware, question.averaging)
+        update -= squeeze + (late.hidden_seconds if late else 0.0)
         return LayoutPlan(
-            layout=self.layout, setting=setting, memory=memory, fits=best.fits,
-            parts=replace(parts, exchange=exposed, optimizer=update, host=host), unsupported=best.unsupported,
-            on_host=question.space.on_host, updates=late,
+            layout=self.layout, setting=setting, memory=layout_memory(question, self.layout, setting), fits=best.fits,
+            parts=replace(parts, compute=parts.compute + squeeze, exchange=exposed, optimizer=update, host=host),
+            unsupported=best.unsupported, on_host=question.space.on_host, updates=late,
         )  # fmt: skip

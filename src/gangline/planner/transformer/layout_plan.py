@@ -1,8 +1,8 @@
 """How a layout of a transformer is run, and what that takes: one plan of the search, as data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gangline.planner.transformer.layout import ModelLayout, Sync
+from gangline.planner.transformer.layout import ModelLayout, SearchSpace, Sync
 from gangline.planner.transformer.memory import RankMemory
 from gangline.planner.transformer.step_time import StepParts
 from gangline.spec.forecast import UpdateTraffic
@@ -18,6 +18,14 @@ class Setting:
     loss_chunks: int
     sync: Sync
     schedule: PipelineSchedule
+
+
+def narrowed(space: SearchSpace, setting: Setting) -> SearchSpace:
+    """`space` with this one way to run its layouts."""
+    return replace(
+        space, micro_batches=(setting.micro_batch,), recompute=(setting.recompute,), loss_chunks=(setting.loss_chunks,),
+        syncs=(setting.sync,), schedules=(setting.schedule,),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +48,11 @@ class LayoutPlan:
     def step_seconds(self) -> float:
         """Of one step."""
         return self.parts.total
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """The fastest that fit come first, then the nearest misses."""
+        return not self.fits, self.step_seconds if self.fits else self.memory.total
 
     @property
     def name(self) -> str:

@@ -51,6 +51,11 @@ class StageLoad:
     """Micro-batches whose activations it keeps at once, each of all its stages."""
 
 
+def held_sync(sync: Sync, micro_batches: int) -> Sync:
+    """Of a single micro-batch the gradients are reduced at once, whatever `sync` says."""
+    return "each" if micro_batches == 1 else sync
+
+
 def state_memory(
     layout: ModelLayout, parameters: float, *, sync: Sync, width_bytes: int, optimizer: OptimizerModel = ADAMW,
     on_host: bool = False,

@@ -6,7 +6,7 @@ Letters of the formulas: t tensor-parallel ranks, M micro-batches of a step, P p
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import ceil, inf
+from math import inf
 
 from gangline.fabric.collectives import bus_factor, ring_steps, wire_seconds
 from gangline.planner.axes.closed_forms import bubble_share, most_live
@@ -14,11 +14,11 @@ from gangline.planner.axes.schedules import owner_of
 from gangline.planner.forecast.device_speeds import LinkRates
 from gangline.planner.forecast.host_link import HostRates, transfer_seconds
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.traffic import BUCKET_BYTES, matrix_updates, published_updates
+from gangline.planner.forecast.traffic import matrix_updates, published_updates
 from gangline.planner.forecast.update_traffic import first_forward, may_hide, update_traffic, what_hides
 from gangline.planner.transformer.costs import recomputed_share, stage_blocks, stage_parameters, token_costs
 from gangline.planner.transformer.layout import ModelLayout, Sync, stages_a_rank
-from gangline.planner.transformer.memory import GRADIENT_BYTES, StageLoad
+from gangline.planner.transformer.memory import StageLoad
 from gangline.spec.forecast import UpdateTraffic
 from gangline.spec.plan import PipelineSchedule, Precision
 from gangline.spec.transformer import Transformer
@@ -235,58 +235,6 @@ def _expert_seconds(
     size = bus_factor("all_to_all", mesh.ep) * model.active_experts * tokens * model.width * width / mesh.tp
     steps = (times + again - 2) * ring_steps("all_to_all", mesh.ep)
     return hardware.seconds(times * size, mesh.ep, steps=steps, stride=mesh.tp)
-
-
-def exchange_seconds(
-    layout: ModelLayout, parameters: float, hardware: Hardware, *, blocks: float, sync: Sync, micro_batches: int,
-    precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW,
-) -> float:  # fmt: skip
-    """What data-parallel ranks move in a step, before any of it is hidden."""
-    seconds = 0.0
-    found = exchanges(
-        layout, parameters, blocks=blocks, sync=sync, micro_batches=micro_batches, precision=precision,
-        optimizer=optimizer,
-    )  # fmt: skip
-    for wire_bytes, ranks, stride, steps in found:
-        seconds += hardware.seconds(wire_bytes, ranks, steps=steps, stride=stride)
-    return seconds
-
-
-def exchanges(
-    layout: ModelLayout, parameters: float, *, blocks: float, sync: Sync, micro_batches: int,
-    precision: Precision = "bf16", optimizer: OptimizerModel = ADAMW,
-) -> list[tuple[float, int, int, float]]:  # fmt: skip
-    """Of data-parallel ranks in a step, for each ring: bytes that a rank sends, ranks, their distance, and how many
-    messages follow each other. No RingTraffic: a plan asks for thousands.
-
-    Copies reduce their gradients once, in buckets; those that share the optimizer also send the new parameters, without
-    matrices, whose owners do; shards of a block, and of what is around them, are gathered once, or twice a
-    micro-batch; replicas of shards then average their part.
-    """
-    width = 4 if precision == "fp32" else 2
-    mesh, shards, replicas = layout.mesh, layout.shards, layout.replicas
-    reduced = GRADIENT_BYTES * parameters
-    if not layout.wrapping.shards:
-        sent, steps = bus_factor("all_reduce", replicas) * reduced, _bucket_steps(reduced, replicas)
-        if layout.wrapping.shares_optimizer:
-            work = optimizer.matrix_work
-            owned = work.parameters / (mesh.pp * mesh.tp) if work else 0.0
-            sent += bus_factor("all_gather", replicas) * GRADIENT_BYTES * (parameters - owned)
-            steps += ring_steps("all_gather", replicas)
-        return [(sent, replicas, mesh.tp * mesh.cp, steps)]
-    gathers = 2 * micro_batches if layout.wrapping.reshards else 1
-    reductions = micro_batches if sync == "each" else 1
-    moved = bus_factor("all_gather", shards) * (gathers * width * parameters + reductions * reduced)
-    steps = (gathers + reductions) * (blocks + 1) * ring_steps("all_gather", shards)
-    averaged = bus_factor("all_reduce", replicas) * reduced / shards
-    return [
-        (moved, shards, mesh.tp, steps),
-        (averaged, replicas, mesh.tp * shards, _bucket_steps(reduced / shards, replicas)),
-    ]
-
-
-def _bucket_steps(size_bytes: float, ranks: int) -> float:
-    return ceil(size_bytes / BUCKET_BYTES) * ring_steps("all_reduce", ranks)
 
 
 def update_seconds(

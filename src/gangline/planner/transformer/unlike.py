@@ -10,9 +10,10 @@ from math import inf
 
 from gangline.fabric.shares import deal_passes, even_shares
 from gangline.planner.transformer.bounds import step_flops
-from gangline.planner.transformer.evaluate import LayoutCandidates, Question, held_sync
+from gangline.planner.transformer.evaluate import LayoutCandidates, Question
 from gangline.planner.transformer.layout import Divisions, ModelLayout, Sync, layouts
-from gangline.planner.transformer.layout_plan import LayoutPlan, Setting
+from gangline.planner.transformer.layout_plan import LayoutPlan, Setting, narrowed
+from gangline.planner.transformer.memory import held_sync
 from gangline.planner.transformer.step_time import Stages, StepParts, stages_of
 from gangline.spec.plan import PipelineSchedule
 
@@ -136,11 +137,8 @@ class _Found:
 def _side_plan(side: Side, found: _Found, passes: int) -> LayoutPlan:
     """As if all replicas took so many `passes` on this kind."""
     setting, question = found.setting, side.question
-    space = replace(
-        question.space, global_batch=passes * setting.micro_batch * found.layout.mesh.data_parallel,
-        micro_batches=(setting.micro_batch,), recompute=(setting.recompute,), loss_chunks=(setting.loss_chunks,),
-        syncs=(setting.sync,), schedules=(SCHEDULE,),
-    )  # fmt: skip
+    batch = passes * setting.micro_batch * found.layout.mesh.data_parallel
+    space = narrowed(replace(question.space, global_batch=batch), setting)
     plan = LayoutCandidates(replace(question, space=space), found.layout, {}).best()
     assert plan is not None, "its only candidate"
     return plan

@@ -60,6 +60,8 @@ class Placement:
     """That every server must have: of the kind of GPU that the plan is for, where the cluster has several."""
     kinds: tuple[ServerKind, ...] = ()
     """In node-rank order; empty: all servers are of one kind."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """By which ranks use the network as it was declared; a variable in `PodSet.env` wins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +124,11 @@ class PodSet(Document):
     def tile(self) -> int:
         """Consecutive pods that must share a group of servers."""
         return self.placement.tile if self.placement else 1
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Of its ranks: those of the network, then `env`."""
+        return (self.placement.environment if self.placement else {}) | self.env
 
     @property
     def kinds(self) -> tuple[ServerKind, ...]:

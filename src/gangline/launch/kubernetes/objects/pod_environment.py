@@ -21,7 +21,7 @@ def pod_environment(context: RenderContext, *, master: str) -> list[Object]:
         master: Host name of the pod of node 0.
     """
     podset = context.podset
-    plain = {"LOGNAME": USER} | _network(context) | podset.env | _gang(context) | _rendezvous(podset, master)
+    plain = {"LOGNAME": USER} | _network(context) | podset.variables | _gang(context) | _rendezvous(podset, master)
     rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
     referred = [{"name": name, "valueFrom": rank} for name in ("NODE_RANK", "PET_NODE_RANK")]
     mine = {each["name"] for each in referred}
