@@ -39,14 +39,6 @@ TargetOption = Annotated[
     ),
 ]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
-        show_default="the site's",
-    ),
-]
 AliveOption = Annotated[
     Path | None, typer.Option("--alive", metavar="FILE", help="Touched after each pass, for a probe of Kubernetes.")
 ]
