@@ -42,13 +42,13 @@ class StoreProbe:
 _known: dict[str, StoreProbe] = {}
 
 
-def probe(store: ObjectStore, *, again: bool = False) -> StoreProbe:
-    """Check `store` with small objects below `probe/`, once for each store in a process; `again` repeats it.
+def probe(store: ObjectStore) -> StoreProbe:
+    """Check `store` with small objects below `probe/`, once for each store in a process.
 
     Raises:
         StorageError: The store cannot be written or read at all.
     """
-    found = None if again else _known.get(store.url)
+    found = _known.get(store.url)
     if found is None:
         found = _known[store.url] = _probed(store, f"probe/{token_hex(8)}")
     return found

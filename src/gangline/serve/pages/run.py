@@ -31,7 +31,6 @@ def render_run(
     now: float,
     csrf: str = "",
     progress: StageProgress | None = None,
-    notice: str = "",
 ) -> str:
     """The page at `/runs/<id>`.
 
@@ -43,7 +42,6 @@ def render_run(
         now: Seconds since the epoch, for ages.
         csrf: Goes into each form.
         progress: What the watch of its gang knows of the running stage.
-        notice: Said above all else: the store is away, the record is as of then.
     """
     record = sanitized(record)
     run = record.run
@@ -75,7 +73,6 @@ def render_run(
         principal=principal,
         csrf=csrf,
         now=now,
-        notice=notice,
     )
 
 
