@@ -52,7 +52,7 @@ BYTEGPT = ModelProfile(
 )
 def test_the_formula_is_near_what_ranks_held(shape, load, peak):
     """Within 6 %: peaks of `benchmarks/train/weighed` in MB, four samples a rank, torch 2.15."""
-    assert rank_bytes(BYTEGPT, shape, MemoryLoad(micro_batch=4, **load)) / 1e6 == pytest.approx(peak, rel=0.06)
+    assert rank_parts(BYTEGPT, shape, MemoryLoad(micro_batch=4, **load)).total / 1e6 == pytest.approx(peak, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def of(mesh):
 @given(profile=profiles, mesh=meshes, load=loads, axis=st.sampled_from(["dp_shard", "cp", "tp"]))
 def test_more_pieces_never_hold_more(profile, mesh, load, axis):
     finer = replace(mesh, **{axis: 2 * getattr(mesh, axis)})
-    assert rank_bytes(profile, of(finer), load) <= rank_bytes(profile, of(mesh), load) * (1 + 1e-9)
+    assert rank_parts(profile, of(finer), load).total <= rank_parts(profile, of(mesh), load).total * (1 + 1e-9)
 
 
 @given(profile=profiles, mesh=meshes, load=loads)
 def test_computing_again_never_holds_more(profile, mesh, load):
     held = [
-        rank_bytes(profile, of(mesh), replace(load, checkpointing=word, loss_chunks=8))
+        rank_parts(profile, of(mesh), replace(load, checkpointing=word, loss_chunks=8)).total
         for word in ("full", "selective", "none")
     ]
     kept = [rank_parts(profile, of(mesh), replace(load, checkpointing=word)).activations for word in ("full", "none")]
@@ -105,11 +105,10 @@ def test_computing_again_never_holds_more(profile, mesh, load):
 
 @given(profile=profiles, mesh=meshes, load=loads)
 def test_pieces_of_the_loss_and_fewer_micro_batches_never_hold_more(profile, mesh, load):
-    whole = rank_bytes(profile, of(mesh), replace(load, loss_chunks=1))
-    assert rank_bytes(profile, of(mesh), replace(load, loss_chunks=8)) <= whole
-    assert rank_bytes(profile, of(mesh), replace(load, micro_batches=1)) <= rank_bytes(
-        profile, of(mesh), replace(load, micro_batches=2)
-    )
+    whole = rank_parts(profile, of(mesh), replace(load, loss_chunks=1)).total
+    assert rank_parts(profile, of(mesh), replace(load, loss_chunks=8)).total <= whole
+    one, two = (rank_parts(profile, of(mesh), replace(load, micro_batches=count)).total for count in (1, 2))
+    assert one <= two
 
 
 def test_shares_of_state_are_those_that_were_measured():
