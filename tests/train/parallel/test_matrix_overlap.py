@@ -96,7 +96,7 @@ def test_updates_are_outstanding_after_a_step_and_a_measure_finds_them_all(make_
 @pytest.mark.parametrize(
     ("strategy", "mesh", "changes", "reason"),
     [
-        ("ddp", Mesh(dp_replicate=2), {"recovery": Recovery(mode="live")}, 'and train.recovery.mode = "live" continues from'),
+        ("ddp", Mesh(dp_replicate=2), {"recovery": Recovery(mode="live")}, 'mode = "live" continues from such states'),
         ("pp", Mesh(pp=2), {}, 'which no rank of a pipeline makes; "off" works there'),
     ],
     ids=["live", "pp"],
