@@ -6,9 +6,9 @@ AdamW (12 bytes a parameter), sharded over the ranks (FSDP2) where there are sev
 shows what the code costs, one on a disk what is waited for. Bound: a load takes at most 1.3 of plain DCP's. What is
 compared alternates, in turn first and second, so that a busy machine and what the one leaves to the other strike both
 alike; a ratio is the median of those of neighbours, after a round that counts for nothing. Processor seconds of all
-ranks stand beside the wall, and say the same on a machine that is shared. The rates of one core, in bytes a second,
+ranks are given, too, and say the same on a machine that is shared. The rates of one core, in bytes a second,
 are the floor of what a verified load can cost. What an asynchronous save blocks is a copy in memory: whether that is
-little beside the save is the store's doing, and judged by `beside.py`.
+little next to the save is the store's doing, and judged by `background_save.py`.
 """
 
 import argparse

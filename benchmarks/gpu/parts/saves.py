@@ -1,4 +1,4 @@
-"""What a save blocks, and a verified load beside plain DCP's, which checks nothing, of tensors on the device.
+"""What a save blocks, and a verified load next to plain DCP's, which checks nothing, of tensors on the device.
 
 The comparison of `train/checkpoint.py`, in a folder on this machine's disk; its pages stay in memory. Bounds: a save in
 the background blocks at most 5 % of one that is waited for, and at most 1.25 of the time in which one tensor of that
@@ -27,7 +27,9 @@ def run(report: Report, shapes: Shapes) -> None:
     found, copied = apart(measured, shapes), apart(to_host, shapes)
     report.tell("seconds", found | {"copied_to_host_bytes_per_second": copied})
     limits = found["limits"]
-    report.add("blocking / save", found["blocking_ratio"], at_most=limits["blocking"], source="train/beside.py")
+    report.add(
+        "blocking / save", found["blocking_ratio"], at_most=limits["blocking"], source="train/background_save.py"
+    )
     ratio = found["blocking_seconds"] * copied / found["checkpoint_bytes"]
     report.add("blocking / copy", ratio, at_most=COPYING, source="copy of one tensor to pinned memory in this run")
     report.add("load / plain DCP", found["load_ratio"], at_most=limits["load"], source="plain DCP in this run")
@@ -37,7 +39,7 @@ def measured(shapes: Shapes) -> dict[str, Any]:
     import warnings
 
     import torch
-    from beside import BLOCKING
+    from background_save import BLOCKING
     from checkpoint import LOADING, WIDTH, core_rates, measure
 
     warnings.filterwarnings("ignore", message="torch.distributed is disabled|Detected an existing")

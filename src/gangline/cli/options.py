@@ -31,12 +31,7 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to wri
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Start another attempt, even where one has ended.")]
 TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
-        show_default="the site's",
-    ),
+    str | None, typer.Option("--target", help="Where ranks run: local or kubernetes.", show_default="the site's")
 ]
 StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
 AliveOption = Annotated[

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.planner.forecast.save_interval import save_every
+from gangline.planner.forecast.shape_forecast import bucket_bytes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.line import Line
@@ -44,7 +45,7 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         seed=train.seed,
         schedule=train.schedule,
         clip_norm=train.clip_norm,
-        bucket_bytes=None if train.mesh.bucket_bytes == "auto" else train.mesh.bucket_bytes,
+        bucket_bytes=bucket_bytes(line),
         collectives=train.mesh.collectives,
         pp_schedule=choice.pp_schedule,
         context=train.mesh.context,

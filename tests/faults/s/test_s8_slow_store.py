@@ -73,14 +73,14 @@ def test_slow_store_holds_training_up_by_the_copy_alone(tmp_path):
 def test_steps_next_to_a_slow_save_are_as_quick_as_without(tmp_path):
     """Each of 20 saves passes a store that takes a second for every object."""
     model, optimizer = training(512)
-    made, alone, beside = saver(Slow(FolderStore(tmp_path), pause=1.0)), [], []
+    made, alone, during = saver(Slow(FolderStore(tmp_path), pause=1.0)), [], []
     for step in range(1, 21):
         alone += [_step_seconds(model, optimizer) for _ in range(100)]
         assert made.save(model, optimizer, {}, step=step, wait=False) is not None
         while not made.poll():
-            beside.append(_step_seconds(model, optimizer))
-    p99 = [quantiles(each, n=100)[98] for each in (alone, beside)]
-    print(f"S8 p99 of a step {1000 * p99[0]:.2f} ms alone, {1000 * p99[1]:.2f} ms beside a save")
+            during.append(_step_seconds(model, optimizer))
+    p99 = [quantiles(each, n=100)[98] for each in (alone, during)]
+    print(f"S8 p99 of a step {1000 * p99[0]:.2f} ms alone, {1000 * p99[1]:.2f} ms during a save")
     assert p99[1] <= 1.1 * p99[0]
 
 

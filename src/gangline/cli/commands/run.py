@@ -16,7 +16,6 @@ from gangline.cli.options import (
     SetOption,
     SiteOption,
     StrategyOption,
-    TargetOption,
 )
 from gangline.cli.origin_options import BranchOption, PullRequestOption, TrustOption, origin_of
 from gangline.cli.output import print_json
@@ -49,6 +48,16 @@ class ProfileRequester(ObserverRelay):
             write_profile_request(self._store, record, first=first, last=last, ranks=(0,))
 
 
+_TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
+        show_default="the site's",
+    ),
+]
+
+
 def command(
     path: PathArgument = HERE,
     *,
@@ -58,7 +67,7 @@ def command(
     again: AgainOption = False,
     start: Annotated[str | None, typer.Option("--from", help="First stage; earlier ones must be done.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
-    target: TargetOption = None,
+    target: _TargetOption = None,
     driver: Annotated[
         str | None,
         typer.Option("--driver", help="Who calls the stages: here, kfp-local or kfp.", show_default="the target's"),

@@ -16,6 +16,7 @@ from gangline.planner.forecast.traffic import (
     GRADIENT_BYTES,
     Collective,
     PassLoad,
+    bucket_count,
     num_averaged,
 )
 from gangline.planner.shapes.shape import Shape
@@ -69,9 +70,9 @@ def exposed_buckets(
         backward: Seconds of the pass that hands out the gradients.
         latency_origin: Of `seconds`: `measured` or `given`.
     """
-    size = given or BUCKET_BYTES
-    count = max(1, ceil(whole_bytes / size))
-    found = GradientBuckets(count=count, size_bytes=min(size, whole_bytes), is_given=given is not None)
+    count = bucket_count(whole_bytes, given)
+    size = min(given or BUCKET_BYTES, whole_bytes)
+    found = GradientBuckets(count=count, size_bytes=size, is_given=given is not None)
     latency, whole = (seconds and seconds(_average(size, ranks)) for size in (1.0, whole_bytes))
     if latency is None or whole is None:
         return found

@@ -179,7 +179,12 @@ def num_averaged(profile: ModelProfile, shape: Shape) -> float:
 
 def num_buckets(profile: ModelProfile, shape: Shape, load: PassLoad) -> int:
     """Messages that they travel in."""
-    return max(1, ceil(GRADIENT_BYTES * num_averaged(profile, shape) / (load.bucket_bytes or BUCKET_BYTES)))
+    return bucket_count(GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes)
+
+
+def bucket_count(size_bytes: float, bucket_bytes: int | None) -> int:
+    """Buckets of a given size that hold so many bytes; None: of torch's own size."""
+    return max(1, ceil(size_bytes / (bucket_bytes or BUCKET_BYTES)))
 
 
 def _tensor_peers(profile: ModelProfile, shape: Shape, load: PassLoad) -> Iterator[Collective]:

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from gangline.fabric.collectives import bus_factor, ring_steps
 from gangline.fabric.order_paths import RingTraffic
 from gangline.planner.forecast.compression_cost import compression_work, messages, shard_bytes
 from gangline.planner.forecast.optimizer_model import ADAMW, OptimizerModel
-from gangline.planner.forecast.traffic import BUCKET_BYTES, PassLoad
+from gangline.planner.forecast.traffic import PassLoad, bucket_count
 from gangline.planner.transformer.layout import ModelLayout, Sync
 from gangline.planner.transformer.memory import GRADIENT_BYTES
 from gangline.planner.transformer.step_time import Hardware, Stages
@@ -100,17 +99,12 @@ def _averaged(layout: ModelLayout, entries: float, averaging: GradientAveraging)
     """Bytes that a rank sends to average so many gradients with other replicas, and messages that follow each other."""
     ranks, sent, steps = layout.replicas, 0.0, 0.0
     if ranks > 1:
-        buckets = num_buckets(layout, entries, averaging)
+        given = averaging.bucket_bytes if layout.wrapping.is_ddp else None  # torch's own size for all others
+        buckets = bucket_count(GRADIENT_BYTES * entries, given)
         for each in messages(entries, averaging.shapes, averaging.compression, ranks=ranks):
             sent += bus_factor(each.kind, ranks) * each.size_bytes
             steps += buckets * ring_steps(each.kind, ranks)
     return sent, steps
-
-
-def num_buckets(layout: ModelLayout, entries: float, averaging: GradientAveraging) -> int:
-    """Messages in which so many gradients travel; the size that a line gives is that of DDP's alone."""
-    given = averaging.bucket_bytes if layout.wrapping.is_ddp else None
-    return max(1, ceil(GRADIENT_BYTES * entries / (given or BUCKET_BYTES)))
 
 
 def squeeze_seconds(layout: ModelLayout, parameters: float, hardware: Hardware, averaging: GradientAveraging) -> float:

@@ -1,11 +1,12 @@
-"""Steps beside a save in flight against steps alone, in the same run: what a save in the background costs training.
+"""Steps during a save in flight against steps alone, in the same run: what a save in the background costs training.
 
-    python benchmarks/train/beside.py [--width 1024] [--layers 24] [--store-megabytes-per-second 100] [--seconds 60]
+    python benchmarks/train/background_save.py [--width 1024] [--layers 24] [--seconds 60]
+        [--store-megabytes-per-second 100]
 
 One rank on one core trains by AdamW; saves follow one another, so that one is always in flight, and stretches with them
 alternate with stretches without. The store is a folder whose writes take as long as at the given rate (0: as long as
 they take). What `save` itself takes is told apart, and is no part of a step. Bounds: blocking at most 5 % of what the
-same save takes when it is waited for, the 99th percentile of steps beside saves at most 10 % above that of steps alone.
+same save takes when it is waited for, the 99th percentile of steps during saves at most 10 % above that of steps alone.
 It takes a second core, as the thread that writes has in a gang with more cores than ranks.
 """
 
@@ -83,7 +84,7 @@ def measure(store: Any, model: nn.Module, optimizer: torch.optim.Optimizer, stre
     waited = saver.save(model, optimizer, {}, step=1, wait=True)
     assert waited is not None
     alone: list[float] = []
-    beside: list[float] = []
+    during: list[float] = []
     blocking: list[float] = []
     for _ in range(STRETCHES):
         alone += steps(model, optimizer, stretch)
@@ -92,21 +93,21 @@ def measure(store: Any, model: nn.Module, optimizer: torch.optim.Optimizer, stre
             report = saver.save(model, optimizer, {}, step=2 + len(blocking), wait=False)
             assert report is not None
             blocking.append(report.blocking_seconds)
-            beside += steps_until_saved(saver, model, optimizer)
-    p99 = {name: quantiles(each, n=100)[98] for name, each in (("alone", alone), ("beside", beside))}
-    middle = {name: median(each) for name, each in (("alone", alone), ("beside", beside))}
+            during += steps_until_saved(saver, model, optimizer)
+    p99 = {name: quantiles(each, n=100)[98] for name, each in (("alone", alone), ("during", during))}
+    middle = {name: median(each) for name, each in (("alone", alone), ("during", during))}
     return {
         "checkpoint_bytes": waited.size_bytes,
         "saves": len(blocking),
         "steps_alone": len(alone),
-        "steps_beside": len(beside),
+        "steps_during": len(during),
         "save_seconds": round(waited.seconds, 4),
         "blocking_seconds": round(median(blocking), 4),
         **{f"{name}_median_seconds": round(each, 5) for name, each in middle.items()},
         **{f"{name}_p99_seconds": round(each, 5) for name, each in p99.items()},
         "blocking_ratio": round(median(blocking) / waited.seconds, 4),
-        "median_ratio": round(middle["beside"] / middle["alone"], 3),
-        "p99_ratio": round(p99["beside"] / p99["alone"], 3),
+        "median_ratio": round(middle["during"] / middle["alone"], 3),
+        "p99_ratio": round(p99["during"] / p99["alone"], 3),
     }
 
 
@@ -145,7 +146,7 @@ def show(result: dict[str, float]) -> None:
         print(f"{name:28} {value:>14,}")
     folder = Path(".gangline/benchmarks")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "beside.json").write_text(json.dumps(result) + "\n")
+    (folder / "background_save.json").write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
