@@ -32,5 +32,6 @@ def test_a_rank_has_the_declared_paths_but_what_the_line_sets_and_the_record_say
     assert had == ours | {"NCCL_IB_QPS_PER_CONNECTION": "8"}
     assert stage(record, "plan").outputs["environment"] == ours
     assert [event.text for event in record.events if event.kind == "network"] == [
-        "ranks get NCCL_CROSS_NIC=0 NCCL_IB_SPLIT_DATA_ON_QPS=1, as fabric.toml states the network"
+        "the line sets NCCL_IB_QPS_PER_CONNECTION=8, not 4 as fabric.toml states and the plan counts",
+        "ranks get NCCL_CROSS_NIC=0 NCCL_IB_SPLIT_DATA_ON_QPS=1, as fabric.toml states the network",
     ]

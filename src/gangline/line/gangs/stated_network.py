@@ -56,10 +56,19 @@ def planned_network(stated: Fabric | None, store: ObjectStore) -> PlannedNetwork
 
 def network_environment(stated: Fabric | None, plan: Plan, line: Line) -> dict[str, str]:
     """By which the ranks of `plan` use `stated` as its certificate counts; none that the line sets, none on CPUs."""
+    return {name: value for name, value in _counted(stated, plan).items() if name not in line.train.env}
+
+
+def uncounted_environment(stated: Fabric | None, plan: Plan, line: Line) -> tuple[str, ...]:
+    """What the line sets otherwise than certificate and forecast count: `NCCL_IB_QPS_PER_CONNECTION=8, not 4`."""
+    counted, own = _counted(stated, plan), line.train.env
+    return tuple(f"{name}={own[name]}, not {value}" for name, value in counted.items() if own.get(name, value) != value)
+
+
+def _counted(stated: Fabric | None, plan: Plan) -> dict[str, str]:
     if stated is None or plan.device != "cuda":
         return {}
-    wanted = path_environment(stated.path_policy, connections=stated.connections)
-    return {name: value for name, value in wanted.items() if name not in line.train.env}
+    return path_environment(stated.path_policy, connections=stated.connections)
 
 
 def keep_measurement(store: ObjectStore, measurement: LinkMeasurement) -> str:

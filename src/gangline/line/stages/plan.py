@@ -5,11 +5,18 @@ from dataclasses import asdict, replace
 from gangline.build.code_layer import LayerSelection as LayerChoice
 from gangline.errors import GateError
 from gangline.fabric.certificate import Certificate
+from gangline.fabric.inventory import Fabric
 from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs.podsets import commits_python, server_labels
 from gangline.line.gangs.runners import CodeOwner, open_runner, runs_in_pod
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.line.gangs.stated_network import PlannedNetwork, network_environment, planned_network, stated_network
+from gangline.line.gangs.stated_network import (
+    PlannedNetwork,
+    network_environment,
+    planned_network,
+    stated_network,
+    uncounted_environment,
+)
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.request.trust import require_approval
@@ -79,7 +86,7 @@ def plan(ctx: RunContext) -> StageResult:
             **server_labels(inventory),
             **_cuts(planned.profile),
             **_pipeline(ctx, planned),
-            **_environment(ctx, network_environment(stated, made, ctx.line)),
+            **_environment(ctx, stated, made),
         },
         change=change,
         error=GateError(f"{gate.reason}; raise the budget or plan less") if over else None,
@@ -136,8 +143,11 @@ def _pipeline(ctx: RunContext, planned: PlannedRun) -> dict[str, dict[str, float
     return {} if found is None else {"pipeline": asdict(found)}
 
 
-def _environment(ctx: RunContext, variables: dict[str, str]) -> dict[str, dict[str, str]]:
-    """What launchers pass to ranks for the stated network, with an event of it; empty: nothing."""
+def _environment(ctx: RunContext, stated: Fabric | None, made: Plan) -> dict[str, dict[str, str]]:
+    """What launchers pass to ranks for the stated network, with events of it and of what the line sets otherwise."""
+    for words in uncounted_environment(stated, made, ctx.line):
+        ctx.record_event("plan", "network", f"the line sets {words} as fabric.toml states and the plan counts")
+    variables = network_environment(stated, made, ctx.line)
     if not variables:
         return {}
     words = " ".join(f"{name}={value}" for name, value in variables.items())
