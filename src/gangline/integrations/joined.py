@@ -1,6 +1,7 @@
 """Base class of the integrations: a `Program`, with flags and means over all ranks."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -8,6 +9,8 @@ from typing import Self
 import torch
 from torch import distributed as dist
 
+from gangline.errors import UsageError
+from gangline.train.account.reported_numbers import as_number
 from gangline.train.api.program import Program
 
 
@@ -54,7 +57,11 @@ class Joined:
         return self.program.in_gang
 
     def _report(self, metrics: Mapping[str, object]) -> None:
-        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+        """Report the numbers among what a library calls its metrics; texts, lists and arrays are not."""
+        numbers: dict[str, float] = {}
+        for name, value in metrics.items():
+            with suppress(UsageError):
+                numbers[name] = as_number(name, value)
         if numbers:
             self.program.report(**numbers)
 

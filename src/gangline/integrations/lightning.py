@@ -11,7 +11,6 @@ steps and after a stop request; the next generation resumes from it.
 
 from typing import Any
 
-import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 
@@ -19,6 +18,7 @@ from gangline.errors import ConfigError
 from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.train import heartbeat
+from gangline.train.account.reported_numbers import as_number
 
 CHECKPOINT = "lightning.ckpt"
 """Name of the file in a save."""
@@ -101,7 +101,7 @@ class GanglineCallback(Joined, Callback):
             return
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs
         self.program.step_number = trainer.global_step - 1
-        self.program.step(loss=mean_over_ranks(float(torch.as_tensor(loss).detach())))
+        self.program.step(loss=mean_over_ranks(as_number("the loss of training_step", loss)))
         if not self.in_gang:
             return
         self._leaving = any_rank(self.program.stop_asked)
@@ -119,7 +119,7 @@ class GanglineCallback(Joined, Callback):
         """Metrics for gates: what the model logged; the last validation counts."""
         del pl_module
         if not trainer.sanity_checking:
-            self._report({name: float(value) for name, value in trainer.callback_metrics.items()})
+            self._report(trainer.callback_metrics)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """As after a validation."""

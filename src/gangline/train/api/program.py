@@ -24,7 +24,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 from gangline.errors import SIGTERM_CODE, UsageError
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
@@ -34,6 +34,7 @@ from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.train import heartbeat
 from gangline.train.account.event_log import EventLog, LineFile, serve_metrics
+from gangline.train.account.reported_numbers import as_number, as_numbers
 from gangline.train.account.results import METRICS, losses_of, write_result
 from gangline.train.api.program_saves import Content, ProgramSaves, flatten
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
@@ -152,8 +153,17 @@ class Program:
         self._events.emit("resumed", step=step)
         return folder
 
-    def step(self, *, loss: float, **numbers: float) -> None:
-        """Report a finished step to watchdog, record and loss curve; `loss` and `numbers` are equal on all ranks."""
+    def step(self, *, loss: SupportsFloat, **numbers: SupportsFloat) -> None:
+        """Report a finished step to watchdog, record and loss curve; `loss` and `numbers` are equal on all ranks.
+
+        Args:
+            loss: Number, or tensor or array with one element, as each of `numbers`.
+
+        Raises:
+            UsageError: One is not a number, or has the name of a field that a step has already.
+        """
+        value = as_number("program.step: loss", loss)
+        more = as_numbers("program.step", numbers, of_a_step=True)
         self.step_number += 1
         now = time.monotonic()
         seconds, self._began = now - self._began, now
@@ -161,12 +171,12 @@ class Program:
         if not self.has_more:
             heartbeat.expect(ENDING_SECONDS)
         self._events.emit(
-            "step", step=self.step_number, loss=loss, samples=self.global_batch, seconds=seconds,
-            phases={"other": seconds}, **numbers,
+            "step", step=self.step_number, loss=value, samples=self.global_batch, seconds=seconds,
+            phases={"other": seconds}, **more,
         )  # fmt: skip
         if self._metrics is not None:
-            line = {"seed": self.seed, "job": None, "step": self.step_number, "loss": loss, "step_seconds": seconds}
-            self._metrics.add(line | numbers)
+            line = {"seed": self.seed, "job": None, "step": self.step_number, "loss": value, "step_seconds": seconds}
+            self._metrics.add(line | more)
 
     def save(self, files: Mapping[str, Content]) -> None:
         """Save `files` as the state after the step just finished, on rank 0; other ranks return at once.
@@ -196,9 +206,13 @@ class Program:
             "saved", step=self.step_number, key=key, size_bytes=size, seconds=seconds, blocking_seconds=seconds
         )
 
-    def report(self, **metrics: float) -> None:
-        """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded."""
-        self._reported |= {name: float(value) for name, value in metrics.items()}
+    def report(self, **metrics: SupportsFloat) -> None:
+        """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded.
+
+        Raises:
+            UsageError: One is not a number, nor a tensor or array with one element.
+        """
+        self._reported |= as_numbers("program.report", metrics)
         self._events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._reported))
 
     def leave(self) -> None:

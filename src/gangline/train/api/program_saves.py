@@ -158,7 +158,7 @@ def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
 def _content(name: str, content: object) -> bytes | Path:
     if name == PATHS:
         raise UsageError(f"{PATHS} of a save is written by gangline; choose another name")
-    if Path(name).name != name or name in ("", ".", ".."):
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
         raise UsageError(f"save(): wanted a plain file name such as state.npz, found {name!r}")
     if isinstance(content, bytes):
         return content

@@ -16,7 +16,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from gangline.spec.plan import Job, Plan
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
+from gangline.train.account.reported_numbers import as_numbers
 from gangline.train.account.results import losses_of, write_result
 from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import TrainingEngine, TrainingJob
@@ -249,12 +250,15 @@ class Session:
         assert self._wrapped is not None, "an engine has a model"
         return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
 
-    def report(self, **metrics: float) -> None:
+    def report(self, **metrics: SupportsFloat) -> None:
         """Report metrics of the model after this step; the last values of each name are the run's.
 
         They are equal on all ranks; those of rank 0 are recorded.
+
+        Raises:
+            UsageError: One is not a number, nor a tensor or array with one element.
         """
-        self._metrics |= {name: float(value) for name, value in metrics.items()}
+        self._metrics |= as_numbers("session.report", metrics)
         self.context.events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._metrics))
 
     def expect(self, seconds: float) -> None:
