@@ -131,6 +131,8 @@ class RuntimeReport:
     """Names of programs that were started and that do not report what they read; at most 20."""
     unseen: tuple[str, ...] = ()
     """Why some of what they read was not examined; at most 5."""
+    searches: tuple[str, ...] = ()
+    """Patterns, and folders that are not there, that were looked for in the code layer; at most 20."""
     gpus: tuple[str, ...] = ()
     """Kinds that they used, as the driver calls them; at most 8. Empty: none, or not known."""
     ranks: tuple[int, ...] = ()

@@ -13,9 +13,10 @@ from gangline.build.own_environment import editable_packages_in, missing_module
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.follow import earlier_end, follow
+from gangline.line.gangs.missed_files import path_outside_layer
 from gangline.line.gangs.missed_names import missing_package, missing_variable
 from gangline.line.gangs.podsets import podset_for
-from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
+from gangline.line.gangs.sandbox import hidden_path_in, sandbox_of
 from gangline.line.record.context import RunContext
 from gangline.metrics.step_table import step_of
 from gangline.spec import identity
@@ -225,7 +226,7 @@ def missing_file_hint(ctx: RunContext, end: GangEnd) -> str:
 def _hints(ctx: RunContext, lines: Sequence[str]) -> Iterator[str]:
     """The likeliest first; most are empty."""
     commit = ctx.record.commit
-    yield path_outside_layer(lines, ctx.repository, commit.tree)
+    yield path_outside_layer(lines, ctx.repository, commit.tree, ctx.line.project)
     yield missing_variable(lines, ctx.environ, ctx.line.train.env)
     if ctx.record.run.launcher.is_here:
         yield missing_module(lines, editable_packages_in(ctx.repository.work_tree))

@@ -21,9 +21,15 @@ MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each file."""
 MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
-MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN = 20, 5, 5
+MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN, MOST_SEARCHES = 20, 5, 5, 20
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
+_NAMES = {
+    "host": ("name", MOST_HOSTS, _LONGEST_NAME), "started": ("program", MOST_PROGRAMS, _LONGEST_NAME),
+    "unseen": ("why", MOST_UNSEEN, _LONGEST_NAME), "gpu": ("name", MOST_GPUS, _LONGEST_NAME),
+    "search": ("pattern", MOST_SEARCHES, _LONGEST_PATH),
+}  # fmt: skip
+"""Key, most names and most characters of the events that are names alone."""
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
 _ORIGINS = ("code", "environment", "standard", "gangline", "compiled", "elsewhere")
 
@@ -113,10 +119,8 @@ class _ReportMerger:
         self._elsewhere: dict[str, str] = {}
         self._reads: dict[str, int] = {}
         self._num_reads = 0
-        self._hosts: dict[str, None] = {}
-        self._programs: dict[str, None] = {}
-        self._unseen: dict[str, None] = {}
-        self._gpus: set[str] = set()
+        self._names: dict[str, dict[str, None]] = {}
+        """Names in the order of their events, by the kind of event."""
         self._is_whole = False
 
     def add(self, rank: int, event: Mapping[str, Any]) -> None:
@@ -128,15 +132,11 @@ class _ReportMerger:
                     found.is_own = found.is_own and event.get("own") is not False
             case "read" if len(self._reads) < MOST_READS and (path := _text(event.get("path"), _LONGEST_PATH)):
                 self._reads.setdefault(path, _count(event.get("size_bytes")))
-            case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
-                self._hosts[name] = None
-            case "started" if len(self._programs) < MOST_PROGRAMS:
-                if name := _text(event.get("program"), _LONGEST_NAME):
-                    self._programs[name] = None
-            case "unseen" if len(self._unseen) < MOST_UNSEEN and (why := _text(event.get("why"), _LONGEST_NAME)):
-                self._unseen[why] = None
-            case "gpu" if len(self._gpus) < MOST_GPUS and (name := _text(event.get("name"), _LONGEST_NAME)):
-                self._gpus.add(name)
+            case str(kind) if kind in _NAMES:
+                key, most, limit = _NAMES[kind]
+                names = self._names.setdefault(kind, {})
+                if len(names) < most and (name := _text(event.get(key), limit)):
+                    names[name] = None
             case "ran":
                 self._add_summary(event)
 
@@ -154,10 +154,11 @@ class _ReportMerger:
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
             reads=tuple(UndeclaredRead(path=path, size_bytes=size) for path, size in self._reads.items()),
             num_reads=max(self._num_reads, len(self._reads)),
-            hosts=tuple(self._hosts),
-            programs=tuple(self._programs),
-            unseen=tuple(self._unseen),
-            gpus=tuple(sorted(self._gpus)),
+            hosts=tuple(self._names.get("host", ())),
+            programs=tuple(self._names.get("started", ())),
+            unseen=tuple(self._names.get("unseen", ())),
+            searches=tuple(self._names.get("search", ())),
+            gpus=tuple(sorted(self._names.get("gpu", ()))),
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,
         )

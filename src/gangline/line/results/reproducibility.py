@@ -27,6 +27,9 @@ NATIVE = frozenset({
 """Packages that open files in native code, where no audit hook of Python sees it."""
 _BUILD = re.compile(r"-(cpu|gpu|cu(da)?\d+|rocm|directml|openvino|qnn|macos|intel|headless|contrib|lts|nightly)(?=-|$)")
 """Parts of the names of other builds of a package: `xgboost-cpu`, `opencv-contrib-python-headless`."""
+LEFT_OUT = "left_out"
+"""Output of the build stage: tracked files that the code layer leaves out."""
+_MOST_PATHS = 3
 _NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
 
 
@@ -46,7 +49,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
     return (
         _commit(record),
         ReproducibilityItem(name="line", pinned="yes", by=f"digest {record.inputs.line[:12]}"),
-        ReproducibilityItem(name="code", pinned="yes", by=f"layer {record.inputs.code[:12]}"),
+        ReproducibilityItem(name="code", pinned="yes", by=_code(record)),
         *_environment(record, built),
         _modules(record.ran),
         _data(record),
@@ -70,6 +73,16 @@ def _commit(record: Record) -> ReproducibilityItem:
     return ReproducibilityItem(
         name="commit", pinned="no", by=f"the tree has uncommitted changes; {CLEAN_TREE}, then run again"
     )  # fmt: skip
+
+
+def _code(record: Record) -> str:
+    """The layer, and the tracked files that are not in it."""
+    left_out = stage(record, "build").outputs.get(LEFT_OUT) or {"paths": ()}
+    layer, paths = f"layer {record.inputs.code[:12]}", left_out["paths"]
+    if not paths:
+        return layer
+    more = ", ..." if len(paths) > _MOST_PATHS else ""
+    return f"{layer}; {left_out['text']}: {', '.join(paths[:_MOST_PATHS])}{more}"
 
 
 def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[ReproducibilityItem]:

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from gangline.build.code_layer import LayerSelection
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.attempts import FinishedGang, run_gang
+from gangline.line.gangs.missed_files import files_left_out, search_text
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.results import ledger, unreported_metrics
@@ -55,8 +57,11 @@ def train(ctx: RunContext) -> StageResult:
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
-    doubts = _doubts(ctx, finished, measured, collected) if error is None else []
-    if error is None:
+    searches = _searches_text(ctx, ran)
+    doubts = _doubts(ctx, finished, measured, collected, searches) if error is None else []
+    if error is not None:
+        error = type(error)("; ".join(filter(None, [str(error), searches])))
+    else:
         _record_traceback(ctx, finished)
         _record_unreported(
             ctx, {*own, *not_finite, *measured.metrics}, has_curve=_has_curve(measured.curve),
@@ -107,6 +112,16 @@ def _record_other_gpus(ctx: RunContext, ran: RuntimeReport | None) -> None:
         planned = ctx.record.plan.device_name if ctx.record.plan else ""
         text = f"ranks computed on {', '.join(others)}, and the plan is for {planned}: its forecast does not hold"
         ctx.record_event("train", "gpus", text)
+
+
+def _searches_text(ctx: RunContext, ran: RuntimeReport | None) -> str:
+    """Searches for files that the code layer leaves out: they found nothing, and raised nothing."""
+    if ran is None or not ran.searches:
+        return ""
+    project, folder = ctx.line.project, LayerSelection.of(ctx.line.project, ctx.repository).folder
+    return search_text(
+        ran.searches, files_left_out(ctx.repository, ctx.record.commit.tree, project), folder=folder
+    )  # fmt: skip
 
 
 def _work_tree_error(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
@@ -172,12 +187,13 @@ def _record_traceback(ctx: RunContext, finished: FinishedGang) -> None:
 
 
 def _doubts(
-    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
-) -> list[str]:
+    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None,
+    searches: str,
+) -> list[str]:  # fmt: skip
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None:
         return []
-    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected)) if said]
+    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected), searches) if said]
     if finished.result is None:
         return found
     plan = finished.plan

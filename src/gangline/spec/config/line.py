@@ -34,8 +34,8 @@ class ProjectTable:
     include: tuple[str, ...] = ()
     """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder next to the line's, of
     the same repository: the layer then has all files at their places in it. `lib/**` adds those of submodule lib."""
-    exclude: tuple[str, ...] = ("docs/**", "*.md")
-    """Globs that are left out of it: a change there changes no code."""
+    exclude: tuple[str, ...] = ()
+    """Globs that are left out of it: no program can read such files, and a change there trains nothing again."""
     outputs: tuple[str, ...] = ()
     """Globs of what ranks write, collected at the end from the folder that rank 0 started in: `["out/**", "*.pt"]`; of
     several nodes that of node 0 alone."""

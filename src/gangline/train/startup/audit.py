@@ -8,6 +8,7 @@ keeps its earlier reports. Child processes append to the same file:
     {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
+    {"event": "search", "pattern"}                                         for files of the code layer, once each
     {"event": "gpu", "name"}                                               a kind that it uses, once each
     {"event": "unseen", "why"}                                             reads were not examined, once each
     {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
@@ -30,6 +31,7 @@ from typing import Any
 from .devices import gpu_names
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
+from .searches import SEARCHES, Searches
 from .torch_reads import TorchReads
 
 MOST_READS = 100
@@ -74,6 +76,7 @@ class ProgramAudit:
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
         self._torch_reads = TorchReads(self._opened_natively)
+        self.searches = Searches(places.code, self._write)
 
     def opened(self, path: Any, flags: int) -> None:
         """A file is about to be opened."""
@@ -275,6 +278,7 @@ _audit: "ProgramAudit | None" = None
 
 def _hook_of(audit: ProgramAudit) -> Any:
     clock = time.monotonic
+    others = dict.fromkeys(EVENTS, audit.starts) | dict.fromkeys(SEARCHES, audit.searches.looked)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         try:
@@ -286,8 +290,8 @@ def _hook_of(audit: ProgramAudit) -> Any:
                 audit.connected(arguments[0])
             elif event == "socket.getaddrinfo":
                 audit.looked_up(arguments[0])
-            elif event in EVENTS:
-                audit.starts(event, arguments)
+            elif (examine := others.get(event)) is not None:
+                examine(event, arguments)
             if clock() > audit.due:
                 audit.report()
         except Exception as error:  # the report lacks something, which it says, and the program continues
