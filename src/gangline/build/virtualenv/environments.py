@@ -32,7 +32,7 @@ from gangline.build.virtualenv.installation import (
     install,
 )
 from gangline.build.virtualenv.interpreters import Interpreter, find_interpreter
-from gangline.build.virtualenv.locks import CommitLock, read_commit_lock
+from gangline.build.virtualenv.locks import CommitLock, missing_index, read_commit_lock
 from gangline.build.virtualenv.uv import Uv
 from gangline.errors import ConfigError, IntegrityError, storage_errors
 from gangline.git.repository import Repository
@@ -193,6 +193,9 @@ def make_environment(
             try:
                 manifest = install(_installation(request, draft, folder), uv=uv, notify=notify)
                 draft.rename(folder)
+            except ConfigError as error:
+                said = missing_index(request.lock, str(error), known=uv.indexes)
+                raise (ConfigError(said) if said else error) from error
             finally:
                 delete_folder(draft)
     return VirtualEnvironment(digest=request.digest, folder=folder, lock=lock, manifest=manifest, is_cached=False)
