@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored, wait_for_all
+from gangline.train.account.evaluations import WeightsPaths
 from gangline.train.account.reported_numbers import as_number
 
 STATE = "state"
@@ -63,9 +64,9 @@ class GanglineRun(Joined):
         if self._leaving:
             self.program.leave()
 
-    def report(self, **metrics: SupportsFloat) -> None:
-        """Report metrics of the finished training, equal on all ranks."""
-        self.program.report(**metrics)
+    def report(self, *, weights: WeightsPaths | None = None, **metrics: SupportsFloat) -> None:
+        """Report metrics of the finished training, equal on all ranks, and the files of weights they are of."""
+        self.program.report(weights=weights, **metrics)
 
     def _save(self, accelerator: Accelerator) -> None:
         folder = self.program.shared_folder / STATE

@@ -1,6 +1,6 @@
 """Base class of the integrations: a `Program`, with flags and means over all ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -56,14 +56,20 @@ class Joined:
         """The process was started by `gangline run`; otherwise it runs on its own, as one rank."""
         return self.program.in_gang
 
-    def _report(self, metrics: Mapping[str, object]) -> None:
-        """Report the numbers among what a library calls its metrics; texts, lists and arrays are not."""
-        numbers: dict[str, float] = {}
-        for name, value in metrics.items():
-            with suppress(UsageError):
-                numbers[name] = as_number(name, value)
-        if numbers:
-            self.program.report(**numbers)
+    def _report(self, metrics: Mapping[str, float], weights: Iterable[Path] = ()) -> None:
+        """Report `metrics`, and with `weights` the files that hold what they were measured on; those that are gone."""
+        files = [path for path in weights if path.exists()]
+        if metrics:
+            self.program.report(weights=files or None, **metrics)
+
+
+def numbers_of(metrics: Mapping[str, object]) -> dict[str, float]:
+    """The numbers among what a library calls its metrics; texts, lists and arrays are not."""
+    numbers: dict[str, float] = {}
+    for name, value in metrics.items():
+        with suppress(UsageError):
+            numbers[name] = as_number(name, value)
+    return numbers
 
 
 def any_rank(flag: bool) -> bool:

@@ -9,13 +9,17 @@ The loss of each step goes to the loss curve and the watchdog. A checkpoint is s
 steps and after a stop request; the next generation resumes from it.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
 
 from gangline.errors import ConfigError
-from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored
+from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, numbers_of, restored
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.train import heartbeat
 from gangline.train.account.reported_numbers import as_number
@@ -65,7 +69,21 @@ class GanglineEnvironment(LightningEnvironment):
 
 
 class GanglineCallback(Joined, Callback):
-    """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank."""
+    """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank.
+
+    Metrics of a validation are of the checkpoints that are written before the next step, those of `validate` and `test`
+    with a `ckpt_path` of that checkpoint.
+    """
+
+    def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
+        """The arguments apply when the program runs by itself; in a gang the values of the line do."""
+        super().__init__(steps=steps, global_batch=global_batch, seed=seed)
+        self._validated: dict[str, float] = {}
+        """Metrics of the validation since the last step."""
+        self._logged: dict[str, object] = {}
+        """What the model had logged before the evaluation."""
+        self._written: dict[Path, int] = {}
+        """Times of the checkpoints that were examined."""
 
     def trainer_options(self) -> dict[str, Any]:
         """`devices`, `num_nodes`, `strategy` and `plugins` of the gang, empty outside. Calls `seed_everything`."""
@@ -110,6 +128,21 @@ class GanglineCallback(Joined, Callback):
         if self._leaving:
             trainer.should_stop = True
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Examine the checkpoints that were written since the last step."""
+        del pl_module, batch, batch_idx
+        self._examine_checkpoints(trainer)
+        self._validated = {}
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember what was logged before: the rest is measured on the weights of now."""
+        del pl_module
+        self._logged = dict(trainer.callback_metrics)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember what was logged before."""
+        self.on_validation_start(trainer, pl_module)
+
     def on_validation_batch_end(self, *arguments: Any, **more: Any) -> None:
         """Send a heartbeat: a validation counts as progress."""
         del arguments, more
@@ -118,8 +151,15 @@ class GanglineCallback(Joined, Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Metrics for gates: what the model logged; the last validation counts."""
         del pl_module
-        if not trainer.sanity_checking:
-            self._report(trainer.callback_metrics)
+        if trainer.sanity_checking:
+            return
+        logged = dict(trainer.callback_metrics)
+        self._report(numbers_of(logged))
+        found = numbers_of({name: each for name, each in logged.items() if self._logged.get(name) is not each})
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._validated = found
+        elif trainer.ckpt_path:
+            self._report(found, [Path(trainer.ckpt_path)])
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """As after a validation."""
@@ -131,8 +171,31 @@ class GanglineCallback(Joined, Callback):
         if self._leaving:
             self.program.leave()
 
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Examine the last checkpoints."""
+        del pl_module
+        self._examine_checkpoints(trainer)
+        self._validated = {}
+
+    def _examine_checkpoints(self, trainer: Trainer) -> None:
+        """Report the last validation as that of the checkpoints which were written after it."""
+        if not (self.in_gang and self.program.rank == 0):
+            return
+        for path in _checkpoints(trainer):
+            if path.exists() and self._written.get(path) != (time := path.stat().st_mtime_ns):
+                self._written[path] = time
+                self._report(self._validated, [path])
+
     def _save(self, trainer: Trainer) -> None:
         file = self.program.shared_folder / CHECKPOINT
         trainer.save_checkpoint(file)  # collective, and it waits for all
         self.program.save({CHECKPOINT: file})
         trainer.strategy.barrier()
+
+
+def _checkpoints(trainer: Trainer) -> Iterator[Path]:
+    """Files that the trainer's own callbacks have written and keep."""
+    for each in trainer.checkpoint_callbacks:
+        if isinstance(each, ModelCheckpoint):
+            named = {*each.best_k_models, each.best_model_path, each.last_model_path}
+            yield from (Path(name) for name in sorted(filter(None, named)))

@@ -10,23 +10,37 @@ The loss of each step goes to the loss curve and the watchdog. A checkpoint fold
 `train.checkpoint.every` steps and after a stop request; the next generation resumes from it.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from gangline.integrations.joined import Joined, any_rank, restored, wait_for_all
+from gangline.integrations.joined import Joined, any_rank, numbers_of, restored, wait_for_all
 from gangline.train import heartbeat
 
 CHECKPOINT = "checkpoint"
 """Name of the folder in a save."""
-
-
+_WEIGHTS = ("*model*.safetensors", "pytorch_model*.bin")
+"""Files of weights in a checkpoint of a trainer; `adapter_model.safetensors` is one."""
 _ITS_OWN = ("epoch", "_runtime", "_per_second")
 
 
 class GanglineCallback(Joined, TrainerCallback):
-    """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank."""
+    """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank.
+
+    Metrics are of the weights in memory: those of a checkpoint that is written at the same step are of that checkpoint,
+    and those after the training of the checkpoint whose weights the trainer holds.
+    """
+
+    _trains = False
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Evaluations up to `on_train_end` are of weights that still change."""
+        del args, state, control
+        self._trains = True
 
     def resume(self) -> str | None:
         """The checkpoint to resume from, for `trainer.train(resume_from_checkpoint=...)`; None: there is none."""
@@ -63,7 +77,9 @@ class GanglineCallback(Joined, TrainerCallback):
         del control
         if self.in_gang:
             wait_for_all()
-            self.program.save({CHECKPOINT: Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"})
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            self.program.save({CHECKPOINT: folder})
+            self._report(_measured_at(state, state.global_step), _weights_in(folder))
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -74,14 +90,55 @@ class GanglineCallback(Joined, TrainerCallback):
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
-        metrics: dict[str, Any] | None = None, **_: Any,
+        metrics: dict[str, Any] | None = None, model: "torch.nn.Module | None" = None, **_: Any,
     ) -> None:  # fmt: skip
         """Metrics for gates, without the trainer's own clock; the last evaluation counts."""
-        del args, state, control
-        self._report({name: each for name, each in (metrics or {}).items() if not name.endswith(_ITS_OWN)})
+        del control
+        found = numbers_of({name: each for name, each in (metrics or {}).items() if not name.endswith(_ITS_OWN)})
+        self._report(found, () if self._trains else self._weights_of(model, _in_memory(args, state)[1]))
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """End after a stop request; the next start resumes."""
-        del args, state, control
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
+        model: "torch.nn.Module | None" = None, **_: Any,
+    ) -> None:  # fmt: skip
+        """End after a stop request; else the metrics are those of the weights that the trainer holds from now on."""
+        del control
+        self._trains = False
         if self._leaving:
             self.program.leave()
+        step, folder = _in_memory(args, state)
+        self._report(_measured_at(state, step), self._weights_of(model, folder))
+
+    def _weights_of(self, model: "torch.nn.Module | None", folder: Path) -> list[Path]:
+        """Files of weights in `folder`, if the model has the same tensors; on rank 0 of a gang alone."""
+        if model is None or not self.in_gang or self.program.rank:
+            return []
+        files, state = _weights_in(folder), model.state_dict()
+        return files if all(_holds(file, state) for file in files) else []
+
+
+def _in_memory(args: TrainingArguments, state: TrainerState) -> tuple[int, Path]:
+    """Step and checkpoint whose weights a trainer holds after its training: the best, if it has loaded it."""
+    if args.load_best_model_at_end and state.best_model_checkpoint is not None and state.best_global_step:
+        return state.best_global_step, Path(state.best_model_checkpoint)
+    return state.global_step, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+
+
+def _measured_at(state: TrainerState, step: int) -> dict[str, float]:
+    """Metrics of the evaluations of a step, by the trainer's own history, which a checkpoint has, too."""
+    rows = [row for row in state.log_history if row.get("step") == step]
+    found = {name: value for row in rows for name, value in row.items() if name.startswith("eval_")}
+    return numbers_of({name: each for name, each in found.items() if not name.endswith(_ITS_OWN)})
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern))
+
+
+def _holds(file: Path, state: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a file of safetensors has tensors of `state` alone, with the same values."""
+    if file.suffix != ".safetensors":
+        return False
+    with safe_open(file, framework="pt") as tensors:
+        names = list(tensors.keys())
+        return all(name in state and torch.equal(tensors.get_tensor(name), state[name].cpu()) for name in names)

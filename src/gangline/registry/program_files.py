@@ -13,6 +13,7 @@ from gangline.checkpoint.format.manifest import BLOCK_BYTES, MANIFEST, FileEntry
 from gangline.errors import ConfigError, IntegrityError
 from gangline.registry.model_files import COMPLETE
 from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, output_key, read_output_list
+from gangline.spec.gang.status import WeightsFile
 from gangline.spec.globs import any_matches
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND
 from gangline.spec.record import Record
@@ -27,7 +28,10 @@ class ProgramFiles:
 
     origin: str
     """Origin of the weights, as a version names it: key of the list of outputs, or folder of the save."""
-    names: tuple[str, ...]
+    files: dict[str, WeightsFile]
+    """Content of each, by its last name."""
+    paths: tuple[str, ...]
+    """Paths of the files among the outputs; of a save the names."""
     fetch: Callable[[Path], None]
     """Writes each file into a folder, by its last name; IntegrityError where content is not that of the record."""
 
@@ -46,11 +50,12 @@ def find_program_files(store: ObjectStore, record: Record, *, globs: Sequence[st
             f"publish.files: wanted files of project.outputs ({outputs}) or of the newest program.save, found none"
             f" that matches {', '.join(globs)}"
         )
-    for name in found.names:
-        if found.names.count(name) > 1 or name in COMPLETE or not _NAME.fullmatch(name):
+    names = [Path(path).name for path in found.paths]
+    for name in names:
+        if names.count(name) > 1 or name in COMPLETE or not _NAME.fullmatch(name):
             raise ConfigError(
                 f"publish.files: a version holds each name once, of letters, digits and ._-, none of its own"
-                f" ({', '.join(COMPLETE)}), found {name!r} {found.names.count(name)} times"
+                f" ({', '.join(COMPLETE)}), found {name!r} {names.count(name)} times"
             )
     return found
 
@@ -71,7 +76,10 @@ def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> P
         for _ in fetch_artifacts(store, items, folder, overwrite=False):
             pass
 
-    return ProgramFiles(origin=key, names=tuple(item.path for item in items), fetch=fetch) if items else None
+    files = {Path(file.path).name: WeightsFile(sha256=file.sha256) for file in chosen}
+    return (
+        ProgramFiles(origin=key, files=files, paths=tuple(each.path for each in chosen), fetch=fetch) if items else None
+    )
 
 
 def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: bytes) -> ProgramFiles | None:
@@ -89,7 +97,8 @@ def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: by
                 for block in _blocks(store, f"{folder}/{stored}", entry):
                     file.write(block)
 
-    return ProgramFiles(origin=folder, names=tuple(chosen), fetch=fetch) if chosen else None
+    files = {name: WeightsFile(blocks=entry.content) for name, (_, entry) in chosen.items()}
+    return ProgramFiles(origin=folder, files=files, paths=tuple(chosen), fetch=fetch) if chosen else None
 
 
 def _blocks(store: ObjectStore, key: str, entry: FileEntry) -> Iterator[bytes]:

@@ -23,12 +23,14 @@ from gangline.spec import identity
 from gangline.spec.codec import from_json
 from gangline.spec.gang.status import GangEnd, GangResult
 from gangline.spec.output_limits import (
+    MOST_EVALUATIONS,
     MOST_EVENT_BYTES,
     MOST_JOBS,
     MOST_METRIC_BYTES,
     MOST_METRICS,
     MOST_NAME,
     MOST_RESULT_BYTES,
+    MOST_WEIGHTS_FILES,
 )
 from gangline.spec.plan import Plan
 from gangline.storage.objects.growing_file import GrowingFile, copy_growing_file, find_growing_file
@@ -164,20 +166,26 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
             f"{key}: wanted a checkpoint below {plan.run_prefix}/, or one that the plan names,"
             f" found {result.checkpoint[:200]!r}"
         )
+    evaluations = [each for job in result.jobs for each in job.evaluations]
     names = [name for job in result.jobs for name in (*job.metrics, *job.not_finite)]
+    names += [name for each in evaluations for name in (*each.metrics, *each.weights)]
     sizes = {
         "jobs": (len(result.jobs), MOST_JOBS),
         "metrics of a job": (
             max((len(job.metrics) + len(job.not_finite) for job in result.jobs), default=0),
             MOST_METRICS,
         ),
+        "evaluations": (max((len(job.evaluations) for job in result.jobs), default=0), MOST_EVALUATIONS),
+        "metrics of an evaluation": (max((len(each.metrics) for each in evaluations), default=0), MOST_METRICS),
+        "files of weights": (max((len(each.weights) for each in evaluations), default=0), MOST_WEIGHTS_FILES),
         "units of metrics": (len(result.metric_units), MOST_METRICS),
         "characters of a name": (max(map(len, [*names, *result.metric_units]), default=0), MOST_NAME),
     }
     for what, (found, most) in sizes.items():
         if found > most:
             raise IntegrityError(f"{key}: wanted at most {most} {what}, found {found}")
-    values = ((name, value) for job in result.jobs for name, value in job.metrics.items())
+    measured = [*(job.metrics for job in result.jobs), *(each.metrics for each in evaluations)]
+    values = [(name, value) for metrics in measured for name, value in metrics.items()]
     if not_finite := next((name for name, value in values if not isfinite(value)), None):
         raise IntegrityError(f"{key}: wanted finite numbers as metrics, {not_finite} is not finite")
     texts = {text for job in result.jobs for text in job.not_finite.values()}
@@ -185,7 +193,7 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
         raise IntegrityError(
             f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(invalid)[:40]!r}"
         )
-    steps = [result.final_step, *(job.step for job in result.jobs)]
+    steps = [result.final_step, *(job.step for job in result.jobs), *(each.step for each in evaluations)]
     if wrong := [step for step in steps if step_of({"step": step}) is None]:
         raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
 

@@ -13,11 +13,20 @@ from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import seed_values
 from gangline.line.results.metrics_file import read_program_metrics, with_program_metrics
 from gangline.line.results.outputs import read_outputs
+from gangline.line.results.published_weights import (
+    EVALUATIONS,
+    measured_alike,
+    measured_on,
+    published_weights,
+    read_evaluations,
+    weights_output,
+)
 from gangline.line.results.training_result import TrainingResult
 from gangline.planner.gang_plans import evaluate_plan, seed_plan
+from gangline.registry.publish_rules import WEIGHTS
 from gangline.spec.codec import digest
 from gangline.spec.config.line import QualityGate
-from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.gang.status import Evaluation, GangResult, JobResult
 from gangline.spec.measurements import Curve, Metric
 from gangline.spec.record import Record
 from gangline.spec.run_flags import NOT_FINITE, stage
@@ -53,30 +62,37 @@ def evaluate(ctx: RunContext) -> StageResult:
 
 def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
     """Metrics that a program reported itself; it is trained once more for each further seed of the line."""
-    reported = dict(ctx.output("train", "metrics") or {})
+    weights, evaluations = published_weights(ctx), read_evaluations(ctx.output("train", EVALUATIONS))
+    of_weights = measured_on(weights, evaluations)
+    reported = {**(ctx.output("train", "metrics") or {}), **(of_weights.metrics if of_weights else {})}
+    outputs = {WEIGHTS: weights_output(ctx.line, weights, evaluations, {*reported, *ctx.record.metrics})}
+    if weights is not None:
+        key = digest([key, ctx.line.publish.files, ctx.line.project.metrics_of])
     not_finite = ctx.output("train", NOT_FINITE) or {}
     if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - TrainingResult.METRICS - not_finite.keys()):
         reason = unreported_metrics.missing_metric(missing[0], reported, unreported_metrics.form_of(ctx.record))
         raise ConfigError(f"line.toml: evaluate.metrics: {reason}")
     seeds = sorted(set(ctx.record.inputs.seeds) - {ctx.line.train.seed})
     if not reported and not (seeds and ctx.record.curve.points):
-        return StageResult(state="skipped", message="the program reports no metrics", key=key)
+        return StageResult(state="skipped", message="the program reports no metrics", key=key, outputs=outputs)
     if seeds and (earlier := ctx.find_cached_stage("evaluate", key)):
         return _taken(ctx, key, earlier)
     finished = list(_train_seeds(ctx, seeds))
     if finished and finished[-1].error is not None:
         return failed_result(key, *finished, what=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
-    others = [_job_result(ctx, each) for each in finished]
+    others = [_job_result(ctx, each, of_weights) for each in finished]
     result = GangResult(final_step=job.step, jobs=(job, *others))
     curve = _with_seeds(ctx, result)
     metrics = own_metrics(ctx, result)
+    if of_weights is not None:
+        metrics |= {name: replace(metrics[name], step=of_weights.step) for name in of_weights.metrics}
     message = f"{_message(metrics)} · measured by the program itself"
 
     def change(record: Record) -> Record:
         return replace(record, metrics=record.metrics | metrics, curve=curve, ledger=with_shares(record, *finished))
 
-    return StageResult(message=message, key=key, change=change)
+    return StageResult(message=message, key=key, change=change, outputs=outputs)
 
 
 def _train_seeds(ctx: RunContext, seeds: Sequence[int]) -> Iterator[FinishedGang]:
@@ -96,13 +112,17 @@ def _job_started(seed: int, chain: int, *, of: int, steps: int) -> GangEvent:
     return GangEvent(kind="progress", text="job_started", data=data)
 
 
-def _job_result(ctx: RunContext, finished: FinishedGang) -> JobResult:
-    """Metrics of a seed, from the program's result or metrics file; empty if it writes neither."""
+def _job_result(ctx: RunContext, finished: FinishedGang, of_weights: Evaluation | None) -> JobResult:
+    """Metrics of a seed, from the program's result or metrics file; empty if it writes neither.
+
+    Where those of the run are `of_weights`, those of the seed are of its own files of these names.
+    """
     seed, jobs = finished.plan.seed, finished.result.jobs if finished.result else ()
     job = next((job for job in jobs if job.seed == seed), JobResult(seed=seed, step=0))
     written = read_program_metrics(ctx, finished, read_outputs(ctx, finished))
     losses = job.losses or tuple(sorted(written.losses.items()))
-    return replace(job, metrics=with_program_metrics(job.metrics, written), losses=losses)
+    metrics = with_program_metrics(job.metrics, written) | measured_alike(of_weights, job.evaluations)
+    return replace(job, metrics=metrics, losses=losses)
 
 
 def _equal_metrics(ctx: RunContext, result: GangResult) -> set[str]:

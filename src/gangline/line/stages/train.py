@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
 
 from gangline.build.code_layer import LayerSelection
 from gangline.errors import ConfigError, IntegrityError
@@ -17,12 +18,13 @@ from gangline.line.results.metrics_file import (
     with_program_metrics,
 )
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
+from gangline.line.results.published_weights import EVALUATIONS
 from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.sanitize import clean
-from gangline.spec.codec import canonical
+from gangline.spec.codec import canonical, to_plain
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Curve
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
@@ -78,6 +80,7 @@ def train(ctx: RunContext) -> StageResult:
             "export_names": _store_export_names(ctx, finished),
             "final_step": measured.final_step,
             "metrics": own,
+            EVALUATIONS: _evaluations(finished, ctx.line.train.seed),
             **({NOT_FINITE: not_finite} if not_finite else {}),
             **({DOUBTS: doubts} if doubts else {}),
             unreported_metrics.JOINED: _joined(finished),
@@ -141,6 +144,12 @@ def _own_metrics(finished: FinishedGang, seed: int) -> dict[str, float]:
     """Final metrics of the program."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
+
+
+def _evaluations(finished: FinishedGang, seed: int) -> list[Any]:
+    """What the program measured on which weights."""
+    jobs = finished.result.jobs if finished.result else ()
+    return [to_plain(each) for job in jobs if job.seed == seed for each in job.evaluations]
 
 
 def _not_finite(finished: FinishedGang, seed: int) -> dict[str, str]:

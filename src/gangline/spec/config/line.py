@@ -41,6 +41,9 @@ class ProjectTable:
     several nodes that of node 0 alone."""
     metrics: str | None = None
     """File in which a command leaves its numbers: .json, .jsonl or .csv, such as `metrics.json`."""
+    metrics_of: tuple[str, ...] = ()
+    """Globs of outputs with the weights that a command's metrics were measured on, where `program.report` does not say
+    it: `["out/model.pt"]`. A version of other files is not published."""
     path: tuple[str, ...] = ()
     """Folders of the code layer on the path of Python, in order and in addition to its top: `["src"]`."""
 

@@ -7,7 +7,7 @@
             program.step(loss=loss)
             if program.save_due:
                 program.save({"state.npz": data})      # rank 0's is kept
-        program.report(eval_loss=...)
+        program.report(eval_loss=..., weights="state.npz")
 
 A script whose loop should stay where it is joins by `program = Program().start()` instead, until the interpreter ends.
 
@@ -28,15 +28,16 @@ from typing import Any, SupportsFloat
 
 from gangline.errors import SIGTERM_CODE, UsageError
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
-from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.gang.status import GangResult, JobResult, WeightsFile
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.train import heartbeat
+from gangline.train.account.evaluations import Evaluations, WeightsPaths, weights_files
 from gangline.train.account.event_log import EventLog, LineFile, serve_metrics
 from gangline.train.account.reported_numbers import as_number, as_numbers
 from gangline.train.account.results import METRICS, losses_of, write_result
-from gangline.train.api.program_saves import Content, ProgramSaves, flatten
+from gangline.train.api.program_saves import Content, ProgramSaves, flatten, saved_weights
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 
 SAVE_SECONDS = 600.0
@@ -65,6 +66,9 @@ class Program:
         self._saves: ProgramSaves | None = None
         self._metrics: LineFile | None = None
         self._reported: dict[str, float] = {}
+        self._evaluations = Evaluations()
+        self._saved: dict[str, WeightsFile] = {}
+        """Files of the last save, by name."""
         self._events = EventLog(None, rank=0, generation=0)
         self._began = time.monotonic()
         self._left = False
@@ -145,12 +149,12 @@ class Program:
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="resume")
         folder = self._home / "restored" / str(self.rank)
-        step = self._saves.restore(folder, on_refused=self._refused)
-        if step is None:
+        manifest = self._saves.restore(folder, on_refused=self._refused)
+        if manifest is None:
             return None
-        self.step_number = step
-        heartbeat.beat(step)
-        self._events.emit("resumed", step=step)
+        self.step_number, self._saved = manifest.step, saved_weights(manifest)
+        heartbeat.beat(manifest.step)
+        self._events.emit("resumed", step=manifest.step)
         return folder
 
     def step(self, *, loss: SupportsFloat, **numbers: SupportsFloat) -> None:
@@ -191,7 +195,7 @@ class Program:
         if self.rank != 0:
             return
         if self._saves is None:
-            flatten(files)
+            self._saved = dict.fromkeys(flatten(files), WeightsFile())
             return
         began = time.monotonic()
         if self._metrics is not None:
@@ -199,21 +203,37 @@ class Program:
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="checkpoint")
         self._events.emit("busy", step=self.step_number, phase="checkpoint")
-        key, size = self._saves.save(self.step_number, files)
+        key, manifest = self._saves.save(self.step_number, files)
+        self._saved = saved_weights(manifest)
         self._began = time.monotonic()
         seconds = self._began - began
         self._events.emit(
-            "saved", step=self.step_number, key=key, size_bytes=size, seconds=seconds, blocking_seconds=seconds
-        )
+            "saved", step=self.step_number, key=key, size_bytes=manifest.size_bytes, seconds=seconds,
+            blocking_seconds=seconds,
+        )  # fmt: skip
 
-    def report(self, **metrics: SupportsFloat) -> None:
+    def report(self, *, weights: WeightsPaths | None = None, **metrics: SupportsFloat) -> None:
         """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded.
 
+        Args:
+            weights: Files that hold the weights on which they were measured, written before: `"out/best.pt"`, a folder,
+                several, or names in the last save. A version of these files is judged by these metrics.
+            metrics: Numbers, or tensors or arrays with one element.
+
         Raises:
-            UsageError: One is not a number, nor a tensor or array with one element.
+            UsageError: One is not a number, or there is no such file.
         """
-        self._reported |= as_numbers("program.report", metrics)
+        numbers = as_numbers("program.report", metrics)
+        self._reported |= numbers
+        if self.rank == 0:
+            self._evaluations.add(self.step_number, numbers, self._weights(weights))
         self._events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._reported))
+
+    def _weights(self, paths: WeightsPaths | None) -> dict[str, WeightsFile]:
+        if paths is None:
+            return {}
+        heartbeat.expect(SAVE_SECONDS)
+        return weights_files(paths, saved=self._saved)
 
     def leave(self) -> None:
         """End this rank after a stop request, once it has saved; all ranks call it after the same step.
@@ -265,7 +285,10 @@ class Program:
 
     def _write_result(self) -> None:
         losses = losses_of(self._metrics, seed=self.seed, job=None)
-        job = JobResult(seed=self.seed, step=self.step_number, metrics=self._reported, losses=losses)
+        job = JobResult(
+            seed=self.seed, step=self.step_number, metrics=self._reported, losses=losses,
+            evaluations=self._evaluations.all(),
+        )  # fmt: skip
         role = self._plan.role if self._plan is not None else "train"
         write_result(self._metrics, GangResult(role=role, final_step=self.step_number, jobs=(job,)))
 

@@ -22,6 +22,7 @@ from gangline.checkpoint.format.manifest import read_manifest as read_verified
 from gangline.checkpoint.format.retention import retain
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.spec.config.grammar import is_inside
+from gangline.spec.gang.status import WeightsFile
 from gangline.storage.objects.protocol import ObjectStore
 
 Content = bytes | str | os.PathLike[str]
@@ -40,8 +41,8 @@ class ProgramSaves:
         self._store, self._prefix, self._key, self._keep = store, prefix, key, keep
         self._run, self._plan_digest, self._generation = run, plan_digest, generation
 
-    def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, int]:
-        """Write `files` by name; durable when it returns. Returns the folder in the store, and its size in bytes.
+    def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, Manifest]:
+        """Write `files` by name; durable when it returns. Returns the folder in the store, and its manifest.
 
         Raises:
             UsageError: A name is not a plain file name, or there is nothing to save.
@@ -57,7 +58,7 @@ class ProgramSaves:
         )  # fmt: skip
         seal(self._store, folder, manifest, self._key)
         retain(self._store, self._prefix, self._key, keep=self._keep)
-        return folder, manifest.size_bytes
+        return folder, manifest
 
     def _put(self, key: str, content: bytes | Path) -> FileEntry:
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
@@ -79,8 +80,8 @@ class ProgramSaves:
                     size += len(block)
         return FileEntry(size_bytes=size, blocks=tuple(blocks))
 
-    def restore(self, into: Path, *, on_refused: Callable[[str, str], None]) -> int | None:
-        """Download the newest save that verifies into the folder `into`; returns its step, None: there is no save.
+    def restore(self, into: Path, *, on_refused: Callable[[str, str], None]) -> Manifest | None:
+        """Download the newest save that verifies into the folder `into`; returns its manifest, None: there is no save.
 
         Raises:
             IntegrityError: There are saves, and none of them verifies.
@@ -90,7 +91,7 @@ class ProgramSaves:
             staged = into.with_name(f"{into.name}.part")
             shutil.rmtree(staged, ignore_errors=True)
             try:
-                self._read(found.prefix, staged)
+                manifest = self._read(found.prefix, staged)
             except RefusedCheckpoint as error:
                 shutil.rmtree(staged, ignore_errors=True)
                 refused.append(f"{found.prefix}/{error}")
@@ -98,12 +99,12 @@ class ProgramSaves:
                 continue
             shutil.rmtree(into, ignore_errors=True)
             staged.replace(into)
-            return found.step
+            return manifest
         if refused:
             raise IntegrityError(f"none of {len(refused)} saves below {self._prefix} verifies: {'; '.join(refused)}")
         return None
 
-    def _read(self, folder: str, into: Path) -> None:
+    def _read(self, folder: str, into: Path) -> Manifest:
         manifest = read_verified(self._store, folder, self._key)
         if manifest.format != FILES_FORMAT:
             raise RefusedCheckpoint(MANIFEST, f"wanted a save of a program, found {manifest.format}")
@@ -114,6 +115,7 @@ class ProgramSaves:
                     file.write(block)
         if (into / PATHS).exists():
             _unfold(into)
+        return manifest
 
     def _verified(self, folder: str, name: str, entry: FileEntry) -> Iterator[bytes]:
         for number, digest in enumerate(entry.blocks):
@@ -131,6 +133,11 @@ class ProgramSaves:
             raise RefusedCheckpoint(
                 name, f"wanted {entry.size_bytes} bytes, found {'none' if head is None else head.size_bytes}"
             )
+
+
+def saved_weights(manifest: Manifest) -> dict[str, WeightsFile]:
+    """Files of a save by their names, as metrics may name them."""
+    return {name.partition("-")[2]: WeightsFile(blocks=entry.content) for name, entry in manifest.files.items()}
 
 
 def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:

@@ -30,6 +30,7 @@ from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
 from gangline.train.account.reported_numbers import as_numbers
 from gangline.train.account.results import losses_of, write_result
+from gangline.train.api.measured_weights import MeasuredWeights
 from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import TrainingEngine, TrainingJob
 from gangline.train.loop.evaluation import mean_over
@@ -69,6 +70,7 @@ class Session:
         self._samples = 0
         self._is_last = False
         self._metrics: dict[str, float] = {}
+        self._measured: MeasuredWeights | None = None
 
     def __enter__(self) -> "Session":
         try:
@@ -181,6 +183,8 @@ class Session:
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
         self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
+        self._measured = MeasuredWeights(self._wrapped.model)
+        self._engine.saves.on_save = self._measured.saved
         if not self.plan.jobs:
             self._engine.resume()
         elif self._job.checkpoint is not None:
@@ -248,7 +252,10 @@ class Session:
         """
         self._need_engine().update.settle()
         assert self._wrapped is not None, "an engine has a model"
-        return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
+        found = mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
+        if self._measured is not None:
+            self._measured.evaluated(found)
+        return found
 
     def report(self, **metrics: SupportsFloat) -> None:
         """Report metrics of the model after this step; the last values of each name are the run's.
@@ -258,7 +265,10 @@ class Session:
         Raises:
             UsageError: One is not a number, nor a tensor or array with one element.
         """
-        self._metrics |= as_numbers("session.report", metrics)
+        numbers = as_numbers("session.report", metrics)
+        self._metrics |= numbers
+        if self._measured is not None:
+            self._measured.reported(self.step_number, numbers)
         self.context.events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._metrics))
 
     def expect(self, seconds: float) -> None:
@@ -289,9 +299,10 @@ class Session:
         engine = self._need_engine()
         step = engine.progress.step
         losses = losses_of(self.context.metrics, seed=self.seed, job=engine.job.number)
-        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=losses)
+        saved = engine.saves.last_key
+        measured = self._measured.evaluations(saved) if self._measured is not None else ()
+        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=losses, evaluations=measured)
         if not self.stopped:
-            saved = engine.saves.last_key
             result = GangResult(role=self.plan.role, final_step=step, checkpoint=saved, jobs=(job,))
             write_result(self.context.metrics, result)
 
