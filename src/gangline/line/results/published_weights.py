@@ -17,7 +17,7 @@ from gangline.registry.publish_rules import WEIGHTS
 from gangline.sanitize import clean
 from gangline.spec.codec import from_plain, to_plain
 from gangline.spec.config.line import Line
-from gangline.spec.gang.status import Evaluation, WeightsFile
+from gangline.spec.gang.status import WeightsEvaluation, WeightsFile
 from gangline.spec.globs import any_matches
 from gangline.spec.measurements import Answer
 from gangline.spec.record import Gate, Record
@@ -25,9 +25,9 @@ from gangline.spec.run_flags import stage
 
 EVALUATIONS = "evaluations"
 """Output of the train stage: what the program measured on which weights."""
-_OF_SPEED = TrainingResult.METRICS - {"loss"}
-_ENDINGS = re.compile(
-    r".*\.(bin|ckpt|gguf|h5|joblib|keras|model|msgpack|npy|npz|onnx|pb|pkl|pickle|pt|pth|safetensors|tflite|ubj)|[^.]+"
+_WEIGHTS_NAME = re.compile(
+    r"(?!(training_args|optimizer|scheduler|scaler|rng_state|random_states)\b|(rng|random)_states?_)"
+    r"(.*\.(bin|ckpt|gguf|h5|joblib|keras|msgpack|npy|npz|onnx|pb|pkl|pickle|pt|pth|safetensors|tflite|ubj)|[^.]+)"
 )
 """Names of files of weights among what is published; where none is one, all of them count."""
 _SHOWN = 3
@@ -42,12 +42,20 @@ class PublishedWeights:
     paths: tuple[str, ...] = ()
     """Paths among the outputs."""
 
-    def are_in(self, evaluation: Evaluation) -> bool:
+    def are_in(self, evaluation: WeightsEvaluation) -> bool:
         """Whether metrics of `evaluation` were measured on these files, by content."""
         measured = evaluation.weights
         return all(
             name in measured if file == WeightsFile() else any(_are_equal(file, other) for other in measured.values())
             for name, file in self.files.items()
+        )
+
+    def are_comparable(self, evaluation: WeightsEvaluation) -> bool:
+        """Whether files that `evaluation` lacks are other ones, not the same ones by another digest."""
+        pairs = [(own, other) for own in self.files.values() for other in evaluation.weights.values()]
+        return bool(pairs) and all(
+            own == other == WeightsFile() or (own.sha256 and other.sha256) or (own.blocks and other.blocks)
+            for own, other in pairs
         )
 
 
@@ -57,28 +65,28 @@ def published_weights(ctx: RunContext) -> PublishedWeights | None:
         key = launchers.checkpoint_key(ctx.site, ctx.environ, checkpoint_owner(ctx.record))
         with suppress(ConfigError):  # the publish stage says which file is missing
             found = find_program_files(ctx.store, ctx.record, globs=ctx.line.publish.files, key=key)
-            weights = {name: file for name, file in found.files.items() if _ENDINGS.fullmatch(name.lower())}
+            weights = {name: file for name, file in found.files.items() if _WEIGHTS_NAME.fullmatch(name.lower())}
             return PublishedWeights(files=weights or found.files, paths=found.paths)
         return None
     checkpoint = ctx.output("train", "checkpoint")
     return PublishedWeights(files={str(checkpoint): WeightsFile()}) if checkpoint else None
 
 
-def read_evaluations(listed: Any) -> tuple[Evaluation, ...]:
+def read_evaluations(listed: Any) -> tuple[WeightsEvaluation, ...]:
     """Evaluations of the output of a train stage."""
-    return tuple(from_plain(Evaluation, each) for each in listed or ())
+    return tuple(from_plain(WeightsEvaluation, each) for each in listed or ())
 
 
-def measured_on(weights: PublishedWeights | None, evaluations: Iterable[Evaluation]) -> Evaluation | None:
+def measured_on(weights: PublishedWeights | None, evaluations: Iterable[WeightsEvaluation]) -> WeightsEvaluation | None:
     """All that was measured on these weights, the newest value of each metric; None: nothing was."""
     found = [each for each in evaluations if weights is not None and weights.are_in(each)]
     if not found:
         return None
     metrics = {name: value for each in found for name, value in each.metrics.items()}
-    return Evaluation(step=found[-1].step, metrics=metrics, weights=found[-1].weights)
+    return WeightsEvaluation(step=found[-1].step, metrics=metrics, weights=found[-1].weights)
 
 
-def measured_alike(wanted: Evaluation | None, evaluations: Iterable[Evaluation]) -> dict[str, float]:
+def measured_alike(wanted: WeightsEvaluation | None, evaluations: Iterable[WeightsEvaluation]) -> dict[str, float]:
     """Metrics that another seed measured on its own files of the same paths."""
     if wanted is None:
         return {}
@@ -90,21 +98,24 @@ def measured_alike(wanted: Evaluation | None, evaluations: Iterable[Evaluation])
 
 
 def weights_output(
-    line: Line, weights: PublishedWeights | None, evaluations: Sequence[Evaluation], known: Iterable[str]
+    line: Line, weights: PublishedWeights | None, evaluations: Sequence[WeightsEvaluation], known: Iterable[str]
 ) -> dict[str, Any]:
     """Which weights each judged metric is of, for the record; empty if no weights are published or judged."""
-    judged = {gate.metric for gate in line.gate.quality} - _OF_SPEED
-    if weights is None or not judged & set(known):
+    if weights is None:
+        return {}
+    of_training = TrainingResult.METRICS - ({"loss"} if weights.paths else set())  # a checkpoint ends this training
+    judged = ({gate.metric for gate in line.gate.quality} & set(known)) - of_training
+    if not judged:
         return {}
     own = measured_on(weights, evaluations)
     stated = line.project.metrics_of
     is_stated = bool(stated and weights.paths) and all(any_matches(path, stated) for path in weights.paths)
     rows: dict[str, dict[str, Any]] = {}
-    for name in sorted(judged & set(known)):
+    for name in sorted(judged):
         other = next((each for each in reversed(evaluations) if name in each.metrics), None)  # the newest report
         if own is not None and name in own.metrics:
             rows[name] = {"on": "published", "step": own.step, "weights": to_plain(own.weights)}
-        elif other is not None and other.weights:
+        elif other is not None and weights.are_comparable(other):
             rows[name] = {"on": "other", "step": other.step, "weights": to_plain(other.weights)}
         else:
             rows[name] = {"on": "stated" if is_stated else "unknown"}
@@ -139,7 +150,8 @@ def _reason(kind: str, names: str, published: str, row: Mapping[str, Any]) -> st
         case "unknown":
             return (
                 f"the program does not say on which weights {names} was measured, and {published} is published:"
-                ' program.report(..., weights="FILE") says it, or project.metrics_of for all metrics'
+                ' program.report(..., weights="FILE") says it, project.metrics_of for all metrics,'
+                " session.report for those of a session's checkpoint"
             )
         case "stated":
             return f"{names} is of {published}, as project.metrics_of says"

@@ -26,7 +26,7 @@ from gangline.planner.gang_plans import evaluate_plan, seed_plan
 from gangline.registry.publish_rules import WEIGHTS
 from gangline.spec.codec import digest
 from gangline.spec.config.line import QualityGate
-from gangline.spec.gang.status import Evaluation, GangResult, JobResult
+from gangline.spec.gang.status import GangResult, JobResult, WeightsEvaluation
 from gangline.spec.measurements import Curve, Metric
 from gangline.spec.record import Record
 from gangline.spec.run_flags import NOT_FINITE, stage
@@ -112,7 +112,7 @@ def _job_started(seed: int, chain: int, *, of: int, steps: int) -> GangEvent:
     return GangEvent(kind="progress", text="job_started", data=data)
 
 
-def _job_result(ctx: RunContext, finished: FinishedGang, of_weights: Evaluation | None) -> JobResult:
+def _job_result(ctx: RunContext, finished: FinishedGang, of_weights: WeightsEvaluation | None) -> JobResult:
     """Metrics of a seed, from the program's result or metrics file; empty if it writes neither.
 
     Where those of the run are `of_weights`, those of the seed are of its own files of these names.

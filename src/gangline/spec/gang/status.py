@@ -69,7 +69,7 @@ class WeightsFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
+class WeightsEvaluation:
     """Metrics, and the weights that they were measured on."""
 
     step: int
@@ -90,7 +90,7 @@ class JobResult:
     """Metrics that are `nan`, `inf` or `-inf`, which JSON has no numbers for."""
     losses: tuple[tuple[int, float], ...] = ()
     """(step, training loss), every step up to 4,096, then evenly thinned."""
-    evaluations: tuple[Evaluation, ...] = ()
+    evaluations: tuple[WeightsEvaluation, ...] = ()
     """What was measured on which weights, as far as the program says, in order; the last of each weights."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gangline.checkpoint.format.manifest import BLOCK_BYTES
 from gangline.errors import UsageError
-from gangline.spec.gang.status import Evaluation, WeightsFile
+from gangline.spec.gang.status import WeightsEvaluation, WeightsFile
 from gangline.spec.output_limits import MOST_EVALUATIONS, MOST_NAME, MOST_WEIGHTS_FILES
 
 WeightsPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -19,17 +19,17 @@ class Evaluations:
     """The newest metrics of each weights, and those of which no weights are named; of many weights the last."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[tuple[str, WeightsFile], ...], Evaluation] = {}
+        self._found: dict[tuple[tuple[str, WeightsFile], ...], WeightsEvaluation] = {}
 
     def add(self, step: int, metrics: Mapping[str, float], weights: Mapping[str, WeightsFile]) -> None:
         """Keep `metrics` after `step`, together with earlier ones of the same weights, and their step."""
         key = tuple(sorted(weights.items(), key=lambda each: each[0]))
-        before = self._found.pop(key, None) or Evaluation(step=step, metrics={}, weights=dict(weights))
+        before = self._found.pop(key, None) or WeightsEvaluation(step=step, metrics={}, weights=dict(weights))
         self._found[key] = replace(before, metrics=before.metrics | dict(metrics))
         while len(self._found) > MOST_EVALUATIONS:
             self._found.pop(next(iter(self._found)))
 
-    def all(self) -> tuple[Evaluation, ...]:
+    def all(self) -> tuple[WeightsEvaluation, ...]:
         """In the order of their newest metrics; none where no weights are named."""
         found = tuple(self._found.values())
         return found if any(each.weights for each in found) else ()

@@ -2,62 +2,72 @@
 
 import hashlib
 from collections.abc import Mapping
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from gangline.optim.executors.rank_updates import local_part
-from gangline.spec.gang.status import Evaluation, WeightsFile
+from gangline.spec.gang.status import WeightsEvaluation, WeightsFile
 from gangline.train.account.evaluations import Evaluations
-
 
 _OTHER = "other weights"
 
 
 class MeasuredWeights:
-    """On which weights each reported metric was measured, as far as `session.evaluate` measured it; local."""
+    """Weights that reported metrics are of: those of `session.evaluate`, else the model's after the step."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._saved: dict[int, str] = {}
         """Fingerprint of the weights of each save, by step."""
-        self._evaluated: tuple[str, Mapping[str, float]] = ("", {})
+        self._evaluated: tuple[int, str, Mapping[str, float]] = (-1, "", {})
+        """Step, fingerprint and metrics of the last evaluation."""
         self._reported: dict[str, tuple[int, float, str]] = {}
-        """Step, value and fingerprint of each metric; an empty fingerprint: not known."""
+        """Step, value and fingerprint of each metric; an empty fingerprint: of the model after this step."""
 
     def saved(self, step: int) -> None:
-        """The weights of now are saved."""
+        """The weights of now are saved, or were read; all ranks together, as sharded models gather them again."""
         self._saved[step] = fingerprint(self._model)
 
-    def evaluated(self, found: Mapping[str, float]) -> None:
-        """`found` was measured on the weights of now."""
-        self._evaluated = fingerprint(self._model), dict(found)
+    def evaluated(self, step: int, found: Mapping[str, float]) -> None:
+        """`found` was measured on the weights of now; all ranks together."""
+        self._evaluated = step, fingerprint(self._model), dict(found)
 
     def reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        """A metric is of the last evaluation if that has its name and value."""
-        weights, found = self._evaluated
+        """A metric is of the last evaluation if that has its name and value, or came after the same step; local."""
+        evaluated, weights, found = self._evaluated
         for name, value in metrics.items():
-            self._reported[name] = step, value, weights if found.get(name) == value else ""
+            if found.get(name) == value:
+                self._reported[name] = evaluated, value, weights
+            else:
+                self._reported[name] = step, value, weights if evaluated == step else ""
 
-    def evaluations(self, checkpoint: str | None) -> tuple[Evaluation, ...]:
+    def evaluations(self, checkpoint: str | None) -> tuple[WeightsEvaluation, ...]:
         """What is known of the reported metrics: of `checkpoint`, or of other weights than its own."""
         number = checkpoint.rpartition("-")[2] if checkpoint else ""
-        wanted = self._saved.get(int(number)) if number.isdecimal() else None
-        found = Evaluations()
+        if checkpoint is None or not number.isdecimal():
+            return ()
+        saved, found = self._saved.get(int(number)), Evaluations()
         for name, (step, value, weights) in self._reported.items():
-            if checkpoint and wanted and weights:
-                found.add(step, {name: value}, {checkpoint if weights == wanted else _OTHER: WeightsFile()})
+            if not (weights and saved is None):
+                is_saved = weights == saved if weights else step == int(number)
+                found.add(step, {name: value}, {checkpoint if is_saved else _OTHER: WeightsFile()})
         return found.all()
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 over the sums of this rank's part of each parameter and buffer, plain and of absolute values."""
-    parts = [local_part(each.detach()) for each in chain(model.parameters(), model.buffers())]
-    sums = [_sums(part) for part in parts if part.numel() and not part.is_meta]
-    return hashlib.sha256(repr(sums).encode()).hexdigest()
+    """SHA-256 over sums of this rank's part of each tensor of a model's state, plain and of absolute values."""
+    state = model.state_dict()
+    parts = {name: local_part(each.detach()) for name, each in state.items() if isinstance(each, Tensor)}
+    held = {name: part for name, part in parts.items() if part.numel() and not part.is_meta}
+    sums = torch.stack(list(map(_sums, held.values()))).tolist() if held else []
+    return hashlib.sha256(repr([*zip(held, sums, strict=True)]).encode()).hexdigest()
 
 
-def _sums(part: Tensor) -> list[float]:
-    values = (torch.view_as_real(part) if part.is_complex() else part).double()
-    return list(map(float, torch.stack([values.sum(), values.abs().sum()]).tolist()))
+def _sums(part: Tensor) -> Tensor:
+    """float64 `[2]`, of a tensor of any kind without a copy of those of 16 bits and more."""
+    values = torch.view_as_real(part) if part.is_complex() else part
+    if not values.is_floating_point() or values.itemsize == 1:
+        values = values.double()
+    norm = torch.linalg.vector_norm(values, ord=1, dtype=torch.float64)
+    return torch.stack([values.sum(dtype=torch.float64), norm])

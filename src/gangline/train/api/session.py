@@ -187,6 +187,8 @@ class Session:
         self._engine.saves.on_save = self._measured.saved
         if not self.plan.jobs:
             self._engine.resume()
+            if self._engine.saves.last_key is not None:
+                self._measured.saved(self.step_number)
         elif self._job.checkpoint is not None:
             self._engine.resume(at=self._job.checkpoint)
         return optimizer
@@ -254,7 +256,7 @@ class Session:
         assert self._wrapped is not None, "an engine has a model"
         found = mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
         if self._measured is not None:
-            self._measured.evaluated(found)
+            self._measured.evaluated(self.step_number, found)
         return found
 
     def report(self, **metrics: SupportsFloat) -> None:
