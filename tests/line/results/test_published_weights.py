@@ -1,4 +1,4 @@
-"""A gate judges the weights that are published: metrics with their files, through the whole line, with real libraries."""
+"""Metrics of the weights that are published, through the whole line: plain programs, transformers, lightning."""
 
 import importlib.util
 
