@@ -3,6 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "jenkins"
+GUIDE = ROOT.parent / "docs" / "guides" / "jenkins.md"
 PIPELINE = ROOT / "vars" / "gangline.groovy"
 PLUGINS = ROOT / "casc" / "plugins.txt"
 CONTROLLER = ROOT / "casc" / "jenkins.yaml"

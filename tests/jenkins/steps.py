@@ -54,7 +54,7 @@ WORDS = {
     "if", "else", "while", "for", "return", "in", "try", "catch", "true", "false", "null", "scm", "env", "currentBuild",
 }  # fmt: skip
 NODE = re.compile(r"gangline-(\$\{kind\}|line|build|check)")
-SHOWN = {"env.RUN", "env.CHANGE_URL", "env.AWAY"}
+SHOWN = {"env.RUN", "env.CHANGE_URL"}
 """Of what is not a local: may be put into a message. The forge makes the address of a change from its number."""
 
 
