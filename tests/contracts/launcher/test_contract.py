@@ -124,12 +124,14 @@ def test_status_of_a_gang_that_restarted_says_so(stand):
 @pytest.mark.parametrize(
     ("program", "code", "retry", "restarts"),
     [
-        ("sys.exit(31)", 31, "never", 0),
-        ("sys.exit(32)", 32, "changed", 0),
-        ("sys.exit(42)", 42, "never", 0),
-        ("os.abort()", 134, "never", 0),
+        ("end(31)", 31, "never", 0),
+        ("end(32)", 32, "changed", 0),
+        ("end(34)", 30, "never", 1),
+        ("sys.exit(31)", 30, "never", 0),
+        ("sys.exit(34)", 30, "never", 0),
+        ("sys.exit(42)", 30, "never", 0),
+        ("os.abort()", 30, "never", 0),
         ("os.kill(os.getpid(), 9)", 30, "never", 1),
-        ("sys.exit(34)", 30, "never", 1),
     ],
 )
 def test_exit_class_is_that_of_the_culprit(stand, program, code, retry, restarts):

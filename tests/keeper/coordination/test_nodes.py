@@ -37,16 +37,16 @@ def test_killed_rank_of_another_node_makes_a_new_generation_on_all(nodes):
 
 
 def test_error_on_another_node_ends_the_gang_with_its_class_and_log(nodes):
-    gang = nodes("time.sleep(60) if rank == 0 else (print('broken by design'), sys.exit(31))")
+    gang = nodes("time.sleep(60) if rank == 0 else (print('broken by design'), end(31))")
     ends = [gang.end(node) for node in range(2)]
     assert [(end.exit_code, end.retry, end.culprit) for end in ends] == [(31, "never", 1)] * 2
     assert "broken by design" in ends[0].evidence["log"]
 
 
 def test_rank_that_failed_first_decides_and_losing_a_peer_never_does(nodes):
-    gang = nodes("time.sleep(0.3) or sys.exit(34) if rank == 0 else time.sleep(0.9) or sys.exit(42)")
+    gang = nodes("time.sleep(0.3) or end(34) if rank == 0 else time.sleep(0.9) or end(31)")
     end = gang.end()
-    assert (end.exit_code, end.culprit) == (42, 1), end
+    assert (end.exit_code, end.culprit) == (31, 1), end
 
 
 def test_node_that_vanishes_costs_one_event_and_its_replacement_continues(nodes):

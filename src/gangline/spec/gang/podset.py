@@ -10,6 +10,8 @@ from typing import Literal
 from gangline.spec.codec import Document, digest
 from gangline.spec.plan import Role
 
+SITE_DEADLINE = "limits.run_seconds of site.toml"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedServer:
@@ -109,6 +111,8 @@ class PodSet(Document):
     placement: Placement | None = None
     """None: any servers do."""
     deadline_seconds: float | None = None
+    deadline_key: str = SITE_DEADLINE
+    """Key that set `deadline_seconds`, for the sentence of who is stopped by it."""
     grace_seconds: float = 30.0
     metrics_port_base: int | None = None
     """First port of the ranks' metrics; None: they serve none."""
