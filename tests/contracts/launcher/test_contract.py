@@ -44,7 +44,7 @@ if rank == 0:
 step(0)
 if generation == 0:
     pathlib.Path("out/of-the-first").write_text("stays")
-    sys.exit(34 if rank == 0 else time.sleep(60))
+    end(34) if rank == 0 else time.sleep(60)
 """
 )
 
@@ -169,7 +169,12 @@ def test_gang_past_its_deadline_is_stopped(stand):
     stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0))
     end = end_of(stand)
     assert end.exit_code == 30
-    assert "deadline of 1 s exceeded" in end.reason
+    assert "deadline of 1 s exceeded; raise limits.run_seconds of site.toml" in end.reason
+
+
+def test_gang_past_the_deadline_of_its_plan_names_that(stand):
+    stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0, deadline_key="plan.deadline_seconds"))
+    assert "raise plan.deadline_seconds" in end_of(stand).reason
 
 
 def test_sweep_deletes_ended_and_orphaned_runs_only(stand):

@@ -116,6 +116,8 @@ def test_rank_that_left_with_0_before_another_failed_is_named():
         "rank 0 made no progress; rank 1 had ended with code 0 1.2 s before"
     )
     assert "had ended" not in judged(outcome(exits[2], exits=exits[2:])).reason
+    killed = died(137, rank=0, number=9)
+    assert judged(outcome(killed, exits=[*exits[:2], killed])).reason == "rank 0 ended by signal 9"
 
 
 def test_verdict_repeats_what_the_failed_rank_said():
@@ -169,8 +171,8 @@ def test_stop_is_free_when_all_left_by_themselves(codes, retry):
     ("finished", "code", "said"),
     [
         ((True, True), 0, "all ranks were done"),
-        ((True, False), 70, "rank 1 left with code 0 and did not report its last step"),
-        ((False, False), 70, "rank 0, 1 left with code 0 and did not report its last step"),
+        ((True, False), 70, "rank 1 left with code 0 and did not report the last step"),
+        ((False, False), 70, "ranks 0, 1 left with code 0 and did not report the last step"),
     ],
 )
 def test_ending_with_0_after_a_stop_request_is_done_only_if_the_steps_say_so(finished, code, said):

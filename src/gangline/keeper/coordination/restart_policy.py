@@ -4,16 +4,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.errors import (
+    SIGKILL_CODE,
     SIGTERM_CODE,
     LostPeerError,
     NoProgressError,
+    OutOfMemoryError,
     RetryClass,
     StorageError,
     TrainingError,
     retry_class,
 )
 from gangline.keeper.ranks.generation_result import GenerationResult
-from gangline.keeper.ranks.rank_exit import classify, describe, describe_leavers
+from gangline.keeper.ranks.rank_exit import classify, describe, describe_leavers, name_ranks
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.spec.gang.status import saved_text
 
@@ -90,15 +92,15 @@ def decide_restart(
     """
     if outcome.stop is not None:
         return stopped_on_request(outcome)
-    earlier = describe_leavers(outcome.exits, before=now)
-    if (failure := _gang_failure(outcome)) is not None:
+    if (failure := _gang_failure(outcome, now)) is not None:
         code, reason, rank = failure
-        return _restart_or_fail(budget, now=now, code=code, retry="same", reason=_joined(reason, earlier), rank=rank)
+        return _restart_or_fail(budget, now=now, code=code, retry="same", reason=reason, rank=rank)
     if outcome.failed is None:
         return RestartDecision(restart=False, exit_code=0, retry="never", reason="all ranks are done")
     code, retry = classify(outcome.failed, oom_kills=oom_kills)
-    rank = outcome.failed.rank
-    reason = _joined(describe(outcome.failed, oom_kills=oom_kills, reason=rank_reason), earlier)
+    reason, rank = describe(outcome.failed, oom_kills=oom_kills, reason=rank_reason), outcome.failed.rank
+    if code not in (SIGKILL_CODE, SIGTERM_CODE, OutOfMemoryError.exit_code):
+        reason = _joined(reason, describe_leavers(outcome.exits, before=now))  # a kill comes from elsewhere
     if retry == "free" and outcome.progressed and budget.is_free(outcome.step):
         return RestartDecision(
             restart=True, exit_code=code, retry=retry, reason=f"{reason} after it saved", culprit=rank
@@ -110,12 +112,13 @@ def decide_restart(
     )
 
 
-def _gang_failure(outcome: GenerationResult) -> tuple[int, str, int] | None:
+def _gang_failure(outcome: GenerationResult, now: float) -> tuple[int, str, int] | None:
     """Failure of the gang before any rank failed: code, reason, rank; None: a rank failed first."""
     if (lost := outcome.lost) is not None:
         return LostPeerError.exit_code, lost.reason, lost.rank
     if (hang := outcome.hang) is not None:
-        return NoProgressError.exit_code, hang.reason, hang.rank
+        reason = _joined(hang.reason, describe_leavers(outcome.exits, before=now))
+        return NoProgressError.exit_code, reason, hang.rank
     return None
 
 
@@ -135,8 +138,8 @@ def stopped_on_request(outcome: GenerationResult) -> RestartDecision:
     assert stop is not None, "the caller checks"
     if exits and all(each.finished for each in exits):
         return RestartDecision(restart=False, exit_code=0, retry="never", reason=f"{stop.reason}; all ranks were done")
-    unproven = [str(each.rank) for each in exits if each.code == 0 and not each.finished]
-    said = f"rank {', '.join(unproven)} left with code 0 and did not report its last step" if unproven else ""
+    unproven = sorted((each for each in exits if each.code == 0 and not each.finished), key=lambda each: each.rank)
+    said = f"{name_ranks(unproven)} left with code 0 and did not report the last step" if unproven else ""
     reason = _joined(stop.reason, said, saved_text(outcome.step, outcome.saved_step))
     if stop.resize:
         return RestartDecision(restart=True, exit_code=stop.exit_code, retry="free", reason=reason, resize=True)

@@ -22,7 +22,7 @@ from gangline.errors import (
 )
 from gangline.keeper.ipc.rank_report import RankReport
 
-_MOST_LEAVERS = 6
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,9 +116,14 @@ def describe_leavers(exits: Sequence[RankExit], before: float) -> str:
     left = sorted((each for each in exits if each.code == 0 and each.mono < before), key=lambda each: each.mono)
     if not left:
         return ""
-    ranks = ", ".join(str(each.rank) for each in left[:_MOST_LEAVERS]) + ", ..." * (len(left) > _MOST_LEAVERS)
-    who, first = ("rank", "") if len(left) == 1 else ("ranks", ", the first")
-    return f"{who} {ranks} had ended with code 0{first} {before - left[0].mono:.1f} s before"
+    first = "" if len(left) == 1 else ", the first"
+    return f"{name_ranks(left)} had ended with code 0{first} {before - left[0].mono:.1f} s before"
+
+
+def name_ranks(exits: Sequence[RankExit]) -> str:
+    """`rank 1`, `ranks 0, 1`; of many the first six."""
+    ranks = ", ".join(str(each.rank) for each in exits[:_MOST_NAMED]) + ", ..." * (len(exits) > _MOST_NAMED)
+    return f"rank{'s' * (len(exits) > 1)} {ranks}"
 
 
 def read_oom_kills() -> int | None:
