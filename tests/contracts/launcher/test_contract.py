@@ -8,6 +8,7 @@ import pytest
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 
 from gangline.errors import IntegrityError, StillRunning, UsageError
+from gangline.spec.gang.podset import DEADLINE_KEY
 from gangline.spec.program_files import OUTPUTS_VARIABLE, Outputs, OutputsRequest
 
 
@@ -173,7 +174,7 @@ def test_gang_past_its_deadline_is_stopped(stand):
 
 
 def test_gang_past_the_deadline_of_its_plan_names_that(stand):
-    stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0, deadline_key="plan.deadline_seconds"))
+    stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0, env={DEADLINE_KEY: "plan.deadline_seconds"}))
     assert "raise plan.deadline_seconds" in end_of(stand).reason
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from gangline.keeper.ipc.environment import heartbeat_path
-from gangline.procfs import start_time
+from gangline.keeper.ipc.joined import join, joined_path
 
 _LAYOUT = struct.Struct("=8sqqqdd16s")
 _MAGIC = b"gangbeat"
@@ -46,7 +46,7 @@ class HeartbeatWriter:
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path)
-        _join(path)
+        join(path)
         self._step = NO_STEP
         self._steps_taken = 0
         self._until = 0.0
@@ -107,11 +107,6 @@ def peek(path: Path) -> Beat | None:
         return None
 
 
-def joined_path(heartbeat: Path) -> Path:
-    """File with a line for each process that joined as this rank: its pid, as it calls itself, and its start time."""
-    return heartbeat.with_name(f"{heartbeat.name}.joined")
-
-
 def beat(step: int | None = None, phase: str | None = None) -> None:
     """Beat for this process if a keeper watches it."""
     if writer := _own_writer():
@@ -128,12 +123,6 @@ def expect(seconds: float) -> None:
 def _own_writer() -> HeartbeatWriter | None:
     path = heartbeat_path()
     return HeartbeatWriter(path) if path else None
-
-
-def _join(path: Path) -> None:
-    handle = os.open(joined_path(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    os.write(handle, f"{os.getpid()} {start_time(os.getpid())}\n".encode())
-    os.close(handle)
 
 
 def _open(path: Path) -> mmap.mmap:

@@ -5,14 +5,10 @@ joins with its first heartbeat. Requests to stop and for stacks go to those that
 """
 
 import os
-import re
 from pathlib import Path
 
-from gangline.keeper.ipc.heartbeat import joined_path
+from gangline.keeper.ipc.joined import joined_path, read_joined
 from gangline.procfs import descendants, is_alive, pids, start_time
-
-_MOST_BYTES = 1 << 16
-_NUMBER = re.compile(rb"\d{1,18}")
 
 
 class RankProcesses:
@@ -20,7 +16,7 @@ class RankProcesses:
 
     def __init__(self, leader: int, heartbeat: Path) -> None:
         self._leader = leader
-        self._path = joined_path(heartbeat)
+        self._heartbeat = heartbeat
         self._size = 0
         self._joined: dict[int, int] = {}
         """Start time by pid."""
@@ -33,19 +29,12 @@ class RankProcesses:
     def _update(self) -> None:
         """Find the processes again if another one joined."""
         try:
-            size = self._path.stat().st_size
+            size = joined_path(self._heartbeat).stat().st_size
         except FileNotFoundError:
             return
         if size != self._size:
             self._size = size
-            self._joined = _find_processes(_read_joined(self._path))
-
-
-def _read_joined(path: Path) -> list[tuple[int, int]]:
-    """Pid and start time of each line; anything else that ranks may have written is left out."""
-    with path.open("rb") as file:
-        lines = [line.split() for line in file.read(_MOST_BYTES).splitlines()]
-    return [(int(words[0]), int(words[1])) for words in lines if len(words) == 2 and all(map(_NUMBER.fullmatch, words))]
+            self._joined = _find_processes(read_joined(self._heartbeat))
 
 
 def _find_processes(joined: list[tuple[int, int]]) -> dict[int, int]:

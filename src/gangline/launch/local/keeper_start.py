@@ -240,7 +240,7 @@ def keeper_environ(
     if podset.num_nodes > 1:
         own |= {"GANGLINE_CONTROL_PORT": 0, "GANGLINE_REJOIN_SECONDS": REJOIN_SECONDS}
     if podset.deadline_seconds is not None:
-        own |= {"GANGLINE_DEADLINE_SECONDS": podset.deadline_seconds, "GANGLINE_DEADLINE_KEY": podset.deadline_key}
+        own["GANGLINE_DEADLINE_SECONDS"] = podset.deadline_seconds
     if podset.python is not None:
         own["GANGLINE_PYTHON"] = podset.python
     passed = passed_on() if environ is None else dict(environ)

@@ -16,7 +16,15 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.gang.podset import SITE_DEADLINE, PipelineTraffic, Placement, PodSet, Resources, ServerKind
+from gangline.spec.gang.podset import (
+    DEADLINE_KEY,
+    SITE_DEADLINE,
+    PipelineTraffic,
+    Placement,
+    PodSet,
+    Resources,
+    ServerKind,
+)
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.record import Record
@@ -95,6 +103,7 @@ def make_podset(
         store=store.url,
         env=threads_of(record, line, site, store)
         | plain_of(line.train.env)
+        | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
         queue=site.launch.queue,
@@ -102,7 +111,6 @@ def make_podset(
         pool=site.launch.pool,
         placement=placement if placement != Placement() else None,  # so that its digest does not change
         deadline_seconds=deadline_seconds,
-        deadline_key=deadline_key,
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
     )

@@ -10,7 +10,8 @@ from typing import Literal
 from gangline.spec.codec import Document, digest
 from gangline.spec.plan import Role
 
-SITE_DEADLINE = "limits.run_seconds of site.toml"
+DEADLINE_KEY, SITE_DEADLINE = "GANGLINE_DEADLINE_KEY", "limits.run_seconds of site.toml"
+"""Variable with the key that sets the deadline of a gang, and the key without it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +112,6 @@ class PodSet(Document):
     placement: Placement | None = None
     """None: any servers do."""
     deadline_seconds: float | None = None
-    deadline_key: str = SITE_DEADLINE
-    """Key that set `deadline_seconds`, for the sentence of who is stopped by it."""
     grace_seconds: float = 30.0
     metrics_port_base: int | None = None
     """First port of the ranks' metrics; None: they serve none."""
@@ -133,6 +132,11 @@ class PodSet(Document):
     def variables(self) -> dict[str, str]:
         """Of its ranks: those of the network, then `env`."""
         return (self.placement.environment if self.placement else {}) | self.env
+
+    @property
+    def deadline_key(self) -> str:
+        """Key of a file that sets `deadline_seconds`."""
+        return self.env.get(DEADLINE_KEY, SITE_DEADLINE)
 
     @property
     def kinds(self) -> tuple[ServerKind, ...]:

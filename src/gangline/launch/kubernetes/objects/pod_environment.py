@@ -62,7 +62,7 @@ def _gang(context: RenderContext) -> dict[str, str]:
     if podset.metrics_port_base is not None:
         own["GANGLINE_METRICS_PORT"] = str(podset.metrics_port_base)
     if podset.deadline_seconds is not None:
-        own |= {DEADLINE: str(podset.deadline_seconds), "GANGLINE_DEADLINE_KEY": podset.deadline_key}
+        own[DEADLINE] = str(podset.deadline_seconds)
     return own
 
 
