@@ -125,6 +125,22 @@ def test_cancel_reported_to_one_node_ends_all(nodes):
     assert all("saved" in gang.log(rank) for rank in range(2))
 
 
+def test_node_0_says_what_a_stop_saved_and_no_other_claims_to_know(nodes):
+    program = """
+    signal.signal(signal.SIGTERM, lambda *_: (rank or tell("saved", step=3), end(143)))
+    tell("started")
+    heartbeat.beat(3, "train")
+    while True: time.sleep(0.02)
+    """
+    gang = nodes(program)
+    gang.wait_for_step(3)
+    for node in (1, 0):
+        gang.signal(node)
+    ends = [gang.end(node) for node in range(2)]
+    assert [(end.exit_code, end.step, end.saved_step) for end in ends] == [(143, 3, 3), (143, 3, None)]
+    assert [end.reason.partition("; ")[2] for end in ends] == ["step 3 is saved", "what its program saved is not known"]
+
+
 @pytest.mark.slow
 def test_deadline_of_the_gang_ends_all(nodes):
     gang = nodes(SAVER, LAST="9", GANGLINE_DEADLINE_SECONDS="3")

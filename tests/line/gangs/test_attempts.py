@@ -88,19 +88,19 @@ def test_code_that_no_runtime_wrote_ends_the_run_as_the_programs_own(workspace, 
 
 
 def ends(monkeypatch, *found):
-    """Let gangs end so, one after the other, whatever their keepers say; the last of `found` again and again."""
+    """Let gangs end so, one after the other, whatever their keepers say; later ones end as they do."""
     collected, kept = LocalLauncher.collect, {}
 
     def collect(launcher, name):
         end = collected(launcher, name)
-        return kept.setdefault(name, replace(end, **found[min(len(kept), len(found) - 1)]))
+        return kept.setdefault(name, replace(end, **found[len(kept)]) if len(kept) < len(found) else end)
 
     monkeypatch.setattr(LocalLauncher, "collect", collect)
 
 
 def test_no_room_leaves_the_run_open_until_there_is_some(workspace, monkeypatch):
     no_room = {"exit_code": 20, "retry": "later", "reason": "no room"}
-    ends(monkeypatch, no_room, no_room, {})
+    ends(monkeypatch, no_room, no_room)
     for tries in (1, 2):
         with pytest.raises(CapacityError):
             workspace.run()

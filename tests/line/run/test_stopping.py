@@ -25,6 +25,7 @@ from gangline.line.run.cancel import cancel_run
 from gangline.line.run.sweep import life_of, sweep
 from gangline.line.run.watch import follow_run
 from gangline.report.run.terminal import page
+from gangline.spec.config.site import LimitsTable, Site
 from gangline.spec.record import STOPPED
 from gangline.spec.run_flags import stage
 
@@ -201,8 +202,9 @@ def interrupted(repo, gang):
 def test_deadline_of_the_line_ends_a_training_and_is_named(workspace):
     line = repositories.LINE + "[plan]\ndeadline_seconds = 1.5\n"
     repositories.commit(workspace.repo, {"answer.py": repositories.LONG_PROGRAM, "line.toml": line})
+    bounded = replace(workspace, site=Site(limits=LimitsTable(run_seconds=20.0)))
     with pytest.raises(TrainingError, match=r"deadline of 1\.5 s exceeded; raise plan\.deadline_seconds; "):
-        workspace.run()
+        bounded.run()
     (record,) = workspace.records()
     assert (record.run.verdict, record.run.exit_code) == ("failed", 30)
 

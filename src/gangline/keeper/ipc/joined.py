@@ -1,4 +1,4 @@
-"""File of the processes that joined as a rank, beside its heartbeat: a line each, with pid and start time.
+"""File of the processes that joined as a rank, next to its heartbeat: a line each, with pid and start time.
 
 The pid is the one that the process has in its own pid namespace; the start time is the same in all of them.
 """

@@ -63,6 +63,7 @@ class Generation:
     _started: dict[int, float] = field(default_factory=dict)
     _readers: dict[int, HeartbeatReader] = field(default_factory=dict)
     _reports: dict[int, RankEvents] = field(default_factory=dict)
+    """Those of rank 0 have every save."""
     _logs: dict[int, Path] = field(default_factory=dict)
 
     def run(self, starts: Sequence[RankStart]) -> GenerationResult:
@@ -82,7 +83,6 @@ class Generation:
             leftovers = leftover_commands(self._own_pids()) if self._ended_well() else ()
         finally:
             self._end_all()
-        saved = self._saved_steps() if ending.stop else []
         return GenerationResult(
             exits=tuple(self._exits),
             failed=ending.failed,
@@ -92,7 +92,7 @@ class Generation:
             started=started,
             step=_common_step(beats),
             progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
-            saved_step=max(saved, default=None),
+            saved_step=self._reports[0].saved_step() if ending.stop and 0 in self._reports else None,
             behind=ending.behind,
             leftovers=leftovers,
         )
@@ -258,11 +258,6 @@ class Generation:
             return report is not None and report.code == 0
         beat = self._readers[rank].read()
         return beat is not None and beat.step >= self.last_step
-
-    def _saved_steps(self) -> list[int]:
-        """Steps of the newest saves of the ranks that report saves."""
-        steps = (each.saved_step() for each in self._reports.values())
-        return [step for step in steps if step is not None]
 
     def _speakers(self) -> dict[int, int]:
         """Process of each living rank: the first one that joined, or its leader."""

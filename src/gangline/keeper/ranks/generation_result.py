@@ -45,7 +45,7 @@ class GenerationResult:
     progressed: bool
     """At least one rank finished a step."""
     saved_step: int | None = None
-    """After a stop request: step of the newest save that a rank reported, 0: there is none. None: not known."""
+    """After a stop request: step of the newest save that rank 0 reported, 0: there is none. None: not known."""
     behind: Hang | None = None
     """The rank furthest behind when the generation hung on this or another node."""
     lost: LostNode | None = None

@@ -87,7 +87,7 @@ def culprit(exits: Sequence[RankExit]) -> RankExit | None:
 def classify(death: RankExit, *, oom_kills: int) -> tuple[int, RetryClass]:
     """Exit code and retry class of the gang after `death`; a program's own code is that of a `TrainingError`.
 
-    137 and 143 count whoever says them: shells report a process that was killed in this way.
+    137 and 143 always count: shells report a process that was killed in this way.
 
     Args:
         death: The culprit's.

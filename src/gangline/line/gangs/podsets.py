@@ -64,7 +64,7 @@ def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0,
         spent_seconds: Time that earlier attempts took, which the deadline of the plan includes.
 
     Raises:
-        CapacityError: The run is a fork's, and nobody approved it.
+        CapacityError: The run is a fork's, and was not approved.
         TrainingError: Earlier attempts took all the time that the plan has.
     """
     require_approval(ctx.read_current(), "its gang")
