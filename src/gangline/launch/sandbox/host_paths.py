@@ -6,30 +6,59 @@ belong to its user. Changes of owner never follow links.
 
 import os
 import pwd
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import gangline
+from gangline.errors import IntegrityError
 from gangline.launch.sandbox.environment import passed_on
 from gangline.launch.sandbox.view import holds_any, is_there, temporary_folders
+from gangline.spec.environment_manifest import require_manifest
 
 
 def give(folder: Path, uid: int | None) -> None:
-    """Change the owner of `folder` and its content to `uid`, user and group; None: no change."""
+    """Change the owner of `folder` and its content to `uid`, user and group; None: no change.
+
+    Raises:
+        IntegrityError: A file of another user has a second name, so that it may be one that was never meant.
+    """
     if uid is None:
         return
     os.chown(folder, uid, uid, follow_symlinks=False)
-    for _, folders, files, here in os.fwalk(folder, follow_symlinks=False):
+    for path, folders, files, here in os.fwalk(folder, follow_symlinks=False):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):  # another gang of this run deletes meanwhile
-                os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
+                _give_one(name, uid, here, Path(path, name))
+
+
+def _give_one(name: str, uid: int, folder: int, path: Path) -> None:
+    """Change the owner of what lies under this name, which stays the same thing while it is looked at."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        found = os.fstat(handle)
+        if found.st_uid == uid or stat.S_ISLNK(found.st_mode):
+            return
+        if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
+            raise IntegrityError(
+                f"wanted files of this run alone, found {path}, which has another name, too (a hard link); delete it"
+            )
+        os.chown(f"/proc/self/fd/{handle}", uid, uid)
+    finally:
+        os.close(handle)
 
 
 def make_own(folder: Path, uid: int | None) -> Path:
-    """Create `folder` if missing and change its owner, without its content, to `uid`."""
+    """Create `folder` if missing and change its owner, without its content, to `uid`.
+
+    Raises:
+        IntegrityError: A link is in its place.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise IntegrityError(f"wanted the folder {folder}, found a link to {folder.readlink()}; delete it")
     if uid is not None:
         os.chown(folder, uid, uid, follow_symlinks=False)
     return folder
@@ -114,16 +143,20 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def interpreter_paths(python: str) -> tuple[Path, ...]:
-    """The Python environment of a commit, and its base installation from `pyvenv.cfg`."""
-    program = Path(python)
-    prefix, found = program.parent.parent, []
-    with suppress(OSError):
-        for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines():
-            name, _, value = line.partition("=")
-            found += [Path(value.strip()).parent] if name.strip() == "home" else []
-    hops = [hop.parent for hop in _hops(program)]
-    bases = [path for base in found for path in _of_prefix(base, hidden_paths())]
-    return (*dict.fromkeys([prefix, *hops, *bases]),)
+    """The Python environment of a commit, and the installation of Python that gangline chose for it.
+
+    The manifest names that installation: packages of the commit may write whatever is in the environment. Of an
+    installation in a hidden folder only Python's entries are shown.
+
+    Raises:
+        ConfigError: The environment has no manifest.
+    """
+    prefix, hidden = Path(python).parent.parent, hidden_paths()
+    base = Path(require_manifest(prefix).base)
+    installation = base.parent.parent
+    is_hidden = any(installation.is_relative_to(each) for each in hidden)
+    bases = [installation / name for name in _PREFIX] if is_hidden else _of_prefix(installation, hidden)
+    return (*dict.fromkeys([prefix, *(hop.parent for hop in _hops(base)), *bases]),)
 
 
 def devices() -> list[Path]:

@@ -1,0 +1,142 @@
+"""One attack as one user of a machine: `drive_attacks.py FOLDER ATTACK TRUST`; prints what came of it as JSON.
+
+The driver's home, its repository and what is private in both lie in FOLDER.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from tests.build.virtualenv.conftest import EGGS, Bench
+from tests.build.wheels import lock_of, make_wheel
+from tests.contracts.launcher.gangs import HEAD, Stand, poll
+
+from gangline.errors import GanglineError
+from gangline.faults.process_faults import lose_node
+from gangline.launch.local.folder import GangFolder
+from gangline.launch.sandbox import Sandbox, find_engine
+from gangline.launch.sandbox.module_runner import ModuleJob
+from gangline.launch.sandbox.process_runner import ProcessRunner
+from gangline.spec.plan import Plan, StartCheckpoint
+from gangline.storage.objects.blobs import get_blob, put_blob
+from gangline.storage.objects.code_layer import LayerFile, pack
+
+SWAPS = """
+import pathlib, shutil, tempfile
+home, private = pathlib.Path(os.environ["GANGLINE_HOME"]), pathlib.Path(sys.argv[1])
+own = [home / "tmp", home / "home", home, home / "secrets", pathlib.Path(os.environ["HOME"])]
+own += [pathlib.Path(tempfile.gettempdir()), home.parent / "tmp", home.parent / "secrets"]
+def loot(folder):
+    try:
+        return [(folder / "id").read_text()]
+    except OSError:
+        return []
+found = [word for each in (*own, pathlib.Path("/tmp"), pathlib.Path("/var/tmp")) for word in loot(each)]
+for each in own:
+    try:
+        (each / "written").write_text("x")
+        each.rename(each.with_name(f"{each.name}-gone")) if each.exists() else None
+        each.symlink_to(private)
+    except OSError:
+        pass
+print("LOOT", json.dumps(found), flush=True)
+step(0)
+time.sleep(120)
+"""
+OPENS = """
+import pathlib
+root = pathlib.Path(os.environ["GANGLINE_STORE"].removeprefix("file:")) / "runs/p/c/run-1/checkpoints"
+try:
+    found = [each.read_text() for each in root.glob("*")]
+except OSError:
+    found = []
+print("LOOT", json.dumps(found), flush=True)
+"""
+
+
+def swapped_folders(folder: Path, sandbox: Sandbox) -> dict:
+    """Ranks put links in the place of every folder of theirs, and their node is lost and started again."""
+    stand = Stand(folder / "repo", sandbox=sandbox)
+    try:
+        program = f"import sys; sys.argv.append({str(folder / 'home' / '.ssh')!r})\n{HEAD}{SWAPS}"
+        stand.launcher.submit(stand.podset(program, ranks=1))
+        gang = GangFolder(stand.root / "run-1")
+        poll(lambda: len(_loot(gang)) == 1)
+        lose_node(gang.home, 0)
+        poll(lambda: len(_loot(gang)) == 2 or stand.launcher.status("run-1").state == "ended")
+        stand.launcher.cancel("run-1", reason="enough", save=False)
+        return {"loot": _loot(gang), "left": sorted(each.name for each in (folder / "home" / ".ssh").iterdir())}
+    finally:
+        stand.close()
+
+
+def swapped_checkpoint(folder: Path, sandbox: Sandbox) -> dict:
+    """A checkpoint that the next run opens is a link."""
+    stand = Stand(folder / "repo", sandbox=sandbox)
+    try:
+        private = str(folder / "home" / ".ssh")
+        place = 'os.environ["GANGLINE_STORE"].removeprefix("file:") + "/runs/p/c/run-1/checkpoints"'
+        stand.launcher.submit(stand.podset(f"{HEAD}os.symlink({private!r}, {place})\n", ranks=1))
+        [event for event in stand.launcher.follow("run-1") if event.end]
+        podset = stand.podset(HEAD + OPENS, "run-2", ranks=1)
+        plan = Plan.from_json(get_blob(stand.store, podset.plan))
+        plan = replace(plan, start=StartCheckpoint(checkpoint="runs/p/c/run-1/checkpoints/step-00000001"))
+        stand.launcher.submit(replace(podset, plan=put_blob(stand.store, plan.to_json())))
+        gang = GangFolder(stand.root / "run-2")
+        poll(lambda: _loot(gang))
+        return {"loot": _loot(gang)}
+    finally:
+        stand.close()
+
+
+def _loot(gang: GangFolder) -> list[list[str]]:
+    log = gang.log(0)
+    text = log.read_text() if log.exists() else ""
+    return [json.loads(line.removeprefix("LOOT ")) for line in text.splitlines() if line.startswith("LOOT ")]
+
+
+def tampered_environment(folder: Path, sandbox: Sandbox) -> dict:
+    """A wheel says what Python an environment is of; the same is written into an environment by somebody else."""
+    private = folder / "home" / ".ssh"
+    homes = (Path(sys.base_prefix) / "bin", private / "bin", private)
+    config = "include-system-site-packages = false\n" + "".join(f"home = {each}\n" for each in homes)
+    bench = Bench(folder=folder / "repo", root=folder / "home" / ".cache" / "environments")
+    bench.add(EGGS)
+    evil = make_wheel("evil", "1.0", files={"evil-1.0.data/data/pyvenv.cfg": config})
+    bench.add(evil)
+    try:
+        refused = _loot_in(bench.make(lock_of(evil)).python, private, sandbox)
+    except GanglineError as error:
+        refused = [error.exit_code, str(error)]
+    good = bench.make(lock_of(EGGS))
+    (good.folder / "pyvenv.cfg").write_text(config)
+    return {"wheel": refused, "tampered": _loot_in(good.python, private, sandbox), "left": bench.left}
+
+
+def _loot_in(python: str, private: Path, sandbox: Sandbox) -> str:
+    code = f"import pathlib; print('ran', [p.read_text() for p in pathlib.Path({str(private)!r}).glob('*')])"
+    job = ModuleJob(module="start", code=pack([LayerFile("start.py", code.encode())]), seconds=60, trust=sandbox.trust,
+                    python=python)  # fmt: skip
+    done = ProcessRunner(lambda _: sandbox).run(job)
+    return (done.stdout + done.stderr).decode().strip().splitlines()[-1]
+
+
+ATTACKS = {each.__name__: each for each in (swapped_folders, swapped_checkpoint, tampered_environment)}
+
+
+def main() -> None:
+    folder, attack, trust = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    engine = find_engine("auto", wide=trust == "own", places=(folder / "repo",))
+    home = folder / "repo" / "home" / "main" if trust == "own" else None
+    sandbox = Sandbox(engine=engine, trust=trust, hidden=(folder,), home=home)
+    report = {"engine": engine.name}
+    try:
+        report |= ATTACKS[attack](folder, sandbox)
+    except GanglineError as error:
+        report["refused"] = [error.exit_code, str(error)]
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Paths of the machine that a view gets: of an interpreter what gangline chose, and no more of a home than Python's."""
+
+import pytest
+
+from gangline.errors import ConfigError
+from gangline.launch.sandbox.host_paths import interpreter_paths
+from gangline.spec.codec import canonical
+from gangline.spec.environment_manifest import EnvironmentManifest, manifest_file
+
+
+def made_environment(folder, base):
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(base)
+    manifest = EnvironmentManifest(packages={}, added={}, base=str(base), python="3.12.3", size_bytes=0, seconds=0.0)
+    manifest_file(folder).write_bytes(canonical(manifest))
+    return str(folder / "bin" / "python")
+
+
+def installation(folder):
+    """Of Python, as a version manager keeps it in a home."""
+    for name in ("bin", "lib", "share", "private"):
+        (folder / name).mkdir(parents=True)
+    (folder / "bin" / "python3").touch()
+    return folder / "bin" / "python3"
+
+
+def test_of_an_installation_in_a_home_python_s_entries_are_shown_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    base = installation(tmp_path / "home" / "versions" / "3.12.3")
+    found = interpreter_paths(made_environment(tmp_path / "environments" / "abc", base))
+    top = base.parents[1]
+    assert {tmp_path / "environments" / "abc", top / "bin", top / "lib", top / "share"} <= set(found)
+    assert top not in found
+    assert not any((top / "private").is_relative_to(each) for each in found)
+
+
+def test_an_installation_elsewhere_is_shown_whole(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    base = installation(tmp_path / "opt" / "python")
+    assert base.parents[1] in interpreter_paths(made_environment(tmp_path / "environments" / "abc", base))
+
+
+@pytest.mark.parametrize("manifest", [None, b"", b'{"base": 7}'])
+def test_an_environment_without_a_manifest_is_not_believed(tmp_path, manifest):
+    python = made_environment(tmp_path / "abc", installation(tmp_path / "opt"))
+    (tmp_path / "abc.json").unlink()
+    if manifest is not None:
+        (tmp_path / "abc.json").write_bytes(manifest)
+    with pytest.raises(ConfigError, match="gangline run --again installs it again"):
+        interpreter_paths(python)
