@@ -168,7 +168,7 @@ class LocalLauncher:
         if state != "ended":
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
         with folder.lock():
-            for each in (folder.secrets, folder.inside / "tmp"):
+            for each in (folder.secrets, folder.tmp, folder.own_home):
                 shutil.rmtree(each, ignore_errors=True)
         remove_targets(self._targets, name)
         return _merge(ends)
