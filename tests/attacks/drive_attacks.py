@@ -18,6 +18,8 @@ from gangline.launch.local.folder import GangFolder
 from gangline.launch.sandbox import Sandbox, find_engine
 from gangline.launch.sandbox.module_runner import ModuleJob
 from gangline.launch.sandbox.process_runner import ProcessRunner
+from gangline.line.gangs.sandbox import sandbox_of
+from gangline.spec.config.site import ForgeTable, Site
 from gangline.spec.plan import Plan, StartCheckpoint
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.code_layer import LayerFile, pack
@@ -52,6 +54,28 @@ try:
 except OSError:
     found = []
 print("LOOT", json.dumps(found), flush=True)
+"""
+
+
+WATCHES = """
+import pathlib
+outside = pathlib.Path("OUTSIDE")
+found = set()
+print("NEIGHBOUR", (outside / "open.txt").exists(), flush=True)
+while not (outside / "turned").exists():
+    step(0)
+    for path in outside.glob("*/**/*"):
+        try:
+            found.add(path.read_text())
+        except OSError:
+            pass
+    time.sleep(0.02)
+for name in ("keys/token", "volume/token", "volume/..data/token", "volume/..2/token", "linked/token", "linked/second"):
+    try:
+        found.add((outside / name).read_text())
+    except OSError:
+        pass
+print("LOOT", json.dumps(sorted(found)), flush=True)
 """
 
 
@@ -90,6 +114,47 @@ def swapped_checkpoint(folder: Path, sandbox: Sandbox) -> dict:
         stand.close()
 
 
+def rotated_secrets(folder: Path, sandbox: Sandbox) -> dict:
+    """Secret files of the site get other content while a gang runs: by rename, by a link of a volume, by two links."""
+    outside = Path(sys.argv[4])
+    for name in ("keys", "volume/..1", "volume/..2", "linked", "store"):
+        (outside / name).mkdir(parents=True)
+    files = {
+        "keys/token": 1,
+        "keys/next": 2,
+        "volume/..1/token": 3,
+        "volume/..2/token": 4,
+        "linked/first": 5,
+        "linked/second": 6,
+    }
+    canary = (folder / "home" / ".ssh" / "id").read_text()
+    for name, number in files.items():
+        (outside / name).write_text(f"{canary}-{number}")
+        (outside / name).chmod(0o644 if sandbox.engine.hides else 0o600)
+    (outside / "volume" / "..data").symlink_to("..1")
+    (outside / "volume" / "token").symlink_to("..data/token")
+    (outside / "linked" / "token").symlink_to("first")
+    (outside / "open.txt").touch()
+    names = ("keys/token", "volume/token", "linked/token")
+    forges = {each[:4]: ForgeTable(kind="gitea", token=f"secret:file:{outside / each}") for each in names}
+    repo = folder / "repo"
+    sandbox = sandbox_of(repo, sandbox.trust, site=Site(forge=forges), environ={"HOME": str(folder / "home")})
+    stand = Stand(repo / ".gangline", sandbox=sandbox)
+    try:
+        stand.launcher.submit(stand.podset(HEAD + WATCHES.replace("OUTSIDE", str(outside)), ranks=1))
+        gang = GangFolder(stand.root / "run-1")
+        poll(lambda: gang.log(0).exists() and "NEIGHBOUR" in gang.log(0).read_text())
+        (outside / "keys" / "next").replace(outside / "keys" / "token")
+        for place, target in (("volume/..data", "..2"), ("linked/token", "second")):
+            (outside / "next").symlink_to(target)
+            (outside / "next").replace(outside / place)
+        (outside / "turned").touch()
+        poll(lambda: _loot(gang) or stand.launcher.status("run-1").state == "ended")
+        return {"loot": _loot(gang), "neighbour": "NEIGHBOUR True" in gang.log(0).read_text()}
+    finally:
+        stand.close()
+
+
 def _loot(gang: GangFolder) -> list[list[str]]:
     log = gang.log(0)
     text = log.read_text() if log.exists() else ""
@@ -122,7 +187,7 @@ def _loot_in(python: str, private: Path, sandbox: Sandbox) -> str:
     return (done.stdout + done.stderr).decode().strip().splitlines()[-1]
 
 
-ATTACKS = {each.__name__: each for each in (swapped_folders, swapped_checkpoint, tampered_environment)}
+ATTACKS = {each.__name__: each for each in (swapped_folders, swapped_checkpoint, rotated_secrets, tampered_environment)}
 
 
 def main() -> None:

@@ -56,6 +56,16 @@ def plant(place: Path, *, hidden: bool) -> str:
 
 
 @contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder in no home, which everybody may look into and the driver may write to."""
+    folder = ROOT / ".pytest_cache"
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@contextmanager
 def place_of_a_user() -> Iterator[Path]:
     """A folder that every user may enter, with a home and a repository of whoever drives."""
     with tempfile.TemporaryDirectory(prefix="gangline-place-", dir="/tmp") as name:
@@ -69,7 +79,8 @@ def place_of_a_user() -> Iterator[Path]:
 def drive(place: Path, script: Path, *words: str, user: str, bubblewrap: bool, **environ: str) -> dict:
     """The last line, JSON, of a script that `user` starts with `place` and `words`."""
     if user == "ordinary":
-        for path in (place, *place.rglob("*")):
+        given = [Path(each) for each in words if each.startswith("/")]
+        for path in (place, *place.rglob("*"), *given):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     search = "/usr/bin:/bin" if bubblewrap else str(_tools_without_bubblewrap(place))
     packages = [each for each in sys.path if each.endswith("site-packages")]

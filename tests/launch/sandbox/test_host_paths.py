@@ -1,9 +1,11 @@
 """Paths of the machine that a view gets: of an interpreter what gangline chose, and no more of a home than Python's."""
 
+from pathlib import Path
+
 import pytest
 
 from gangline.errors import ConfigError
-from gangline.launch.sandbox.host_paths import interpreter_paths
+from gangline.launch.sandbox.host_paths import covers_of, interpreter_paths
 from gangline.spec.codec import canonical
 from gangline.spec.environment_manifest import EnvironmentManifest, manifest_file
 
@@ -48,3 +50,27 @@ def test_an_environment_without_a_manifest_is_not_believed(tmp_path, manifest):
         (tmp_path / "abc.json").write_bytes(manifest)
     with pytest.raises(ConfigError, match="gangline run --again installs it again"):
         interpreter_paths(python)
+
+
+def test_a_secret_file_is_covered_by_its_folder_and_by_those_of_every_link_on_the_way(tmp_path):
+    volume, keys = tmp_path / "volume", tmp_path / "keys"
+    for folder in (volume / "..1", keys):
+        folder.mkdir(parents=True)
+    (volume / "..1" / "token").touch()
+    (volume / "..data").symlink_to("..1")
+    (volume / "token").symlink_to("..data/token")
+    (keys / "token").symlink_to(volume / "token")
+    assert set(covers_of(keys / "token")) == {keys, volume, volume / "..1"}
+    assert list(covers_of(tmp_path / "gone" / "token")) == [tmp_path / "gone"], "it may be there later"
+    assert set(covers_of(volume / "..data")) == {volume, volume / "..1"}, "a folder covers itself"
+
+
+def test_links_in_a_circle_end(tmp_path):
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    assert set(covers_of(tmp_path / "one" / "token")) == {tmp_path}
+
+
+@pytest.mark.parametrize("path", ["/etc/token", "/data/token", "/usr/local/etc/token", "/token", "/dev/fd/63"])
+def test_of_a_folder_that_much_of_the_machine_shares_the_file_alone_is_hidden(path):
+    assert list(covers_of(Path(path))) == [Path(path)]

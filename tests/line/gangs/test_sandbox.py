@@ -34,7 +34,7 @@ def nothing_works(monkeypatch):
 
 def test_what_belongs_to_user_repository_and_site_is_hidden(tmp_path):
     repo = repositories.make_repository(tmp_path / "clones" / "team" / "commits" / "abc")
-    for name in ("kube", "secret", "other"):
+    for name in ("home", "kube", "secret", "other", "keys"):
         (tmp_path / name).mkdir()
     site = Site(
         store=StoreTable(url=f"file:{tmp_path / 'store'}"),
@@ -42,13 +42,14 @@ def test_what_belongs_to_user_repository_and_site_is_hidden(tmp_path):
         serve=ServeTable(repositories={"other": str(tmp_path / "other")}),
     )
     environ = {
-        "HOME": str(tmp_path / "kube"), "KUBECONFIG": str(tmp_path / "config"), "XDG_CONFIG_HOME": "/etc",
-        "DEPLOY_KEY": str(tmp_path / "key"), "API_TOKEN": "/", "SOME_PATH": "/usr",
+        "HOME": str(tmp_path / "home"), "KUBECONFIG": str(tmp_path / "kube" / "config"), "XDG_CONFIG_HOME": "/etc",
+        "DEPLOY_KEY": str(tmp_path / "keys" / "key"), "API_TOKEN": "/", "SOME_PATH": "/usr",
+        "GANGLINE_SITE": str(tmp_path / "site.toml"),
     }  # fmt: skip
     found = set(sandbox_of(repo, "fork", site=site, environ=environ).hidden)
     assert found >= {
-        tmp_path, tmp_path / "kube", tmp_path / "config", tmp_path / "store", tmp_path / "serve", repo / ".git",
-        repo / ".gangline", tmp_path / "secret" / "token", tmp_path / "other", tmp_path / "key",
+        tmp_path, tmp_path / "home", tmp_path / "kube", tmp_path / "store", tmp_path / "serve", repo / ".git",
+        repo / ".gangline", tmp_path / "secret", tmp_path / "other", tmp_path / "keys", tmp_path / "site.toml",
     }  # fmt: skip
     assert found.isdisjoint({Path("/"), Path("/usr"), Path("/etc")}), (
         "a folder of the system stays; what is private in it is known by its name"

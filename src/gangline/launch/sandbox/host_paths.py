@@ -96,6 +96,10 @@ _SECRET_SETTINGS = (
 """Files in /etc that are hidden even if the rest is shown; some are readable for all users."""
 _HIDDEN = ("/root", "/home", "/run", "/var/run", "/var/lib/kubelet", "/var/spool", "/var/mail", "/var/backups")
 _HIDDEN_NAMES = ("/var/lib/gangline*", "/srv/gangline*")
+_SHARED = ("/data", "/media", "/mnt", "/opt", "/srv", "/usr/bin", "/usr/local", "/usr/local/bin", "/usr/local/etc",
+           "/usr/share")  # fmt: skip
+"""Folders of which programs need more than what a secret file in them is worth."""
+_MOST_NAMES = 200
 _LIBRARIES = ("/opt/cuda*", "/opt/nvidia*", "/opt/rocm*", "/run/opengl-driver", "/run/nvidia*/driver")
 _DEVICES = ("nvidia*", "nvidia-caps", "dri", "kfd", "infiniband", "gdrdrv")
 _PREFIX = ("bin", "lib", "lib64", "libexec", "include", "share", "etc", "ssl", "pyvenv.cfg", "targets")
@@ -118,9 +122,49 @@ def home_paths(home: str) -> list[Path]:
     folder = Path(home)
     if not folder.is_absolute() or not is_there(folder):
         return []
-    if holds_any(folder, [Path(each) for each in (*_PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")]):
+    if _holds_system(folder):
         return sorted(folder.glob(".[!.]*"))
     return [folder]
+
+
+def covers_of(secret: Path) -> Iterator[Path]:
+    """Folders that hide a secret file even if another file takes its name while model code runs.
+
+    They are the folder of the file and that of each link on the way to it: those of a Kubernetes volume are pointed
+    elsewhere. In a folder that much of the machine shares the file alone is hidden; a secret folder covers itself.
+    """
+    if any(secret.is_relative_to(each) for each in ("/dev", "/proc")):  # a descriptor of this process
+        yield secret
+        return
+    *links, last = _names_on_the_way(secret)
+    yield from (name.parent for name in links if not _is_shared(name.parent))
+    yield last if last.is_dir() or _is_shared(last.parent) else last.parent
+
+
+def _names_on_the_way(path: Path) -> Iterator[Path]:
+    """What is looked up when `path` is opened: every link, and at last what is no link."""
+    here, left = Path("/"), [*path.absolute().parts[1:]]
+    for _ in range(_MOST_NAMES):
+        if not left:
+            break
+        name = here / left.pop(0)
+        if name.name == "..":
+            here = here.parent
+        elif name.is_symlink():
+            yield name
+            target = name.readlink()
+            here, left = (Path("/") if target.is_absolute() else here), [*target.parts[target.is_absolute() :], *left]
+        else:
+            here = name
+    yield here
+
+
+def _is_shared(folder: Path) -> bool:
+    return str(folder) in _SHARED or _holds_system(folder)
+
+
+def _holds_system(folder: Path) -> bool:
+    return holds_any(folder, [Path(each) for each in (*_PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")])
 
 
 def system_paths() -> tuple[Path, ...]:

@@ -12,7 +12,7 @@ from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.launch.sandbox import Sandbox, find_engine
 from gangline.launch.sandbox.environment import is_secret
-from gangline.launch.sandbox.host_paths import hidden_paths, home_paths
+from gangline.launch.sandbox.host_paths import covers_of, hidden_paths, home_paths
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.launch.sandbox.view import holds_any, is_there
@@ -28,8 +28,7 @@ _ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([
 _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
                   "TMPDIR", "GANGLINE_CACHE", "UV_CACHE_DIR", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY",
                   "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
-_USERS_FILES = ("KUBECONFIG", "GANGLINE_SITE", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE",
-                "BUILDKIT_TLS_DIR")  # fmt: skip
+_USERS_FILES = ("KUBECONFIG", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE", "BUILDKIT_TLS_DIR")
 """In addition to variables whose names show that they hold a secret."""
 
 
@@ -116,13 +115,16 @@ def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path
         yield from home_paths(environ.get(name, ""))
     for name, value in environ.items():
         if name in _USERS_FILES or is_secret(name):
-            yield from (Path(each) for each in value.split(":") if each.startswith("/") and Path(each) != Path("/"))
+            paths = (Path(each) for each in value.split(":") if each.startswith("/") and Path(each) != Path("/"))
+            yield from (cover for each in paths for cover in covers_of(each))
+    if site_file := environ.get("GANGLINE_SITE"):
+        yield Path(site_file)
     yield site_paths.home(repo)
     yield from _git_folders(repo)
     if (store := _store_folder(repo, site)) is not None:
         yield from (store, store.parent / "serve")
     yield from _service_folders(repo, site)
-    yield from (Path(each).expanduser() for each in _secret_files(site))
+    yield from (cover for each in _secret_files(site) for cover in covers_of(Path(each).expanduser()))
 
 
 def _store_folder(repo: Path, site: Site) -> Path | None:
