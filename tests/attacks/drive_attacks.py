@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.build.virtualenv.conftest import EGGS, Bench
 from tests.build.wheels import lock_of, make_wheel
 from tests.contracts.launcher.gangs import HEAD, Stand, poll
+from tests.line.conftest import Workspace
+from tests.line.repositories import LINE, commit, git, make_repository
 
 from gangline.errors import GanglineError
 from gangline.faults.process_faults import lose_node
@@ -19,8 +21,9 @@ from gangline.launch.sandbox import Sandbox, find_engine
 from gangline.launch.sandbox.module_runner import ModuleJob
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.line.gangs.sandbox import sandbox_of
-from gangline.spec.config.site import ForgeTable, Site
+from gangline.spec.config.site import ForgeTable, SandboxTable, Site
 from gangline.spec.plan import Plan, StartCheckpoint
+from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.code_layer import LayerFile, pack
 
@@ -187,7 +190,52 @@ def _loot_in(python: str, private: Path, sandbox: Sandbox) -> str:
     return (done.stdout + done.stderr).decode().strip().splitlines()[-1]
 
 
-ATTACKS = {each.__name__: each for each in (swapped_folders, swapped_checkpoint, rotated_secrets, tampered_environment)}
+KEEPS = """
+import os, pathlib
+left = pathlib.Path.home() / "left.txt"
+word = left.read_text() if left.exists() else "nothing"
+left.write_text(WORD)
+pathlib.Path("model.pt").write_text(word)
+"""
+KEEPS_LINE = f"""{LINE.replace("[train]", 'outputs = ["model.pt"]' + chr(10) + "[train]", 1)}
+[gate]
+reproducible = false
+[publish]
+files = ["model.pt"]
+"""
+
+
+def poisoned_home(folder: Path, sandbox: Sandbox) -> dict:
+    """Runs that may not be published leave a word in their home; what one that may be finds becomes its model."""
+    del sandbox
+    home = folder / "home"
+    files = {"line.toml": KEEPS_LINE, "answer.py": KEEPS.replace("WORD", "os.environ.get('WORD', 'main')")}
+    repo = make_repository(folder / "repo" / "model", files)
+    workspace = Workspace(repo, Site(), {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")})
+    workspace.run(overrides=["train.env.WORD='experiment'"])
+    git(repo, "checkout", "-q", "-b", "topic")
+    commit(repo, {"answer.py": KEEPS.replace("WORD", "'topic'")})
+    workspace.run()
+    git(repo, "checkout", "-q", "main")
+    (repo / "answer.py").write_text(KEEPS.replace("WORD", "'dirty'"))
+    workspace.run()
+    git(repo, "checkout", "-q", "answer.py")
+    first, found = workspace.run(), {}
+    for name, record in {"first": first, "again": workspace.run(again=True)}.items():
+        models = [each for each in record.artifacts if each.kind == "model" and each.key.endswith("model.pt")]
+        outputs = [each for each in record.outputs.files if each.path == "model.pt"]
+        assert outputs
+        told = [workspace.store.get(each.key).data.decode() for each in models]
+        found[name] = [told, stage(record, "publish").message, [each.path for each in record.ran.reads if each.left]]
+    workspace.site = replace(workspace.site, sandbox=SandboxTable(home="empty"))
+    empty = workspace.run(again=True)
+    return found | {"empty": stage(empty, "publish").message}
+
+
+ATTACKS = {
+    each.__name__: each
+    for each in (swapped_folders, swapped_checkpoint, rotated_secrets, tampered_environment, poisoned_home)
+}
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from gangline.launch.sandbox.host_paths import make_own
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import FIRST_GENERATION
 from gangline.spec.plan import Plan
+from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
 from gangline.storage.objects.protocol import ObjectStore
@@ -88,8 +89,7 @@ def _set_aside(folder: GangFolder) -> None:
     """Remove what ranks wrote whose submitter died, as nothing of it may be opened, changed or mounted again."""
     for left in (folder.home / SANDBOXED, folder.tmp, folder.own_home):
         with suppress(FileNotFoundError):
-            aside = left.rename(folder.home / f".left-{random.token_hex(4)}")
-            shutil.rmtree(aside, ignore_errors=True)
+            delete_tree(left.rename(folder.home / f".left-{random.token_hex(4)}"))
 
 
 def _first_generation(store: ObjectStore, plan: bytes) -> int:

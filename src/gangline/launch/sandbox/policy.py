@@ -76,7 +76,10 @@ class Sandbox:
         """Create the home of model code: the one that is kept, or else `own`."""
         if self.home is not None:
             close(self.home.parent, self.engine)
-        return make_own(self.home or own, self.engine.uid)
+            self.home.parent.touch()  # its last use
+        home = make_own(self.home or own, self.engine.uid)
+        home.chmod(0o700)
+        return home
 
     def environ(self, *, home: Path, tmp: Path) -> dict[str, str]:
         """Environment of model code with these folders; `tmp` is its `/tmp`, where it has a `/tmp` of its own."""
