@@ -94,6 +94,17 @@ def drive(place: Path, script: Path, *words: str, user: str, bubblewrap: bool, *
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def run_as_nobody(code: str, *words: str, cwd: Path | str = "/") -> str:
+    """What a few lines of Python print that an ordinary user runs with gangline."""
+    packages = [each for each in sys.path if each.endswith("site-packages")]
+    done = subprocess.run(
+        [plain_python(), "-c", code, *words], cwd=cwd, user=NOBODY, group=NOBODY, extra_groups=(), check=False,
+        env={"PYTHONPATH": ":".join([*packages, str(ROOT / "src")])}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def _tools_without_bubblewrap(place: Path) -> Path:
     folder = place / "bin"
     folder.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.attacks.machine_users import require_users, run_as_nobody
 
 from gangline.errors import ConfigError
 from gangline.launch.sandbox.host_paths import covers_of, interpreter_paths
@@ -63,6 +64,16 @@ def test_a_secret_file_is_covered_by_its_folder_and_by_those_of_every_link_on_th
     assert set(covers_of(keys / "token")) == {keys, volume, volume / "..1"}
     assert list(covers_of(tmp_path / "gone" / "token")) == [tmp_path / "gone"], "it may be there later"
     assert set(covers_of(volume / "..data")) == {volume, volume / "..1"}, "a folder covers itself"
+
+
+def test_a_secret_where_this_user_may_not_look_is_covered_all_the_same(tmp_path):
+    require_users(bubblewrap=False)
+    (tmp_path / "closed" / "keys").mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    code = "import pathlib, sys; from gangline.launch.sandbox.host_paths import covers_of as covers;"
+    code += "print(*covers(pathlib.Path(sys.argv[1])))"
+    found = run_as_nobody(code, str(tmp_path / "closed" / "keys" / "token"))
+    assert found.split() == [str(tmp_path / "closed" / "keys")]
 
 
 def test_links_in_a_circle_end(tmp_path):

@@ -1,10 +1,8 @@
 """Deletion of folders that others wrote: whole, whatever their permissions, and nothing that a link leads to."""
 
 import os
-import subprocess
 
-from tests.attacks.canaries import plain_python
-from tests.attacks.machine_users import NOBODY, ROOT, require_users
+from tests.attacks.machine_users import NOBODY, require_users, run_as_nobody
 
 from gangline.storage.folder.safe_paths import delete_tree
 
@@ -22,11 +20,7 @@ def test_a_folder_without_permissions_is_deleted_and_links_are_not_followed(tmp_
     for path in (tmp_path, *tmp_path.rglob("*"), folder / "closed" / "inner", folder / "closed" / "inner" / "file"):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     code = "import pathlib, gangline.storage.folder.safe_paths as paths; paths.delete_tree(pathlib.Path('gang'))"
-    done = subprocess.run(
-        [plain_python(), "-c", code], cwd=tmp_path, user=NOBODY, group=NOBODY, extra_groups=(), check=False,
-        env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_as_nobody(code, cwd=tmp_path)
     assert not folder.exists()
     assert (private / "inner").stat().st_mode & 0o777 == 0o500
     delete_tree(folder)

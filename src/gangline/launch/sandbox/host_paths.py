@@ -22,30 +22,24 @@ from gangline.spec.environment_manifest import require_manifest
 def give(folder: Path, uid: int | None) -> None:
     """Change the owner of `folder` and its content to `uid`, user and group; None: no change.
 
-    Raises:
-        IntegrityError: A file of another user has a second name, so that it may be one that was never meant.
+    A file with a second name keeps its owner: the other name may be in a folder that was never meant.
     """
     if uid is None:
         return
     os.chown(folder, uid, uid, follow_symlinks=False)
-    for path, folders, files, here in os.fwalk(folder, follow_symlinks=False):
+    for _, folders, files, here in os.fwalk(folder, follow_symlinks=False):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):  # another gang of this run deletes meanwhile
-                _give_one(name, uid, here, Path(path, name))
+                _give_one(name, uid, here)
 
 
-def _give_one(name: str, uid: int, folder: int, path: Path) -> None:
+def _give_one(name: str, uid: int, folder: int) -> None:
     """Change the owner of what lies under this name, which stays the same thing while it is looked at."""
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         found = os.fstat(handle)
-        if found.st_uid == uid or stat.S_ISLNK(found.st_mode):
-            return
-        if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
-            raise IntegrityError(
-                f"wanted files of this run alone, found {path}, which has another name, too (a hard link); delete it"
-            )
-        os.chown(f"/proc/self/fd/{handle}", uid, uid)
+        if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
+            os.chown(f"/proc/self/fd/{handle}", uid, uid)
     finally:
         os.close(handle)
 
@@ -138,7 +132,7 @@ def covers_of(secret: Path) -> Iterator[Path]:
         return
     *links, last = _names_on_the_way(secret)
     yield from (name.parent for name in links if not _is_shared(name.parent))
-    yield last if last.is_dir() or _is_shared(last.parent) else last.parent
+    yield last if os.path.isdir(last) or _is_shared(last.parent) else last.parent  # noqa: PTH112  # as below
 
 
 def _names_on_the_way(path: Path) -> Iterator[Path]:
@@ -150,7 +144,7 @@ def _names_on_the_way(path: Path) -> Iterator[Path]:
         name = here / left.pop(0)
         if name.name == "..":
             here = here.parent
-        elif name.is_symlink():
+        elif os.path.islink(name):  # noqa: PTH114  # False, too, where this user may not look
             yield name
             target = name.readlink()
             here, left = (Path("/") if target.is_absolute() else here), [*target.parts[target.is_absolute() :], *left]
