@@ -54,7 +54,8 @@ def test_asking_for_a_package_in_a_package_imports_neither(tmp_path, monkeypatch
     """Python would import the outer one in the driver, to find the inner one."""
     (tmp_path / "outer_evil").mkdir()
     marker = tmp_path / "ran"
-    (tmp_path / "outer_evil" / "__init__.py").write_text(f"open({str(marker)!r}, 'w')")
+    text = f"import pathlib; pathlib.Path({str(marker)!r}).touch()"
+    (tmp_path / "outer_evil" / "__init__.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     assert installed_package("outer_evil.inner") is None
     assert installed_package("outer_evil") == tmp_path / "outer_evil"
