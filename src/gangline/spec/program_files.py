@@ -102,6 +102,8 @@ class UndeclaredRead:
 
     path: str
     size_bytes: int
+    left: bool = False
+    """An earlier run left it in a home that is kept on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

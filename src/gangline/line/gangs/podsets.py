@@ -16,6 +16,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
+from gangline.spec.environment_manifest import require_manifest
 from gangline.spec.gang.podset import (
     DEADLINE_KEY,
     SITE_DEADLINE,
@@ -40,12 +41,10 @@ def commits_python(record: Record) -> str | None:
         ConfigError: The environment was deleted, for instance by a sweep, or was made on another machine.
     """
     python = stage(record, "build").outputs.get("python")
-    if python is not None and not Path(python).exists():
-        raise ConfigError(
-            f"wanted the environment of {record.run.id} at {Path(python).parent.parent}, found none: a sweep"
-            " deleted it, or it is on another machine; gangline run --again installs it again"
-        )
-    return None if python is None else str(python)
+    if python is None:
+        return None
+    require_manifest(Path(python).parent.parent, run=record.run.id)
+    return str(python)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
