@@ -103,6 +103,20 @@ def test_a_file_that_was_only_touched_is_not_dirty(repo):
     assert Repository.at(repo).dirty_tree() is None
 
 
+def test_a_file_that_changed_in_the_second_of_the_index_is_dirty(repo):
+    second = 1_000_000_000
+    repositories.git(repo, "config", "core.trustctime", "false")
+    text = (repo / "answer.py").read_text()
+    os.utime(repo / "answer.py", (second, second))
+    repositories.git(repo, "update-index", "--refresh")
+    (repo / "answer.py").write_text(text.replace("import", "tropmi"))
+    for path in (repo / "answer.py", repo / ".git" / "index"):
+        os.utime(path, (second, second))
+    tree = Repository.at(repo).dirty_tree()
+    assert tree is not None
+    assert Repository.at(repo).file(tree, "answer.py").startswith(b"tropmi")
+
+
 def test_hooks_of_the_repository_do_not_run(repo):
     hook = repo / ".git" / "hooks" / "post-index-change"
     hook.parent.mkdir(exist_ok=True)

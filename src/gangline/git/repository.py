@@ -130,7 +130,7 @@ class Repository:
             index = Path(folder) / "index"
             current = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
             if current.exists():
-                shutil.copyfile(current, index)
+                shutil.copy2(current, index)  # with its time: a file that changed in that second is read again
             own = {"GIT_INDEX_FILE": str(index)}
             self._ask("add", "--all", "--", ".", env=own)
             whole = self._ask("write-tree", env=own).decode().strip()
