@@ -17,6 +17,7 @@ from gangline.git.bounded_process import OutputTooLarge, ProcessStopped
 from gangline.git.clones import CloneBusy, Clones
 from gangline.git.remote import check_ref, check_url, git_environment
 from gangline.git.repository import Repository
+from gangline.git.repository_address import read_address
 
 MAIN = "refs/heads/main"
 
@@ -53,6 +54,16 @@ def test_a_commit_is_made_once_and_borrows_the_mirrors_objects(clones, origin):
     before = place.stat().st_ino
     assert clones.checkout("cheap", head).stat().st_ino == before
     assert not list((place / ".git" / "objects").glob("??/*"))
+
+
+def test_a_commit_is_of_the_repository_that_it_was_fetched_from(clones, origin, tmp_path):
+    head = git(origin, "rev-parse", "HEAD")
+    fetch(clones, origin)
+    found = read_address(clones.checkout("cheap", head))
+    assert found.text == str(origin)
+    assert found.holds(f"file:{origin}/.gangline/store")
+    git(origin, "remote", "add", "origin", "https://forge.example/acme/cheap.git")
+    assert read_address(clones.checkout("cheap", head)).text == "forge.example/acme/cheap"
 
 
 def test_a_branch_that_was_pushed_over_leaves_running_commits_alone(clones, origin):

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from gangline.errors import StorageError
+from gangline.git import repository_address
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
 from gangline.git.command import GitFailed, GitResult, stream_git
 from gangline.git.objects import MOST_ENTRIES, parts
@@ -83,11 +84,12 @@ class GitMirror:
         fresh.rename(self.path)
 
     def fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> str | None:
-        """Fetch `wanted`; None, or what went wrong in one line.
+        """Fetch `wanted`; None, or what went wrong in one line. The mirror is one of `url` from then on.
 
         Raises:
             OutputTooLarge: The clone would be larger than it may be, also after unneeded commits were collected.
         """
+        self._must(self.path, "config", repository_address.SETTING, url)
         trouble, was_full = self._fetch(url, wanted, environment)
         if was_full and self._collect():
             trouble, was_full = self._fetch(url, wanted, environment)

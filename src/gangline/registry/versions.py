@@ -6,6 +6,7 @@ from typing import Any
 
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.registry.model_files import ModelFile
+from gangline.registry.project_owner import claim_key
 from gangline.spec.codec import Document, canonical, from_json
 from gangline.spec.config.grammar import SLUG
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
@@ -159,15 +160,21 @@ def _read_or_set_owner(store: ObjectStore, model: str, project: str) -> str:
     if store.head(key) is None:
         versions = version_numbers(store, model)
         first = read_version(store, model, versions[0]) if versions else None
-        is_project_name = model != project and store.list(f"runs/{model}/", "", 1)
-        owner = first.project if first else model if is_project_name else project
+        is_project = store.head(claim_key(model)) is not None or bool(store.list(f"runs/{model}/", "", 1))
+        owner = first.project if first else model if is_project else project
         store.put_if_absent(key, canonical({"project": owner}))
-    blob = get_bounded(store, key, most_bytes=_MAX_OWNER_BYTES)
-    if blob is None:
+    owner_now = read_owner(store, model)
+    if owner_now is None:
         raise StorageError(
             f"{store.url}: {key} was just written and is missing; does another program clear this store?"
         )
-    return from_json(_Owner, blob.data).project
+    return owner_now
+
+
+def read_owner(store: ObjectStore, model: str) -> str | None:
+    """The project that a model belongs to; None for a model without a version."""
+    blob = get_bounded(store, owner_key(model), most_bytes=_MAX_OWNER_BYTES)
+    return None if blob is None else from_json(_Owner, blob.data).project
 
 
 def read_alias(store: ObjectStore, model: str, alias: str) -> Alias | None:

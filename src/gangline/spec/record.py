@@ -104,6 +104,8 @@ class CommitInfo:
     """It is part of a branch that the project publishes from, as git said when the run was created."""
     rules: str | None = None
     """Commit of the protected branch whose line gave the rules (gate, publish, base image, holdout); none: its own."""
+    repository: str | None = None
+    """Address of the repository that it was taken from: `HOST/PATH`, or a folder; none: the record is older."""
     changed: tuple[str, ...] = ()
     """Paths that differ from the base, at most 100."""
 

@@ -10,6 +10,7 @@ from gangline.line.request.branch_protection import is_protected, read_protectio
 from gangline.line.request.run_request import CommitOrigin, resolve_request
 from gangline.line.run.create import find_or_create_run
 from gangline.registry.publish_rules import unpublishable_reason
+from gangline.spec.config.site import Site
 from gangline.storage.folder.store import FolderStore
 
 GATES = repositories.LINE + '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 2.5\n'
@@ -170,7 +171,9 @@ def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo
     clone = cloned(repo, tmp_path / "clone")
     repositories.commit(clone, {"line.toml": GATES + '[publish]\nbranches = ["master"]\n'})
     store = FolderStore(tmp_path / "store")
-    record = find_or_create_run(store, question(clone), again=False, target="local", sealer=new_sealer()).record
+    record = find_or_create_run(
+        store, question(clone), again=False, target="local", site=Site(), sealer=new_sealer()
+    ).record
     assert "on origin/master: there is no line.toml; push" in record.events[0].text
     assert unpublishable_reason(record) == record.events[0].text
     repositories.git(clone, "update-ref", "refs/remotes/origin/master", "HEAD")  # as git push leaves it
@@ -195,7 +198,7 @@ def test_a_default_branch_that_publish_branches_does_not_name_is_named(repo, tmp
     asked = question(repo)
     assert (asked.protected, asked.rules) == (False, asked.commit)
     record = find_or_create_run(
-        FolderStore(tmp_path / "store"), asked, again=False, target="local", sealer=new_sealer()
+        FolderStore(tmp_path / "store"), asked, again=False, target="local", site=Site(), sealer=new_sealer()
     ).record
     assert [each.text for each in record.events] == [
         "nothing is published from here: publish.branches names main, not the default branch"

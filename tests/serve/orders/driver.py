@@ -39,7 +39,7 @@ def main():
         fail(10, "line.toml: something is wrong")
     site = load_site(Path(asked.site), environ=os.environ)
     store, sealer = site_paths.open_site_store(repo, site, os.environ), Sealer.of(site, os.environ)
-    found = find_or_create_run(store, question, again=asked.again, target="local", sealer=sealer)
+    found = find_or_create_run(store, question, again=asked.again, target="local", site=site, sealer=sealer)
     if found.record.run.state == "ended":
         sys.exit(found.record.run.exit_code)
     drive(RecordStore.of(store, found.record, sealer), found.record, word)

@@ -2,7 +2,7 @@
 
 A line decides what is published and how it is judged, and everybody who may push a branch writes that branch's line.
 Therefore the default branch gives these rules: a commit that is part of no publishing branch is judged by the gates of
-the default branch, and no line can make its own branch publish.
+the default branch, no line can make its own branch publish, and none can call itself another project.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,8 @@ class Protection:
     """The default branch; None: this clone does not know it."""
     text: str | None
     """Its line.toml; None if there is no valid one."""
+    project: str | None = None
+    """Name that this line gives the project; None: there is no such line."""
     publishes: tuple[str, ...]
     """Patterns of the branches that publish."""
     trigger: TriggerTable | None = None
@@ -51,8 +53,9 @@ def read_protection(repository: Repository) -> Protection:
         problem = f"on {branch.shown}: {error}"
         return Protection(branch=branch, text=None, publishes=closed, branches=branches, problem=problem)
     return Protection(
-        branch=branch, text=text, publishes=line.publish.branches, branches=branches, trigger=line.trigger
-    )
+        branch=branch, text=text, project=line.project.name, publishes=line.publish.branches, branches=branches,
+        trigger=line.trigger,
+    )  # fmt: skip
 
 
 def current_branch(branches: Sequence[Branch]) -> str | None:

@@ -110,7 +110,8 @@ def line_to_run(
     line = content.require_line()
     if line is None:
         return "no line.toml there"
-    _check_project(line, order.project)
+    if content.identity is not None:
+        _check_project(content.identity.project, order.project)
     rules = _target_line(context, clones, order, source, head) if head.is_fork else line
     if rules is None:
         return "no line.toml on its target branch"
@@ -150,10 +151,10 @@ def _check_branch_name(order: Order) -> None:
         )
 
 
-def _check_project(line: Line, project: str) -> None:
-    """A repository builds the project that the site gave it, whatever its line calls itself."""
-    if line.project.name != project:
+def _check_project(found: str, wanted: str) -> None:
+    """A repository builds the project that the site gave it, whatever the line of its default branch calls itself."""
+    if found != wanted:
         raise ConfigError(
-            f"line.toml: project.name: wanted {project}, as the site calls this repository,"
-            f" found {line.project.name}; change one of them"
+            f"line.toml: project.name: wanted {wanted}, as the site calls this repository, found {found};"
+            " change one of them"
         )

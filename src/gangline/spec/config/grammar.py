@@ -18,6 +18,7 @@ CHECKPOINT = re.compile(
 )
 """Folder of one."""
 STORE_KEY = re.compile(r"(?!.*(^|/)\.{1,2}(/|$))[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+REPOSITORY = re.compile(r"[/~][^\0\n]*|[^\s\0/@:][^\s\0]*[/:][^\s\0]+")
 URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[^\s@]*)?")
 STORE_FORMS = "file:PATH or s3://BUCKET/PREFIX"
 STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]*)?")
