@@ -148,27 +148,33 @@ def require_owner(store: ObjectStore, model: str, project: str) -> None:
     Raises:
         IntegrityError: Another project owns it.
     """
-    owner = _read_or_set_owner(store, model, project)
+    key = owner_key(model)
+    if store.head(key) is None:
+        store.put_if_absent(key, canonical({"project": find_owner(store, model, project)}))
+        if store.head(key) is None:
+            raise StorageError(
+                f"{store.url}: {key} was just written and is missing; does another program clear this store?"
+            )
+    check_owner(store, model, project)
+
+
+def check_owner(store: ObjectStore, model: str, project: str) -> None:
+    """Raises IntegrityError as `require_owner`, and writes nothing."""
+    owner = find_owner(store, model, project)
     if owner != project:
         raise IntegrityError(
             f"publish.model: the model {model} belongs to the project {owner}, this is {project}; choose another name"
         )
 
 
-def _read_or_set_owner(store: ObjectStore, model: str, project: str) -> str:
-    key = owner_key(model)
-    if store.head(key) is None:
-        versions = version_numbers(store, model)
-        first = read_version(store, model, versions[0]) if versions else None
-        is_project = store.head(claim_key(model)) is not None or bool(store.list(f"runs/{model}/", "", 1))
-        owner = first.project if first else model if is_project else project
-        store.put_if_absent(key, canonical({"project": owner}))
-    owner_now = read_owner(store, model)
-    if owner_now is None:
-        raise StorageError(
-            f"{store.url}: {key} was just written and is missing; does another program clear this store?"
-        )
-    return owner_now
+def find_owner(store: ObjectStore, model: str, project: str) -> str:
+    """The owner of a model; without one the project of its first version, the project of that name, or `project`."""
+    if (owner := read_owner(store, model)) is not None:
+        return owner
+    versions = version_numbers(store, model)
+    first = read_version(store, model, versions[0]) if versions else None
+    is_project = store.head(claim_key(model)) is not None or bool(store.list(f"runs/{model}/", "", 1))
+    return first.project if first else model if is_project else project
 
 
 def read_owner(store: ObjectStore, model: str) -> str | None:

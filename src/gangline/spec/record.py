@@ -236,6 +236,8 @@ class Artifact:
     media_type: str
     size_bytes: int
     sha256: str
+    path: str | None = None
+    """Path in the folder of its key, where the key does not spell it: a store has fewer characters than programs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,20 @@ from gangline.spec.record import Record
 from gangline.storage.objects.blobs import get_blob
 
 
+def check_publication(ctx: RunContext) -> str:
+    """A note on what the line publishes, empty if there is none; what `publish` refuses is refused before the training.
+
+    Raises:
+        IntegrityError: The project belongs to another repository, or the model to another project.
+        ConfigError: A library that publishing needs is not installed.
+    """
+    from gangline.registry.publish import check_publication as check
+
+    if unpublishable_reason(ctx.record) is None:
+        require_owned(ctx.store, ctx.record, site=ctx.site, sealer=ctx.sealer, repo=ctx.repo, claimed=True)
+    return check(ctx.store, ctx.record, ctx.line)
+
+
 def publish(ctx: RunContext) -> StageResult:
     """Raises IntegrityError (50) if the project belongs to another repository or the version has other content,
     TrainingError (30) if its smoke test fails."""
