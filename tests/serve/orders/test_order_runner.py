@@ -13,7 +13,7 @@ from tests.serve.orders.yard import Yard
 from gangline.line.record import states
 from gangline.line.record.store import RecordStore
 from gangline.line.request import trust
-from gangline.serve.database.types import Order
+from gangline.serve.database.types import Order, RunFilter
 from gangline.serve.orders import retry_policy
 from gangline.serve.orders.driver_process import DriverProcess
 from gangline.serve.orders.notifications import OrderNotifications
@@ -354,6 +354,29 @@ def test_a_branch_that_only_looks_like_another_builds_nothing_and_says_why(forge
     assert "shows all of its characters" in done.note
     assert "ma\\u200bin" in done.note
     assert (reports, forged.records()) == ([sha], [])
+
+
+@pytest.mark.row("P5")
+def test_a_branch_called_head_builds_nothing_and_says_why(yard):
+    yard.push()
+    sha = yard.push(branch="evil")
+    git(yard.repo, "update-ref", "refs/heads/HEAD", sha)
+    with yard.working():
+        done = yard.wait(yard.order("HEAD"))
+    assert "wanted a name that git takes for a branch" in done.note
+    assert yard.records() == []
+
+
+@pytest.mark.parametrize("name", ["feature/ü#1", "a=b+c,(d)", "it's;$(x)"])
+def test_a_branch_of_any_name_that_git_takes_is_built_and_recorded_under_it(yard, name):
+    yard.push()
+    sha = yard.push(branch=name)
+    with yard.working():
+        done = yard.wait(yard.order(name))
+    (record,) = [each for each in yard.records() if each.commit.sha == sha]
+    assert (done.run, record.commit.branch, record.run.verdict) == (record.run.id, name, "passed")
+    (row,) = yard.context.database.runs.search(RunFilter(branch=name, limit=5))
+    assert row.run == record.run.id
 
 
 @pytest.fixture

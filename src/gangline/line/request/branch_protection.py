@@ -8,8 +8,9 @@ the default branch, no line can make its own branch publish, and none can call i
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.errors import ConfigError
-from gangline.git.branches import Branch
+from gangline.errors import ConfigError, StorageError
+from gangline.git.branches import LOCAL, REMOTE, Branch
+from gangline.git.origin_branch import origin_branch, origin_kind
 from gangline.git.repository import Repository
 from gangline.sanitize import shown_name
 from gangline.spec.config.line import Line, PublishTable, TriggerTable
@@ -67,6 +68,27 @@ def is_protected(repository: Repository, commit: str, protection: Protection) ->
     """Whether `commit` is part of a branch that publishes, by the history in git and not by a branch name given."""
     publishing = [each for each in protection.branches if any_matches(each.name, protection.publishes)]
     return protection.branch is not None and repository.is_part_of(commit, publishing)
+
+
+def named_branch_problem(repository: Repository, commit: str, branch: str, branches: Sequence[Branch]) -> str:
+    """Why a branch that a driver was given does not count for publishing; empty where it is at a commit with `commit`.
+
+    `origin` is asked. The service that fills a mirror on this machine has asked, and where there is no `origin`, the
+    local branch counts.
+    """
+    kind = origin_kind(repository)
+    if kind != "remote":
+        known = [each for each in branches if each.ref == f"{REMOTE if kind == 'mirror' else LOCAL}{branch}"]
+        return "" if repository.is_part_of(commit, known) else f"no branch {branch} of this repository has the commit"
+    try:
+        tip = origin_branch(repository, branch)
+    except StorageError as error:
+        return f"it is not known whether branch {branch} has the commit: {error}"
+    if tip is None:
+        return f"origin has no branch {branch}"
+    if not repository.has(tip):
+        return f"branch {branch} of origin is at {tip[:8]}, which is not here: git fetch origin"
+    return "" if repository.is_ancestor(commit, tip) else f"branch {branch} of origin, at {tip[:8]}, lacks the commit"
 
 
 def _line_of(repository: Repository, branch: Branch) -> tuple[str, Line]:

@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError
+from gangline.git.branches import check_branch
 from gangline.git.repository import Repository
-from gangline.line.request.branch_protection import Protection, current_branch, is_protected, read_protection
+from gangline.line.request.branch_protection import (
+    Protection,
+    current_branch,
+    is_protected,
+    named_branch_problem,
+    read_protection,
+)
 from gangline.line.request.task_check import MOST_MODULE_BYTES, check_task
 from gangline.sanitize import clean, shown_name
 from gangline.spec import identity
 from gangline.spec.config.line import Line
 from gangline.spec.config.load import HOW_TO_BEGIN, PROJECT_NAME, PROTECTED_TABLES, line_digest, load_line_text
 from gangline.spec.config.toml_text import MOST_BYTES, read_toml
+from gangline.spec.globs import any_matches
 from gangline.spec.record import CommitInfo, Trust
 
 CLEAN_TREE = "git add and git commit what belongs to it, .gitignore what does not, or git stash -u"
@@ -50,6 +58,8 @@ class RunRequest:
     overrides: tuple[str, ...] = ()
     rules_problem: str = ""
     """Why the rules of the default branch are not known."""
+    branch_problem: str = ""
+    """Why the branch that a driver named does not count for publishing."""
     protection: Protection
     """Default branch of the repository, with its rules."""
     own_name: str | None
@@ -91,7 +101,7 @@ def resolve_request(
     Without `origin` the branch is read from git and the commit counts as the repository's own.
 
     Raises:
-        UsageError: No repository, no such commit.
+        UsageError: No repository, no such commit, or no name of a branch.
         ConfigError: No line.toml in the commit, or an invalid one.
     """
     repository = Repository.at(path)
@@ -103,6 +113,10 @@ def resolve_request(
     protection = read_protection(repository)
     branch = repository.branch_holding(sha) if commit else current_branch(protection.branches)
     protected = origin.trust == "own" and dirty is None and is_protected(repository, sha, protection)
+    named, branch_problem = _named_branch(origin), ""
+    if protected and named is not None and any_matches(named, protection.publishes):
+        branch_problem = named_branch_problem(repository, sha, named, protection.branches)
+        protected = not branch_problem
     rules = protection if dirty is None and not protected and protection.text is not None else None
     ruled = PROTECTED_TABLES if rules else (PROJECT_NAME,)
     text = _line_text(repository, tree, sha)
@@ -112,7 +126,7 @@ def resolve_request(
         commit=sha,
         tree=tree,
         is_dirty=dirty is not None,
-        branch=shown_name(origin.branch) if origin.branch else branch,
+        branch=named if origin.branch else branch,
         subject=repository.subject(sha),
         line=line,
         pull_request=origin.pull_request,
@@ -121,9 +135,17 @@ def resolve_request(
         rules=rules.branch.commit if rules and rules.branch else None,
         overrides=all_overrides,
         rules_problem="" if protected or dirty else protection.problem,
+        branch_problem=branch_problem,
         protection=protection,
         own_name=read_toml(text, file="line.toml")["project"].get("name"),
     )
+
+
+def _named_branch(origin: CommitOrigin) -> str | None:
+    """The branch that a driver named; of a fork, who names branches as they like, None where it cannot be read."""
+    if not origin.branch:
+        return None
+    return check_branch(origin.branch) if origin.trust == "own" else shown_name(origin.branch)
 
 
 def _line_text(repository: Repository, tree: str, commit: str) -> str:

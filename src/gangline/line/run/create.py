@@ -132,6 +132,8 @@ def _other_name(request: RunRequest) -> str:
 
 def _unprotected(request: RunRequest) -> str:
     """Why the commit is on no branch that publishes; empty if it is on one."""
+    if request.branch_problem:
+        return f"nothing is published: {request.branch_problem}"
     if request.rules_problem:
         return f"nothing is published, the rules of the default branch are not known: {request.rules_problem}"
     if request.rules == request.commit and request.trust == "own":
