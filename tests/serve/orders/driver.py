@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from gangline.errors import GanglineError
 from gangline.line.record import runs, states
 from gangline.line.record.store import RecordStore
 from gangline.line.request.run_request import CommitOrigin, resolve_request
@@ -30,6 +31,13 @@ CODES = {"room": 20, "away": 40, "bug": 1, "config": 10}
 
 
 def main():
+    try:
+        run()
+    except GanglineError as error:
+        fail(error.exit_code, str(error))
+
+
+def run():
     asked = arguments()
     repo = Path(asked.path)
     origin = CommitOrigin(branch=asked.branch, pull_request=asked.pull_request, trust=asked.trust)

@@ -13,6 +13,7 @@ from tests.serve.orders.yard import Yard
 from gangline.line.record import states
 from gangline.line.record.store import RecordStore
 from gangline.line.request import trust
+from gangline.registry.project_owner import ProjectClaim, claim_key
 from gangline.serve.database.types import Order, RunFilter
 from gangline.serve.orders import retry_policy
 from gangline.serve.orders.driver_process import DriverProcess
@@ -133,6 +134,27 @@ def test_a_repository_cannot_call_itself_another_project(yard):
     with yard.working():
         assert "project.name" in yard.wait(yard.order()).note
     assert yard.records() == []
+
+
+@pytest.mark.row("A1")
+def test_a_project_that_another_repository_owns_in_the_store_is_not_built(yard):
+    key = yard.sealer.key
+    claim = ProjectClaim(project="cheap", repository="forge.example/acme/cheap", time="2026-01-01").signed(key)
+    yard.context.store.put(claim_key("cheap"), claim.to_json())
+    yard.push()
+    with yard.working():
+        done = yard.wait(yard.order())
+    assert f"wanted a name of this repository, {yard.repo}, found 'cheap', which belongs to forge.exa" in done.note
+    assert yard.records() == []
+
+
+@pytest.mark.row("A1")
+def test_a_branch_that_calls_itself_another_project_is_built_as_the_one_of_the_default_branch(yard):
+    yard.push()
+    yard.push(branch="topic", files={"line.toml": LINE.replace('"cheap"', '"other"')})
+    with yard.working():
+        yard.wait(yard.order("topic"))
+    assert [record.run.project for record in yard.records()] == ["cheap"]
 
 
 def test_no_room_is_waited_for_without_losing_patience(yard, monkeypatch):

@@ -211,7 +211,8 @@ def _project_rules(projects: dict[str, tuple[str, ...]]) -> Iterator[ConfigProbl
         for index, address in enumerate(addresses):
             if not grammar.REPOSITORY.fullmatch(address):
                 works = f'"github.com/acme/{project}", any URL that git clones, or an absolute folder'
-                yield ConfigProblem(f"{key}[{index}]", "the address of a repository", show(address), works)
+                found = "another" if "@" in address else show(address)
+                yield ConfigProblem(f"{key}[{index}]", "the address of a repository", found, works)
 
 
 def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[ConfigProblem]:
