@@ -15,8 +15,10 @@ from gangline.git.repository import Repository
 from gangline.sanitize import shown_name
 from gangline.spec.config.line import Line, PublishTable, TriggerTable
 from gangline.spec.config.load import load_line_text
-from gangline.spec.config.toml_text import MOST_BYTES
+from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 from gangline.spec.globs import any_matches
+
+_FILE = "line.toml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,10 +93,27 @@ def named_branch_problem(repository: Repository, commit: str, branch: str, branc
     return "" if repository.is_ancestor(commit, tip) else f"branch {branch} of origin, at {tip[:8]}, lacks the commit"
 
 
+def named_folders(repository: Repository, branch: Branch, project: str) -> list[str]:
+    """Folders of the repository whose line has the name `project` at the tip of `branch`; its top is an empty name."""
+    tree = repository.whole_tree(branch.commit)
+    paths = [each.path for each in repository.entries(tree) if each.path.rpartition("/")[2] == _FILE]
+    texts = {path: repository.file(tree, path, most_bytes=MOST_BYTES) for path in paths}
+    return [path.removesuffix(_FILE).strip("/") for path, text in texts.items() if _project_name(text) == project]
+
+
+def _project_name(text: bytes | None) -> object:
+    """Project name in a line.toml; None where it has none, or is no line."""
+    try:
+        table = read_toml((text or b"").decode(), file=_FILE).get("project")
+    except (ConfigError, UnicodeDecodeError):
+        return None
+    return table.get("name") if isinstance(table, dict) else None
+
+
 def _line_of(repository: Repository, branch: Branch) -> tuple[str, Line]:
     tree = repository.tree_if_any(branch.commit)
-    data = None if tree is None else repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
+    data = None if tree is None else repository.file(tree, _FILE, most_bytes=MOST_BYTES)
     if data is None or tree is None:
         raise ConfigError("there is no line.toml; push a commit with one to that branch")
     text = data.decode(errors="replace")
-    return text, load_line_text(text, file="line.toml", reader=lambda path: repository.file(tree, path))
+    return text, load_line_text(text, file=_FILE, reader=lambda path: repository.file(tree, path))

@@ -7,21 +7,22 @@ that do not say of which, are in the store. Inside of a repository the default b
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
 from gangline.git.repository_address import RepositoryAddress, read_address
 from gangline.line.record.runs import list_runs
-from gangline.line.request.run_request import RunRequest
 from gangline.registry.project_owner import OWN_STORE, ProjectClaim, ProjectOwner, ProjectOwners, claim_key, how_to_name
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
-from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 from gangline.spec.record import Record
 from gangline.storage.objects.protocol import Etag, ObjectStore
 from gangline.units import now
 
+if TYPE_CHECKING:
+    from gangline.line.request.run_request import RunRequest
+
 _MOST_TRIES = 8
-_FILE = "line.toml"
 
 
 def project_owners(store: ObjectStore, site: Site, sealer: Sealer) -> ProjectOwners:
@@ -30,7 +31,7 @@ def project_owners(store: ObjectStore, site: Site, sealer: Sealer) -> ProjectOwn
 
 
 def claim_project(
-    store: ObjectStore, request: RunRequest, *, site: Site, sealer: Sealer, writes: bool = True
+    store: ObjectStore, request: "RunRequest", *, site: Site, sealer: Sealer, writes: bool = True
 ) -> RepositoryAddress:
     """Address of the repository of `request`, once it owns the name of its project.
 
@@ -56,7 +57,7 @@ def claim_project(
     raise StorageError(f"{store.url}: {claim_key(line.project)} changes all the time; who else writes there?")
 
 
-def require_claimable(store: ObjectStore, request: RunRequest, *, site: Site, environ: Mapping[str, str]) -> None:
+def require_claimable(store: ObjectStore, request: "RunRequest", *, site: Site, environ: Mapping[str, str]) -> None:
     """Raise ConfigError as `claim_project`, for a command that makes no run and writes nothing."""
     is_inside = store.url.startswith(f"file:{request.repository.work_tree}/")
     if not is_inside or request.line.project.name in site.projects:
@@ -89,7 +90,7 @@ def require_owned(
 class _Line:
     """The line that wants a name."""
 
-    request: RunRequest
+    request: "RunRequest"
     address: RepositoryAddress
     owners: ProjectOwners
     sealer: Sealer
@@ -174,22 +175,10 @@ class _Line:
 
     def _folders(self) -> list[str]:
         """Folders whose line has the name at the tip of the default branch."""
-        branch, repository = self.request.protection.branch, self.request.repository
-        if branch is None:
-            return []
-        tree = repository.whole_tree(branch.commit)
-        paths = [each.path for each in repository.entries(tree) if each.path.rpartition("/")[2] == _FILE]
-        texts = {path: repository.file(tree, path, most_bytes=MOST_BYTES) for path in paths}
-        return [path.removesuffix(_FILE).strip("/") for path, text in texts.items() if _name(text) == self.project]
+        from gangline.line.request.branch_protection import named_folders  # a task of a pipeline reads no line
 
-
-def _name(text: bytes | None) -> object:
-    """Project name in a line.toml; None where it has none, or is no line."""
-    try:
-        table = read_toml((text or b"").decode(), file=_FILE).get("project")
-    except (ConfigError, UnicodeDecodeError):
-        return None
-    return table.get("name") if isinstance(table, dict) else None
+        branch = self.request.protection.branch
+        return [] if branch is None else named_folders(self.request.repository, branch, self.project)
 
 
 def _write(store: ObjectStore, claim: ProjectClaim, etag: Etag | None) -> bool:
