@@ -44,9 +44,11 @@ def beta(tmp_path, site):
 
 @pytest.fixture
 def alpha(tmp_path, site, beta):
-    """Another repository, whose default branch calls itself beta, after beta's run was made."""
+    """Another repository, whose default branch calls itself beta, after beta's run was made; it has beta's commits."""
     beta.record = beta.run(until="build")
-    return repository(tmp_path, site, "alpha")
+    made = repository(tmp_path, site, "alpha")
+    git(made.repo, "fetch", "--quiet", str(beta.repo))
+    return made
 
 
 def repository(tmp_path, site, name):
