@@ -133,7 +133,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     try:
         data = code_layer.pack(files)
     except IntegrityError as error:
-        raise ConfigError(f"the code layer: {error}; rename it or leave it out by project.exclude") from error
+        raise refusal(f"the code layer: {error}; rename it or leave it out by project.exclude") from error
     size = sum(entry.size_bytes for entry in chosen.values())
     return CodeLayer(
         data, len(files), size, tuple(sorted(links.wanted)), choice.folder, whole.edited, choice.left_out(whole.entries)
@@ -183,7 +183,7 @@ def _check_size(sizes: Mapping[str, int], choice: LayerSelection) -> None:
         if total > most:
             heavy = heaviest_globs(weights, most=most)
             globs = [each.removeprefix(f"{choice.folder}/") for each in heavy]
-            raise ConfigError(
+            raise refusal(
                 f"the code layer holds at most {shown(most)}, found {shown(total)}:"
                 f" {', '.join(f'{glob} has {shown(heavy[each])}' for glob, each in zip(globs, heavy, strict=True))};"
                 " what the program reads of it can be data of the store (data.text, data.shards), the rest is left out"
@@ -198,7 +198,7 @@ def _check_path(chosen: Iterable[str], choice: LayerSelection) -> None:
         prefix = "" if place == "." else f"{place}/"
         if not any(path.startswith(prefix) for path in chosen):
             tops = sorted({path.partition("/")[0] for path in chosen if "/" in path})
-            raise ConfigError(
+            raise refusal(
                 f"line.toml: project.path: wanted a folder of the code layer, found no file in {folder!r};"
                 f" its folders: {', '.join(tops[:8]) or 'none'}"
             )
@@ -220,7 +220,7 @@ def _refuse_submodules(top: Path, found: Iterable[str], choice: LayerSelection) 
     for path in found:
         folder = top / path
         if choice.holds(path) and folder.is_dir() and any(folder.iterdir()):
-            raise ConfigError(
+            raise refusal(
                 f"{path} is a submodule with content, which project.include does not name; take it at the commit that"
                 f' this one pins: project.include = ["**", "{path}/**"], or leave it out: project.exclude = ["{path}"]'
             )

@@ -5,11 +5,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from gangline.errors import ConfigError, UsageError
+from gangline.errors import UsageError
 from gangline.init.console_scripts import ConsoleScript
 from gangline.init.python_files import PythonFiles, is_in_package
 from gangline.init.python_module import PythonModule
 from gangline.init.training_script import Script
+from gangline.spec.config.problems import refusal
 
 _LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "setup.py", "conftest.py", "noxfile.py"})
 _LATE = frozenset({
@@ -61,7 +62,7 @@ def choose_script(
         key=lambda each: (is_late(each.path), -scored[each.path], each.path.count("/"), each.path),
     )
     if not ranked:
-        raise ConfigError(_none_found(files, paths))
+        raise refusal(_none_found(files, paths))
     first, *others = ranked
     has_equals = any(_rank(each, scored) == _rank(first, scored) for each in others)
     return ScriptChoice(script=first, others=tuple(others[:_MOST_OTHERS]), has_equals=has_equals)
@@ -117,7 +118,7 @@ def _named(files: Mapping[str, bytes], parsed: PythonFiles, wanted: str) -> Scri
     if wanted not in files:
         raise UsageError(f"--script: wanted a tracked file, found no {wanted!r}; git add it, or name another")
     if (found := parsed.script(wanted)) is None:
-        raise ConfigError(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
+        raise refusal(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
     return found
 
 

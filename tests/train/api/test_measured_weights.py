@@ -78,7 +78,7 @@ def test_metrics_of_averaged_or_earlier_weights_are_of_others(gang, strategy, ac
     assert measured(gang) == {"other weights": {"error", "half"} if act == "averaged" else {"error"}}
 
 
-def test_what_was_evaluated_on_weights_whose_save_nobody_saw_is_left_open():
+def test_evaluated_weights_without_a_known_save_are_unknown():
     weights = MeasuredWeights(torch.nn.Linear(1, 1))
     weights.evaluated(4, {"error": 0.5})
     weights.reported(4, {"error": 0.5})

@@ -121,6 +121,7 @@ def _dirty(repository: Repository) -> tuple[str, ...]:
 def _page(
     guess: LineGuess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str
 ) -> list[str]:
+    """Lines to show; a name of the repository stays on its own, whatever is in it."""
     seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
     where = f", {seen.sign}" if seen.sign else ""
     lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
@@ -128,7 +129,7 @@ def _page(
     lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
     lines += [f"{'?':<10}{each.name}: {each.why.removeprefix('? ')}" for each in guess.keys if not each.is_known]
     lines += [f"note      {each}" for each in (*guess.notes, *dirty)]
-    return [*lines, f"next      {following}"]
+    return [*map(printable, lines), f"next      {following}"]
 
 
 def _document(guess: LineGuess, text: str, *, written: bool, following: str) -> dict[str, object]:

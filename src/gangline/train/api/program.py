@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
-from gangline.errors import SIGTERM_CODE, UsageError
+from gangline.errors import SIGTERM_CODE, TrainingError, UsageError
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.spec.gang.status import GangResult, JobResult, WeightsFile
 from gangline.spec.plan import Plan
@@ -37,7 +37,7 @@ from gangline.train.account.evaluations import Evaluations, WeightsPaths, weight
 from gangline.train.account.event_log import EventLog, LineFile, serve_metrics
 from gangline.train.account.reported_numbers import as_number, as_numbers
 from gangline.train.account.results import METRICS, losses_of, write_result
-from gangline.train.api.program_saves import Content, ProgramSaves, flatten, saved_weights
+from gangline.train.api.program_saves import Content, ProgramSaves, flatten, paths_of
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 
 SAVE_SECONDS = 600.0
@@ -95,18 +95,26 @@ class Program:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         del kind, trace
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None)
         if error is None:
             self._write_result()
-        reason = {0: "finished", SIGTERM_CODE: "stopped as asked"}.get(code, _first_line(error))
-        self._events.emit("done", exit=code, reason=reason)
+        if self._left:
+            self._emit_left()
+        elif error is None or (isinstance(error, SystemExit) and not error.code):
+            self._events.emit("done", exit=0, reason="finished")
+        else:
+            self._events.emit("done", exit=TrainingError.exit_code, reason=_first_line(error))
         self._close()
 
     def _finish(self) -> None:
-        """Called when the interpreter ends; only the keeper sees the exit code."""
-        if not self._left:
+        """Called when the interpreter ends; unless the program left on request, only the keeper sees the exit code."""
+        if self._left:
+            self._emit_left()
+        else:
             self._write_result()
         self._close()
+
+    def _emit_left(self) -> None:
+        self._events.emit("done", exit=SIGTERM_CODE, reason="stopped as asked")
 
     def _close(self) -> None:
         self._events.close()
@@ -149,12 +157,12 @@ class Program:
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="resume")
         folder = self._home / "restored" / str(self.rank)
-        manifest = self._saves.restore(folder, on_refused=self._refused)
-        if manifest is None:
+        step = self._saves.restore(folder, on_refused=self._refused)
+        if step is None:
             return None
-        self.step_number, self._saved = manifest.step, saved_weights(manifest)
-        heartbeat.beat(manifest.step)
-        self._events.emit("resumed", step=manifest.step)
+        self.step_number, self._saved = step, self._saves.files
+        heartbeat.beat(step)
+        self._events.emit("resumed", step=step)
         return folder
 
     def step(self, *, loss: SupportsFloat, **numbers: SupportsFloat) -> None:
@@ -195,7 +203,9 @@ class Program:
         if self.rank != 0:
             return
         if self._saves is None:
-            self._saved = dict.fromkeys(flatten(files), WeightsFile())
+            flat = flatten(files)
+            paths = paths_of(flat)
+            self._saved = {paths.get(name, name): WeightsFile() for name in flat}
             return
         began = time.monotonic()
         if self._metrics is not None:
@@ -203,14 +213,13 @@ class Program:
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="checkpoint")
         self._events.emit("busy", step=self.step_number, phase="checkpoint")
-        key, manifest = self._saves.save(self.step_number, files)
-        self._saved = saved_weights(manifest)
+        key, size = self._saves.save(self.step_number, files)
+        self._saved = self._saves.files
         self._began = time.monotonic()
         seconds = self._began - began
         self._events.emit(
-            "saved", step=self.step_number, key=key, size_bytes=manifest.size_bytes, seconds=seconds,
-            blocking_seconds=seconds,
-        )  # fmt: skip
+            "saved", step=self.step_number, key=key, size_bytes=size, seconds=seconds, blocking_seconds=seconds
+        )
 
     def report(self, *, weights: WeightsPaths | None = None, **metrics: SupportsFloat) -> None:
         """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded.

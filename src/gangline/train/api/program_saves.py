@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from gangline.checkpoint.format.commit import seal
@@ -23,12 +24,12 @@ from gangline.checkpoint.format.retention import retain
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.gang.status import WeightsFile
+from gangline.spec.program_files import SAVED_PATHS
+from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.protocol import ObjectStore
 
 Content = bytes | str | os.PathLike[str]
 """Content of one name in a save: bytes, or the path of a file or folder on disk."""
-PATHS = "paths.json"
-"""Paths of the files of folders, by their name in the save."""
 _MOST_BYTES = 8 * 2**30
 
 
@@ -40,9 +41,11 @@ class ProgramSaves:
     ) -> None:
         self._store, self._prefix, self._key, self._keep = store, prefix, key, keep
         self._run, self._plan_digest, self._generation = run, plan_digest, generation
+        self.files: dict[str, WeightsFile] = {}
+        """Content of the newest save, or of the one that was restored, by the names that the program gave."""
 
-    def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, Manifest]:
-        """Write `files` by name; durable when it returns. Returns the folder in the store, and its manifest.
+    def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, int]:
+        """Write `files` by name; durable when it returns. Returns the folder in the store, and its size in bytes.
 
         Raises:
             UsageError: A name is not a plain file name, or there is nothing to save.
@@ -50,7 +53,7 @@ class ProgramSaves:
         """
         folder = checkpoint_folder(self._prefix, step)
         flat = flatten(files)
-        names = {name: f"g{self._generation:04d}-{name}" for name in flat}
+        names = {name: _stored(name, generation=self._generation) for name in flat}
         entries = {names[name]: self._put(f"{folder}/{names[name]}", content) for name, content in flat.items()}
         manifest = Manifest(
             format=FILES_FORMAT, run=self._run, step=step, generation=self._generation,
@@ -58,7 +61,8 @@ class ProgramSaves:
         )  # fmt: skip
         seal(self._store, folder, manifest, self._key)
         retain(self._store, self._prefix, self._key, keep=self._keep)
-        return folder, manifest
+        self.files = _contents(manifest, paths_of(flat))
+        return folder, manifest.size_bytes
 
     def _put(self, key: str, content: bytes | Path) -> FileEntry:
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
@@ -80,8 +84,8 @@ class ProgramSaves:
                     size += len(block)
         return FileEntry(size_bytes=size, blocks=tuple(blocks))
 
-    def restore(self, into: Path, *, on_refused: Callable[[str, str], None]) -> Manifest | None:
-        """Download the newest save that verifies into the folder `into`; returns its manifest, None: there is no save.
+    def restore(self, into: Path, *, on_refused: Callable[[str, str], None]) -> int | None:
+        """Download the newest save that verifies into the folder `into`; returns its step, None: there is no save.
 
         Raises:
             IntegrityError: There are saves, and none of them verifies.
@@ -91,7 +95,7 @@ class ProgramSaves:
             staged = into.with_name(f"{into.name}.part")
             shutil.rmtree(staged, ignore_errors=True)
             try:
-                manifest = self._read(found.prefix, staged)
+                self._read(found.prefix, staged)
             except RefusedCheckpoint as error:
                 shutil.rmtree(staged, ignore_errors=True)
                 refused.append(f"{found.prefix}/{error}")
@@ -99,12 +103,12 @@ class ProgramSaves:
                 continue
             shutil.rmtree(into, ignore_errors=True)
             staged.replace(into)
-            return manifest
+            return found.step
         if refused:
             raise IntegrityError(f"none of {len(refused)} saves below {self._prefix} verifies: {'; '.join(refused)}")
         return None
 
-    def _read(self, folder: str, into: Path) -> Manifest:
+    def _read(self, folder: str, into: Path) -> None:
         manifest = read_verified(self._store, folder, self._key)
         if manifest.format != FILES_FORMAT:
             raise RefusedCheckpoint(MANIFEST, f"wanted a save of a program, found {manifest.format}")
@@ -113,9 +117,7 @@ class ProgramSaves:
             with (into / name.partition("-")[2]).open("wb") as file:
                 for block in self._verified(folder, name, entry):
                     file.write(block)
-        if (into / PATHS).exists():
-            _unfold(into)
-        return manifest
+        self.files = _contents(manifest, _unfold(into) if (into / SAVED_PATHS).exists() else {})
 
     def _verified(self, folder: str, name: str, entry: FileEntry) -> Iterator[bytes]:
         for number, digest in enumerate(entry.blocks):
@@ -135,36 +137,52 @@ class ProgramSaves:
             )
 
 
-def saved_weights(manifest: Manifest) -> dict[str, WeightsFile]:
-    """Files of a save by their names, as metrics may name them."""
-    return {name.partition("-")[2]: WeightsFile(blocks=entry.content) for name, entry in manifest.files.items()}
-
-
 def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
-    """`files` with each folder replaced by its files.
+    """`files` by names that a store can spell, with each folder replaced by its files; the others have a number.
 
     Raises:
         UsageError: There is nothing to save, a path does not exist, or a name is not allowed.
     """
-    flat: dict[str, bytes | Path] = {}
-    paths: dict[str, str] = {}
+    by_path: dict[str, bytes | Path] = {}
     for name, content in ((name, _content(name, content)) for name, content in files.items()):
         if isinstance(content, bytes) or content.is_file():
-            flat[name] = content
+            by_path[name] = content
         elif content.is_dir():
-            for file in sorted(each for each in content.rglob("*") if each.is_file() and not each.is_symlink()):
-                number = f"file-{len(paths):06d}"
-                paths[number], flat[number] = f"{name}/{file.relative_to(content).as_posix()}", file
+            below = sorted(each for each in content.rglob("*") if each.is_file() and not each.is_symlink())
+            by_path |= {f"{name}/{file.relative_to(content).as_posix()}": file for file in below}
         else:
             raise UsageError(f"save({name!r}): wanted bytes, a file or a folder, found nothing at {content}")
-    if not flat:
+    if not by_path:
         raise UsageError("save(): wanted at least one file: program.save({'state.npz': data})")
-    return flat | ({PATHS: json.dumps(paths).encode()} if paths else {})
+    numbers = (number for number in map("file-{:06d}".format, count()) if number not in by_path)
+    names = {path: path if _is_spelled(path) else next(numbers) for path in by_path}
+    paths = {name: path for path, name in names.items() if name != path}
+    flat = {names[path]: content for path, content in by_path.items()}
+    return flat | ({SAVED_PATHS: json.dumps(paths).encode()} if paths else {})
+
+
+def paths_of(flat: Mapping[str, bytes | Path]) -> dict[str, str]:
+    """Path that the program gave to each file of `flatten` that has a number."""
+    listed = flat.get(SAVED_PATHS)
+    return json.loads(listed) if isinstance(listed, bytes) else {}
+
+
+def _contents(manifest: Manifest, paths: Mapping[str, str]) -> dict[str, WeightsFile]:
+    stored = {name.partition("-")[2]: entry for name, entry in manifest.files.items()}
+    return {paths.get(name, name): WeightsFile(blocks=entry.content) for name, entry in stored.items()}
+
+
+def _is_spelled(name: str) -> bool:
+    return "/" not in name and is_key(_stored(name, generation=0))
+
+
+def _stored(name: str, *, generation: int) -> str:
+    return f"g{generation:04d}-{name}"
 
 
 def _content(name: str, content: object) -> bytes | Path:
-    if name == PATHS:
-        raise UsageError(f"{PATHS} of a save is written by gangline; choose another name")
+    if name == SAVED_PATHS:
+        raise UsageError(f"{SAVED_PATHS} of a save is written by gangline; choose another name")
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
         raise UsageError(f"save(): wanted a plain file name such as state.npz, found {name!r}")
     if isinstance(content, bytes):
@@ -174,14 +192,16 @@ def _content(name: str, content: object) -> bytes | Path:
     raise UsageError(f"save({name!r}): wanted bytes or a path, found {type(content).__name__}")
 
 
-def _unfold(folder: Path) -> None:
-    """Move the files of folders to their paths."""
-    for name, path in json.loads((folder / PATHS).read_bytes()).items():
+def _unfold(folder: Path) -> dict[str, str]:
+    """Move the files of folders to their paths, which it returns."""
+    paths: dict[str, str] = json.loads((folder / SAVED_PATHS).read_bytes())
+    for name, path in paths.items():
         if not is_inside(path):
-            raise RefusedCheckpoint(PATHS, f"wanted a path inside the save, found {path!r}")
+            raise RefusedCheckpoint(SAVED_PATHS, f"wanted a path inside the save, found {path!r}")
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).replace(folder / path)
-    (folder / PATHS).unlink()
+    (folder / SAVED_PATHS).unlink()
+    return paths
 
 
 def _cut(data: bytes) -> Iterator[bytes]:
