@@ -130,8 +130,8 @@ class GanglineCallback(Joined, Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Examine the checkpoints that were written since the last step."""
-        del pl_module, batch, batch_idx
-        self._examine_checkpoints(trainer)
+        del batch, batch_idx
+        self._examine_checkpoints(trainer, pl_module)
         self._validated = {}
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -142,6 +142,14 @@ class GanglineCallback(Joined, Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Remember what was logged before."""
         self.on_validation_start(trainer, pl_module)
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Remember the weights of the validation."""
+        del trainer, batch
+        if batch_idx == dataloader_idx == 0:
+            self._note_weights(pl_module)
 
     def on_validation_batch_end(self, *arguments: Any, **more: Any) -> None:
         """Send a heartbeat: a validation counts as progress."""
@@ -173,17 +181,19 @@ class GanglineCallback(Joined, Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Examine the last checkpoints."""
-        del pl_module
-        self._examine_checkpoints(trainer)
+        self._examine_checkpoints(trainer, pl_module)
         self._validated = {}
 
-    def _examine_checkpoints(self, trainer: Trainer) -> None:
-        """Report the last validation as that of the checkpoints which were written after it."""
+    def _examine_checkpoints(self, trainer: Trainer, model: LightningModule) -> None:
+        """Report the last validation as that of the checkpoints which were written after it, of the same weights."""
         if not (self.in_gang and self.program.rank == 0):
             return
-        for path in _checkpoints(trainer):
-            if path.exists() and self._written.get(path) != (time := path.stat().st_mtime_ns):
-                self._written[path] = time
+        found = [path for path in _checkpoints(trainer) if path.exists()]
+        times = {path: path.stat().st_mtime_ns for path in found}
+        new = [path for path in found if self._written.get(path) != times[path]]
+        self._written |= times
+        if self._validated and new and self._holds_evaluated(model):
+            for path in new:
                 self._report(self._validated, [path])
 
     def _save(self, trainer: Trainer) -> None:

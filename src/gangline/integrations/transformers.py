@@ -31,11 +31,13 @@ _ITS_OWN = ("epoch", "_runtime", "_per_second")
 class GanglineCallback(Joined, TrainerCallback):
     """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank.
 
-    Metrics are of the weights in memory: those of a checkpoint that is written at the same step are of that checkpoint,
-    and those after the training of the checkpoint whose weights the trainer holds.
+    Metrics of an evaluation are of the checkpoint that is written at the same step with the same weights, after the
+    training of that whose weights the trainer holds.
     """
 
-    _trains = False
+    _trains = _evaluates = False
+    _found: tuple[int, dict[str, float]] = (-1, {})
+    """Step and metrics of the last evaluations of the training."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Evaluations up to `on_train_end` are of weights that still change."""
@@ -72,21 +74,30 @@ class GanglineCallback(Joined, TrainerCallback):
             self.program.step_number = state.global_step - 1
             self.program.step(loss=float(logs["loss"]), **more)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
+        model: "torch.nn.Module | None" = None, **_: Any,
+    ) -> None:  # fmt: skip
         """Save the folder that the trainer wrote, once all ranks wrote their parts."""
         del control
         if self.in_gang:
             wait_for_all()
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             self.program.save({CHECKPOINT: folder})
-            self._report(_measured_at(state, state.global_step), _weights_in(folder))
+            step, found = self._found
+            if step == state.global_step and model is not None and self._holds_evaluated(model):
+                self._report(found, _weights_in(folder))
 
     def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
+        model: "torch.nn.Module | None" = None, **_: Any,
+    ) -> None:  # fmt: skip
         """Send a heartbeat: an evaluation counts as progress."""
         del args, state, control
         heartbeat.beat(phase="evaluate")
+        if not self._evaluates and model is not None:
+            self._note_weights(model)
+        self._evaluates = True
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
@@ -95,40 +106,36 @@ class GanglineCallback(Joined, TrainerCallback):
         """Metrics for gates, without the trainer's own clock; the last evaluation counts."""
         del control
         found = numbers_of({name: each for name, each in (metrics or {}).items() if not name.endswith(_ITS_OWN)})
-        self._report(found, () if self._trains else self._weights_of(model, _in_memory(args, state)[1]))
+        self._evaluates = False
+        step, earlier = self._found
+        self._found = state.global_step, (earlier if step == state.global_step else {}) | found
+        self._report(found, () if self._trains else self._weights_of(model, _in_memory(args, state)))
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *,
-        model: "torch.nn.Module | None" = None, **_: Any,
-    ) -> None:  # fmt: skip
-        """End after a stop request; else the metrics are those of the weights that the trainer holds from now on."""
-        del control
+    def on_predict(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A prediction is no evaluation."""
+        del args, state, control
+        self._evaluates = False
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """End after a stop request; the next start resumes."""
+        del args, state, control
         self._trains = False
         if self._leaving:
             self.program.leave()
-        step, folder = _in_memory(args, state)
-        self._report(_measured_at(state, step), self._weights_of(model, folder))
 
     def _weights_of(self, model: "torch.nn.Module | None", folder: Path) -> list[Path]:
         """Files of weights in `folder`, if the model has the same tensors; on rank 0 of a gang alone."""
-        if model is None or not self.in_gang or self.program.rank:
+        if model is None or not self._holds_evaluated(model):
             return []
         files, state = _weights_in(folder), model.state_dict()
         return files if all(_holds(file, state) for file in files) else []
 
 
-def _in_memory(args: TrainingArguments, state: TrainerState) -> tuple[int, Path]:
-    """Step and checkpoint whose weights a trainer holds after its training: the best, if it has loaded it."""
-    if args.load_best_model_at_end and state.best_model_checkpoint is not None and state.best_global_step:
-        return state.best_global_step, Path(state.best_model_checkpoint)
-    return state.global_step, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-
-
-def _measured_at(state: TrainerState, step: int) -> dict[str, float]:
-    """Metrics of the evaluations of a step, by the trainer's own history, which a checkpoint has, too."""
-    rows = [row for row in state.log_history if row.get("step") == step]
-    found = {name: value for row in rows for name, value in row.items() if name.startswith("eval_")}
-    return numbers_of({name: each for name, each in found.items() if not name.endswith(_ITS_OWN)})
+def _in_memory(args: TrainingArguments, state: TrainerState) -> Path:
+    """Checkpoint whose weights a trainer holds after its training: the best, if it has loaded it."""
+    if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+        return Path(state.best_model_checkpoint)
+    return Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
 
 
 def _weights_in(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from gangline.spec.run_flags import stage
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
-GATE = '[[gate.quality]]\nmetric = "{metric}"\nbetter = "lower"\nlimit = 0.5\n'
+GATE = '[[gate.quality]]\nmetric = "{metric}"\nbetter = "lower"\nlimit = {limit}\n'
 BEST_AND_LAST = """\
 import json, os, pathlib
 from gangline.train import Program
@@ -31,9 +31,9 @@ SAYS_BEST = 'program.report(eval_loss=loss, weights="out/best.pt")'
 SAYS_LAST = 'program.report(eval_loss=loss, weights="out/last.pt")'
 
 
-def run(workspace, script, files, *, keys="", metric="eval_loss"):
+def run(workspace, script, files, *, keys="", metric="eval_loss", limit=0.5):
     line = repositories.LINE.replace("[train]", f'outputs = ["out/**"]\n{keys}[train]', 1)
-    line += f"[publish]\nfiles = {files}\n{GATE.format(metric=metric)}"
+    line += f"[publish]\nfiles = {files}\n{GATE.format(metric=metric, limit=limit)}"
     repositories.commit(workspace.repo, {"answer.py": script, "line.toml": line})
     return workspace.run()
 
@@ -111,6 +111,17 @@ class Net(torch.nn.Module):
 
 rows = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 8
 
+class Averaging(Trainer):
+    def evaluate(self, *arguments, **more):
+        kept = self.model.value.detach().clone()
+        with torch.no_grad():
+            self.model.value.lerp_(torch.ones(1), 0.5)
+        try:
+            return super().evaluate(*arguments, **more)
+        finally:
+            with torch.no_grad():
+                self.model.value.copy_(kept)
+
 class Worsen(TrainerCallback):
     def on_step_begin(self, args, state, control, model=None, **_):
         with torch.no_grad():
@@ -122,7 +133,7 @@ with GanglineCallback() as gang:
         report_to="none", disable_tqdm=True, save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1,
         load_best_model_at_end=True, metric_for_best_model="eval_loss", greater_is_better=False,
     )
-    trainer = Trainer(model=Net(), args=args, train_dataset=rows, eval_dataset=rows, callbacks=[Worsen(), gang])
+    trainer = TRAINER(model=Net(), args=args, train_dataset=rows, eval_dataset=rows, callbacks=[Worsen(), gang])
     trainer.train(resume_from_checkpoint=gang.resume())
     trainer.save_model("out/best")
     import shutil, glob
@@ -132,7 +143,7 @@ with GanglineCallback() as gang:
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="gangline[transformers] is not installed")
 def test_transformers_that_loads_its_best_checkpoint_is_judged_by_it(workspace):
-    record = run(workspace, TRANSFORMERS, '["out/best/*"]')
+    record = run(workspace, TRANSFORMERS.replace("TRAINER", "Trainer"), '["out/best/*"]')
     assert weights_gate(record).verdict == "yes", weights_gate(record)
     assert record.metrics["eval_loss"].value == pytest.approx(0.01, abs=0.01)
     assert record.metrics["eval_loss"].step == 2
@@ -142,10 +153,17 @@ def test_transformers_that_loads_its_best_checkpoint_is_judged_by_it(workspace):
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="gangline[transformers] is not installed")
 def test_transformers_that_publishes_its_last_checkpoint_is_judged_by_the_last(workspace):
     with pytest.raises(GateError, match=r"quality:eval_loss"):
-        run(workspace, TRANSFORMERS, '["out/last/model.safetensors"]')
+        run(workspace, TRANSFORMERS.replace("TRAINER", "Trainer"), '["out/last/model.safetensors"]')
     record = workspace.records()[-1]
     assert weights_gate(record).verdict == "yes", weights_gate(record)
     assert record.metrics["eval_loss"].value > 10
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="gangline[transformers] is not installed")
+def test_transformers_that_evaluates_an_average_and_saves_other_weights_is_unknown(workspace):
+    record = run(workspace, TRANSFORMERS.replace("TRAINER", "Averaging"), '["out/best/*"]', limit=100)
+    assert weights_gate(record).verdict == "unknown", weights_gate(record)
+    assert read_version(workspace.store, "cheap", 1) is None
 
 
 LIGHTNING = """\
@@ -186,6 +204,18 @@ with GanglineCallback() as gang:
     trainer.fit(model, loader, loader, ckpt_path=gang.resume())
     TEST
 """
+AVERAGES = """
+class Average(lightning.Callback):
+    def on_validation_start(self, trainer, model):
+        self.kept = model.value.detach().clone()
+        with torch.no_grad():
+            model.value.lerp_(torch.ones(1), 0.5)
+
+    def on_validation_end(self, trainer, model):
+        with torch.no_grad():
+            model.value.copy_(self.kept)
+
+loader = """
 NO_LIGHTNING = pytest.mark.skipif(
     importlib.util.find_spec("lightning") is None, reason="gangline[lightning] is not installed"
 )
@@ -199,6 +229,14 @@ def test_lightning_that_publishes_its_best_checkpoint_is_judged_by_it(workspace,
     assert weights_gate(record).verdict == "yes", weights_gate(record)
     assert record.metrics[metric].value == pytest.approx(0.01, abs=0.01)
     assert read_version(workspace.store, "cheap", 1) is not None
+
+
+@NO_LIGHTNING
+def test_lightning_that_validates_an_average_and_saves_other_weights_is_unknown(workspace):
+    script = LIGHTNING.replace("TEST", "pass").replace("\nloader = ", AVERAGES).replace("[best,", "[Average(), best,")
+    record = run(workspace, script, '["out/best.ckpt"]', metric="val_loss", limit=100)
+    assert weights_gate(record).verdict == "unknown", weights_gate(record)
+    assert read_version(workspace.store, "cheap", 1) is None
 
 
 @NO_LIGHTNING

@@ -27,11 +27,11 @@ class MeasuredWeights:
 
     def saved(self, step: int) -> None:
         """The weights of now are saved, or were read; all ranks together, as sharded models gather them again."""
-        self._saved[step] = fingerprint(self._model)
+        self._saved[step] = fingerprint(self._model.state_dict())
 
     def evaluated(self, step: int, found: Mapping[str, float]) -> None:
         """`found` was measured on the weights of now; all ranks together."""
-        self._evaluated = step, fingerprint(self._model), dict(found)
+        self._evaluated = step, fingerprint(self._model.state_dict()), dict(found)
 
     def reported(self, step: int, metrics: Mapping[str, float]) -> None:
         """A metric is of the last evaluation if that has its name and value, or came after the same step; local."""
@@ -55,9 +55,8 @@ class MeasuredWeights:
         return found.all()
 
 
-def fingerprint(model: nn.Module) -> str:
-    """SHA-256 over sums of this rank's part of each tensor of a model's state, plain and of absolute values."""
-    state = model.state_dict()
+def fingerprint(state: Mapping[str, object]) -> str:
+    """SHA-256 over sums of this rank's part of each tensor of `state`, plain and of absolute values; local."""
     parts = {name: local_part(each.detach()) for name, each in state.items() if isinstance(each, Tensor)}
     held = {name: part for name, part in parts.items() if part.numel() and not part.is_meta}
     sums = torch.stack(list(map(_sums, held.values()))).tolist() if held else []
