@@ -315,10 +315,7 @@ def _hook_of(audit: ProgramAudit) -> Any:
 
 def _absolute(path: Any) -> "str | None":
     """None: a descriptor, or nothing that can be opened."""
-    try:
-        return None if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
-    except TypeError:
-        return None
+    return os.path.abspath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else None
 
 
 def _holds_bytes(path: str) -> bool:
