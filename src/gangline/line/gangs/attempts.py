@@ -21,6 +21,7 @@ from gangline.line.record.context import RunContext
 from gangline.metrics.step_table import step_of
 from gangline.spec import identity
 from gangline.spec.codec import from_json
+from gangline.spec.config.grammar import SHA256
 from gangline.spec.gang.status import GangEnd, GangResult
 from gangline.spec.output_limits import (
     MOST_EVALUATIONS,
@@ -219,6 +220,9 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
         raise IntegrityError(
             f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(invalid)[:40]!r}"
         )
+    digests = {text for each in evaluations for file in each.weights.values() for text in (file.sha256, file.blocks)}
+    if wrong_digest := next((text for text in digests - {""} if not SHA256.fullmatch(text)), None):
+        raise IntegrityError(f"{key}: wanted digests of weights of 64 hex digits, found {wrong_digest[:80]!r}")
     steps = [result.final_step, *(job.step for job in result.jobs), *(each.step for each in evaluations)]
     if wrong := [step for step in steps if step_of({"step": step}) is None]:
         raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
