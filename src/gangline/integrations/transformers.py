@@ -111,9 +111,11 @@ class GanglineCallback(Joined, TrainerCallback):
         self._found = state.global_step, (earlier if step == state.global_step else {}) | found
         self._report(found, () if self._trains else self._weights_of(model, _in_memory(args, state)))
 
-    def on_predict(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_predict(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any, **_: Any
+    ) -> None:
         """A prediction is no evaluation."""
-        del args, state, control
+        del args, state, control, metrics
         self._evaluates = False
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
