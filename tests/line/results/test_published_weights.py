@@ -59,7 +59,7 @@ def test_the_best_weights_are_judged_by_what_was_measured_on_them_though_later_o
 
 def test_last_weights_are_not_published_by_the_metric_of_the_best(workspace):
     with pytest.raises(
-        GateError, match=r"weights: eval_loss was measured on out/best.pt .*, and last.pt .*is published"
+        GateError, match=r"weights: eval_loss was measured on out/best.pt .*, not on last.pt .*, which publish takes"
     ):
         run(workspace, program(SAYS_BEST), '["out/last.pt"]')
     assert read_version(workspace.store, "cheap", 1) is None

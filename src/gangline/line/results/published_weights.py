@@ -146,10 +146,12 @@ def _reason(kind: str, names: str, published: str, row: Mapping[str, Any]) -> st
     match kind:
         case "other":
             others = _named({name: from_plain(WeightsFile, each) for name, each in row["weights"].items()})
-            return f"{names} was measured on {others}, after step {row['step']}, and {published} is published"
+            return (
+                f"{names} was measured on {others}, after step {row['step']}, not on {published}, which publish takes"
+            )
         case "unknown":
             return (
-                f"the program does not say on which weights {names} was measured, and {published} is published:"
+                f"the program does not say on which weights {names} was measured, and publish takes {published}:"
                 ' program.report(..., weights="FILE") says it, project.metrics_of for all metrics,'
                 " session.report for those of a session's checkpoint"
             )
