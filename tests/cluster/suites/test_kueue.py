@@ -14,7 +14,7 @@ from tests.cluster.workspace import Workspace, short_line, site_of
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.launch.kubernetes.placement.kueue_admission import is_admitted
+from gangline.launch.kubernetes.placement.kueue_workload import admission
 from gangline.spec.gang.podset import Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -119,7 +119,7 @@ def test_gang_of_a_queue_without_a_topology_runs_on_its_plain_flavor_though_a_to
     events = list(here.launcher.follow("plain"))
     assert events[-1].end.exit_code == 0, said(events)
     (workload,) = workloads(here)
-    assert is_admitted(workload)
+    assert admission(workload) is not None
     flavors = workload["status"]["admission"]["podSetAssignments"][0]["flavors"]
     assert set(flavors.values()) == {"gangline-test-plain"}
 
@@ -187,4 +187,4 @@ def test_record_of_a_line_says_when_its_gang_was_admitted_and_where_it_ran(kueue
     assert record["run"]["verdict"] == "passed"
     assert record["run"]["created"] < record["gang"]["admitted"]
     assert len(record["gang"]["servers"]) == 2
-    assert all(is_admitted(each) for each in kueue.read("workloads", "-n", namespace)["items"])
+    assert all(admission(each) is not None for each in kueue.read("workloads", "-n", namespace)["items"])

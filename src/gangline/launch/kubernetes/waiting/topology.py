@@ -48,7 +48,7 @@ class _Exclusion:
 
 _WORDS = {
     "taint": ("is tainted", "are tainted"),
-    "resource": ("lacks", "lack"),
+    "resource": ("has too little free", "have too little free"),
     "nodeSelector": ("does not match the node selector", "do not match the node selector"),
     "affinity": ("does not match the node affinity", "do not match the node affinity"),
 }
