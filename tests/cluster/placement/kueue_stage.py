@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -55,8 +55,10 @@ class Stage:
 
     def add_server(self, name: str, rack: str) -> None:
         levels = dict(zip(LEVELS, ("z1", "b1", rack), strict=True))
-        labels = {HOST: name, "gangline/paper": "yes", **levels}
-        self.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+        labels = {HOST: name, "gangline/paper": "yes", "gangline/second": "yes", **levels}
+        self.api.create(
+            "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        )
         self._ready.add(name)
         self._beat(name)
 
@@ -64,18 +66,22 @@ class Stage:
         self._ready.discard(name)
         self.api.delete(f"/api/v1/nodes/{name}")
 
-    def change_server(self, name: str, *, taints: Iterable[Body] | None = None, gpus: int | None = None) -> None:
-        if taints is not None:
-            self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": list(taints)}})
-        if gpus is not None:
-            room = {"nvidia.com/gpu": str(gpus)}
-            self.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"capacity": room, "allocatable": room}})
+    def taint(self, name: str, taint: Body) -> None:
+        """One taint, in place of all."""
+        self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": [taint]}})
+
+    def deactivate(self, name: str) -> None:
+        """What `spec.active: false` by hand does to a gang."""
+        workload = self.workload(name)
+        assert workload is not None
+        path = f"/apis/{KUEUE}/namespaces/{NAMESPACE}/workloads/{workload['metadata']['name']}"
+        self.api.patch(path, {"spec": {"active": False}})
 
     def open_queue(
         self, flavors: dict[str, Body] | None = None, *, quotas: dict[str, str] | None = None, **cluster_queue: Any
     ) -> None:
         """`flavors`: spec of each ResourceFlavor by name; `quotas`: by resource, in each of them."""
-        specs = flavors or {"racks": {}}
+        specs = flavors or {"first": {}}
         plain = {"nodeLabels": {"gangline/paper": "yes"}, "topologyName": TOPOLOGY}
         made = [thing("ResourceFlavor", name, plain | spec) for name, spec in specs.items()]
         levels = [{"nodeLabel": label} for label in (*LEVELS, HOST)]
@@ -85,7 +91,10 @@ class Stage:
             "namespaceSelector": {},
             "preemption": {"withinClusterQueue": "LowerPriority"},
             "resourceGroups": [
-                {"coveredResources": list(covered), "flavors": [{"name": name, "resources": resources} for name in specs]}
+                {
+                    "coveredResources": list(covered),
+                    "flavors": [{"name": name, "resources": resources} for name in specs],
+                }
             ],
         } | cluster_queue
         self.kubectl.apply([thing("Topology", TOPOLOGY, {"levels": levels}), *made])
@@ -93,7 +102,15 @@ class Stage:
         self.kubectl.apply([thing("LocalQueue", QUEUE, {"clusterQueue": CLUSTER_QUEUE}, namespace=NAMESPACE)])
 
     def submit(
-        self, name: str, num_pods: int, *, cpus: float = 2, gpus: int = 0, tile: int = 1, priority: Any = "normal", **more: Any
+        self,
+        name: str,
+        num_pods: int,
+        *,
+        cpus: float = 2,
+        gpus: int = 0,
+        tile: int = 1,
+        priority: Any = "normal",
+        **more: Any,
     ) -> None:
         podset = replace(
             CPU, name=name, run=name, num_nodes=num_pods, procs_per_node=1, secrets=(), deadline_seconds=None,
@@ -142,13 +159,22 @@ class Stage:
     def evict(self, pod: Body) -> None:
         """As a kubelet does it that is short of memory: the pod has failed, and stays listed."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "lastTransitionTime": now}
+        why = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "TerminationByKubelet",
+            "lastTransitionTime": now,
+        }
         status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
         self._say(pod, status | {"conditions": [*pod["status"].get("conditions", ()), why]})
 
+    def clear_gangs(self) -> None:
+        self.kubectl.run("delete", "jobs", "--all", "-n", NAMESPACE, "--timeout=60s")
+        self.until(lambda: not self.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods")[0], "no pods")
+
     def clear(self) -> None:
         """No gang, no queue."""
-        self.kubectl.run("delete", "jobs", "--all", "-n", NAMESPACE, "--timeout=60s")
+        self.clear_gangs()
         self.kubectl.run("delete", "localqueues,workloads", "--all", "-n", NAMESPACE, "--timeout=60s")
         self.kubectl.run("delete", "clusterqueues,resourceflavors,topologies", "--all", "--timeout=60s")
 

@@ -172,6 +172,11 @@ def test_gang_that_a_graver_one_puts_back_resumes_as_the_same_job_and_ends_well(
     seen += events
     assert seen[-1].end.exit_code == 0, said(seen)
     assert here.again().submit(pair(here, PACED, "patient", priority="low")).uid == first.uid
+    assert [each.data["event"] for each in seen if each.text.startswith("evicted by Kueue, eviction 1: ")] == [
+        "evicted"
+    ]
+    resumed = [each.status.state for each in seen if each.status is not None]
+    assert "stopping" not in resumed[resumed.index("waiting", 1) : -1 - resumed[::-1].index("running")]
     put_back = [each for each in workloads(here) if "patient" in each["metadata"]["name"]]
     assert any(each["type"] == "Preempted" for each in put_back[0]["status"]["conditions"]), put_back
 

@@ -16,7 +16,9 @@ NONE_OF_TWO = """couldn't assign flavors to pod set main: topology "net" doesn't
 GROUP = "kueue.x-k8s.io/v1beta2"
 RACK = "cloud.provider.com/topology-rack"
 FACTS = ClusterFacts(served=(f"{GROUP}/workloads", f"{GROUP}/clusterqueues"), queues={"gangs": "gpus"})
-ROOT = Root("/apis/batch/v1/namespaces/gangs/jobs/g", {"metadata": {"name": "g", "uid": "u"}, "spec": {"suspend": True}})
+ROOT = Root(
+    "/apis/batch/v1/namespaces/gangs/jobs/g", {"metadata": {"name": "g", "uid": "u"}, "spec": {"suspend": True}}
+)
 
 
 def kept(name, message=None):
