@@ -1,4 +1,9 @@
-"""Gangs in the queue of a real Kueue, as a follower reads them: `python -m tests.cluster.placement.record_kueue`."""
+"""Gangs in a queue of Kueue, as a follower reads them.
+
+Their assignments, conditions and messages are of the form that Kueue 0.19.2 wrote, and its kinds keep each field of them
+(`tests/cluster/placement/test_kueue_kinds.py`). Objects of a file with `recorded: false` were put together by hand around
+them; `python -m tests.cluster.placement.record_kueue` writes all of them anew from a real cluster.
+"""
 
 import json
 from pathlib import Path

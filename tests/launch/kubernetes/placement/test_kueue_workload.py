@@ -1,7 +1,7 @@
-"""Workloads that Kueue 0.19.2 wrote: the servers, flavors and evictions that they tell of."""
+"""Workloads in the forms of Kueue 0.19.2: the servers, flavors and evictions that they tell of."""
 
 import pytest
-from tests.launch.kubernetes.placement.recorded import RECORDS, RecordedGang
+from tests.launch.kubernetes.placement.recorded import RecordedGang
 
 from gangline.launch.kubernetes.placement.kueue_workload import (
     Eviction,
@@ -17,13 +17,6 @@ PREEMPTED = "Preempted to accommodate a workload (UID: "
 def assigned(name):
     (podset,) = RecordedGang(name).workload["status"]["admission"]["podSetAssignments"]
     return podset["topologyAssignment"]
-
-
-@pytest.mark.parametrize("path", sorted(RECORDS.glob("*.json")), ids=lambda path: path.stem)
-def test_kueue_writes_the_host_level_alone(path):
-    status = RecordedGang(path.stem).workload["status"]
-    for podset in status.get("admission", {}).get("podSetAssignments", ()):
-        assert podset["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]
 
 
 @pytest.mark.parametrize("name", ["admitted", "admitted-v1beta1"])
