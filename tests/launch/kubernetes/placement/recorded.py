@@ -1,8 +1,8 @@
 """Gangs in a queue of Kueue, as a follower reads them.
 
-Their assignments, conditions and messages are of the form that Kueue 0.19.2 wrote, and its kinds keep each field of them
-(`tests/cluster/placement/test_kueue_kinds.py`). Objects of a file with `recorded: false` were put together by hand around
-them; `python -m tests.cluster.placement.record_kueue` writes all of them anew from a real cluster.
+Assignments, conditions and messages have the form that Kueue 0.19.2 wrote, and its kinds keep each field of them
+(`tests/cluster/placement/test_kueue_kinds.py`). Where a file says `recorded: false`, the objects around them were put
+together by hand; `python -m tests.cluster.placement.record_kueue` writes all files anew from a real cluster.
 """
 
 import json
