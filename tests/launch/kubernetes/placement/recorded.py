@@ -2,7 +2,7 @@
 
 Assignments, conditions and messages have the form that Kueue 0.19.2 wrote, and its kinds keep each field of them
 (`tests/cluster/placement/test_kueue_kinds.py`). Where a file says `recorded: false`, the objects around them were put
-together by hand; `python -m tests.cluster.placement.record_kueue` writes all files anew from a real cluster.
+together by hand; `python -m tests.cluster.placement.record_kueue` writes all files again from a real cluster.
 """
 
 import json

@@ -78,7 +78,7 @@ def test_account_that_may_not_read_flavors_knows_the_servers_and_asks_once():
     assert not admission.is_due(gang.root, gang.pods)
 
 
-def test_pods_that_stayed_while_kueue_sorted_its_servers_anew_are_where_it_put_them():
+def test_pods_that_stayed_while_kueue_sorted_its_servers_again_are_where_it_put_them():
     gang = RecordedGang("after-a-server-is-lost")
     admission = looked(gang)
     assert order(gang, admission).num_moved == 0

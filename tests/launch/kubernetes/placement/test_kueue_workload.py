@@ -48,7 +48,7 @@ def test_what_names_no_servers_is_not_a_placement():
     assert assigned_servers(racks) == ()
 
 
-def test_two_admissions_of_one_gang_are_told_apart():
+def test_two_admissions_of_one_gang_differ():
     first, again = (admission(RecordedGang(name).workload) for name in ("admitted", "admitted-again"))
     assert first is not None
     assert first != again

@@ -46,7 +46,7 @@ def assigned_flavors(workload: Object) -> list[str]:
 def assigned_servers(workload: Object) -> tuple[str, ...]:
     """Host names in the order of its domains; empty before its admission, or if the Topology does not end at hosts.
 
-    Kueue fills domains by completion index, but sorts them anew when it replaces a lost server.
+    Kueue fills domains by completion index, but sorts them again when it replaces a lost server.
     """
     assigned = next(
         (each["topologyAssignment"] for each in _assignments(workload) if each.get("topologyAssignment")), None
