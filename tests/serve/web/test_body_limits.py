@@ -74,6 +74,15 @@ def test_the_largest_itself_gives_way():
     assert asyncio.run(together(BodyMemory(500), first, second, seconds=0.5)) == [408, 503]
 
 
+def test_a_body_that_finds_no_room_for_its_last_piece_gives_way_too():
+    async def story():
+        body_memory = BodyMemory(100)
+        async with bounded_body(request_of([b"x" * 90]), body_memory):
+            return await together(body_memory, request_of([b"x" * 20], address="192.0.2.2")), body_memory.taken_bytes
+
+    assert asyncio.run(story()) == ([503], 90)
+
+
 def test_many_small_bodies_at_once_are_fewer_afterwards_and_never_more_than_there_is_room_for():
     many = [request_of([b"x" * 10] * 10, ends=False, address=f"192.0.2.{number}") for number in range(50)]
     body_memory = BodyMemory(1000)

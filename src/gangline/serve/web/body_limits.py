@@ -102,6 +102,8 @@ async def _read(request: Request, body_memory: BodyMemory, body: BufferedBody, l
                     raise too_large
                 body_memory.take(body, len(piece))
                 pieces.append(piece)
+            if body.state == "evicted":  # with its last piece: nothing is waited for any more
+                raise TimeoutError
     except ClientDisconnect:
         raise RequestRefused(400, "the request ended before its body did") from None
     except TimeoutError:
