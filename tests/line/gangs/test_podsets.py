@@ -5,15 +5,22 @@ from dataclasses import replace
 import pytest
 from tests.line.records import record
 
-from gangline.errors import ConfigError, UsageError
-from gangline.line.gangs.podsets import POD_COMMAND, gang_shape, make_podset, pod_store_url, server_labels
+from gangline.errors import ConfigError, TrainingError, UsageError
+from gangline.line.gangs.podsets import (
+    POD_COMMAND,
+    commit_variables,
+    gang_shape,
+    make_podset,
+    pod_store_url,
+    server_labels,
+)
 from gangline.line.request.targets import parse_target, require_same_target, site_of, with_target
-from gangline.spec.config.line import Line, ProjectTable, TrainTable
-from gangline.spec.config.site import LaunchTable, PodTable, Site, StoreTable
+from gangline.spec.config.line import Line, PlanTable, ProjectTable, TrainTable
+from gangline.spec.config.site import LaunchTable, LimitsTable, PodTable, Site, StoreTable
 from gangline.spec.devices import Inventory
 from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, ServerKind
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
+from gangline.spec.plan import CheckpointPolicy, Job, Plan, ProgramSpec, Recovery
 from gangline.spec.record import PlanInfo, StageInfo
 from gangline.storage.open import open_store
 
@@ -70,6 +77,37 @@ def podset(tmp_path, site, *, target="kubernetes", ranks=4, procs=2, device="cpu
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("bound", "jobs", "spent", "seconds", "key"),
+    [
+        (None, (), 99.0, 600.0, "limits.run_seconds of site.toml"),
+        (60.0, (), 0.0, 60.0, "plan.deadline_seconds"),
+        (60.0, (), 45.5, 14.5, "plan.deadline_seconds"),
+        (60.0, (Job(seed=1, train=False), Job(seed=2), Job(seed=3)), 0.0, 120.0, "plan.deadline_seconds"),
+        (60.0, (Job(seed=1, train=False),), 0.0, 60.0, "plan.deadline_seconds"),
+        (60.0, tuple(Job(seed=seed) for seed in range(20)), 0.0, 600.0, "limits.run_seconds of site.toml"),
+    ],
+)
+def test_gang_has_the_time_that_the_line_gives_a_training_less_that_of_earlier_gangs(
+    tmp_path, bound, jobs, spent, seconds, key
+):
+    line = replace(line_of(4), plan=PlanTable(deadline_seconds=bound))
+    found = make_podset(
+        replace(plan_of(4), jobs=jobs), record=planned("local", procs=4), line=line,
+        site=Site(limits=LimitsTable(run_seconds=600.0)), store=FarStore(tmp_path / "store"), spent_seconds=spent,
+    )  # fmt: skip
+    assert (found.deadline_seconds, found.deadline_key) == (seconds, key)
+
+
+def test_gang_without_time_left_is_refused_by_the_key_that_took_it(tmp_path):
+    line = replace(line_of(4), plan=PlanTable(deadline_seconds=60.0))
+    with pytest.raises(TrainingError, match=r"plan\.deadline_seconds: wanted at most 60 s, earlier gangs took 61\.0 s"):
+        make_podset(
+            plan_of(4), record=planned("local", procs=4), line=line, site=Site(), store=FarStore(tmp_path / "store"),
+            spent_seconds=61.0,
+        )  # fmt: skip
+
+
 def test_pods_get_sizes_image_and_the_store_as_they_reach_it(tmp_path):
     site = Site(
         store=StoreTable(
@@ -85,7 +123,8 @@ def test_pods_get_sizes_image_and_the_store_as_they_reach_it(tmp_path):
     resources = found.resources
     assert (resources.cpus, resources.memory_bytes, resources.shm_bytes) == (4, 2_000_000_000, 500_000_000)
     assert (resources.gpus, resources.rdma) == (0, 0)
-    assert (found.queue, found.env, found.secrets) == ("shared", {"A": "1"}, ("checkpoint-key", "store-credentials"))
+    assert (found.queue, found.secrets) == ("shared", ("checkpoint-key", "store-credentials"))
+    assert found.env == {"A": "1"} | commit_variables(planned(procs=2))
 
 
 def test_gpu_pods_ask_for_a_gpu_a_rank_and_for_rdma_where_the_site_names_it(tmp_path):
@@ -197,7 +236,8 @@ def test_variables_of_the_network_are_the_placements_and_those_of_the_line_win(t
     site, store = Site(launch=LaunchTable(target="kubernetes")), FarStore(tmp_path / "store")
     found = make_podset(plan_of(4), record=run, line=line_of(4), site=site, store=store)
     assert found.placement == Placement(environment=outputs["environment"])
-    assert (found.env, found.variables) == ({"A": "1"}, {"NCCL_CROSS_NIC": "0", "A": "1"})
+    assert found.env == {"A": "1"} | commit_variables(run)
+    assert found.variables == {"NCCL_CROSS_NIC": "0"} | found.env
 
 
 FAST, SLOW = (ServerKind(num_nodes=2, labels={"gpu": each}) for each in ("fast", "slow"))
@@ -222,3 +262,17 @@ def test_gang_of_two_kinds_takes_servers_of_each_and_a_smaller_one_the_first(ran
 def test_servers_of_the_one_kind_of_a_plan_are_selected_where_there_are_others():
     assert server_labels(Inventory(labels=FAST.labels)) == {"labels": FAST.labels}
     assert server_labels(Inventory()) == {}
+
+
+@pytest.mark.parametrize("target", ["local", "kubernetes"])
+@pytest.mark.parametrize("branch", ["main", "feature/ü#1-$(x)", None])
+def test_ranks_learn_commit_branch_and_whether_the_tree_was_dirty(tmp_path, target, branch):
+    made = planned(target, procs=2, image=IMAGE if target == "kubernetes" else None)
+    site = Site(store=StoreTable(url="s3://bucket/p", endpoint="http://127.0.0.1:9000"))
+    for patch in (None, "blobs/sha256/" + "p" * 64):
+        of_commit = replace(made, commit=replace(made.commit, branch=branch, patch=patch))
+        found = make_podset(
+            plan_of(4), record=of_commit, line=line_of(4), site=site, store=FarStore(tmp_path / "store")
+        ).variables
+        wanted = {"GANGLINE_COMMIT": made.commit.sha, "GANGLINE_BRANCH": branch, "GANGLINE_DIRTY": patch and "1"}
+        assert {name: found.get(name) for name in wanted} == wanted

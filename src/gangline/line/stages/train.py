@@ -7,6 +7,7 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
+from gangline.line.request.kept_home import FOLDER
 from gangline.line.results import ledger, unreported_metrics
 from gangline.line.results.metrics_file import (
     MetricsFile,
@@ -27,7 +28,7 @@ from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.storage.objects.blobs import put_blob
-from gangline.units import format_count, format_number, now, sparkline
+from gangline.units import format_count, format_number, now, parse_time, sparkline
 
 _MOST_NAMED = 3
 DOUBTS = "doubts"
@@ -42,8 +43,9 @@ def train(ctx: RunContext) -> StageResult:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
     finished = run_gang(
-        ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
-    )
+        ctx, "train", ctx.plan,
+        on_started=lambda gang, restarts: ctx.change(lambda record: with_gang(record, gang, target, restarts)),
+    )  # fmt: skip
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
@@ -87,7 +89,9 @@ def train(ctx: RunContext) -> StageResult:
 def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
     """Environment as the ranks report it; None if invalid, which does not fail the run."""
     try:
-        ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
+        homes = None if ctx.record.run.launcher.has_pods else ctx.home.resolve() / FOLDER
+        since = created.timestamp() if (created := parse_time(ctx.record.run.created)) else 0.0
+        ran = read_rank_environment(ctx.store, finished.plan.output_prefix, homes=homes, since=since)
     except IntegrityError as error:
         ctx.record_event("train", "events", f"not read: {error}")
         return None
@@ -193,7 +197,7 @@ def _doubts(
 def _steps_text(finished: FinishedGang, measured: TrainingResult) -> str:
     """Fewer or more steps than the plan has."""
     step, wanted = measured.final_step, finished.plan.last_step
-    restarted = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
+    restarted = finished.restarts and not measured.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if restarted else ""
     if step > wanted:
         return f"the program made {step} steps, and the plan has {wanted}; train.steps sets them"
@@ -241,7 +245,7 @@ def _with_results(
             released=finished.end.time or now(),
             waiting=None,
             generations=finished.end.generation + 1,
-            restarts=finished.end.restarts,
+            restarts=finished.restarts,
         ),
         curve=measured.curve,
         ranks=measured.ranks,
@@ -303,6 +307,6 @@ def _message(finished: FinishedGang, measured: TrainingResult) -> str:
         parts[0] += f" {sparkline([point.value for point in measured.curve.points])} loss {shown}"
     if speed := measured.metrics.get("tokens_per_second"):
         parts.append(f"{format_count(speed.value)} tokens/s")
-    if restarts := finished.end.restarts + finished.attempts - 1:
+    if restarts := finished.restarts:
         parts.append("1 restart" if restarts == 1 else f"{restarts} restarts")
     return " · ".join(parts)

@@ -102,14 +102,13 @@ async def _read(request: Request, body_memory: BodyMemory, body: BufferedBody, l
                     raise too_large
                 body_memory.take(body, len(piece))
                 pieces.append(piece)
-            if body.state == "evicted":  # with its last piece: nothing is waited for any more
-                raise TimeoutError
     except ClientDisconnect:
         raise RequestRefused(400, "the request ended before its body did") from None
     except TimeoutError:
-        if body.state == "evicted":
-            detail = "this body was dropped to make room for others; retry in 5 s"
-            raise RequestRefused(503, detail, {"Retry-After": RETRY_SECONDS, **_CLOSE}) from None
-        raise RequestRefused(408, "the body did not arrive in time", _CLOSE) from None
+        if body.state != "evicted":
+            raise RequestRefused(408, "the body did not arrive in time", _CLOSE) from None
+    if body.state == "evicted":  # also with its last piece, when nothing is waited for any more
+        detail = "this body was dropped to make room for others; retry in 5 s"
+        raise RequestRefused(503, detail, {"Retry-After": RETRY_SECONDS, **_CLOSE})
     body.state = "whole"
     return b"".join(pieces)
