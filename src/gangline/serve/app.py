@@ -31,7 +31,8 @@ def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) 
     app = _new_app()
     service = Service(context, limits or RequestLimits())
     app.state.service = service
-    for each in (*API, page_routes.router, webhooks.router(context, service.body_memory)):
+    hooks = webhooks.router(context, service.body_memory)
+    for each in (hooks, *API, page_routes.router):  # tried in this order: a flood of deliveries costs least
         _require_rules(each)
         app.include_router(each)
     _answer_errors(app)

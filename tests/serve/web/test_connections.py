@@ -97,6 +97,23 @@ def test_a_body_that_is_unread_holds_no_connection_after_its_answer(port):
         assert drip(peer, b"x" * 200)
 
 
+def test_little_is_read_at_once_however_much_has_come(port, monkeypatch):
+    sizes = []
+
+    class Noting(connections.HttpConnection):
+        def data_received(self, data):
+            sizes.append(len(data))
+            super().data_received(data)
+
+    monkeypatch.setattr(connections, "HttpConnection", Noting)
+    words = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000
+    with served(slow_app) as url, connect(int(url.rpartition(":")[2])) as peer:
+        peer.sendall(words)
+        answer_of(peer)
+    assert sum(sizes) == len(words)
+    assert max(sizes) <= connections.READ_BYTES
+
+
 def test_what_is_not_http_is_refused_as_the_api_refuses(port):
     with connect(port) as peer:
         peer.sendall(ASK[:-2] + b"Content-Length: ten\r\n\r\n")
