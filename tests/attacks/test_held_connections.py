@@ -166,6 +166,7 @@ DRIPPING = {
 SHORT = ("heads of three addresses", "bodies of 256 KiB, of three addresses")
 
 
+@pytest.mark.timeout(1200)  # on a machine that others use, too
 @pytest.mark.parametrize(
     "attack",
     [pytest.param(each, marks=[] if each in SHORT else pytest.mark.slow) for each in DRIPPING],
