@@ -6,12 +6,12 @@ from typing import Any
 
 from gangline.keeper.coordination.restart_policy import RestartDecision
 from gangline.keeper.ipc.environment import KeeperEnvironment
-from gangline.keeper.logs.journal import utc_now
 from gangline.keeper.logs.rank_files import final_exception, last_ledger
 from gangline.keeper.node_ledger import ProcessSpan, excess_seconds, sum_node_seconds
 from gangline.keeper.ranks.generation_result import GenerationResult
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
 from gangline.spec.gang.status import GangEnd
+from gangline.units import now
 
 
 def gang_end(
@@ -46,7 +46,7 @@ def gang_end(
         generation=generation,
         step=outcome.step if outcome else None,
         restarts=restarts,
-        time=utc_now(),
+        time=now(),
         evidence=_evidence(decision, outcome, logs=environment.home / "logs"),
         ledger=sum_node_seconds(
             spans, slots=slots, start=wall[0], end=wall[1], gathered=gathered, last_generation=generation
