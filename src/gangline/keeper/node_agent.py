@@ -29,7 +29,7 @@ from gangline.keeper.ipc.requests import (
     remove_rejoin,
     write_rejoin,
 )
-from gangline.keeper.logs.rank_files import exit_reason, last_lines, last_meaningful_line
+from gangline.keeper.logs.rank_files import exit_reason, failure_line, last_lines
 from gangline.keeper.node_ledger import ProcessSpan
 from gangline.keeper.node_result import gang_end, process_spans
 from gangline.keeper.node_status import NodeStatus
@@ -238,7 +238,8 @@ class Keeper:
         reason = exit_reason(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._current.generation)
         secrets = secret_values(self._environ)
         lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
-        return conceal(reason or last_meaningful_line(log), secrets), lines
+        code = outcome.failed.code if outcome.failed else 0
+        return conceal(reason or failure_line(log, code=code), secrets), lines
 
     # -- end of the gang
 
