@@ -36,6 +36,7 @@ from gangline.keeper.node_status import NodeStatus
 from gangline.keeper.rank_environment import rank_starts
 from gangline.keeper.ranks.generation import Generation, Replacements
 from gangline.keeper.ranks.generation_result import GenerationResult, Halt
+from gangline.keeper.ranks.process_reports import ProcessReports
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
 from gangline.keeper.ranks.rank_processes import RankStart
 from gangline.keeper.ranks.stop_request import StopRequest, StopSignals
@@ -65,6 +66,7 @@ class Keeper:
         self._gathered_at: float | None = None
         self._outcome: GenerationResult | None = None
         self._spans: list[ProcessSpan] = []
+        self._processes = ProcessReports(environment.processes, secrets=secrets)
         self._oom_kills = 0
         self._helpers = HelperProcesses(environment, plan, self._environ, keeper=self)
         self._coordinator: Coordinator | None = None
@@ -181,6 +183,7 @@ class Keeper:
             limits=self._env.limits,
             must_beat=self._plan.program.task is not None,
             grace_seconds=self._env.grace_seconds,
+            processes=self._processes,
         )
         self._outcome = outcome = generation.run(starts)
         first = min((each.rank for each in starts), default=0)
@@ -239,7 +242,11 @@ class Keeper:
         secrets = secret_values(self._environ)
         lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
         code = outcome.failed.code if outcome.failed else 0
-        return conceal(reason or failure_line(log, code=code), secrets), lines
+        said = conceal(reason or failure_line(log, code=code), secrets)
+        first = self._processes.first_failure(outcome.failed) if outcome.failed else None
+        if first is not None and (not first.said or first.said not in said):
+            said = f"{said}; before it, {first.text}" if said else f"before it, {first.text}"
+        return said, lines
 
     # -- end of the gang
 

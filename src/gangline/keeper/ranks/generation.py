@@ -11,6 +11,7 @@ from gangline.keeper.ipc.environment import WatchdogLimits
 from gangline.keeper.ipc.heartbeat import Beat, HeartbeatReader
 from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult, Halt
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
+from gangline.keeper.ranks.process_reports import ProcessReports
 from gangline.keeper.ranks.rank_exit import RankExit, culprit
 from gangline.keeper.ranks.rank_processes import (
     RankStart,
@@ -88,6 +89,7 @@ class Generation:
     must_beat: bool
     """Ranks run the task runtime, which sends heartbeats; a program may send some."""
     grace_seconds: float
+    processes: ProcessReports
     now: Callable[[], float] = time.monotonic
     _living: dict[int, int] = field(default_factory=dict)
     _exits: list[RankExit] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Generation:
             stacks = self._stacks(ending) if ending.hangs and self._living else {}
             beats = self._beats(self._readers)
             leftovers = leftover_commands(self._own_pids()) if self._ended_well() else ()
+            processes = self.processes.collect(self._exits, ended_well=self._ended_well(), now=self.now())
         finally:
             self._end_all()
         return GenerationResult(
@@ -125,16 +128,19 @@ class Generation:
             progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
             behind=ending.behind,
             leftovers=leftovers,
+            processes=processes,
         )
 
     def _ended_well(self) -> bool:
         return not self._living and all(each.code == 0 for each in self._exits)
 
     def _start(self, starts: Sequence[RankStart]) -> None:
+        self.processes.clear(each.rank for each in starts)
         self._living = self.starter.start(starts)
         for each in starts:
             if (pid := self._living.get(each.rank)) is not None:
                 self._pids[each.rank] = pid
+                self.processes.started(each, pid)
                 self._leaders.append(pid)
                 self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
 
@@ -195,7 +201,8 @@ class Generation:
         joined = [rank for rank, beat in beats.items() if self._has_joined(beat)]
         state: GangState = "running" if len(joined) == len(beats) else "starting"
         self.host.update_status(state, self._living, joined)
-        reap(self._own_pids())
+        for orphan in reap(self._own_pids()):
+            self.processes.orphan_ended(*orphan, mono=self.now())
         return watchdog.check(beats, self.now())
 
     def _has_joined(self, beat: Beat | None) -> bool:
@@ -251,6 +258,7 @@ class Generation:
             self._take_exits()
 
     def _take_exits(self) -> None:
+        self.processes.look(self._living)
         for each in self.starter.exits():
             self._exits.append(each)
             self._living.pop(each.rank, None)

@@ -67,6 +67,8 @@ class FinishedGang:
     shares: tuple[GangShare, ...]
     """Of every attempt, for the ledger."""
     attempts: int
+    earlier: tuple[GangEnd, ...] = ()
+    """Ends of the attempts before the last one."""
     error: GanglineError | None = None
     """Of the class of its exit code, if it failed and there is no further attempt."""
 
@@ -89,6 +91,7 @@ def run_gang(
         StorageError: The gang could not continue without its store; the run stays open.
     """
     shares: list[GangShare] = []
+    ends: list[GangEnd] = []
     charged = 0
     for attempt in range(1, MAX_ATTEMPTS + 1):
         gang = ctx.launcher.submit(podset_for(ctx, plan, attempt, chain=chain))
@@ -97,14 +100,16 @@ def run_gang(
         earlier = earlier_end(ctx, gang)
         end = earlier or follow(ctx, stage, gang.name)
         shares.append(GangShare(end.allocated_seconds, end.ledger))
+        ends.append(end)
         charged += earlier is None and not _is_free(end)
         next_plan = plan if earlier and end.retry in _LEFT_OPEN else _next_plan(ctx, stage, plan, end, charged=charged)
         if next_plan is None:
             error = _error(end, missing_file_hint(ctx, end))
             result = None if error else read_result(ctx, plan)
             return FinishedGang(
-                name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt, error=error
-            )
+                name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt,
+                earlier=tuple(ends[:-1]), error=error,
+            )  # fmt: skip
         _keep_files(ctx, plan, attempt)
         plan = next_plan
     raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs lost their allocation; run again when capacity is stable")

@@ -1,0 +1,124 @@
+"""What the exit code of a shell tells of the programs that it ran, by the text that it runs. Standard library only.
+
+A shell ends with the code of its last command. Other failures are lost unless `set -e` and, in pipelines, `set -o
+pipefail` are on, and those of background jobs always. The text is read, not run: what is not understood counts as lost.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
+MOST_SCRIPT_BYTES = 1 << 16
+_ERREXIT = re.compile(r"(?m)^\s*set\s+(?:-o\s+\w+\s+)*-(?:\w*e\w*\b|o\s+errexit\b)")
+_NO_ERREXIT = re.compile(r"\bset\s+\+(?:\w*e|o\s+errexit)")
+_PIPEFAIL = re.compile(r"\bset\s[^;\n]{0,200}?o\s+pipefail\b")
+_NOT_CODE = re.compile(
+    r"(?P<word>'[^']*'|\$\{[^}]{0,200}\}|\"(?:[^\"\\`$]|\\.|\$(?!\())*\")"
+    r"|\\\n|(?m:(?:^|(?<=\s))\#.*$)|\d?>&\d|&>>?|>&"
+)
+"""Quoted text and variables; comments and redirections: `;`, `|` and `&` have no meaning of their own there."""
+_SUBSTITUTED = re.compile(r"\$\(([^()`]*)\)|`([^`]*)`")
+_CHOSEN_END = re.compile(r"\b(?:exit|return|kill)\b")
+_SEPARATORS = re.compile(r"(\|\||&&|[;\n|&])")
+_BEFORE = re.compile(r"\s*(?:(?:exec|time|command|nohup|[A-Za-z_]\w*=\S*)\s+)*")
+_HARMLESS = re.compile(
+    r"(?:\.|source)\s+\S*activate\b.*|(?:conda|micromamba)\s+activate\b.*"
+    r"|(?::|\[|\[\[|awk|basename|cat|cd|cut|declare|df|dirname|du|egrep|exit|export|fgrep|find|grep|head|local|ls|ml"
+    r"|module|printf|pwd|read|readlink|readonly|realpath|return|sed|set|shift|shopt|sort|tail|tee|test|tr|trap|ulimit"
+    r"|umask|uniq|unset|wait|wc)(?:\s.*)?|[A-Za-z_]\w*=\S*"
+)
+"""Builtins, and programs that print text: what follows from their failure is seen elsewhere."""
+
+
+class ShellCall(NamedTuple):
+    """What a shell is started with."""
+
+    text: str | None
+    """The word after `-c`; None: there is none."""
+    script: str | None
+    errexit: bool
+    pipefail: bool
+
+
+def read_call(words: Sequence[str]) -> ShellCall | None:
+    """The call of a shell that `words` are, its name first; None: they start something else."""
+    if not words or os.path.basename(words[0]) not in SHELLS:
+        return None
+    errexit = pipefail = takes_text = False
+    rest = iter(words[1:])
+    for word in rest:
+        if word[:1] != "-" or word in ("-", "--"):
+            return ShellCall(word if takes_text else None, None if takes_text else word, errexit, pipefail)
+        if word[1:2] == "-":
+            continue
+        takes_text, errexit = takes_text or "c" in word, errexit or "e" in word
+        if word.endswith("o"):
+            option = next(rest, "")
+            pipefail, errexit = pipefail or option == "pipefail", errexit or option == "errexit"
+    return ShellCall(None, None, errexit, pipefail)
+
+
+def loses_failures(text: str, *, tools: re.Pattern[str], errexit: bool = False, pipefail: bool = False) -> bool:
+    """Can a shell that runs `text` end with 0 though a program in it failed?
+
+    Args:
+        text: A script, or the word after `-c`.
+        tools: Names of programs that may fail.
+        errexit: The shell was started with `-e`.
+        pipefail: It was started with `-o pipefail`.
+    """
+    words = _code(text)
+    pipefail = pipefail or _PIPEFAIL.search(words) is not None
+    errexit = (errexit or _begins_strictly(words, tools)) and not _NO_ERREXIT.search(words)
+    if not errexit and _substitutes_program(words, tools):
+        return True
+    separators = _from_first_program(_SUBSTITUTED.sub("x", words), tools)
+    allowed = {"&&", *(["|"] if pipefail else []), *([";", "\n", "||"] if errexit else [])}
+    return separators is not None and not allowed.issuperset(separators)
+
+
+def runs_tools_alone(text: str, *, tools: re.Pattern[str]) -> bool:
+    """There is no program in `text` but builtins, tools, and programs that print text, and no end that it chooses."""
+    words = _code(text)
+    if _CHOSEN_END.search(words):
+        return False
+    has_program = _from_first_program(_SUBSTITUTED.sub("x", words), tools) is not None
+    return not has_program and not _substitutes_program(words, tools)
+
+
+def _code(text: str) -> str:
+    return _NOT_CODE.sub(lambda found: "x" if found["word"] else "", text)
+
+
+def _substitutes_program(words: str, tools: re.Pattern[str]) -> bool:
+    substituted = (found[1] or found[2] for found in _SUBSTITUTED.finditer(words))
+    return any(_from_first_program(each, tools) is not None for each in substituted)
+
+
+def _begins_strictly(words: str, tools: re.Pattern[str]) -> bool:
+    """`set -e` comes before any program."""
+    found = _ERREXIT.search(words)
+    return found is not None and _from_first_program(words[: found.start()], tools) is None
+
+
+def _from_first_program(words: str, tools: re.Pattern[str]) -> list[str] | None:
+    """Separators that follow the first program; None: there is no program.
+
+    A program that `|| exit` follows counts as none, because its failure is the shell's.
+    """
+    pieces = _SEPARATORS.split(words.rstrip("; \t\n"))
+    commands, separators = pieces[::2], pieces[1::2]
+    for number, command in enumerate(commands):
+        is_checked = separators[number : number + 1] == ["||"] and commands[number + 1].split()[:1] == ["exit"]
+        if not is_checked and _is_program(command, tools):
+            return separators[number:]
+    return None
+
+
+def _is_program(command: str, tools: re.Pattern[str]) -> bool:
+    before = _BEFORE.match(command)
+    rest = command[before.end() if before else 0 :].strip()
+    name = rest.split(maxsplit=1)[0].rpartition("/")[2] if rest else ""
+    return bool(rest) and _HARMLESS.fullmatch(rest) is None and tools.fullmatch(name) is None
