@@ -55,28 +55,23 @@ def joined_reports(*reports: ProcessReport | None) -> ProcessReport | None:
     return join_process_reports(known) if None not in reports else None
 
 
-def failed_processes(report: ProcessReport | None, may_fail: Sequence[str]) -> list[ProcessFailure]:
-    """Failures that count."""
-    failed = report.failed if report is not None else ()
-    return [each for each in failed if not TOOLS.fullmatch(each.program) and not _is_named(each.program, may_fail)]
-
-
-def failure_sentence(each: ProcessFailure) -> str:
-    """One sentence on a process that failed while its rank did not."""
-    return f"{each.text}; the rank ended with 0"
+def record_failed_processes(ctx: RunContext, report: ProcessReport | None) -> None:
+    """Note each failure that counts, for people."""
+    for each in _counted(report, ctx.line.gate.may_fail) if report is not None else ():
+        ctx.record_event("train", "program", f"{each.text}; the rank ended with 0")
 
 
 def judge_processes(report: ProcessReport | None, may_fail: Sequence[str]) -> Gate:
     """No: a process failed and its rank did not. Unknown: processes may have failed of which nothing is known."""
     if report is None:
         return _gate("unknown", "its gang did not report how its processes ended; gangline run --again trains again")
-    counted = failed_processes(report, may_fail)
+    counted = _counted(report, may_fail)
     unlisted = report.num_failed - sum(each.count for each in report.failed)
     if counted:
         more = f"; {unlisted + len(counted) - 1} more failed" if unlisted + len(counted) > 1 else ""
         names = ", ".join(dict.fromkeys(f'"{each.program}"' for each in counted))
         advice = f"if the program handles that, gate.may_fail = [{names}] says so"
-        return _gate("no", f"{failure_sentence(counted[0])}{more}; {advice}")
+        return _gate("no", f"{counted[0].text}; the rank ended with 0{more}; {advice}")
     unseen = [each for each in report.unseen if not _is_named(each.program, may_fail)]
     if unlisted > 0 or unseen:
         said = [f"{each.program}: {each.why}" if each.program else each.why for each in unseen]
@@ -85,6 +80,13 @@ def judge_processes(report: ProcessReport | None, may_fail: Sequence[str]) -> Ga
         advice = f"; gate.may_fail = [{names}] accepts that" if names else ""
         return _gate("unknown", "; ".join(said) + advice)
     return _gate("yes", "; ".join(_details(report)))
+
+
+def _counted(report: ProcessReport, may_fail: Sequence[str]) -> list[ProcessFailure]:
+    """Failures that are not excused; an orphan may be a tool, which its keeper does not know."""
+    return [
+        each for each in report.failed if not TOOLS.fullmatch(each.program) and not _is_named(each.program, may_fail)
+    ]
 
 
 def _details(report: ProcessReport) -> Iterator[str]:

@@ -15,7 +15,7 @@ from gangline.line.results.metrics_file import (
     with_program_metrics,
 )
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
-from gangline.line.results.processes import failed_processes, failure_sentence, read_processes
+from gangline.line.results.processes import read_processes, record_failed_processes
 from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
@@ -58,9 +58,10 @@ def train(ctx: RunContext) -> StageResult:
     measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
     ended = read_processes(ctx, finished) if finished.error is None else None
-    doubts = _doubts(ctx, finished, measured, collected, ended) if error is None else []
+    doubts = _doubts(ctx, finished, measured, collected) if error is None else []
     if error is None:
         _record_traceback(ctx, finished, ended)
+        record_failed_processes(ctx, ended)
         _record_unreported(
             ctx, {*own, *not_finite, *measured.metrics}, has_curve=_has_curve(measured.curve),
             joined=_joined(finished), keeps=collected is not None,
@@ -179,14 +180,12 @@ def _record_traceback(ctx: RunContext, finished: FinishedGang, ended: ProcessRep
 
 
 def _doubts(
-    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None,
-    ended: ProcessReport | None,
-) -> list[str]:  # fmt: skip
+    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
+) -> list[str]:
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
-    failed = [failure_sentence(each) for each in failed_processes(ended, ctx.line.gate.may_fail)]
     if ctx.line.project.task is not None:
-        return failed
-    found = failed + [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected)) if said]
+        return []
+    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected)) if said]
     if finished.result is None:
         return found
     plan = finished.plan
@@ -274,6 +273,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     joined, keeps = outputs.get(unreported_metrics.JOINED, True), earlier.outputs is not None
     _record_unreported(ctx, reported, has_curve=_has_curve(earlier.curve), joined=joined, keeps=keeps)
     _record_doubts(ctx, outputs.get(DOUBTS, ()))
+    record_failed_processes(ctx, earlier.processes)
     _record_other_gpus(ctx, earlier.ran)
 
     def change(record: Record) -> Record:

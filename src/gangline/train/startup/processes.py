@@ -1,175 +1,83 @@
-"""Watch of the processes of a rank: each Python reports how it failed, and how those failed that it waited for.
+"""Where the processes of a rank are watched: exceptions, starts, signals and ends. Standard library only.
 
-Standard library only and nothing of gangline, as `audit`, and without modules that cost every program its start. Lines
-of JSON go to the file that GANGLINE_PROCESSES names, each when it happens, so that a process that is killed keeps them:
-
-    {"event": "began", "group", "program"}                       a process that no Python waits for
-    {"event": "ended"}                                           that process came to its end
-    {"event": "failed", "parent", "group", "program", "what", "how", "said"}  by an exception, or by os._exit
-    {"event": "child", "pid", "parent", "program", "what", "how"}             a process that did not end with 0
-    {"event": "excused", "pid" or "group"}                       its end was ordered, or does not count
-    {"event": "restarted", "parent"}                             torch.distributed.run started this process again
-    {"event": "unseen", "program", "why"}                        failures that nothing here sees
-
-Each process is seen by the exit status that its parent waits for; the keeper inherits those whose parent has ended. A
-Python that another program started, such as a shell, says when it begins and ends.
+Every Python of a rank imports this module at its start, so it imports none that costs a start; what it sees goes to
+`process_watch`, which is imported when there is something to report. An audit hook of Python (PEP 578) sees exceptions
+that nothing caught, signals that are sent, and starts. There are no events for exit statuses: the functions of `os`
+that return them are replaced by ones that look at what they return.
 """
 
 import _thread
 import os
 import sys
-import time
-
-from .report_file import ReportFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
+    from types import FrameType, ModuleType
     from typing import Any
 
-    from .started import StartedProgram, StartedPrograms
+    from .process_watch import ProcessWatch
 
-_FULL = b'{"event": "unseen", "program": "", "why": "the report of processes was full"}\n'
+PROGRAM = "GANGLINE_PROGRAM"
+"""Name of the program whose workers have none of their own."""
 _WATCHER = "GANGLINE_WATCHER"
 """Process that watches the ones that it starts."""
-PROGRAM = "GANGLINEPROGRAM"
-"""Name of the program whose workers have none of their own."""
-_ENDING = frozenset({1, 2, 3, 6, 9, 15})
-"""Signals that are sent to end a process."""
-_MOST_LETTERS = 300
-_LOOK = os.WEXITED | os.WNOWAIT
+_HERE = os.path.dirname(os.path.abspath(__file__)) + "/"
+_NOT_STARTED = "_execute_child"
+"""Function of `subprocess` that waits for a process whose program was not found."""
 
 
-class ProcessWatch:
-    """Watch of this process."""
+class Watcher:
+    """This process, and its watch once there is something to report."""
 
-    def __init__(self, path: str, environ: "MutableMapping[str, str]") -> None:
+    def __init__(self, environ: "MutableMapping[str, str]") -> None:
         """`environ`: variables of this process, which the processes that it starts inherit."""
-        self._file = ReportFile(path, _FULL)
         self._environ = environ
-        self._programs: StartedPrograms | None = None
-        self._started: dict[int, StartedProgram] = {}
-        self._ordered: set[int] = set()
-        self._unseen: set[str] = set()
-        self._began: int | None = None
-        """This process, if it said that it began."""
-        self._has_failed = False
         self.main_thread = _thread.get_ident()
         self.program = own_program(sys.orig_argv) or environ.get(PROGRAM, "python")
+        self.known: ProcessWatch | None = None
+
+    @property
+    def watch(self) -> "ProcessWatch":
+        """The watch of this process."""
+        if self.known is None:
+            from .process_watch import ProcessWatch
+
+            self.known = ProcessWatch(self._environ, self.program)
+        return self.known
 
     def begin(self) -> None:
-        """Say that this process begins, unless the one that started it watches it."""
+        """Report the beginning of this process, unless the one that started it watches it."""
         if self._environ.get(_WATCHER) != str(os.getppid()):
-            import atexit
-
-            self._began = os.getpid()
-            atexit.register(self.ended)
-            self._write("began", group=os.getpgrp(), program=self.program)
+            self.watch.begin()
         if self._environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-            self._write("restarted", parent=os.getppid())
-        self.watch_children()
-
-    def watch_children(self) -> None:
-        """Tell the processes that this one will start who watches them; called again after a fork."""
-        self._environ[_WATCHER] = str(os.getpid())
-        self._environ[PROGRAM] = self.program
+            self.watch.restarted()
+        self._watch_children()
 
     def forked(self) -> None:
         """Called in the child process after a fork, which its parent waits for."""
-        self._started.clear()
-        self._ordered.clear()
-        self._has_failed = False
         self.main_thread = _thread.get_ident()
-        self.watch_children()
+        if self.known is not None:
+            self.known.forked()
+        self._watch_children()
 
-    def ended(self) -> None:
-        """This process has come to its end by itself."""
-        if self._began == os.getpid():
-            self._began = None
-            self._write("ended")
+    def _watch_children(self) -> None:
+        """Name this process to those that it will start."""
+        self._environ[_WATCHER] = str(os.getpid())
+        self._environ[PROGRAM] = self.program
 
-    def failed(self, how: str, error: "BaseException | None" = None, what: str = "") -> None:
-        """This process fails; the first reason counts."""
-        if not self._has_failed:
-            self._has_failed = True
-            self._write("failed", parent=os.getppid(), group=os.getpgrp(), program=self.program,
-                        what=what or self.program, how=how, said=_said(error))  # fmt: skip
 
-    def thread_failed(self, error: BaseException, name: str) -> None:
-        """A thread of this process ended by an exception; it counts where code of the commit ran in it."""
-        if not sys.is_finalizing() and self._programs_of_commit().holds(error.__traceback__):
-            self._write("failed", parent=os.getpid(), pid=0, program=self.program,
-                        what=f"{name} of {self.program}", how="thread", said=_said(error))  # fmt: skip
-
-    def starts(self, pid: int, paths: "list[Any]", words: "list[Any]", cwd: "Any", environ: "Any") -> None:
-        """A program was started as process `pid`."""
-        found = self._programs_of_commit().describe(paths, words, cwd, environ)
-        self._started[pid] = found
-        self._note_unseen(found, found.unseen)
-
-    def looks(self, pid: int, options: int) -> None:
-        """Process `pid` is about to be waited for: one that started others may have passed over their failures."""
-        found = self._started.get(pid)
-        if found is None or not found.hides:
-            return
-        if os.waitid(os.P_PID, pid, _LOOK | options & os.WNOHANG) is not None and _waited_for_children(pid):
-            self._note_unseen(found, "it started programs of which nothing is seen")
-
-    def child_ended(self, pid: int, status: int) -> None:
-        """Process `pid` was waited for."""
-        found = self._started.pop(pid, None)
-        how = _how(status)
-        if not how or not self._ordered.isdisjoint((pid, -pid)):
-            return
-        if found is None:
-            self._write("child", pid=pid, parent=os.getpid(), program=self.program,
-                        what=f"a process of {self.program}", how=how)  # fmt: skip
-        elif found.counts:
-            self._write("child", pid=pid, parent=os.getpid(), program=found.program, what=found.what, how=how)
-        elif found.is_python:
-            self._excuse(pid=pid)
-
-    def forgets(self, pid: int) -> None:
-        """Process `pid` never was the program that it was meant to be."""
-        self._started.pop(pid, None)
-
-    def shell_ended(self, command: str, status: int) -> None:
-        """A shell that `os.system` started has run `command`."""
-        found = self._programs_of_commit().describe(["/bin/sh"], ["sh", "-c", command], None, None)
-        self._note_unseen(found, found.unseen)
-        if found.counts and (how := _how(status)):
-            self._write("child", pid=0, parent=os.getpid(), program=found.program, what=found.what, how=how)
-
-    def exits(self, status: int) -> None:
-        """This process is about to end without any clean-up."""
-        if status:
-            self.failed(f"code {status & 0xFF}")
-        else:
-            self.ended()
-
-    def orders(self, pid: int, number: int) -> None:
-        """A signal is about to be sent to a process, or as `os.kill` has it to a group."""
-        if number in _ENDING and pid not in self._ordered and pid != os.getpid():
-            self._ordered.add(pid)
-            self._excuse(**({"pid": pid} if pid > 0 else {"group": -pid or os.getpgrp()}))
-
-    def _excuse(self, **whom: int) -> None:
-        self._write("excused", **({"pid": 0} | whom))
-
-    def _note_unseen(self, found: "StartedProgram", why: str) -> None:
-        if why and found.program not in self._unseen and len(self._unseen) < 20:
-            self._unseen.add(found.program)
-            self._write("unseen", program=found.program, why=why)
-
-    def _programs_of_commit(self) -> "StartedPrograms":
-        if self._programs is None:
-            from .started import StartedPrograms
-
-            self._programs = StartedPrograms(self._environ)
-        return self._programs
-
-    def _write(self, event: str, **values: object) -> None:
-        self._file.write({"event": event, "mono": time.monotonic(), **values})
+def begin(environ: "MutableMapping[str, str]") -> None:
+    """Watch this process, and those that it starts, from now on; GANGLINE_PROCESSES names the file of the report."""
+    watcher = Watcher(environ)
+    _see_functions(watcher)
+    late = LateHooks(watcher)
+    for name in ("start_new_thread", "start_joinable_thread"):
+        if hasattr(_thread, name):
+            _replace(_thread, name, before=late.set)
+    sys.addaudithook(_hook_of(watcher, late))
+    os.register_at_fork(after_in_child=watcher.forked)
+    watcher.begin()
 
 
 def own_program(words: "list[str]") -> str:
@@ -191,39 +99,173 @@ def own_program(words: "list[str]") -> str:
     return "python"
 
 
-def _how(status: int) -> str:
-    """`code 3` or `signal 9`; empty: the process ended with 0, or has only stopped."""
-    if os.WIFSIGNALED(status):
-        return f"signal {os.WTERMSIG(status)}"
-    return f"code {os.WEXITSTATUS(status)}" if os.WIFEXITED(status) and status else ""
+def _see_functions(watcher: Watcher) -> None:
+    """Look at what functions of `os` are given, and return."""
+
+    def looks(pid: int, options: int) -> None:
+        if watcher.known is not None:
+            watcher.known.looks(pid, options)
+
+    def exits(status: int) -> None:
+        if status or watcher.known is not None:
+            watcher.watch.exits(status)
+
+    for name in ("waitpid", "wait4"):
+        _replace(os, name, before=looks, after=lambda found, *_: _ended(watcher, found))
+    for name in ("wait", "wait3"):
+        _replace(os, name, after=lambda found, *_: _ended(watcher, found))
+    _replace(os, "waitid", after=lambda found, *arguments: _ended_by_id(watcher, found, arguments[2]))
+    _replace(os, "system", after=lambda status, command: watcher.watch.shell_ended(command, status))
+    for name in ("posix_spawn", "posix_spawnp"):
+        _replace(os, name, after=lambda pid, path, words, environ: (
+            watcher.watch.starts(pid, [path], words, None, environ)
+        ))  # fmt: skip
+    _replace(os, "_exit", before=exits)
 
 
-def _said(error: "BaseException | None") -> str:
-    """The exception as the last line of a traceback names it."""
-    if error is None:
-        return ""
-    kind = type(error)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+def _replace(
+    module: object, name: str, *, before: "Callable[..., object] | None" = None,
+    after: "Callable[..., object] | None" = None,
+) -> None:  # fmt: skip
+    """Replace a function by one that does the same; `before` gets its arguments, `after` its result and arguments."""
+    original = getattr(module, name)
+
+    def call(*arguments: "Any", **named: "Any") -> object:
+        if before is not None:
+            _try(before, *arguments, **named)
+        found = original(*arguments, **named)
+        if after is not None:
+            _try(after, found, *arguments)
+        return found
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = original.__doc__
+    setattr(module, name, call)
+
+
+def _try(call: "Callable[..., object]", *arguments: "Any", **named: "Any") -> None:
     try:
-        first = str(error).strip().partition("\n")[0]
-    except Exception:
-        first = ""
-    return f"{name}: {first}"[:_MOST_LETTERS] if first else name
+        call(*arguments, **named)
+    except Exception:  # the report lacks a line, and the program continues
+        return
 
 
-def _waited_for_children(pid: int) -> bool:
-    """Did process `pid`, which has ended, wait for others? A started program has page faults, which count for it."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[8]) > 0
+def _ended(watcher: Watcher, found: "tuple[Any, ...]") -> None:
+    pid, status = found[:2]
+    if not pid or (not status and watcher.known is None):
+        return
+    if sys._getframe(4).f_code.co_name == _NOT_STARTED:  # noqa: SLF001  # the code that waits
+        watcher.watch.forgets(pid)
+    else:
+        watcher.watch.child_ended(pid, status)
 
 
-def begin(environ: "MutableMapping[str, str]") -> ProcessWatch:
-    """Watch this process, and those that it starts, from now on."""
-    from .process_hooks import install
+def _ended_by_id(watcher: Watcher, found: "Any", options: int) -> None:
+    has_ended = found is not None and found.si_code in (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
+    if has_ended and not options & os.WNOWAIT:
+        watcher.watch.child_ended(found.si_pid, found.si_status << 8 * (found.si_code == os.CLD_EXITED))
 
-    watch = ProcessWatch(environ["GANGLINE_PROCESSES"], environ)
-    install(watch)
-    watch.begin()
-    return watch
+
+def _hook_of(watcher: Watcher, late: "LateHooks") -> "Callable[[str, tuple[Any, ...]], None]":
+    def uncaught(_hook: "Any", _kind: "Any", error: BaseException, _traceback: "Any") -> None:
+        if _thread.get_ident() == watcher.main_thread and _is_top():
+            watcher.watch.failed("", error)
+
+    def orders(pid: int, number: int) -> None:
+        watcher.watch.orders(pid, number)
+
+    def becomes_another(*_: object) -> None:
+        if watcher.known is not None:
+            watcher.known.ended()
+
+    calls: dict[str, Callable[..., object]] = {
+        "sys.excepthook": uncaught,
+        "os.kill": orders,
+        "os.killpg": lambda group, number: orders(-group, number),
+        "os.exec": becomes_another,
+        "subprocess.Popen": late.see_starts,
+        **dict.fromkeys(("import", "os.fork"), late.set),
+    }
+    get = calls.get
+
+    def hook(event: str, arguments: "tuple[Any, ...]") -> None:
+        call = get(event)
+        if call is not None:
+            _try(call, *arguments)
+
+    return hook
+
+
+def _is_top() -> bool:
+    """An exception has left the last frame of this thread; else an extension prints one, and goes on."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # importing `inspect` would slow every program down
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame is None
+
+
+class LateHooks:
+    """Hooks in modules that a program imports later."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._waiting = {
+            "multiprocessing.process": self._in_processes,
+            "multiprocess.process": self._in_processes,
+            "threading": self._in_threads,
+        }
+
+    def set(self, *_: object, **__: object) -> None:
+        """Set the hooks in modules that are there by now."""
+        for name in tuple(self._waiting):
+            module = sys.modules.get(name)
+            if module is not None and self._waiting[name](module):
+                del self._waiting[name]
+
+    def see_starts(self, *_: object) -> None:
+        """See what `subprocess`, which is about to start a program, starts from now on."""
+        subprocess: Any = sys.modules["subprocess"]
+        low: Any = sys.modules["_posixsubprocess"]
+        if not getattr(low.fork_exec, "is_seen", False):
+            _replace(low, "fork_exec", after=lambda pid, words, paths, _close, _pass, cwd, environ, *_: (
+                self._watcher.watch.starts(pid, paths, words, cwd, environ)
+            ))  # fmt: skip
+            low.fork_exec.is_seen = True
+            if hasattr(subprocess, "_fork_exec"):
+                subprocess._fork_exec = low.fork_exec  # noqa: SLF001  # its name for that function
+
+    def _in_processes(self, module: "ModuleType") -> bool:
+        base = vars(module).get("BaseProcess")
+        if base is None:
+            return False
+        bootstrap, watcher = base._bootstrap, self._watcher  # noqa: SLF001  # no public function sees the exception
+
+        def seen(process: "Any", *arguments: "Any", **named: "Any") -> object:
+            run = process.run
+
+            def run_seen() -> None:
+                try:
+                    run()
+                except Exception as error:
+                    _try(watcher.watch.failed, "", error, f"{process.name} of {watcher.program}")
+                    raise
+
+            process.run = run_seen
+            return bootstrap(process, *arguments, **named)
+
+        base._bootstrap = seen  # noqa: SLF001
+        return True
+
+    def _in_threads(self, module: "Any") -> bool:
+        if "main_thread" not in vars(module):  # the module is not whole yet
+            return False
+        hook, watcher = module.excepthook, self._watcher
+
+        def seen(arguments: "Any") -> object:
+            if arguments.exc_value is not None and arguments.exc_type is not SystemExit:
+                name = getattr(arguments.thread, "name", "a thread")
+                _try(watcher.watch.thread_failed, arguments.exc_value, name)
+            return hook(arguments)
+
+        module.excepthook = seen
+        return True

@@ -53,6 +53,7 @@ class Programs:
         self._environment = tuple(environment)
         self._tools = (*self._environment, *(f"{each}/" for each in _TOOL_FOLDERS))
         self._declared, self._environ, self._variable = declared, environ, variable
+        self._python = os.path.realpath(sys.executable)
 
     def started(self, event: str, arguments: Sequence[Any]) -> str | None:
         """Name of the program about to be started; None: it does not exist, reports itself, or reads no data."""
@@ -70,7 +71,7 @@ class Programs:
             found = sys.executable if leader in (0, os.getpid()) else os.readlink(f"/proc/{leader}/exe")
         except OSError:
             return None
-        return None if os.path.realpath(found) == os.path.realpath(sys.executable) else os.path.basename(found)
+        return None if os.path.realpath(found) == self._python else os.path.basename(found)
 
     def _unseen(self, path: str, words: list[str], cwd: str, environ: Mapping[str, str]) -> str | None:
         found = find_program(path, cwd, environ)
@@ -99,7 +100,7 @@ class Programs:
         """True: the program is this Python, with the start-up folder on its path."""
         python, flags = self.interpreter(found, words, environ)
         return (
-            os.path.realpath(python) == os.path.realpath(sys.executable)
+            os.path.realpath(python) == self._python
             and not _ignores_path(flags)
             and environ.get(self._variable) == self._environ.get(self._variable)
             and _HERE in environ.get("PYTHONPATH", "").split(os.pathsep)
