@@ -107,7 +107,10 @@ class ProcessTree:
                 if pid:  # else a thread of its parent
                     unmatched[pid] = found
             case "child":
-                known = unmatched.pop(pid, None) if pid else None
+                if not pid:  # the shell of os.system, which had the program as its child
+                    program = _text(line.get("program"))
+                    pid = next((each.pid for each in unmatched.values() if each.failure.program == program), 0)
+                known = unmatched.pop(pid, None)
                 if known is None:
                     self._failures.append(self._failure(line, pid, mono))
                 else:
