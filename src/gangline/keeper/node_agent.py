@@ -257,6 +257,7 @@ class Keeper:
             self._coordinator.close(decision)
         decision = self._helpers.close(decision)
         self._status.redact_logs()
+        self._processes.close()
         self.event("ended", exit_code=decision.exit_code)
         end = gang_end(
             decision,

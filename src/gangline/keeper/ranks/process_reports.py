@@ -45,6 +45,10 @@ class ProcessReports:
             with suppress(OSError):  # there is none, or a rank has put something else in its place
                 self._file(rank).unlink()
 
+    def close(self) -> None:
+        """Remove the files of all ranks: what processes raised may contain secrets."""
+        self.clear(tuple(self._leaders))
+
     def started(self, start: RankStart, pid: int) -> None:
         """The process of a rank was started."""
         self._leaders[start.rank] = pid
