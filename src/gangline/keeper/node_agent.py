@@ -29,12 +29,13 @@ from gangline.keeper.ipc.requests import (
     remove_rejoin,
     write_rejoin,
 )
-from gangline.keeper.logs.rank_files import exit_reason, failure_line, last_lines
+from gangline.keeper.logs.rank_files import failure_line, last_lines
 from gangline.keeper.node_ledger import ProcessSpan
 from gangline.keeper.node_result import gang_end, process_spans
 from gangline.keeper.node_status import NodeStatus
 from gangline.keeper.rank_environment import rank_starts
-from gangline.keeper.ranks.generation import Generation, Replacements
+from gangline.keeper.ranks.generation import Generation
+from gangline.keeper.ranks.generation_host import Replacements
 from gangline.keeper.ranks.generation_result import GenerationResult, Halt
 from gangline.keeper.ranks.process_reports import ProcessReports
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
@@ -54,9 +55,10 @@ class Keeper:
         self._began = time.monotonic()
         secrets = secret_values(self._environ)
         self._status = NodeStatus(environment, _possible_ranks(environment, plan), secrets=secrets)
-        seconds = environment.deadline_seconds
-        deadline = None if seconds is None else self._began + seconds
-        self._stop = StopSignals(environment.home, deadline=deadline, deadline_seconds=seconds)
+        self._stop = StopSignals(
+            environment.home, began=self._began, deadline_seconds=environment.deadline_seconds,
+            deadline_key=environment.deadline_key,
+        )  # fmt: skip
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -66,7 +68,7 @@ class Keeper:
         self._gathered_at: float | None = None
         self._outcome: GenerationResult | None = None
         self._spans: list[ProcessSpan] = []
-        self._processes = ProcessReports(environment.processes, secrets=secrets)
+        self._process_reports = ProcessReports(environment.processes, secrets=secrets)
         self._oom_kills = 0
         self._helpers = HelperProcesses(environment, plan, self._environ, keeper=self)
         self._coordinator: Coordinator | None = None
@@ -180,10 +182,12 @@ class Keeper:
             starter=self._helpers.starter,
             host=self,
             heartbeats=self._env.home / "heartbeat",
+            events=self._env.out / "ranks",
             limits=self._env.limits,
             must_beat=self._plan.program.task is not None,
+            last_step=self._plan.last_step,
             grace_seconds=self._env.grace_seconds,
-            processes=self._processes,
+            process_reports=self._process_reports,
         )
         self._outcome = outcome = generation.run(starts)
         first = min((each.rank for each in starts), default=0)
@@ -238,12 +242,12 @@ class Keeper:
         if culprit is None:
             return "", []
         log = self._env.home / "logs" / f"{culprit.rank}.log"
-        reason = exit_reason(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._current.generation)
+        reason = outcome.failed.reason if outcome.failed else ""
         secrets = secret_values(self._environ)
         lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
         code = outcome.failed.code if outcome.failed else 0
         said = conceal(reason or failure_line(log, code=code), secrets)
-        first = self._processes.first_failure(outcome.failed) if outcome.failed else None
+        first = self._process_reports.first_failure(outcome.failed) if outcome.failed else None
         if first is not None and (not first.said or first.said not in said):
             said = f"{said}; before it, {first.text}" if said else f"before it, {first.text}"
         return said, lines
@@ -257,7 +261,7 @@ class Keeper:
             self._coordinator.close(decision)
         decision = self._helpers.close(decision)
         self._status.redact_logs()
-        self._processes.close()
+        self._process_reports.close()
         self.event("ended", exit_code=decision.exit_code)
         end = gang_end(
             decision,

@@ -7,7 +7,18 @@ from typing import Literal
 
 from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import SLOW, SPLIT, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
+from gangline.spec.record import (
+    RETRY,
+    SLOW,
+    SPLIT,
+    STAGES,
+    STOPPED,
+    UNDECLARED,
+    UNREPORTED,
+    Gate,
+    Record,
+    StageInfo,
+)
 from gangline.spec.replica_shares import shares_words
 from gangline.spec.run_flags import flags_of, not_finite
 from gangline.units import format_bytes, format_number
@@ -138,13 +149,19 @@ def passed_reason(gates: Iterable[Gate]) -> str:
 
 
 def verdict_reason(record: Record) -> str:
-    """One sentence: the run's own, else that of the first gate that said no."""
+    """One sentence: the run's own, what the last stop of an open one saved, or that of the first gate that said no."""
     if record.run.verdict == "passed":  # of records that were written before their reason named unknown gates
         return passed_reason(record.gates)
-    if record.run.reason:
-        return record.run.reason
+    if said := record.run.reason or stop_text(record):
+        return said
     refusing = [gate.reason for gate in record.gates if gate.verdict == "no"]
     return refusing[0] if refusing else ""
+
+
+def stop_text(record: Record) -> str:
+    """What the gang of an open run had saved when it was stopped; empty: it was not, or another one has followed."""
+    last = next((event for event in reversed(record.events) if event.kind in (STOPPED, RETRY)), None)
+    return last.text if last is not None and last.kind == STOPPED and record.run.state == "open" else ""
 
 
 def mark_words(record: Record) -> str:

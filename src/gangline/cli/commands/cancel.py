@@ -11,6 +11,7 @@ from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import CancelledError
 from gangline.line.run.cancel import cancel_run
+from gangline.report.text import clean
 from gangline.spec.record import Record
 
 
@@ -19,6 +20,12 @@ def command(
     *,
     reason: Annotated[str, typer.Option("--reason", help="Written to the record.")] = "cancelled by hand",
     now: Annotated[bool, typer.Option("--now", help="Without an emergency checkpoint.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", help="Page of the driver that asks: a run that another page has driven since is left alone."
+        ),
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -26,6 +33,9 @@ def command(
     """Stop a run: marked in its record, its gang stopped; returns when nothing is left. Harmless when repeated."""
     workspace = open_workspace(repo, site)
     found = workspace.run(run)
+    if url is not None and found.run.driver.url not in (None, url):
+        say(f"{found.run.id} is left alone: {found.run.driver.url} drives it now")
+        return
     stop: Callable[..., Record] = cancel_run
     if "kfp" in found.links:
         from gangline.kfp.cancel import cancel_kfp_run as stop
@@ -39,6 +49,7 @@ def command(
         ended = record.run.verdict or record.run.state
         say(f"{record.run.id} {ended}: nothing of it is left running")
         if record.run.exit_code == CancelledError.exit_code:
+            say(clean(record.run.reason or "no reason was given"), err=True)
             say("next: gangline run --again starts the next attempt, gangline run only repeats this", err=True)
     if record.run.exit_code == CancelledError.exit_code:
         raise typer.Exit(CancelledError.exit_code)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gangline.errors import SIGTERM_CODE
 from gangline.keeper.ranks.process_tree import ProcessTree
 from gangline.keeper.ranks.rank_exit import RankExit
 from gangline.keeper.ranks.rank_processes import RankStart
@@ -67,15 +68,15 @@ class ProcessReports:
     def collect(self, exits: Sequence[RankExit], *, ended_well: bool, now: float) -> ProcessReport:
         """Report of all generations so far; called at the end of each, while processes that ranks left are still there.
 
-        A rank that failed answers for its processes. Where another one failed, or all were stopped, only what failed
-        long before counts: the rest follows from that.
+        A rank that failed answers for its processes. Where another one failed, or all were asked to stop, only what
+        failed long before counts: the rest follows from that.
         """
         ended = {each.rank: each for each in exits}
         stopped = min((each.mono for each in exits if each.code), default=now) - SETTLE_SECONDS
         for tree in self._trees():
             end = ended.get(tree.rank)
             before = stopped if end is None or not ended_well else tree.ended or end.mono
-            if end is None or end.code == 0 or end.saved:
+            if end is None or end.code in (0, SIGTERM_CODE):
                 self._kept.append(self._report(tree, before, ended_well=ended_well))
         self._orphans.clear()
         return join_process_reports(self._kept)

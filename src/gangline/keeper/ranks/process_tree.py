@@ -107,14 +107,18 @@ class ProcessTree:
                 if pid:  # else a thread of its parent
                     unmatched[pid] = found
             case "child":
-                if not pid:  # the shell of os.system, which had the program as its child
-                    program = _text(line.get("program"))
-                    pid = next((each.pid for each in unmatched.values() if each.failure.program == program), 0)
-                known = unmatched.pop(pid, None)
-                if known is None:
-                    self._failures.append(self._failure(line, pid, mono))
-                else:
-                    known.failure = replace(known.failure, how=_text(line.get("how")))
+                self._take_status(line, pid, mono, unmatched)
+
+    def _take_status(self, line: Mapping[str, Any], pid: int, mono: float, unmatched: dict[int, _Failure]) -> None:
+        """Take how a process ended, as the one that waited for it saw; it may have reported before why."""
+        if not pid:  # the shell of os.system, which had the program as its child
+            program = _text(line.get("program"))
+            pid = next((each.pid for each in unmatched.values() if each.failure.program == program), 0)
+        known = unmatched.pop(pid, None)
+        if known is None:
+            self._failures.append(self._failure(line, pid, mono))
+        else:
+            known.failure = replace(known.failure, how=_text(line.get("how")))
 
     def _failure(self, line: Mapping[str, Any], pid: int, mono: float) -> _Failure:
         failure = ProcessFailure(

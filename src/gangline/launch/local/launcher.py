@@ -252,7 +252,7 @@ def _world_size(podset: PodSet, statuses: Sequence[KeeperStatus]) -> int:
 
 
 def _merge(ends: Sequence[GangEnd]) -> GangEnd:
-    """The end of the node that failed first, with the sum of all ledgers."""
+    """The end of the node that failed first, with the sum of all ledgers, and the steps of the gang as node 0 knows."""
     failed = sorted((end for end in ends if end.exit_code), key=lambda end: end.time)
     speaker = (failed or list(ends))[0]
     ledger: dict[str, float] = {}
@@ -260,7 +260,9 @@ def _merge(ends: Sequence[GangEnd]) -> GangEnd:
         for cause, seconds in end.ledger.items():
             ledger[cause] = ledger.get(cause, 0.0) + seconds
     values = {name: getattr(speaker, name) for name in GangEnd.__dataclass_fields__}
-    return GangEnd(**values | {"ledger": ledger, "allocated_seconds": sum(end.allocated_seconds for end in ends)})
+    steps = {name: getattr(ends[0], name) for name in ("step", "saved_step") if getattr(ends[0], name) is not None}
+    seconds = sum(end.allocated_seconds for end in ends)
+    return GangEnd(**values | steps | {"ledger": ledger, "allocated_seconds": seconds})
 
 
 def _hard_end(created: Path, podset: PodSet) -> datetime:

@@ -94,14 +94,14 @@ def _require_room(ctx: RunContext) -> None:
         )
 
 
-def with_gang(record: Record, gang: Gang, target: str) -> Record:
-    """The record with `gang` as its training gang."""
+def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Record:
+    """The record with `gang` as its training gang, before which there were `restarts`."""
     current = record.gang
     if current is not None and (current.name, current.uid) == (gang.name, gang.uid):
         return record
     info = GangInfo(
         launcher=target, name=gang.name, uid=gang.uid, podset=gang.podset, servers=gang.servers,
-        admitted=now() if gang.servers else None,
+        admitted=now() if gang.servers else None, restarts=restarts,
     )  # fmt: skip
     return replace(record, gang=info)
 

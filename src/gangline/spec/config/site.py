@@ -236,7 +236,7 @@ class LimitsTable:
     active_runs: int = 8
     """Runs at the same time."""
     run_seconds: float = 172_800.0
-    """Longest run."""
+    """Longest time of each gang of a run: then it is asked to save, and stopped."""
     orphan_seconds: float = 86_400.0
     """When a gang without a driver is swept."""
     output_files: int = 10_000
