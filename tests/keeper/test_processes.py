@@ -55,7 +55,7 @@ def test_a_rank_that_is_no_python_is_named_if_it_started_others_and_pythons_belo
 
 def test_a_pipeline_of_the_command_ends_with_the_failure_of_its_left_side(keep):
     end = keep(FIT, ranks=1, restarts=0, command=("sh", "-c", "python program.py | tee log")).end()
-    assert (end.exit_code, end.culprit) == (1, 0)
+    assert (end.exit_code, end.culprit) == (30, 0)
     assert "RuntimeError: its shard is missing" in end.reason
     found = report(keep("pass", ranks=1, command=("sh", "-c", "python program.py | tee log")))
     assert found.pipefail
@@ -94,7 +94,7 @@ def test_a_failed_rank_names_the_process_that_failed_before_it(keep):
         + "except subprocess.CalledProcessError: print('cleaning up\\n' * 30); raise SystemExit('no model')"
     )
     end = keep(program, ranks=1, restarts=0).end()
-    assert end.exit_code == 1
+    assert end.exit_code == 30
     assert end.reason.startswith(
         "rank 0 ended with code 1: no model; before it, fit.py on rank 0 ended with code 1: RuntimeError: its shard is"
     )
