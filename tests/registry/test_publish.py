@@ -19,6 +19,7 @@ from gangline.registry.versions import Version, list_versions, read_version, ver
 from gangline.spec.config.line import PublishTable
 from gangline.spec.measurements import Drill
 from gangline.spec.plan import DataSource, Plan
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.spec.record import Gate
 from gangline.spec.run_flags import UNDER_WAY
 from gangline.storage.objects.blobs import get_blob, put_blob
@@ -74,7 +75,7 @@ def test_the_model_of_a_task_that_makes_its_own_data_answers_too(workspace):
 
 def test_the_weights_open_with_the_safetensors_library(published):
     workspace, answer = published
-    path = workspace.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
+    path = workspace.files / next(file.key for file in answer.files if file.path == "model.safetensors")
     with safe_open(str(path), framework="pt") as opened:
         assert opened.metadata()["run"] == workspace.record.run.id
         assert opened.get_tensor("token.weight").shape == (256, 32)
@@ -82,7 +83,7 @@ def test_the_weights_open_with_the_safetensors_library(published):
 
 def test_tensors_have_the_names_that_the_task_asked_for(quick):
     answer = quick.publish(names={"token.weight": "transformer.wte.weight"})
-    path = quick.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
+    path = quick.files / next(file.key for file in answer.files if file.path == "model.safetensors")
     with safe_open(str(path), framework="pt") as opened:
         assert opened.get_tensor("transformer.wte.weight").shape == (256, 32)
         assert "token.weight" not in set(opened.keys())
@@ -165,6 +166,10 @@ def test_of_publishers_that_race_each_gets_its_own_number(quick):
         ),
         (lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="held"),)), "a drilled run"),
         (
+            lambda r: replace(r, ran=RuntimeReport(reads=(UndeclaredRead(path="/h/x", size_bytes=1, left=True),))),
+            "it read what an earlier run left in the home of its branch: /h/x; with sandbox.home",
+        ),
+        (
             lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="not_struck", reason=UNDER_WAY),)),
             "a drilled run",
         ),
@@ -213,7 +218,7 @@ def test_a_name_that_is_taken_in_git_is_refused(quick, monkeypatch):
 
 
 def test_a_flipped_bit_in_the_checkpoint_is_refused_before_anything_is_published(quick):
-    shard = next((quick.root / "store" / quick.checkpoint).glob("*.safetensors"))
+    shard = next((quick.files / quick.checkpoint).glob("*.safetensors"))
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
     shard.write_bytes(data)

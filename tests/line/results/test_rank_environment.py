@@ -120,10 +120,21 @@ def test_reads_are_said_with_what_declares_them():
     assert undeclared_reads_text(RuntimeReport(reads=many, num_reads=MOST_READS)).startswith("read at least 100 files")
     hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
     assert "this includes downloads of a hub" in undeclared_reads_text(hub)
-    left = RuntimeReport(
-        reads=(UndeclaredRead(path="/w/.gangline/home/model/.config/t.json", size_bytes=5),), num_reads=1
-    )
-    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home/model")
+    left = RuntimeReport(reads=(UndeclaredRead(path="/w/t.json", size_bytes=5, left=True),), num_reads=1)
+    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home")
+
+
+def test_what_did_not_change_in_a_kept_home_since_the_run_began_was_left_there(store):
+    home = Path("/w/.gangline/home")
+    read = {"event": "read", "size_bytes": 5}
+    others = [{**read, "path": f"/data/{number}", "changed": 1.0} for number in range(MOST_READS)]
+    changed = {"old": 99.9, "new": 100, "lie": "200", "unknown": None}
+    in_home = [{**read, "path": f"{home}/main/{name}", "changed": when} for name, when in changed.items()]
+    put(store, PYTHON, *others[1:], *in_home)
+    reads = read_rank_environment(store, "runs/x", homes=home, since=100.0).reads
+    left = [each.path.rpartition("/")[2] for each in reads if each.left]
+    assert left == ["old", "lie", "unknown"], "beyond the most that are reported, too"
+    assert not any(each.left for each in read_rank_environment(store, "runs/x").reads), "a pod has no home that is kept"
 
 
 def test_kinds_of_gpu_are_bounded_and_each_is_named_once(store):

@@ -55,7 +55,7 @@ def watch(workspace):
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         output, _ = process.communicate(timeout=60)
-        lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+        lines = [json.loads(line) for line in report.read_text().splitlines()] if report.is_file() else []
         return Watched(process.returncode, output, lines, ProcessTree(0, process.pid, lines))
 
     return run
@@ -330,6 +330,14 @@ def test_a_program_that_breaks_what_the_watch_uses_goes_on(watch):
     done = watch(
         "import os, subprocess\nos.getppid = os.getpgrp = None\nsubprocess.run(['sh', '-c', 'exit 3'])\n"
         "os.waitstatus_to_exitcode(os.system('exit 2'))\nprint('trained')\n"
+    )
+    assert (done.code, done.output) == (0, "trained\n")
+
+
+def test_a_report_that_has_no_place_changes_nothing_of_the_program(watch, workspace):
+    report = workspace.code.parent / "processes.jsonl"
+    done = watch(
+        f"import os\nos.unlink({str(report)!r})\nos.mkdir({str(report)!r})\nos.system('exit 3')\nprint('trained')"
     )
     assert (done.code, done.output) == (0, "trained\n")
 

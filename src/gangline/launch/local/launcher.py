@@ -1,6 +1,5 @@
 """Launcher of this machine. All state is in files, so any driver can continue."""
 
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from gangline.launch.sandbox import Sandbox
 from gangline.sanitize import conceal
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd, GangState, KeeperStatus
+from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.protocol import ObjectStore
 
 _AFTER_GRACE_SECONDS = 90.0
@@ -169,8 +169,8 @@ class LocalLauncher:
         if state != "ended":
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
         with folder.lock():
-            for each in (folder.secrets, folder.inside / "tmp"):
-                shutil.rmtree(each, ignore_errors=True)
+            for each in (folder.secrets, folder.tmp, folder.own_home):
+                delete_tree(each)
         remove_targets(self._targets, name)
         return _merge(ends)
 
@@ -192,7 +192,7 @@ class LocalLauncher:
             deleted = over and (with_outputs or not left.files)
             if deleted:
                 self._submitted = [each for each in self._submitted if each != folder.home.name]
-                shutil.rmtree(folder.home)
+                delete_tree(folder.home)
             swept.append(
                 SweepResult(
                     name=podset.name, run=podset.run, life=known, deleted=deleted, uncollected_files=left.files,

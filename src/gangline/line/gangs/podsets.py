@@ -16,6 +16,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
+from gangline.spec.environment_manifest import require_manifest
 from gangline.spec.gang.podset import (
     DEADLINE_KEY,
     SITE_DEADLINE,
@@ -40,12 +41,10 @@ def commits_python(record: Record) -> str | None:
         ConfigError: The environment was deleted, for instance by a sweep, or was made on another machine.
     """
     python = stage(record, "build").outputs.get("python")
-    if python is not None and not Path(python).exists():
-        raise ConfigError(
-            f"wanted the environment of {record.run.id} at {Path(python).parent.parent}, found none: a sweep"
-            " deleted it, or it is on another machine; gangline run --again installs it again"
-        )
-    return None if python is None else str(python)
+    if python is None:
+        return None
+    require_manifest(Path(python).parent.parent, run=record.run.id)
+    return str(python)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -101,7 +100,8 @@ def make_podset(
         code=str(stage(record, "build").outputs["code"]),
         plan=put_blob(store, plan.to_json()),
         store=store.url,
-        env=threads_of(record, line, site, store)
+        env=commit_variables(record)
+        | threads_of(record, line, site, store)
         | plain_of(line.train.env)
         | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
@@ -195,6 +195,13 @@ def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> d
         most_files=site.limits.output_files, most_bytes=round(site.limits.output_bytes),
     )  # fmt: skip
     return {OUTPUTS_VARIABLE: request.to_json().decode()}
+
+
+def commit_variables(record: Record) -> dict[str, str]:
+    """Variables that name the commit to its ranks, whose folder is no git repository; launchers set GANGLINE_RUN."""
+    commit = record.commit
+    branch = {"GANGLINE_BRANCH": commit.branch} if commit.branch else {}
+    return {"GANGLINE_COMMIT": commit.sha} | branch | ({"GANGLINE_DIRTY": "1"} if commit.patch else {})
 
 
 def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> dict[str, str]:

@@ -150,4 +150,4 @@ class RunContext:
 
     def find_cached_stage(self, name: str, key: str) -> Record | None:
         """An earlier run whose stage `name` can be reused; None also for a later attempt (`run --again`)."""
-        return None if self.record.run.attempt > 1 else self.earlier_runs.with_stage(name, key)
+        return None if self.record.run.attempt > 1 else self.earlier_runs.with_stage(name, key, taker=self.record)

@@ -22,14 +22,24 @@ MOST_BYTES = 1 << 20
 """Of each file."""
 MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
 MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN = 20, 5, 5
+KEPT_HOMES = ".gangline/home"
+"""Folder of homes of ranks of own commits on this machine, which stay with the downloads in them."""
 _LONGEST_PATH, _LONGEST_NAME = 400, 100
 _COUNT = 10**9
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
 _ORIGINS = ("code", "environment", "standard", "gangline", "compiled", "elsewhere")
 
 
-def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | None:
+def read_rank_environment(
+    store: ObjectStore, prefix: str, *, homes: Path | None = None, since: float = 0.0
+) -> RuntimeReport | None:
     """The report of the ranks below `prefix`; None if no rank was a Python that reads PYTHONPATH.
+
+    Args:
+        store: Of the run.
+        prefix: Of what the gang wrote.
+        homes: Folder of homes that are kept on the machine of the ranks; None: they had none.
+        since: Creation of the run; what did not change in a kept home since then, an earlier run left there.
 
     Raises:
         IntegrityError: A file is too large.
@@ -40,7 +50,7 @@ def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | No
             files[int(match[1])] = entry.key
         if len(files) >= MOST_FILES:
             break
-    merger = _ReportMerger()
+    merger = _ReportMerger(homes, since)
     for rank, key in sorted(files.items()):
         if (blob := get_bounded(store, key, most_bytes=MOST_BYTES)) is not None:
             for line in split_lines([blob.data]):
@@ -73,19 +83,11 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
     files = "1 file" if ran.num_reads == 1 else f"{least}{ran.num_reads} files"
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
-    left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
+    left = f"; this includes what an earlier run left in {KEPT_HOMES}" if any(each.left for each in ran.reads) else ""
     return (
         f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
         f" project.include declare files of the repository or the store{hub}{left}"
     )
-
-
-_RANKS_HOME = ".gangline/home/model"
-"""Home of ranks of own commits on this machine; it stays, with the downloads in it."""
-
-
-def _is_left(read: UndeclaredRead) -> bool:
-    return f"/{_RANKS_HOME}/" in read.path and "/.cache/huggingface/" not in read.path
 
 
 @dataclass(slots=True)
@@ -106,12 +108,14 @@ class _Interpreter:
 class _ReportMerger:
     """Merges the untrusted event lines of all ranks into one report."""
 
-    def __init__(self) -> None:
+    def __init__(self, homes: Path | None, since: float) -> None:
+        self._homes, self._since = homes, since
         self.ranks: dict[int, None] = {}
         self._interpreters: dict[str, _Interpreter] = {}
         """By prefix."""
         self._elsewhere: dict[str, str] = {}
-        self._reads: dict[str, int] = {}
+        self._reads: dict[str, UndeclaredRead] = {}
+        self._left: dict[str, UndeclaredRead] = {}
         self._num_reads = 0
         self._hosts: dict[str, None] = {}
         self._programs: dict[str, None] = {}
@@ -126,8 +130,8 @@ class _ReportMerger:
                 if (found := self._interpreter(event)) is not None:
                     found.version = found.version or _text(event.get("version"), 40)
                     found.is_own = found.is_own and event.get("own") is not False
-            case "read" if len(self._reads) < MOST_READS and (path := _text(event.get("path"), _LONGEST_PATH)):
-                self._reads.setdefault(path, _count(event.get("size_bytes")))
+            case "read":
+                self._add_read(event)
             case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
                 self._hosts[name] = None
             case "started" if len(self._programs) < MOST_PROGRAMS:
@@ -152,8 +156,8 @@ class _ReportMerger:
             packages=dict(sorted(main.packages.items())),
             modules=main.modules,
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
-            reads=tuple(UndeclaredRead(path=path, size_bytes=size) for path, size in self._reads.items()),
-            num_reads=max(self._num_reads, len(self._reads)),
+            reads=(*self._left.values(), *self._reads.values())[:MOST_READS],
+            num_reads=max(self._num_reads, len(self._left) + len(self._reads)),
             hosts=tuple(self._hosts),
             programs=tuple(self._programs),
             unseen=tuple(self._unseen),
@@ -161,6 +165,14 @@ class _ReportMerger:
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,
         )
+
+    def _add_read(self, event: Mapping[str, Any]) -> None:
+        path, changed = _text(event.get("path"), _LONGEST_PATH), event.get("changed")
+        is_kept = self._homes is not None and _is_in(path, self._homes)
+        is_left = is_kept and not (isinstance(changed, int | float) and changed >= self._since)
+        reads = self._left if is_left else self._reads
+        if path and len(reads) < MOST_READS:
+            reads.setdefault(path, UndeclaredRead(path=path, size_bytes=_count(event.get("size_bytes")), left=is_left))
 
     def _add_summary(self, event: Mapping[str, Any]) -> None:
         found = self._interpreter(event) or _Interpreter()

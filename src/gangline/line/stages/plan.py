@@ -19,10 +19,12 @@ from gangline.line.gangs.stated_network import (
 )
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.kept_home import kept_home_of
 from gangline.line.request.trust import require_approval
 from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
+from gangline.line.stages.publish import check_publication
 from gangline.line.stages.start_checkpoint import open_start
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
@@ -42,6 +44,8 @@ def plan(ctx: RunContext) -> StageResult:
     )  # fmt: skip
     if start is not None:
         ctx.record_event("plan", "start", start.text)
+    if note := check_publication(ctx):
+        ctx.record_event("plan", "publish", note)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
     stated = stated_network(ctx.environ)
     network = planned_network(stated, ctx.store)
@@ -117,6 +121,7 @@ def _request(ctx: RunContext, data: DataSource) -> RunPlanRequest:
             data=tuple(each.path for each in data.files),
             python=commits_python(ctx.record),
             visible_devices=ctx.environ.get(VISIBLE_DEVICES),
+            home=kept_home_of(ctx.record),
         ),
         repository=ctx.repository,
         store=ctx.store,

@@ -27,6 +27,7 @@ def submit(ctx: RunContext) -> StageResult:
         return StageResult(
             state="skipped", message=f"no gang needed: {stage_origin(earlier, 'train')} has trained this", key=key
         )
+    _record_refused(ctx, key)
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
@@ -38,6 +39,13 @@ def submit(ctx: RunContext) -> StageResult:
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )
+
+
+def _record_refused(ctx: RunContext, key: str) -> None:
+    """Record why it trains again what a run that may not be published has trained."""
+    if ctx.record.run.attempt == 1 and (other := ctx.earlier_runs.refused_with_stage("train", key, taker=ctx.record)):
+        text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
+        ctx.record_event("submit", "rules", text)
 
 
 def _record_credential(ctx: RunContext) -> None:

@@ -7,6 +7,7 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
+from gangline.line.request.kept_home import FOLDER
 from gangline.line.results import ledger, unreported_metrics
 from gangline.line.results.metrics_file import (
     MetricsFile,
@@ -29,7 +30,7 @@ from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.storage.objects.blobs import put_blob
-from gangline.units import format_count, format_number, now, sparkline
+from gangline.units import format_count, format_number, now, parse_time, sparkline
 
 _MOST_NAMED = 3
 DOUBTS = "doubts"
@@ -94,7 +95,9 @@ def train(ctx: RunContext) -> StageResult:
 def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
     """Environment as the ranks report it; None if invalid, which does not fail the run."""
     try:
-        ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
+        homes = None if ctx.record.run.launcher.has_pods else ctx.home.resolve() / FOLDER
+        since = created.timestamp() if (created := parse_time(ctx.record.run.created)) else 0.0
+        ran = read_rank_environment(ctx.store, finished.plan.output_prefix, homes=homes, since=since)
     except IntegrityError as error:
         ctx.record_event("train", "events", f"not read: {error}")
         return None

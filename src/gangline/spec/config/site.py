@@ -179,6 +179,9 @@ class SandboxTable:
     off: own commits in none."""
     read: tuple[str, ...] = ()
     """Absolute paths that own commits may read, too: data sets in a home for instance; forks never may."""
+    home: Literal["kept", "empty"] = "kept"
+    """kept: own commits of a branch find the downloads of their earlier runs in their home; empty: each gang begins
+    with an empty home, so that each run of a branch that publishes may be published."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,7 +199,7 @@ class EnvironmentsTable:
     find_links: tuple[str, ...] = ()
     """Absolute paths of folders with wheels, in addition to the indexes."""
     keep_days: float = 30.0
-    """`gangline sweep` deletes an environment that no run used for so long."""
+    """`gangline sweep` deletes an environment, or the home of a branch, that no run used for so long."""
     python_downloads: bool = False
     """A Python that this machine lacks is fetched."""
 
@@ -338,6 +341,9 @@ class Site:
     index: dict[str, IndexTable] = field(default_factory=dict)
     sign: SignTable = SignTable()
     limits: LimitsTable = LimitsTable()
+    projects: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Project to the addresses of its repository, where the store does not know them or one has moved; the first run
+    in a clone of one writes it into the store."""
     forge: dict[str, ForgeTable] = field(default_factory=dict)
     serve: ServeTable = ServeTable()
     metrics: MetricsTable = MetricsTable()

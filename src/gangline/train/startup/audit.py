@@ -5,7 +5,7 @@ JSON to the file that GANGLINE_RAN names. Each line is complete, so that a proce
 keeps its earlier reports. Child processes append to the same file:
 
     {"event": "python", "version", "prefix", "own", "pid"}                 at the start; own: that of the gang
-    {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
+    {"event": "read", "path", "size_bytes", "changed"}                     a file that nothing declares, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
     {"event": "gpu", "name"}                                               a kind that it uses, once each
@@ -34,6 +34,8 @@ from .torch_reads import TorchReads
 
 MOST_READS = 100
 """Paths that one process reports; more are only counted."""
+MOST_LEFT = 20
+"""Files of earlier runs that one process reports of a kept home."""
 MOST_SEEN = 20_000
 """Paths outside what is declared that one process examines."""
 MOST_HOSTS = 20
@@ -65,7 +67,7 @@ class ProgramAudit:
         self._unseen: set[str] = set()
         """Why reads were not examined."""
         self._hosts: set[str] = set()
-        self._reads = 0
+        self._reads = self._num_left = 0
         self._reported: tuple[int, int] | None = None
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
@@ -76,7 +78,7 @@ class ProgramAudit:
         full = _absolute(path)
         if full is None or full in self._seen or full.startswith(self._places.declared):
             return
-        has_room = len(self._seen) < MOST_SEEN
+        has_room = len(self._seen) < MOST_SEEN or self._may_be_left(full)
         if has_room:
             self._seen.add(full)
         if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC or (flags & os.O_CREAT and not _holds_bytes(full)):
@@ -87,7 +89,8 @@ class ProgramAudit:
             self.unseen(f"more than {MOST_SEEN} files were opened outside of what is declared")
 
     def _examine(self, full: str) -> None:
-        if self._reads >= MOST_READS:
+        may_be_left = self._may_be_left(full)
+        if self._reads >= MOST_READS and not may_be_left:
             self._reads += 1  # counted, but not examined
             return
         try:
@@ -97,11 +100,19 @@ class ProgramAudit:
             return
         real = os.path.realpath(full)
         fresh = full.startswith(self._places.temporary) and self._is_new(found)
-        known = fresh or real.startswith(self._places.declared) or full.endswith((".pyc", ".pth"))
+        is_left = may_be_left and not self._is_new(found)
+        known = fresh or real.startswith(self._places.declared) or (full.endswith((".pyc", ".pth")) and not is_left)
         if known or not stat.S_ISREG(found.st_mode):
             return
         self._reads += 1
-        self._write({"event": "read", "path": full[:1000], "size_bytes": found.st_size})
+        self._num_left += is_left
+        if is_left or self._reads <= MOST_READS:
+            changed = round(found.st_ctime, 3)
+            self._write({"event": "read", "path": full[:1000], "size_bytes": found.st_size, "changed": changed})
+
+    def _may_be_left(self, full: str) -> bool:
+        """An earlier run may have left it in a home that is kept: such files are looked for beyond the other limits."""
+        return full.startswith(self._places.kept_home) and self._num_left < MOST_LEFT
 
     def unseen(self, why: str) -> None:
         """Reads may not have been examined."""

@@ -71,7 +71,10 @@ class ProcessWatch:
         """This process has come to its end by itself."""
         if self._began == os.getpid():
             self._began = None
-            self._write("ended")
+            try:
+                self._write("ended")
+            except OSError:  # Python would print a traceback here, at the end of the program's log
+                return
 
     def failed(self, how: str, error: BaseException | None = None, what: str = "") -> None:
         """This process fails; the first reason counts."""
