@@ -20,7 +20,10 @@ FORWARD = frozenset({
     "stdbuf", "taskset", "time", "timeout", "tini", "uv", "xargs",
 })  # fmt: skip
 """Programs that fail when what they start fails."""
-LOSES = "a failure of a program that it runs may not be its own; `set -eo pipefail` at its beginning changes that"
+LOSES = (
+    "a failure of a program that it runs may not be its own; `set -e` at its beginning changes that, for pipelines in bash"
+    " `set -eo pipefail`"
+)
 _MOST_LETTERS = 100
 
 
