@@ -48,7 +48,10 @@ def test_a_failure_refuses_and_what_may_have_failed_unseen_is_unknown(found, may
 FILES = {
     "run.sh": "python a.py\npython b.py\n", "strict.sh": "set -euo pipefail\npython a.py | tee log\npython b.py\n",
     "made.sh": "#!/usr/bin/env bash\n./a\n./b\n", "exact.sh": "#!/bin/bash -e\n./a\n./b\n",
-    "fit.py": "#!/usr/bin/python3\n",
+    "fit.py": "#!/usr/bin/python3\n", "outer.sh": "set -euo pipefail\n./a\n./exact.sh\nbash run.sh\n",
+    "whole.sh": "set -e\n. run.sh\n./exact.sh\nbash strict.sh\n", "loop.sh": "set -e\nbash loop.sh\n",
+    "many.sh": "set -e\n" + "".join(f"bash -e {number}.sh\n" for number in range(30)),
+    **{f"{number}.sh": "./a\n" for number in range(30)},
 }  # fmt: skip
 
 
@@ -74,6 +77,21 @@ FILES = {
         (("sh", "-c", "python a.py; python b.py"), {"pipefail": True}, ["sh"]),
         (("bash", "-c", "python a.py & wait"), {"pipefail": True}, ["bash"]),
         (("bash", "-eo", "pipefail", "-c", "a | b; c"), {}, []),
+        (("sh", "-c", "bash run.sh"), {}, ["sh"]),
+        (("sh", "-c", "./made.sh && ./a"), {}, ["sh"]),
+        (("sh", "-c", "if true; then bash run.sh; fi"), {}, ["sh"]),
+        (("bash", "outer.sh"), {}, ["outer.sh"]),
+        (("bash", "whole.sh"), {}, []),
+        (("bash", "loop.sh"), {}, []),
+        (("bash", "many.sh"), {}, ["many.sh"]),
+        (("bash", "-ec", ". ./run.sh"), {}, []),
+        (("bash", "-c", ". run.sh"), {}, ["bash"]),
+        (("bash", "-ec", "source $HOME/run.sh"), {}, ["bash"]),
+        (("bash", "-ec", "source env/bin/activate; ./a"), {}, []),
+        (("bash", "-ec", "make all"), {}, ["bash"]),
+        (("bash", "-ec", "eval ./a"), {}, ["bash"]),
+        (("bash", "-eo", "pipefail", "-c", "./a > >(./b)"), {}, ["bash"]),
+        (("bash", "-eo", "pipefail", "-c", "./a > >(tee log)"), {}, []),
     ],
 )
 def test_a_command_that_loses_failures_is_named_by_its_script(command, more, unseen):

@@ -25,7 +25,7 @@ from gangline.spec.measurements import Answer
 from gangline.spec.record import Gate, Record
 from gangline.train.startup.processes import own_program
 from gangline.train.startup.programs import TOOLS
-from gangline.train.startup.shells import MOST_SCRIPT_BYTES, ShellCall, loses_failures, read_call
+from gangline.train.startup.shells import MOST_SCRIPT_BYTES, loses_failures, read_call, script_call
 from gangline.train.startup.started import FORWARD, LOSES
 
 GATE = "processes"
@@ -151,26 +151,14 @@ def unseen_of_command(
         pipefail: The keeper added `-o pipefail`.
         is_watched: The rank reported, or started nothing.
     """
-    call = read_call(command) or _script_call(command, read)
+    call = read_call(command) or (script_call(command[0], read) if command else None)
     if call is not None:
-        text = call.text if call.text is not None or call.script is None else read(call.script)
-        strict = {"errexit": call.errexit, "pipefail": call.pipefail or pipefail}
-        if text is not None and not loses_failures(text, tools=TOOLS, **strict):
-            return ()
+        whole = call._replace(pipefail=call.pipefail or pipefail)
         name = PurePosixPath(call.script or command[0]).name
-        return (UnseenProgram(program=name, why=LOSES),)
+        return (UnseenProgram(program=name, why=LOSES),) if loses_failures(whole, tools=TOOLS, read=read) else ()
     name = PurePosixPath(command[0]).name if command else "task"
     name = own_program(list(command)) if name.startswith("python") else name
     return () if is_watched or name in FORWARD else (UnseenProgram(program=name, why=_UNWATCHED),)
-
-
-def _script_call(command: Sequence[str], read: Callable[[str], str | None]) -> ShellCall | None:
-    """The call of the shell that the first line of a script of the commit names."""
-    text = read(command[0]) if command else None
-    if text is None or not text.startswith("#!"):
-        return None
-    words = text[2:].partition("\n")[0].split()
-    return read_call([*(words[1:] if words and PurePosixPath(words[0]).name == "env" else words), command[0]])
 
 
 def _is_named(program: str, patterns: Sequence[str]) -> bool:

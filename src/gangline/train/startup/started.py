@@ -21,8 +21,8 @@ FORWARD = frozenset({
 })  # fmt: skip
 """Programs that fail when what they start fails."""
 LOSES = (
-    "a failure of a program that it runs may not be its own; `set -e` at its beginning changes that, for pipelines in bash"
-    " `set -eo pipefail`"
+    "a failure of a program that it runs may not be its own; `set -e` at its beginning changes that, for pipelines in"
+    " bash `set -eo pipefail`"
 )
 _MOST_LETTERS = 100
 
@@ -79,7 +79,7 @@ class StartedPrograms:
             inner = call.text.split()
             if inner and find_program(inner[0], cwd, environ) is not None:  # else a builtin of the shell
                 return self._describe(inner[0], inner, cwd, environ)
-        caller, text = self._caller(), self._text_of(call, cwd)
+        caller = self._caller()
         is_python = self._programs.reports_itself(found, words, environ)
         is_tool = self._programs.is_tool(found, words) or (
             call is not None and call.text is not None and runs_tools_alone(call.text, tools=TOOLS)
@@ -96,14 +96,11 @@ class StartedPrograms:
         return StartedProgram(
             program=name[:_MOST_LETTERS], what=what[:_MOST_LETTERS], is_python=is_python, counts=counts,
             hides=counts and not is_python and call is None and name not in FORWARD,
-            unseen=LOSES if call is not None and counts and _may_lose(call, text) else "",
+            unseen=LOSES if call is not None and counts and self._loses_failures(call, cwd) else "",
         )  # fmt: skip
 
-    def _text_of(self, call: ShellCall | None, cwd: str) -> str | None:
-        """What a shell runs; None: it is not known."""
-        if call is None or call.text is not None or call.script is None:
-            return call.text if call is not None else None
-        return self._read(os.path.abspath(os.path.join(cwd, call.script)))
+    def _loses_failures(self, call: ShellCall, cwd: str) -> bool:
+        return loses_failures(call, tools=TOOLS, read=lambda path: self._read(os.path.abspath(os.path.join(cwd, path))))
 
     def _read(self, path: str) -> str | None:
         """A script; None: it is none of the program's files, too large, or not there."""
@@ -126,10 +123,6 @@ class StartedPrograms:
 
     def _is_of_program(self, path: str) -> bool:
         return not path.startswith("<frozen ") and self._places.origin(path) in ("code", "elsewhere")
-
-
-def _may_lose(call: ShellCall, text: str | None) -> bool:
-    return text is None or loses_failures(text, tools=TOOLS, errexit=call.errexit, pipefail=call.pipefail)
 
 
 def _variables(environ: Any) -> Mapping[str, str]:
