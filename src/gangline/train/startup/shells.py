@@ -21,8 +21,8 @@ _NOT_CODE = re.compile(
 )
 """Quoted text and variables; comments and redirections: `;`, `|` and `&` have no meaning of their own there."""
 _SUBSTITUTED = re.compile(r"\$\(([^()`]*)\)|`([^`]*)`")
-_BESIDE = re.compile(r"[<>]\(([^()`]*)\)")
-"""Programs that run beside a command, whose end no shell looks at."""
+_UNWAITED = re.compile(r"[<>]\(([^()`]*)\)")
+"""Programs whose end no shell waits for: `<(program)`."""
 _CHOSEN_END = re.compile(r"\b(?:exit|return|kill)\b")
 _SEPARATORS = re.compile(r"(\|\||&&|[;\n|&])")
 _BEFORE = re.compile(r"\s*(?:(?:exec|time|command|nohup|[A-Za-z_]\w*=\S*)\s+)*")
@@ -117,7 +117,7 @@ def _strictness(call: ShellCall, words: str, tools: re.Pattern[str]) -> _Strictn
 
 
 def _loses_by_itself(words: str, tools: re.Pattern[str], strict: _Strictness) -> bool:
-    if _has_program(_BESIDE, words, tools) or (not strict.errexit and _has_program(_SUBSTITUTED, words, tools)):
+    if _has_program(_UNWAITED, words, tools) or (not strict.errexit and _has_program(_SUBSTITUTED, words, tools)):
         return True
     separators = _from_first_program(_SUBSTITUTED.sub("x", words), tools)
     allowed = {"&&", *(["|"] if strict.pipefail else []), *([";", "\n", "||"] if strict.errexit else [])}
@@ -147,7 +147,7 @@ def runs_tools_alone(text: str, *, tools: re.Pattern[str]) -> bool:
     if _CHOSEN_END.search(words):
         return False
     has_program = _from_first_program(_SUBSTITUTED.sub("x", words), tools) is not None
-    return not has_program and not any(_has_program(each, words, tools) for each in (_SUBSTITUTED, _BESIDE))
+    return not has_program and not any(_has_program(each, words, tools) for each in (_SUBSTITUTED, _UNWAITED))
 
 
 def _code(text: str) -> str:
