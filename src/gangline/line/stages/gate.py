@@ -10,6 +10,7 @@ from gangline.line.record.context import RunContext, StageResult
 from gangline.line.results import band
 from gangline.line.results.changed_gates import with_changes
 from gangline.line.results.outputs import judge_outputs
+from gangline.line.results.processes import judge_processes
 from gangline.line.results.published_weights import judge_weights
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
@@ -107,6 +108,7 @@ def judge(
         built: Versions that the build stage installed; None if it made no environment.
     """
     yield _reproducible(table, record, built)
+    yield judge_processes(record.processes, table.may_fail)
     if (of_outputs := judge_outputs(record)) is not None:
         yield of_outputs
     if (of_weights := judge_weights(record)) is not None:
