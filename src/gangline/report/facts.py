@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
@@ -167,6 +167,8 @@ class PinnedItem:
     name: str
     pinned: str
     by: str
+    uncompared: str
+    """What it depends on and no digest or version in the record describes."""
 
 
 def pinned_rows(record: Record) -> list[PinnedItem]:
@@ -174,9 +176,14 @@ def pinned_rows(record: Record) -> list[PinnedItem]:
     items = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
     rows = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
     return [
-        PinnedItem(str(each.get("name")), pinned, str(each.get("by")))
+        PinnedItem(str(each.get("name")), pinned, str(each.get("by")), _uncompared(each))
         for each in rows if (pinned := str(each.get("pinned"))) in MARKS
     ]  # fmt: skip
+
+
+def _uncompared(item: dict[str, Any]) -> str:
+    """In older records the whole reason why the item is unknown."""
+    return str(item.get("uncompared", item.get("by") if item.get("pinned") == "unknown" else ""))
 
 
 def imported_versions(record: Record) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gangline.spec.python_environment import STARTUP
-from gangline.train.startup import audit, devices
+from gangline.train.startup import audit, devices, file_reads
 
 READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n"
 
@@ -112,7 +112,7 @@ def test_paths_of_every_kind_are_taken_and_many_are_counted(workspace):
     )
     done = workspace.run(text)
     assert done.returncode == 0, done.stderr
-    assert len(workspace.lines("read")) == audit.MOST_READS
+    assert len(workspace.lines("read")) == file_reads.MOST_READS
     assert workspace.lines("ran")[-1]["reads"] >= 131
 
 
@@ -136,8 +136,8 @@ def test_a_name_of_the_commit_is_another_file_in_another_folder(workspace):
 
 
 def test_files_of_the_commit_leave_room_for_others_and_files_beyond_it_are_said_to_be_unseen(workspace, monkeypatch):
-    monkeypatch.setattr(audit, "MOST_SEEN", 3)
-    watched = audit.ProgramAudit(str(workspace.reported), workspace.environ())
+    monkeypatch.setattr(file_reads, "MOST_SEEN", 3)
+    watched = audit.ProgramAudit(str(workspace.reported), workspace.environ()).reads
     for number in range(10):
         watched.opened(str(workspace.code / f"{number}.png"), os.O_RDONLY)
     watched.opened(str(workspace.outside / "labels.txt"), os.O_RDONLY)
@@ -154,7 +154,7 @@ def test_files_of_the_commit_leave_room_for_others_and_files_beyond_it_are_said_
 def test_an_audit_that_a_program_breaks_says_so(workspace):
     done = workspace.run("import os, os.path\nos.path.abspath = None\n" + READ * 2 + "print(labels)\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2\n", "")
-    assert [each["why"] for each in workspace.lines("unseen")] == ["the audit of open failed: TypeError"]
+    assert "the audit of open failed: TypeError" in [each["why"] for each in workspace.lines("unseen")]
 
 
 @pytest.mark.parametrize("path", ["'\\0'", "None", "object()", "1.5"])

@@ -29,13 +29,12 @@ class EarlierRuns:
     reusable: tuple[Record, ...]
     """Runs whose stages may be reused, nearest first; includes the base."""
 
-    def with_stage(self, name: str, key: str) -> Record | None:
-        """The nearest run whose stage `name` has a result and this key."""
+    def with_stage(self, name: str, key: str) -> Iterator[Record]:
+        """Runs whose stage `name` has a result and this key, nearest first."""
         for record in self.reusable:
             info = stage(record, name)
             if info.key == key and info.state in {"done", "taken"}:
-                return record
-        return None
+                yield record
 
 
 def find_earlier_runs(

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, IntegrityError
+from gangline.line.gangs.attempts import FinishedGang
+from gangline.line.record.context import RunContext
+from gangline.line.results.undeclared_reads import MOST_LISTED, MOST_READS, add_read, with_changed_files
 from gangline.sanitize import clean
 from gangline.spec.gang.status import read_event
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
@@ -20,10 +23,10 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each file."""
-MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
-MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN = 20, 5, 5
-_LONGEST_PATH, _LONGEST_NAME = 400, 100
-_COUNT = 10**9
+MOST_PACKAGES, MOST_ELSEWHERE, MOST_HOSTS = 600, 50, 20
+MOST_PROGRAMS, MOST_GPUS, MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN = 20, 8, 20, 5, 5
+_LONGEST_PATH, _LONGEST_NAME, _SHA256 = 400, 100, 64
+_COUNT = 1 << 63
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
 _ORIGINS = ("code", "environment", "standard", "gangline", "compiled", "elsewhere")
 
@@ -48,6 +51,16 @@ def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | No
     return merger.report() if merger.ranks else None
 
 
+def gang_environment(ctx: RunContext, finished: FinishedGang, stage: str) -> RuntimeReport | None:
+    """The report of a gang that has ended; None if it is invalid, which does not fail the run."""
+    try:
+        ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
+    except IntegrityError as error:
+        ctx.record_event(stage, "events", f"not read: {error}")
+        return None
+    return with_changed_files(ran) if ran is not None and ctx.record.run.launcher.is_here else ran
+
+
 def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigError | None:
     """The error of a gang that loaded modules below `root`, the work tree of the driver; None if it did not.
 
@@ -61,31 +74,6 @@ def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigErro
         f"wanted the code of the commit, found module {found[0].name} of {found[0].file}{more}, from the work tree;"
         " commit it where project.path finds it, or uninstall the package that is installed editable from there"
     )
-
-
-def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
-    """`read 3 files that the line does not declare: labels.txt, ...`; empty if no such read was seen."""
-    if not ran.num_reads:
-        return ""
-    shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:3]]
-    more = ", ..." if ran.num_reads > len(shown) else ""
-    least = "at least " if len(ran.reads) >= MOST_READS else ""  # several processes may each have read others
-    files = "1 file" if ran.num_reads == 1 else f"{least}{ran.num_reads} files"
-    cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
-    hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
-    left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
-    return (
-        f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
-        f" project.include declare files of the repository or the store{hub}{left}"
-    )
-
-
-_RANKS_HOME = ".gangline/home/model"
-"""Home of ranks of own commits on this machine; it stays, with the downloads in it."""
-
-
-def _is_left(read: UndeclaredRead) -> bool:
-    return f"/{_RANKS_HOME}/" in read.path and "/.cache/huggingface/" not in read.path
 
 
 @dataclass(slots=True)
@@ -111,8 +99,9 @@ class _ReportMerger:
         self._interpreters: dict[str, _Interpreter] = {}
         """By prefix."""
         self._elsewhere: dict[str, str] = {}
-        self._reads: dict[str, int] = {}
-        self._num_reads = 0
+        self._reads: dict[str, UndeclaredRead] = {}
+        self._listed: dict[str, UndeclaredRead] = {}
+        self._num_reads = self._num_listed = 0
         self._hosts: dict[str, None] = {}
         self._programs: dict[str, None] = {}
         self._unseen: dict[str, None] = {}
@@ -126,8 +115,9 @@ class _ReportMerger:
                 if (found := self._interpreter(event)) is not None:
                     found.version = found.version or _text(event.get("version"), 40)
                     found.is_own = found.is_own and event.get("own") is not False
-            case "read" if len(self._reads) < MOST_READS and (path := _text(event.get("path"), _LONGEST_PATH)):
-                self._reads.setdefault(path, _count(event.get("size_bytes")))
+            case "read" | "listed" as kind:
+                reads, most = (self._reads, MOST_READS) if kind == "read" else (self._listed, MOST_LISTED)
+                add_read(reads, _read(event), most=most)
             case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
                 self._hosts[name] = None
             case "started" if len(self._programs) < MOST_PROGRAMS:
@@ -152,8 +142,10 @@ class _ReportMerger:
             packages=dict(sorted(main.packages.items())),
             modules=main.modules,
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
-            reads=tuple(UndeclaredRead(path=path, size_bytes=size) for path, size in self._reads.items()),
+            reads=tuple(self._reads.values()),
             num_reads=max(self._num_reads, len(self._reads)),
+            listed=tuple(self._listed.values()),
+            num_listed=max(self._num_listed, len(self._listed)),
             hosts=tuple(self._hosts),
             programs=tuple(self._programs),
             unseen=tuple(self._unseen),
@@ -175,6 +167,7 @@ class _ReportMerger:
         if sum(modules.values()) > sum(found.modules.values()):
             found.modules = {name: number for name, number in modules.items() if number}
         self._num_reads = max(self._num_reads, _count(event.get("reads")))
+        self._num_listed = max(self._num_listed, _count(event.get("listed")))
         self._is_whole = self._is_whole or event.get("last") is True
 
     def _interpreter(self, event: Mapping[str, Any]) -> _Interpreter | None:
@@ -183,6 +176,17 @@ class _ReportMerger:
         if len(self._interpreters) < MOST_INTERPRETERS:
             return self._interpreters.setdefault(prefix, _Interpreter())
         return self._interpreters.get(prefix)
+
+
+def _read(event: Mapping[str, Any]) -> UndeclaredRead:
+    sha256 = _text(event.get("sha256"), _SHA256)
+    return UndeclaredRead(
+        path=_text(event.get("path"), _LONGEST_PATH),
+        size_bytes=_count(event.get("size_bytes")),
+        mtime_ns=_count(event.get("mtime_ns")),
+        ctime_ns=_count(event.get("ctime_ns")),
+        sha256=sha256 if len(sha256) == _SHA256 else "",
+    )
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
@@ -204,7 +208,3 @@ def _count(value: Any) -> int:
 
 def _is_in(file: str, folder: Path) -> bool:
     return PurePosixPath(file).is_relative_to(folder)
-
-
-def _short(path: str, root: Path | None) -> str:
-    return str(PurePosixPath(path).relative_to(root)) if root is not None and _is_in(path, root) else path

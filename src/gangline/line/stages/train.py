@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import ConfigError
 from gangline.line.gangs.attempts import FinishedGang, run_gang
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
@@ -15,10 +15,12 @@ from gangline.line.results.metrics_file import (
     with_program_metrics,
 )
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
-from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
+from gangline.line.results.rank_environment import gang_environment, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
-from gangline.line.stages.submit import train_key, with_gang
+from gangline.line.results.undeclared_reads import reuse_text, undeclared_reads_text
+from gangline.line.stages.earlier_training import find_training, train_key
+from gangline.line.stages.submit import with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical
 from gangline.spec.gpu_names import other_kinds
@@ -37,7 +39,7 @@ DOUBTS = "doubts"
 def train(ctx: RunContext) -> StageResult:
     """Fails with the error of the gang's exit code (30 to 34, 50); measurements up to then are recorded."""
     key = train_key(ctx)
-    earlier = ctx.find_cached_stage("train", key) if ctx.record.gang is None else None
+    earlier = find_training(ctx, key) if ctx.record.gang is None else None
     if earlier is not None:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
@@ -85,12 +87,8 @@ def train(ctx: RunContext) -> StageResult:
 
 
 def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
-    """Environment as the ranks report it; None if invalid, which does not fail the run."""
-    try:
-        ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
-    except IntegrityError as error:
-        ctx.record_event("train", "events", f"not read: {error}")
-        return None
+    """Environment as the ranks report it; None if they reported nothing valid."""
+    ran = gang_environment(ctx, finished, "train")
     if ran is not None and (text := undeclared_reads_text(ran, ctx.repository.work_tree)):
         ctx.record_event("train", UNDECLARED, f"a rank {text}")
     _record_other_gpus(ctx, ran)
@@ -289,7 +287,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
         )
 
     origin = stage_origin(earlier, "train")
-    message = f"taken from {origin}: same code, environment, data and plan"
+    message = f"taken from {origin}: {reuse_text(earlier)}"
     return StageResult(state="taken", message=message, key=key, taken_from=origin, outputs=outputs, change=change)
 
 

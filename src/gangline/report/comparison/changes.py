@@ -4,14 +4,13 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from gangline.report.comparison.reads import read_change, uncompared_reads
 from gangline.report.comparison.types import Change, ComparisonContext, FileChange, Kind
 from gangline.report.facts import imported_versions, pinned_rows
 from gangline.report.text import short
 from gangline.spec.config.load import LATER_DEFAULTS
-from gangline.spec.program_files import UndeclaredRead
 from gangline.spec.record import Record
 from gangline.spec.replica_shares import shares_words
-from gangline.units import format_bytes
 
 _GATES = "gate.quality"
 _UNSEEN = ("modules", "data", "network")
@@ -42,14 +41,16 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
     before, after = _devices(base, this)
     if before != after:
         yield _change("device", "kind", before, after)
-    if reads := _other_reads(base, this):
-        yield _change("read", "undeclared files", *reads)
+    if reads := read_change(base, this):
+        yield _change("read", *reads)
 
 
 def unpinned_between(base: Record, this: Record) -> tuple[str, ...]:
     """What may differ between two runs without a record of it: `data: none declared; reads of cat are not visible`."""
     rows = [*pinned_rows(this), *pinned_rows(base)]
-    found = {row.name: row.by for row in reversed(rows) if row.name in _UNSEEN and row.pinned == "unknown"}
+    found = {row.name: row.uncompared for row in reversed(rows) if row.name in _UNSEEN and row.uncompared}
+    if unknown := uncompared_reads(base, this):
+        found["data"] = "; ".join(filter(None, [unknown, found.get("data", "")]))
     return tuple(f"{name}: {found[name]}" for name in _UNSEEN if name in found)
 
 
@@ -102,21 +103,6 @@ def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[di
 
 def _with_others(imported: Mapping[str, str], names: Collection[str], locked: Mapping[str, str]) -> dict[str, str]:
     return {name: imported.get(name) or locked.get(name) or "not imported" for name in names}
-
-
-def _other_reads(base: Record, this: Record) -> tuple[str, str] | None:
-    """Files that no key declares and that one run alone read, or with another size; None: none is known."""
-    if base.ran is None or this.ran is None:
-        return None
-    before, after = set(base.ran.reads), set(this.ran.reads)
-    return (_read_words(before - after), _read_words(after - before)) if before != after else None
-
-
-def _read_words(reads: Collection[UndeclaredRead]) -> str:
-    if not reads:
-        return "none"
-    first, more = min(reads, key=lambda each: each.path), len(reads) - 1
-    return f"{first.path} of {format_bytes(first.size_bytes)}" + (f" and {more} more" if more else "")
 
 
 def _devices(base: Record, this: Record) -> tuple[str, str]:

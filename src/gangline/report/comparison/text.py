@@ -142,9 +142,10 @@ def _change_lines(comparison: Comparison, *, width: int = WIDTH) -> list[str]:
 
 
 def unchanged_words(comparison: Comparison) -> str:
-    """Of a comparison without changes."""
-    what = "nothing that records have changed" if comparison.unpinned else "nothing changed"
-    return f"{what}: same line, code, environment, data and plan"
+    """Sentence of a comparison without changes, for terminals, markdown and pages."""
+    if comparison.unpinned:
+        return "nothing that records have changed: same line, code, environment, plan and declared data"
+    return "nothing changed: same line, code, environment, data and plan"
 
 
 def unpinned_lines(comparison: Comparison) -> list[str]:

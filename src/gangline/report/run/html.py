@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from gangline.report import facts, palette, svg
 from gangline.report.comparison.compare import compare
+from gangline.report.comparison.text import unchanged_words, unpinned_lines
 from gangline.report.diagnoses import diagnosis_rows
 from gangline.report.facts import phases_of
 from gangline.report.groups import group_rows
@@ -43,6 +44,7 @@ def render_html(record: Record, base: Record | None = None) -> str:
 def template_values(record: Record, base: Record | None = None) -> dict[str, Any]:
     """Values of the templates in `parts/`, each of which shows one part of a record, also on the service's pages."""
     record = sanitized(record)
+    comparison = compare(base, record) if base else None
     return {
         "record": record,
         "word": facts.verdict_word(record),
@@ -71,7 +73,9 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "off": facts.forecast_off(record),
         "program_decides": facts.program_decides(record),
         "parts": part_rows(record),
-        "comparison": compare(base, record) if base else None,
+        "comparison": comparison,
+        "unchanged": unchanged_words(comparison) if comparison else "",
+        "unpinned": unpinned_lines(comparison) if comparison else [],
         "commands": facts.reproduce_commands(record),
         "events": record.events[-SHOWN_EVENTS:],
         "artifacts": record.artifacts[:SHOWN_ARTIFACTS],

@@ -82,7 +82,7 @@ def _head(record: Record) -> str:
     if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
         lines.append(gates)
     lines += [f"**unreported** {markdown(said)}" for said in unreported(record)[:4]]
-    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[:1]]
+    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[-1:]]
     if (step := first_outside(record)) is not None:
         lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
     return "  \n".join(lines)

@@ -5,12 +5,13 @@ JSON to the file that GANGLINE_RAN names. Each line is complete, so that a proce
 keeps its earlier reports. Child processes append to the same file:
 
     {"event": "python", "version", "prefix", "own", "pid"}                 at the start; own: that of the gang
-    {"event": "read", "path", "size_bytes"}                                a file that nothing declares, once each
+    {"event": "read" or "listed", ...}                                     files and folders of `file_reads`, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
     {"event": "gpu", "name"}                                               a kind that it uses, once each
     {"event": "unseen", "why"}                                             reads were not examined, once each
-    {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
+    {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "listed", "last"}
+                                                                           after seconds, minutes, at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not, but for two
 calls of torch. An audit hook cannot be removed and must not raise: everything in it is guarded, and most events cost a
@@ -19,23 +20,20 @@ few comparisons.
 
 import json
 import os
-import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from .devices import gpu_names
+from .file_reads import FileReads
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
 from .torch_reads import TorchReads
 
-MOST_READS = 100
-"""Paths that one process reports; more are only counted."""
-MOST_SEEN = 20_000
-"""Paths outside what is declared that one process examines."""
 MOST_HOSTS = 20
 MOST_PROGRAMS = 20
 MOST_ELSEWHERE = 50
@@ -60,52 +58,19 @@ class ProgramAudit:
         )
         self._programs: set[str] = set()
         self._gpus: set[str] = set()
-        self._born = _time_of(environ.get("GANGLINE_PLAN"))
-        """Start of the gang: newer files in a folder for temporary files were written by its processes."""
         self._wait = _FIRST_SECONDS
-        self._seen: set[Any] = {path}
         self._unseen: set[str] = set()
         """Why reads were not examined."""
         self._is_full = False
         """The report was, and says so."""
         self._hosts: set[str] = set()
-        self._reads = 0
-        self._reported: tuple[int, int] | None = None
+        self._reported: tuple[int, int, int] | None = None
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
-        self._torch_reads = TorchReads(self._opened_natively)
-
-    def opened(self, path: Any, flags: int) -> None:
-        """A file is about to be opened."""
-        full = _absolute(path)
-        if full is None or full in self._seen or full.startswith(self._places.declared):
-            return
-        has_room = len(self._seen) < MOST_SEEN
-        if has_room:
-            self._seen.add(full)
-        if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC or (flags & os.O_CREAT and not _holds_bytes(full)):
-            return  # written by this program, so not an input
-        if has_room:
-            self._examine(full)
-        else:
-            self.unseen(f"more than {MOST_SEEN} files were opened outside of what is declared")
-
-    def _examine(self, full: str) -> None:
-        if self._reads >= MOST_READS:
-            self._reads += 1  # counted, but not examined
-            return
-        try:
-            found = os.stat(full)
-        except (OSError, ValueError):
-            self._seen.discard(full)  # the file may exist later
-            return
-        real = os.path.realpath(full)
-        fresh = full.startswith(self._places.temporary) and self._is_new(found)
-        known = fresh or real.startswith(self._places.declared) or full.endswith((".pyc", ".pth"))
-        if known or not stat.S_ISREG(found.st_mode):
-            return
-        self._reads += 1
-        self._write({"event": "read", "path": full[:1000], "size_bytes": found.st_size})
+        self.reads = FileReads(
+            places, report=path, since=_time_of(environ.get("GANGLINE_PLAN")), write=self._write, unseen=self.unseen
+        )
+        self._torch_reads = TorchReads(self.reads.opened_natively)
 
     def unseen(self, why: str) -> None:
         """Reads may not have been examined."""
@@ -116,18 +81,6 @@ class ProgramAudit:
     def imports(self) -> None:
         """A module is about to be imported."""
         self._torch_reads.imports()
-
-    def _opened_natively(self, path: Any) -> None:
-        """A file is about to be opened, or created where there is none."""
-        self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
-
-    def connected(self, database: Any) -> None:
-        """A file of SQLite is about to be opened or created."""
-        path = os.fsdecode(database) if isinstance(database, bytes | os.PathLike) else database
-        if not isinstance(path, str) or path in ("", ":memory:"):
-            return
-        path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
-        self._opened_natively(path)
 
     def looked_up(self, host: Any) -> None:
         """The address of a host is about to be looked up."""
@@ -148,7 +101,7 @@ class ProgramAudit:
         self.due = time.monotonic() + self._wait
         self._wait = min(self._wait * _GROWTH, _MOST_SECONDS)
         self._report_gpus()
-        mark = len(sys.modules), self._reads
+        mark = len(sys.modules), self.reads.num_files, self.reads.num_folders
         if mark == self._reported and not last:
             return
         self._reported = mark
@@ -161,13 +114,15 @@ class ProgramAudit:
                 continue
             origin = self._origins.get(path) or self._origins.setdefault(path, self._origin(path))
             counts[origin] = counts.get(origin, 0) + 1
-            if origin == "elsewhere" and len(elsewhere) < MOST_ELSEWHERE:
+            if origin == "elsewhere":
                 elsewhere.append((str(name)[:200], path[:1000]))
+                self.reads.opened(path, os.O_RDONLY)  # what was opened is its compiled form, where there is one
             elif origin == "environment":
                 self._note(path, imported)
         packages = self._packages(imported)
         self._write({"event": "ran", "prefix": _PREFIX, "modules": counts, "packages": packages,
-                     "elsewhere": elsewhere, "reads": self._reads, "last": last})  # fmt: skip
+                     "elsewhere": elsewhere[:MOST_ELSEWHERE], "reads": self.reads.num_files,
+                     "listed": self.reads.num_folders, "last": last})  # fmt: skip
 
     def begin(self) -> None:
         """Report the interpreter, and the program that started it if that is not Python."""
@@ -199,13 +154,9 @@ class ProgramAudit:
         found = self._places.origin(path)
         if found == "elsewhere":
             found = self._places.origin(os.path.realpath(path))
-        if found == "elsewhere" and self._places.is_compiled(path) and self._is_new(os.stat(path)):
+        if found == "elsewhere" and self._places.is_compiled(path) and self.reads.is_new(os.stat(path)):
             return "compiled"
         return found
-
-    def _is_new(self, file: os.stat_result) -> bool:
-        """Written since the gang started: a time can be set, a link makes the other one new."""
-        return min(file.st_mtime, file.st_ctime) >= self._born
 
     def _is_own(self, name: str) -> bool:
         """This machine, or a host that the gang itself uses."""
@@ -275,19 +226,20 @@ _audit: "ProgramAudit | None" = None
 
 def _hook_of(audit: ProgramAudit) -> Any:
     clock = time.monotonic
+    handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+        "open": lambda arguments: audit.reads.opened(arguments[0], arguments[2]),
+        "os.listdir": lambda arguments: audit.reads.listed(arguments[0]),
+        "os.scandir": lambda arguments: audit.reads.listed(arguments[0]),
+        "sqlite3.connect": lambda arguments: audit.reads.connected(arguments[0]),
+        "socket.getaddrinfo": lambda arguments: audit.looked_up(arguments[0]),
+        "import": lambda _: audit.imports(),
+        **{event: partial(audit.starts, event) for event in EVENTS},
+    }
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         try:
-            if event == "open":
-                audit.opened(arguments[0], arguments[2])
-            elif event == "import":
-                audit.imports()
-            elif event == "sqlite3.connect":
-                audit.connected(arguments[0])
-            elif event == "socket.getaddrinfo":
-                audit.looked_up(arguments[0])
-            elif event in EVENTS:
-                audit.starts(event, arguments)
+            if (handle := handlers.get(event)) is not None:
+                handle(arguments)
             if clock() > audit.due:
                 audit.report()
         except Exception as error:  # the report lacks something, which it says, and the program continues
@@ -296,24 +248,6 @@ def _hook_of(audit: ProgramAudit) -> Any:
                     audit.unseen(f"the audit of {event} failed: {type(error).__name__}")
 
     return hook
-
-
-def _absolute(path: Any) -> "str | None":
-    """None: a descriptor, or nothing that can be opened."""
-    if isinstance(path, int):
-        return None
-    try:
-        name = os.fsdecode(path)
-    except TypeError:
-        return None
-    return os.path.abspath(name)
-
-
-def _holds_bytes(path: str) -> bool:
-    try:
-        return os.stat(path).st_size > 0
-    except (OSError, ValueError):
-        return False
 
 
 def _time_of(path: "str | None") -> float:

@@ -1,0 +1,74 @@
+"""Files that two runs read and that no key declares: which of them differ, and which cannot be compared. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from gangline.report.text import short
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
+from gangline.spec.record import Record
+from gangline.units import format_bytes
+
+_Pair = tuple[UndeclaredRead | None, UndeclaredRead | None]
+
+
+def read_change(base: Record, this: Record) -> tuple[str, str, str] | None:
+    """Name, side of `base` and side of `this` of files that differ, or that one run alone read; None: none is known."""
+    pairs = [pair for pair in _pairs(base.ran, this.ran) if None in pair or _is_same(pair) is False]
+    if not pairs:
+        return None
+    before, after = ([pair[side] for pair in pairs] for side in (0, 1))
+    if len(pairs) > 1:
+        return "undeclared files", _listing(before), _listing(after)
+    path = next(each.path for each in pairs[0] if each is not None)
+    return f"undeclared {_kind(path)} {path}", _content(before[0]), _content(after[0])
+
+
+def uncompared_reads(base: Record, this: Record) -> str:
+    """Sentence on files that both runs read without a record that tells whether they differ; empty: there is none."""
+    pairs = _pairs(base.ran, this.ran)
+    unknown = [pair[0].path for pair in pairs if pair[0] and pair[0].ctime_ns and _is_same(pair) is None]
+    said = [f"{unknown[0]}{_more(unknown)}"] if unknown else []
+    said += ["files that are not listed, because ranks read so many"] if not _are_listed(base.ran, this.ran) else []
+    return f"read {' and '.join(said)}" if said else ""
+
+
+def _pairs(base: RuntimeReport | None, this: RuntimeReport | None) -> Iterator[_Pair]:
+    """Reads of both by path; those of one alone only if the list of the other one is whole."""
+    if base is None or this is None:
+        return
+    before, after = ({each.path: each for each in (*ran.reads, *ran.listed)} for ran in (base, this))
+    for path in sorted(before.keys() | after.keys()):
+        lists = [ran for ran, found in ((base, before), (this, after)) if path not in found]
+        if all(_are_listed(ran) for ran in lists):
+            yield before.get(path), after.get(path)
+
+
+def _are_listed(*reports: RuntimeReport | None) -> bool:
+    found = [ran for ran in reports if ran is not None]
+    return all(ran.num_reads <= len(ran.reads) and ran.num_listed <= len(ran.listed) for ran in found)
+
+
+def _is_same(pair: _Pair) -> bool | None:
+    before, after = pair
+    if before is None or after is None:
+        return False
+    return None if before.changed or after.changed else before.is_same(after)
+
+
+def _kind(path: str) -> str:
+    return "folder" if path.endswith("/") else "file"
+
+
+def _content(read: UndeclaredRead | None) -> str:
+    if read is None:
+        return "not read"
+    size = f"{read.size_bytes} names" if read.path.endswith("/") else format_bytes(read.size_bytes)
+    return f"{size}, {short(read.sha256)}" if read.sha256 else size
+
+
+def _listing(reads: Sequence[UndeclaredRead | None]) -> str:
+    found = [each for each in reads if each is not None]
+    return f"{found[0].path} of {_content(found[0])}{_more(found)}" if found else "none"
+
+
+def _more(found: Sequence[object]) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
