@@ -20,6 +20,7 @@ from gangline.line.run.driver import open_run_workspace
 from gangline.report.bisection.html import render_html_bisection
 from gangline.report.bisection.markdown import render_markdown_bisection
 from gangline.report.bisection.text import render_bisection
+from gangline.spec.config.site import SandboxTable
 
 pytestmark = pytest.mark.long
 
@@ -118,6 +119,25 @@ def test_a_training_that_somebody_cancelled_is_begun_again(past):
     assert measurer.train(shas[0], [1]) == ""
     assert sorted(each.run.attempt for each in workspace.records()) == [1, 2]
     assert set(measurer.recorded(shas[0]).values) == {1}
+
+
+def test_a_training_of_an_earlier_search_is_made_again_where_it_read_what_has_changed_since(past, tmp_path):
+    workspace, _ = past
+    workspace.site = replace(workspace.site, sandbox=SandboxTable(mode="off"))
+    level = tmp_path / "level.txt"
+    level.write_text("0.0")
+    program = PROGRAM.format(level=f"float(open({str(level)!r}).read())", number=9)
+    shas = [repositories.commit(workspace.repo, {"answer.py": program + "#" * end}) for end in range(2)]
+    search = begin(workspace, shas, metric="loss@5")
+    assert search.measurer.train(shas[0], [1]) == ""
+    first = search.measurer.recorded(shas[0]).values
+    level.write_text("0.5")
+    later = replace(search.measurer, wanted=replace(search.measurer.wanted, since="2999-01-01T00:00:00Z"))
+    assert later.recorded(shas[0]).left_out == f"{level}, undeclared and changed since"
+    assert later.train(shas[0], [1]) == ""
+    assert later.recorded(shas[0]).values[1] == pytest.approx(first[1] + 0.5)
+    assert later.train(shas[0], [1]) == "", "and not once more: the newest one read what is there now"
+    assert sorted(each.run.attempt for each in workspace.records()) == [1, 2]
 
 
 def test_ends_in_the_wrong_order_or_next_to_each_other_are_refused(past):

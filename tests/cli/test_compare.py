@@ -59,3 +59,20 @@ def test_keys_are_checked_before_anything_is_trained(tmp_path):
         code, out, err = fresh.call("compare", "--set", change)
         assert code == exit_code, out + err
     assert json.loads(fresh.call("list", "--json")[1]) == []
+
+
+def test_a_run_that_read_what_has_changed_since_is_run_again_and_the_change_is_judged_alone(tmp_path):
+    number, site = tmp_path / "data" / "n.txt", tmp_path / "site.toml"
+    number.parent.mkdir()
+    number.write_text("1")
+    site.write_text(f"[sandbox]\nread = [{json.dumps(str(number.parent))}]\n")
+    program = f"import json\njson.dump({{'loss': float(open({str(number)!r}).read())}}, open('metrics.json', 'w'))\n"
+    toy = Toy(tmp_path, seconds=0, line=LINE, program=program)
+    code, out, err = toy.call("run", "--site", str(site))
+    assert code == 0, out + err
+    number.write_text("5")
+    code, out, err = toy.call("compare", "--set", "train.seed=2", "--site", str(site))
+    assert code == 0, out + err
+    assert f"is run again: it read {number}, which the line does not declare and which changed since" in out
+    assert "SAME  loss within the tolerance" in out
+    assert "+0.0 %" in out

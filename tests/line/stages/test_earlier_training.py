@@ -74,6 +74,18 @@ def test_a_training_that_read_what_has_changed_is_made_again_and_its_gate_judges
     assert (stage(third, "train").taken_from, third.metrics["loss"].value) == (first.run.id, 1.0), "the older one fits"
 
 
+def test_a_run_that_is_found_again_says_that_what_it_read_has_changed(workspace, number):
+    workspace.run()
+    workspace.run()
+    assert workspace.seen.notes == []
+    number.write_text("5")
+    workspace.run()
+    (note,) = workspace.seen.notes
+    assert note.startswith(
+        f"changed since this run read it: {number}, which the line does not declare; gangline run --a"
+    )
+
+
 def test_a_file_that_changes_after_it_was_read_is_noted_and_the_training_never_taken(workspace, number):
     text = f"{PROGRAM.format(path=str(number))}open({str(number)!r}, 'w').write('7')\n"
     repositories.commit(workspace.repo, {"train.py": text})

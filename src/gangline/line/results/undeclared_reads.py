@@ -5,7 +5,7 @@ and now: a file that is another one, or that this machine cannot look at, is a r
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -37,7 +37,7 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
         return ""
     shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:_SHOWN]]
     more = ", ..." if ran.num_reads > len(shown) else ""
-    changed = "".join(f"; {_named(found)} changed meanwhile" for found in [_changed(ran)] if found)
+    changed = "".join(f"; {named(found)} changed meanwhile" for found in [_changed(ran)] if found)
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
     left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
@@ -127,12 +127,12 @@ def obstacle(ran: RuntimeReport | None) -> str:
         why = f", and {ran.unseen[0]}" if ran.unseen else ": too many to be compared"
         return f"it read {_files_and_folders(ran)} that the line does not declare{why}"
     if changed := _changed(ran):
-        return f"{_named(changed)} changed while it ran"
+        return f"{named(changed)} changed while it ran"
     if any(not each.ctime_ns for each in ran.reads):
         return f"it read {_files(ran)} that the line does not declare, and its record does not say what they held"
     if changed := changed_since(ran):
         which = f"which the line does not declare and which {'is' if len(changed) == 1 else 'are'} not the same"
-        return f"it read {_named(changed)}, {which} here and now"
+        return f"it read {named(changed)}, {which} here and now"
     return ""
 
 
@@ -155,13 +155,12 @@ def _changed(ran: RuntimeReport) -> tuple[str, ...]:
     return tuple(each.path for each in (*ran.reads, *ran.listed) if each.changed)
 
 
-def _named(paths: Iterable[str]) -> str:
+def named(paths: Sequence[str]) -> str:
     """`/data/a.txt, /data/b.txt, /data/c.txt and 4 more`."""
-    found = list(paths)
-    return f"{', '.join(clean(each, limit=120) for each in found[:_SHOWN])}{_more(found)}"
+    return f"{', '.join(clean(each, limit=120) for each in paths[:_SHOWN])}{_more(paths)}"
 
 
-def _more(names: "tuple[str, ...] | list[str]") -> str:
+def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
 
 
