@@ -44,6 +44,7 @@ def template_environment(*loaders: BaseLoader) -> Environment:
         "bytes": format_bytes, "count": format_count, "number": format_number, "seconds": format_seconds,
         "percent": percent, "share_words": share_words, "short": short, "step": step_time,
         "quantity": quantity, "place": place, "time_of": facts.time_of,
+        "drill_result": facts.drill_result, "lost_work": facts.lost_work,
     }  # fmt: skip
     environment.globals |= {
         "marks": facts.MARKS, "side_marks": facts.SIDE_MARKS, "stage_marks": facts.STAGE_MARKS, "phases": phases_of,

@@ -22,7 +22,7 @@ from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.line.record.observer import Observer, ObserverRelay, SilentObserver
 from gangline.line.request.run_request import resolve_request
-from gangline.line.results.undeclared_reads import changed_since, named
+from gangline.line.results.undeclared_reads import changed_since
 from gangline.line.stages.run_line import RunArguments, run_line
 from gangline.spec.record import Record
 
@@ -86,10 +86,9 @@ def _run(
         last = _run_once(workspace, asked, target=target, observer=observer)
         record = last.record
         assert record is not None, "a run that has ended was shown to its observer"
-        if not last.had_ended or not (changed := changed_since(record.ran)):
+        if not last.had_ended or not changed_since(record.ran):
             return record
-        observer.note(f"{record.run.id} is run again: it read {named(changed)}, which the line does not declare and"
-                      " which changed since")  # fmt: skip
+        observer.note(f"{record.run.id} is run again")
         return _run_once(workspace, {**asked, "again": True}, target=target, observer=observer).record or record
 
     if quiet:

@@ -10,6 +10,7 @@ from gangline.errors import GanglineError
 from gangline.launch.protocol import Launcher
 from gangline.line.record import states
 from gangline.line.record.observer import Observer
+from gangline.line.record.runs import read_base
 from gangline.line.record.stage_time import StageTime
 from gangline.line.record.store import Change, RecordStore
 from gangline.signing.record_seal import Sealer
@@ -17,7 +18,7 @@ from gangline.spec import run_flags
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.plan import Plan
-from gangline.spec.record import STAGES, Driver, Event, Record, run_prefix
+from gangline.spec.record import STAGES, Driver, Event, Record
 from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
@@ -110,11 +111,7 @@ class RunContext:
     @cached_property
     def base(self) -> Record | None:
         """Record of the run that this one is compared with, chosen when the run was created."""
-        base = self.record.commit.base
-        if base is None:
-            return None
-        record = RecordStore(self.store, run_prefix(self.record.run.project, base.commit, base.run)).read()
-        return None if record is None else self.sealer.check(record)
+        return read_base(self.store, self.record, self.sealer)
 
     def change(self, change: Change) -> Record:
         """Write one change as the driver, together with the pending events."""

@@ -231,22 +231,28 @@ def _with_results(
     metrics = {name: each for name, each in measured.metrics.items() if name not in not_finite}
     if _other_gpus(record, record.ran):
         metrics.pop("mfu", None)  # a share of what other devices can do
+    gang = replace(
+        record.gang,
+        released=finished.end.time or now(),
+        waiting=None,
+        generations=finished.end.generation + 1,
+        restarts=finished.end.restarts,
+    )
     return replace(
         record,
         plan=replace(record.plan, measured=measured.measured),
-        gang=replace(
-            record.gang,
-            released=finished.end.time or now(),
-            waiting=None,
-            generations=finished.end.generation + 1,
-            restarts=finished.end.restarts,
-        ),
+        gang=gang,
         curve=measured.curve,
         ranks=measured.ranks,
         diagnoses=measured.diagnoses,
         training=measured.training,
         metrics=record.metrics | metrics,
-        ledger=ledger.merge_ledgers(finished.plan.device, finished.shares),
+        ledger=ledger.with_drill_loss(
+            ledger.merge_ledgers(finished.plan.device, finished.shares),
+            record.drills,
+            gang,
+            ranks=record.plan.world_size,
+        ),
         outputs=collected.info if collected else None,
         artifacts=(*record.artifacts, *measured.artifacts, *([collected.artifact] if collected else [])),
     )

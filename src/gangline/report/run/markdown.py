@@ -13,12 +13,14 @@ from gangline.report.facts import (
     SIDE_MARKS,
     JudgedMetric,
     curve_end,
+    drill_rows,
     first_outside,
     forecast_off,
     gate_order,
     held_up,
     judge,
     ledger_rows,
+    lost_work,
     mark_words,
     mesh_words,
     pinned_rows,
@@ -66,7 +68,7 @@ _HERE = {"comment", "forge"}
 def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
     """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
     record = sanitized(record)
-    parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _training, _next, _links]
+    parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _drills, _training, _next, _links]
     folded: list[Part] = [_outputs, _events, _changed, _candidates, _ranks, _artifacts]
     essential = [part(record) for part in parts]
     details = [part(record) for part in (_stages, _pinned, _reproduce, *folded)]
@@ -188,6 +190,7 @@ def _lost(record: Record) -> str:
     whole = f"**lost** {lost_share} of {time_of(record.ledger.resource)}"
     text = f"**useful share** {share_words(useful)} · "
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
+    text += f" · {markdown(said)}" if (said := lost_work(record)) else ""
     slowest = slowest_rank(record)
     if slow := held_up(record):
         text += "".join(f" · {markdown(said)}" for said in slow[:4])
@@ -197,6 +200,11 @@ def _lost(record: Record) -> str:
             f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"
         )
     return text
+
+
+def _drills(record: Record) -> str:
+    rows = drill_rows(record)[:8]
+    return "  \n".join(f"**drill** {markdown(name, 40)}: {markdown(said)}" for name, said in rows)
 
 
 def _training(record: Record) -> str:

@@ -7,12 +7,14 @@ from gangline.report.facts import (
     STAGE_MARKS,
     JudgedMetric,
     curve_end,
+    drill_rows,
     forecast_off,
     gate_order,
     headline,
     held_up,
     judge,
     ledger_rows,
+    lost_work,
     mark_words,
     mesh_words,
     outputs_text,
@@ -167,7 +169,10 @@ def _time(record: Record) -> list[str]:
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {time_of(record.ledger.resource)}"
     slow = [f"slow      {clean(said)}" for said in held_up(record)]
     slow += [f"diagnosis {diagnosis_text(each)}" for each in record.diagnoses]
-    return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
+    lost = [f"          {clean(said)}" for said in [lost_work(record)] if said]
+    return [
+        f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *lost, *slow
+    ]  # fmt: skip
 
 
 def _rest(record: Record) -> list[str]:
@@ -176,9 +181,7 @@ def _rest(record: Record) -> list[str]:
         price = proof.loss_price
         loss = f"same loss: {proof.same_loss}" if price is None else f"lossy exchange cost {price:+.2g} of loss"
         lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
-    lines += [
-        f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
-    ]
+    lines += [f"drill     {name}: {clean(said)}" for name, said in drill_rows(record)]
     if said := outputs_text(record):
         lines.append(f"outputs   {clean(said)}")
     return [*lines, f"store     {record.prefix}"]
