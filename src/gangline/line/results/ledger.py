@@ -46,8 +46,8 @@ def exact(share: GangShare) -> dict[str, float]:
 def with_drill_loss(ledger: Ledger, drills: Iterable[Drill], gang: GangInfo | None, *, ranks: int) -> Ledger:
     """The ledger with the time that drills cost all `ranks` as a cause of its own; the rows keep their sum.
 
-    It is taken from what failures cause, then from what each generation does at its start, as far as later ones did it, and the
-    rest from the steps, or from `other` where the ranks account for no steps. The first start stays what it was.
+    It is taken from what failures cause, then from what each generation does at its start, as far as later ones did
+    it, and the rest from the steps, or from `other` where ranks account for no steps. The first start stays as it was.
     """
     lost = math.fsum(drill.lost_seconds * ranks for drill in drills if drill.lost_seconds)
     later = 1 - 1 / gang.generations if gang is not None else 0.0
