@@ -66,7 +66,9 @@ def begin(workspace, shas, **changes):
 def test_the_commit_is_found_by_runs_that_are_cut_short_and_found_again_for_nothing(past):
     workspace, shas = past
     search = begin(workspace, shas, metric="loss@5")
-    assert (search.state.at, search.state.steps, search.forecast.trainings) == (5, 8, 4 + 3)
+    assert (search.state.at, search.state.steps) == (5, 8)
+    forecast = search.forecast
+    assert (forecast.least, forecast.trainings, forecast.most) == (4 + 3, 4 + 3 * 2, 2 * 8 + 3 * 8)
     states = []
     ended = search.run(tell=states.append)
     assert (ended.ending, ended.first_bad) == ("found", shas[3])
@@ -105,6 +107,23 @@ def check_pages(workspace, ended):
     assert "+LEVEL = 0.5" in page
     assert "<script" not in page
     assert "first bad commit" in render_markdown_bisection(ended, culprit)
+
+
+def test_ends_that_reported_metrics_alone_say_what_a_training_costs(past):
+    workspace, _ = past
+    line = LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
+    program = "import json\njson.dump({{'error': {0}}}, open('metrics.json', 'w'))\n"
+    shas = [
+        repositories.commit(workspace.repo, {"line.toml": line, "answer.py": program.format(value)}) for value in (1, 2)
+    ]
+    record = workspace.run(commit=shas[0])
+    assert not record.curve.points
+    search = begin(workspace, shas, metric="error")
+    assert search.forecast.hours == pytest.approx(
+        search.forecast.trainings * record.plan.measured.wall_seconds / 3600, rel=0.01
+    )
+    with pytest.raises(UsageError, match="found 'accuracy'; it has error"):
+        begin(workspace, shas, metric="accuracy")
 
 
 def test_a_training_that_somebody_cancelled_is_begun_again(past):

@@ -147,13 +147,13 @@ def _record_unreported(
 ) -> None:
     """Record which metrics a program did not report, and how to report them; that is no failure.
 
-    One whose gates judge what it reports needs no curve.
+    One whose gates judge what it reports needs no curve, nor does one whose line names the file that it reports by.
     """
     if ctx.line.project.task is not None:
         return
     judged = ctx.line.gate.quality
     names = [gate.metric for gate in judged if gate.metric not in reported]
-    has_curve = has_curve or bool(judged and not names)
+    has_curve = has_curve or bool(judged and not names) or bool(ctx.line.project.metrics and reported)
     if said := unreported_metrics.missing_metrics_text(
         names, has_curve=has_curve, form="joined" if joined else "other", is_all=not (reported or has_curve or keeps)
     ):
