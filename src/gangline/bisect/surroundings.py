@@ -12,7 +12,7 @@ from gangline.errors import ConfigError
 from gangline.line.request.run_request import RunRequest
 from gangline.line.results.undeclared_reads import changed_since, named
 from gangline.line.stages.data_files import read_data
-from gangline.report.facts import imported_versions
+from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import Line

@@ -57,6 +57,19 @@ def percent(share: float, *, signed: bool = False) -> str:
     return f"{value:{sign}.{digits}f} %"
 
 
+def change_words(change: float | None) -> str:
+    """`+1.6 %`, `-0.003 %` of what hardly changed, `100,000 times` of what is no longer alike; None is `-`."""
+    if change is None:
+        return "-"
+    if abs(change) >= _MANY:
+        return f"{change + 1:,.0f} times" if abs(change) < _MOST else f"{change + 1:.3g} times"
+    return f"{change * 100:+.1g} %" if 0 < abs(change) < _HARDLY else percent(change, signed=True)
+
+
+_HARDLY, _MANY, _MOST = 0.0005, 99.0, 1e6
+"""Changes that a percentage with one decimal does not show, that it only hides, and that need a power of ten."""
+
+
 def share_words(share: float | None) -> str:
     """As `percent`; None is unknown."""
     return "unknown" if share is None else percent(share)

@@ -29,6 +29,8 @@ UNREPORTED = "unreported"
 """Kind of an event that names what a program should have reported and did not."""
 UNDECLARED = "undeclared"
 """Kind of an event that names files which were read, and that the line does not declare."""
+RETRAINED = "retrained"
+"""Kind of an event that says why an earlier training with the same key was not taken."""
 UNPROTECTED = "unprotected"
 """Kind of an event that says why the commit is part of no branch that publishes."""
 

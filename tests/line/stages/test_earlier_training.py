@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
+from gangline.report.run.markdown import render_markdown
 from gangline.spec.config.site import SandboxTable
+from gangline.spec.record import RETRAINED
 from gangline.spec.run_flags import stage
 
 LINE = """\
@@ -64,11 +66,12 @@ def test_a_training_that_read_what_has_changed_is_made_again_and_its_gate_judges
     second = next_run(workspace)
     assert stage(second, "train").state == "done"
     assert (second.metrics["loss"].value, second.run.verdict) == (5.0, "refused")
-    (said,) = [event.text for event in second.events if event.kind == "reuse"]
+    (said,) = [event.text for event in second.events if event.kind == RETRAINED]
     assert said == (
         f"trained again, though {first.run.id} has trained this: it read {number},"
         " which the line does not declare and which is not the same here and now"
     )
+    assert f"gangline diff {first.run.id} {second.run.id}" in render_markdown(second), "no commit is searched"
     number.write_text("1")
     third = next_run(workspace)
     assert (stage(third, "train").taken_from, third.metrics["loss"].value) == (first.run.id, 1.0), "the older one fits"
@@ -94,7 +97,7 @@ def test_a_file_that_changes_after_it_was_read_is_noted_and_the_training_never_t
     number.write_text("1")
     second = next_run(workspace)
     assert stage(second, "train").state == "done"
-    assert f"{number} changed while it ran" in "".join(event.text for event in second.events if event.kind == "reuse")
+    assert f"{number} changed while it ran" in "".join(event.text for event in second.events if event.kind == RETRAINED)
 
 
 def test_each_rank_reports_its_reads_so_that_no_shard_is_passed_over(workspace, number):
@@ -112,7 +115,7 @@ def test_each_rank_reports_its_reads_so_that_no_shard_is_passed_over(workspace, 
     (number.parent / "shard-1").write_text("2")
     second = next_run(workspace)
     assert stage(second, "train").state == "done"
-    assert "/shard-1, which" in "".join(event.text for event in second.events if event.kind == "reuse")
+    assert "/shard-1, which" in "".join(event.text for event in second.events if event.kind == RETRAINED)
 
 
 def test_seeds_of_another_training_with_the_same_key_are_not_taken(workspace, number):

@@ -212,6 +212,28 @@ def test_modules_that_torch_compiled_in_this_run_are_distinguished_those_of_befo
     assert sorted(name for name, _ in reported["elsewhere"]) == ["fetched", "older"]
 
 
+TEMPLATES = """\
+import os, sys, tempfile, types
+torch = sys.modules["torch.distributed.nn.jit.instantiator"] = types.ModuleType("torch.distributed.nn.jit.instantiator")
+torch.folder = tempfile.TemporaryDirectory(dir=os.environ["TMPDIR"])
+torch.INSTANTIATED_TEMPLATE_DIR_PATH = torch.folder.name
+other = tempfile.TemporaryDirectory(dir=os.environ["TMPDIR"])
+for folder, name in ((torch.folder, "_remote_module_non_scriptable"), (other, "fetched")):
+    sys.path.append(folder.name)
+    open(os.path.join(folder.name, name + ".py"), "w").close()
+import _remote_module_non_scriptable, fetched
+"""
+"""What `import torch.distributed.nn` does in torch 2.9, and what a program may do."""
+
+
+def test_modules_that_torch_writes_from_its_templates_are_compiled_and_others_of_a_temporary_folder_are_not(workspace):
+    assert workspace.run(TEMPLATES, TMPDIR=str(workspace.outside)).returncode == 0
+    (reported,) = workspace.lines("ran")
+    assert reported["modules"]["compiled"] == 1
+    assert [name for name, _ in reported["elsewhere"]] == ["fetched"]
+    assert reported["last"] is True, "though the folders are gone by then"
+
+
 def test_children_report_next_to_their_parent_however_they_begin(workspace):
     text = (
         "import multiprocessing, os\ndef read(name): open(os.environ['OUTSIDE'] + '/' + name).read()\n"

@@ -50,6 +50,8 @@ class RunRequest:
     overrides: tuple[str, ...] = ()
     rules_problem: str = ""
     """Why the rules of the default branch are not known."""
+    lacks_line: bool = False
+    """They are not, because that branch has no line.toml yet."""
 
     @property
     def commit_identity(self) -> CommitInfo:
@@ -115,6 +117,7 @@ def resolve_request(
         rules=rules.branch.commit if rules and rules.branch else None,
         overrides=all_overrides,
         rules_problem="" if protected or dirty else protection.problem,
+        lacks_line=protection.lacks_line,
     )
 
 

@@ -8,7 +8,7 @@ from gangline.line.results.undeclared_reads import obstacle
 from gangline.spec.codec import digest
 from gangline.spec.forecast import Forecast
 from gangline.spec.plan import Plan
-from gangline.spec.record import Record
+from gangline.spec.record import RETRAINED, Record
 
 
 def find_training(ctx: RunContext, key: str) -> Record | None:
@@ -25,7 +25,7 @@ def find_training(ctx: RunContext, key: str) -> Record | None:
             return earlier
         refused[origin] = why
     for origin, why in list(refused.items())[:1]:
-        ctx.record_event("submit", "reuse", f"trained again, though {origin} has trained this: {why}")
+        ctx.record_event("submit", RETRAINED, f"trained again, though {origin} has trained this: {why}")
     return None
 
 

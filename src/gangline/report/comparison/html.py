@@ -1,6 +1,6 @@
 """A comparison as one HTML file, with the look of the report."""
 
-from gangline.report.comparison.text import curve_words, spread_word, unchanged_words, unpinned_lines
+from gangline.report.comparison.text import curve_words, shown_numbers, spread_word, unchanged_words, unpinned_lines
 from gangline.report.comparison.types import ComparedCurves, Comparison
 from gangline.report.pages import render_page
 from gangline.report.svg import Chart, curve_on_band
@@ -11,9 +11,12 @@ _TONES = {"BETTER": "passed", "SAME": "passed", "WORSE": "failed", "NOT COMPARAB
 
 def render_html_comparison(comparison: Comparison) -> str:
     """The whole page."""
+    shown, folded = shown_numbers(comparison)
     return render_page(
         "compare.html.j2",
         comparison=comparison,
+        numbers=shown,
+        folded=folded,
         labels=comparison.labels,
         tone=_TONES[comparison.outcome],
         chart=_chart(comparison.curves),

@@ -6,11 +6,11 @@ from math import fsum
 
 from gangline.report.comparison.types import Change, ComparedCurves, ComparedNumber, Comparison, FileChange
 from gangline.report.facts import SIDE_MARKS
-from gangline.report.text import clean, percent, quantity
+from gangline.report.text import change_words, clean, percent, quantity
 from gangline.units import format_number, sparkline
 
 WIDTH = 100
-SHOWN_CHANGES, SHOWN_FILES = 12, 10
+SHOWN_CHANGES, SHOWN_FILES, SHOWN_NUMBERS = 12, 10, 12
 _COST_NAMES = {"step_seconds": "step time", "memory_bytes": "memory", "wall_seconds": "training", "gpu_hours": "cost"}
 
 
@@ -36,13 +36,25 @@ def _labels(comparison: Comparison, width: int) -> list[str]:
 
 
 def _table(comparison: Comparison) -> list[str]:
-    rows = [_metric_row(number) for number in comparison.metrics]
+    shown, folded = shown_numbers(comparison)
+    rows = [_metric_row(number) for number in shown]
     rows += [_cost_row(number) for number in comparison.costs]
+    more = [f"  {folded}"] if folded else []
     if not rows:
-        return [f"plan  {comparison.plan}"]
+        return [f"plan  {comparison.plan}", *more]
     rows.insert(0, ("", "", "base", "this", "change", ""))
     rows.append(("", "plan", comparison.plan, "", "", ""))
-    return _aligned(rows)
+    return [*_aligned(rows), *more]
+
+
+def shown_numbers(comparison: Comparison) -> tuple[list[ComparedNumber], str]:
+    """Metrics with a band, then what differs, up to twelve; and a sentence on the others, which may be settings."""
+    numbers = sorted(comparison.metrics, key=lambda number: (not number.band, number.this == number.base))
+    count = max(SHOWN_NUMBERS, sum(number.band is not None for number in numbers))
+    others = numbers[count:]
+    equal = sum(number.this == number.base for number in others)
+    more = f"and {len(others)} more metrics, {equal} of them equal: --json has all" if others else ""
+    return [number for number in comparison.metrics if number in numbers[:count]], more
 
 
 def spread_word(comparison: Comparison) -> str:
@@ -71,7 +83,7 @@ def _metric_row(number: ComparedNumber) -> tuple[str, ...]:
     band = number.band
     spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
     base = f"{format_number(band.center)}{spread}" if band else quantity(number.base, number.unit)
-    change = percent(number.change, signed=True) if number.change is not None else "-"
+    change = change_words(number.change)
     unjudged = "no gate judges it" if band else "not judged"
     same = f"within the {band.word}" if band else "equal"
     words = {"better": "better", "same": same, "worse": "worse"}.get(number.side, unjudged)
@@ -79,9 +91,9 @@ def _metric_row(number: ComparedNumber) -> tuple[str, ...]:
 
 
 def _cost_row(number: ComparedNumber) -> tuple[str, ...]:
-    change = percent(number.change, signed=True) if number.change is not None else "-"
     name = _COST_NAMES.get(number.name, number.name)
-    return "", name, quantity(number.base, number.unit), quantity(number.this, number.unit), change, _pace(number)
+    base, this = quantity(number.base, number.unit), quantity(number.this, number.unit)
+    return "", name, base, this, change_words(number.change), f"of {number.of}" if number.of else _pace(number)
 
 
 def _pace(number: ComparedNumber) -> str:

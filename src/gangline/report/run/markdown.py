@@ -18,7 +18,6 @@ from gangline.report.facts import (
     forecast_off,
     gate_order,
     held_up,
-    judge,
     ledger_rows,
     lost_work,
     mark_words,
@@ -26,19 +25,23 @@ from gangline.report.facts import (
     pinned_rows,
     program_decides,
     reproduce_commands,
+    shown_metrics,
     slowest_rank,
     split_tiles,
     stages_in_order,
     time_of,
     total_seconds,
+    trained_by,
     undeclared,
     unreported,
     verdict_reason,
     verdict_text,
     verdict_word,
 )
+from gangline.report.inputs import input_digests
 from gangline.report.text import (
     ZERO_WIDTH_SPACE,
+    change_words,
     clean,
     code,
     markdown,
@@ -52,7 +55,7 @@ from gangline.report.text import (
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized
 from gangline.spec.plan import Candidate
-from gangline.spec.record import Gate, Record
+from gangline.spec.record import RETRAINED, Gate, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 LIMIT = 60_000
@@ -60,6 +63,7 @@ VERDICT_MARKS = {"passed": "✓", "refused": "✗", "failed": "✗", "cancelled"
 Part = Callable[[Record], str]
 _MARKS = 16
 """Width of a curve."""
+_NUMBERS = ("| | base | this | change | band | |", "|---|---:|---:|---:|---:|---|")
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
 _HERE = {"comment", "forge"}
 """Names of links that lead to the place of the comment itself."""
@@ -69,7 +73,7 @@ def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
     """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
     record = sanitized(record)
     parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _drills, _training, _next, _links]
-    folded: list[Part] = [_outputs, _events, _changed, _candidates, _ranks, _artifacts]
+    folded: list[Part] = [_other_numbers, _outputs, _events, _changed, _candidates, _ranks, _artifacts]
     essential = [part(record) for part in parts]
     details = [part(record) for part in (_stages, _pinned, _reproduce, *folded)]
     while len(text := "\n\n".join(filter(None, essential + details)) + "\n") > limit and details:
@@ -121,11 +125,12 @@ def _gate(gate: Gate) -> str:
 
 
 def _numbers(record: Record) -> str:
-    judged = [judge(name, record.metrics[name]) for name in sorted(record.metrics)[:16]]
-    if not judged:
-        return ""
-    rows = ["| | base | this | change | band | |", "|---|---:|---:|---:|---:|---|"]
-    return "\n".join(rows + [_number_row(each) for each in judged])
+    return "\n".join([*_NUMBERS, *map(_number_row, shown_metrics(record)[0])]) if record.metrics else ""
+
+
+def _other_numbers(record: Record) -> str:
+    _, others = shown_metrics(record)
+    return _fold(f"{len(others)} more metrics", ["", *_NUMBERS, *map(_number_row, others)] if others else [])
 
 
 def _number_row(judged: JudgedMetric) -> str:
@@ -135,7 +140,7 @@ def _number_row(judged: JudgedMetric) -> str:
         markdown(judged.name, 60) + (f"@{ZERO_WIDTH_SPACE}{metric.step}" if metric.step else ""),
         markdown(quantity(base, metric.unit), 60) if base is not None else "-",
         markdown(quantity(metric.value, metric.unit), 60),
-        percent(judged.change, signed=True) if judged.change is not None else "-",
+        change_words(judged.change),
         f"±{percent(judged.band)}" if judged.band is not None else "-",
         SIDE_MARKS[judged.side] if judged.side != "unknown" else "",
     )
@@ -167,7 +172,7 @@ def _plan(record: Record) -> str:
     if second and not program_decides(record):
         text += f" · runner-up {markdown(second.name, 60)}: {markdown(second.reason)}"
     if measured := plan.measured.step_seconds:
-        text += f" · step {step_time(measured)}"
+        text += f" · step {step_time(measured)}" + (f" of {run}" if (run := trained_by(record)) else "")
     off, forecast = forecast_off(record), plan.forecast.step_seconds
     if off is not None and forecast:
         text += f", forecast {step_time(forecast)} ({percent(off, signed=True)})"
@@ -218,7 +223,8 @@ def _next(record: Record) -> str:
     named = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
     refused = [name for name in named if name in record.metrics]  # of what no one reported nothing can be bisected
     word = verdict_word(record)
-    if refused and base and _NAME.fullmatch(refused[0]):
+    is_of_commit = all(event.kind != RETRAINED for event in record.events)  # else undeclared files changed
+    if refused and base and is_of_commit and _NAME.fullmatch(refused[0]):
         return f"**next** {code(f'gangline bisect {refused[0]} --good {short(base.commit)}')}"
     if word == "failed":
         return f"**next** {code(f'gangline logs {run} --failed')}"
@@ -260,10 +266,8 @@ def _pinned(record: Record) -> str:
 
 
 def _reproduce(record: Record) -> str:
-    inputs = record.inputs
-    digests = {"line": inputs.line, "code": inputs.code, "environment": inputs.environment, "data": inputs.data}
     lines = [f"    {clean(command)}" for command in reproduce_commands(record)]
-    return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in digests.items())])
+    return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in input_digests(record))])
 
 
 def _candidates(record: Record) -> str:

@@ -12,7 +12,6 @@ from gangline.report.facts import (
     gate_order,
     headline,
     held_up,
-    judge,
     ledger_rows,
     lost_work,
     mark_words,
@@ -20,10 +19,12 @@ from gangline.report.facts import (
     outputs_text,
     pinned_rows,
     program_decides,
+    shown_metrics,
     split_tiles,
     stages_in_order,
     time_of,
     total_seconds,
+    trained_by,
     unreported,
     verdict_head,
     verdict_reason,
@@ -113,7 +114,9 @@ def _gates(record: Record) -> list[str]:
 
 
 def _metrics(record: Record) -> list[str]:
-    return [_metric_line(judge(name, record.metrics[name])) for name in sorted(record.metrics)] + _curve(record)
+    first, others = shown_metrics(record)
+    more = [f"  and {len(others)} more: gangline show {record.run.id} --json"] if others else []
+    return [*map(_metric_line, first), *more, *_curve(record)]
 
 
 def _metric_line(judged: JudgedMetric) -> str:
@@ -152,7 +155,8 @@ def _plan(record: Record) -> list[str]:
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
         held = "a rank" if plan.device == "cuda" else "a rank's whole process"
         memory = f" · {format_bytes(plan.measured.memory_bytes)} {held}" if plan.measured.memory_bytes else ""
-        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
+        other = f" · of {run}" if (run := trained_by(record)) else ""
+        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}{other}")
     if parts := part_words(record):
         lines.append(f"          forecast {parts}")
     if plan.network:

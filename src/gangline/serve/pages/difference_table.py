@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gangline.report.facts import imported_versions
+from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.record import Record
 from gangline.spec.replica_shares import shares_words

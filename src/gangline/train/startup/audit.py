@@ -154,9 +154,16 @@ class ProgramAudit:
         found = self._places.origin(path)
         if found == "elsewhere":
             found = self._places.origin(os.path.realpath(path))
-        if found == "elsewhere" and self._places.is_compiled(path) and self.reads.is_new(os.stat(path)):
+        if found == "elsewhere" and self._places.is_compiled(path) and self._is_new(path):
             return "compiled"
         return found
+
+    def _is_new(self, path: str) -> bool:
+        """The file was written since the gang started; at the end of a program temporary ones may be gone again."""
+        try:
+            return self.reads.is_new(os.stat(path))
+        except FileNotFoundError:
+            return True
 
     def _is_own(self, name: str) -> bool:
         """This machine, or a host that the gang itself uses."""
