@@ -91,7 +91,7 @@ def test_time_in_a_queue_is_not_time_of_the_gang():
     assert [each.train_seconds for each in measured([waited, replace(waited, plan=ran)])] == [7200.0, 600.0]
 
 
-def test_time_beside_the_steps_is_known_of_a_run_without_a_restart():
+def test_time_outside_the_steps_is_known_of_a_run_without_a_restart():
     made = trained("a" * 40, 1, seconds=0.2)
     took = Forecast(
         step_seconds=0.2, wall_seconds=90.0, terms=(Term(part="checkpoint", seconds=0.05, origin="measured"),)

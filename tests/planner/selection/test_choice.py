@@ -121,7 +121,7 @@ def test_forecast_ties_prefer_one_axis():
     assert choice.name == "fsdp-16"
 
 
-def test_a_forecast_counts_what_earlier_runs_took_beside_their_steps():
+def test_a_forecast_counts_what_earlier_runs_took_outside_their_steps():
     """Start, imports and evaluation of a program of few steps are most of its time, whatever the plan."""
     history = [measured("ddp", DDP, 0.22, on=CPU, outside_seconds=each) for each in (80.0, 90.0, None)]
     choice = choose_plan(line(), SITE, cpu(2), SMALL, history)

@@ -282,7 +282,7 @@ def _of_saves(terms: Sequence[Term]) -> float:
 
 
 def _outside_steps(evidence: ForecastEvidence) -> float:
-    """Seconds of a gang beside its steps and saves, as earlier runs on such devices took, beyond the start that the
+    """Seconds of a gang outside its steps and saves, as earlier runs on such devices took, beyond the start that the
     site states and forecasts count anyway; 0 if none is known."""
     found = (each.outside_seconds for each in evidence.history if each.device == evidence.pool.device)
     known = [seconds for seconds in found if seconds is not None]
