@@ -32,7 +32,7 @@ class Surroundings:
 
     def other_in(self, record: Record) -> str:
         """`data b6467f6e, now bc91679d`: the first that was different in a run; empty if none is known to be."""
-        if changed := changed_since(record.ran):
+        if changed := changed_since(record):
             return f"{named(changed)}, undeclared and changed since"
         if self.data and record.inputs.data not in ("", self.data):
             return f"data {short(record.inputs.data)}, now {short(self.data)}"

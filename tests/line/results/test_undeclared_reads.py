@@ -11,6 +11,7 @@ from gangline.line.results.undeclared_reads import (
     MOST_LISTED,
     MOST_READS,
     changed_since,
+    is_same_now,
     obstacle,
     reuse_text,
     undeclared_reads_text,
@@ -78,7 +79,11 @@ def test_a_file_that_is_another_one_now_is_a_reason_to_train_again_and_is_named(
     ran = report_of(labels)
     change(labels)
     why = f"it read {labels}, which the line does not declare and which is not the same here and now"
-    assert (obstacle(ran), changed_since(ran)) == (why, (str(labels),))
+    made = replace(record(), ran=ran)
+    assert (obstacle(ran), changed_since(made)) == (why, (str(labels),))
+    assert changed_since(replace(made, commit=replace(made.commit, trust="fork"))) == (), (
+        "what a fork names is not opened"
+    )
 
 
 def test_a_file_that_was_touched_has_its_content_still_where_a_digest_says_so(labels):
@@ -131,6 +136,12 @@ def test_a_file_that_changed_between_its_first_read_and_the_end_of_the_ranks_is_
     labels.write_text("1")
     assert obstacle(late) == f"{labels} changed while it ran"
     assert f"{labels}; {labels} changed meanwhile; data.text" in undeclared_reads_text(late)
+
+
+def test_files_of_the_kernel_that_a_report_names_are_not_opened(labels):
+    held = read_of("/proc/self/status")
+    assert not is_same_now(held)
+    assert not is_same_now(replace(held, path="/dev/null"))
 
 
 def test_reads_of_another_gang_of_the_run_count_too(labels):

@@ -86,7 +86,7 @@ def _run(
         last = _run_once(workspace, asked, target=target, observer=observer)
         record = last.record
         assert record is not None, "a run that has ended was shown to its observer"
-        if not last.had_ended or not changed_since(record.ran):
+        if not last.had_ended or not changed_since(record):
             return record
         observer.note(f"{record.run.id} is run again")
         return _run_once(workspace, {**asked, "again": True}, target=target, observer=observer).record or record

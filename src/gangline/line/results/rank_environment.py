@@ -52,13 +52,17 @@ def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | No
 
 
 def gang_environment(ctx: RunContext, finished: FinishedGang, stage: str) -> RuntimeReport | None:
-    """The report of a gang that has ended; None if it is invalid, which does not fail the run."""
+    """The report of a gang that has ended; None if it is invalid, which does not fail the run.
+
+    Files that ranks of this machine read are looked at again; paths that a fork names are not opened.
+    """
     try:
         ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
     except IntegrityError as error:
         ctx.record_event(stage, "events", f"not read: {error}")
         return None
-    return with_changed_files(ran) if ran is not None and ctx.record.run.launcher.is_here else ran
+    is_looked_at = ctx.record.run.launcher.is_here and ctx.record.commit.trust == "own"
+    return with_changed_files(ran) if ran is not None and is_looked_at else ran
 
 
 def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigError | None:

@@ -29,6 +29,7 @@ _BUILD = re.compile(r"-(cpu|gpu|cu(da)?\d+|rocm|directml|openvino|qnn|macos|inte
 _RANKS_HOME = ".gangline/home/model"
 """Home of ranks of own commits on this machine; it stays, with the downloads in it."""
 _SHOWN = 3
+_KERNEL = ("/proc/", "/sys/", "/dev/")
 
 
 def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
@@ -103,7 +104,12 @@ def with_changed_files(ran: RuntimeReport) -> RuntimeReport:
 
 
 def is_same_now(read: UndeclaredRead) -> bool:
-    """Whether this machine has the file or folder at its path as it was read."""
+    """Whether this machine has the file or folder at its path as it was read.
+
+    Ranks name the path: files of the kernel, which no rank reports, are not opened.
+    """
+    if read.path.startswith(_KERNEL):
+        return False
     times = contents_of(read.path, most_bytes=0)
     if times is None:
         return False
@@ -113,10 +119,13 @@ def is_same_now(read: UndeclaredRead) -> bool:
     return found is not None and found.sha256 == read.sha256
 
 
-def changed_since(ran: RuntimeReport | None) -> tuple[str, ...]:
-    """Paths that are not the same here and now, as far as the report has them and says what they held."""
-    reads = (*ran.reads, *ran.listed) if ran is not None else ()
-    return tuple(each.path for each in reads if each.ctime_ns and not is_same_now(each))
+def changed_since(record: Record) -> tuple[str, ...]:
+    """Paths that are not the same here and now, as far as the record says what they held; none of a fork's run."""
+    return _changed_since(record.ran) if record.ran is not None and record.commit.trust == "own" else ()
+
+
+def _changed_since(ran: RuntimeReport) -> tuple[str, ...]:
+    return tuple(each.path for each in (*ran.reads, *ran.listed) if each.ctime_ns and not is_same_now(each))
 
 
 def obstacle(ran: RuntimeReport | None) -> str:
@@ -130,7 +139,7 @@ def obstacle(ran: RuntimeReport | None) -> str:
         return f"{named(changed)} changed while it ran"
     if any(not each.ctime_ns for each in ran.reads):
         return f"it read {_files(ran)} that the line does not declare, and its record does not say what they held"
-    if changed := changed_since(ran):
+    if changed := _changed_since(ran):
         which = f"which the line does not declare and which {'is' if len(changed) == 1 else 'are'} not the same"
         return f"it read {named(changed)}, {which} here and now"
     return ""

@@ -95,7 +95,7 @@ def run_line(
 def _report_end(workspace: RunWorkspace, record: Record) -> Record:
     """Result of a run that has ended, without taking its lease; what it read may be another thing now."""
     workspace.observer.run_started(record)
-    if changed := changed_since(record.ran):
+    if changed := changed_since(record):
         workspace.observer.note(
             f"changed since this run read it: {named(changed)}, which the line does not declare; gangline run --again"
             " trains on what is there now"

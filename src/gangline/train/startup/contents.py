@@ -40,7 +40,9 @@ def contents_of(path: str, *, most_bytes: int = MOST_BYTES) -> "Contents | None"
 
 
 def _file(path: str, most_bytes: int) -> "Contents | None":
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return None  # to open a device may do something, and a pipe waits for its writer
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         before = os.fstat(handle)
         if not stat.S_ISREG(before.st_mode):
