@@ -114,9 +114,11 @@ def gated_metrics(record: Record) -> list[str]:
 
 def shown_metrics(record: Record) -> tuple[list[JudgedMetric], list[JudgedMetric]]:
     """The first metrics, with all that gates judge, and the others, which pages fold: a file may hold many settings."""
+    gated = gated_metrics(record)
     rows = [judge(name, record.metrics[name]) for name in metric_order(record)]
-    count = max(SHOWN_METRICS, len(gated_metrics(record)))
-    return rows[:count], rows[count:]
+    first = [row for row in rows if row.name in gated or "." not in row.name] or rows
+    first = first[: max(SHOWN_METRICS, len(gated))]
+    return first, [row for row in rows if row not in first]
 
 
 def plan_words(record: Record) -> str | None:

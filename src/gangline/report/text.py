@@ -26,6 +26,12 @@ def clean(text: object, limit: int = 400) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters of a line, without its middle, as names and paths differ at their ends."""
+    head = (limit - 1) // 3
+    return text if len(text) <= limit else f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
 def visible(text: str, limit: int = 4000) -> str:
     """One line as it was written, its indentation too, without what steers a terminal or hides."""
     shown = sanitize.visible(text[: limit * 8].expandtabs().replace("\n", " ")).rstrip()

@@ -299,8 +299,8 @@ def test_what_no_record_has_the_content_of_may_have_changed_too():
         assert "may have changed, too: data: none declared; read 1 file" in text
     reads = (UndeclaredRead(path="/d/a", size_bytes=13), UndeclaredRead(path="/d/b", size_bytes=1))
     other = compare(before, replace(before, ran=RuntimeReport(reads=reads)))
-    assert [(each.kind, each.base, each.this) for each in other.changes] == [
-        ("read", "/d/a of 12 B", "/d/a of 13 B and 1 more")
+    assert [(each.kind, each.name, each.base, each.this) for each in other.changes] == [
+        ("read", "2 undeclared files, such as /d/a", "12 B", "13 B")
     ]
     assert compare(BASE, BASE).unpinned == ()
 

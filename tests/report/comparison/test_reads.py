@@ -45,7 +45,10 @@ def test_a_file_that_was_touched_and_holds_the_same_is_no_change_and_leaves_no_d
 def test_files_that_one_run_alone_read_are_counted_where_the_other_list_is_whole():
     more = [replace(LABELS, path=f"/d/{name}") for name in "ab"]
     assert change_of(reading(LABELS), reading(LABELS, *more)) == (
-        "read undeclared files none -> /d/a of 2 B, aaaaaaaa and 1 more"
+        "read 2 undeclared files, such as /d/a not read -> 2 B, aaaaaaaa"
+    )
+    assert change_of(reading(LABELS), reading(FLIPPED, *more)) == (
+        "read 3 undeclared files, such as /d/labels.txt 2 B, aaaaaaaa -> 2 B, bbbbbbbb"
     )
     assert change_of(reading(LABELS), reading()) == "read undeclared file /d/labels.txt 2 B, aaaaaaaa -> not read"
     many = compare(reading(LABELS, num_reads=400), reading(LABELS, *more, num_reads=400))
@@ -86,3 +89,11 @@ def test_page_report_markdown_and_terminal_say_the_same_of_runs_without_a_known_
     for text in shown:
         assert "nothing that records have changed: same line, code, environment, plan and declared data" in text
         assert "may have changed, too: data: none declared; reads of cat are not visible" in text
+
+
+def test_a_long_path_is_shortened_so_that_both_contents_are_seen():
+    path = f"/data/{'deep/' * 40}labels.txt"
+    base, this = (reading(replace(each, path=path)) for each in (LABELS, FLIPPED))
+    line = next(each for each in render_comparison(compare(base, this)).splitlines() if each.startswith("one change"))
+    assert line.endswith("deep/labels.txt 2 B, aaaaaaaa -> 2 B, bbbbbbbb")
+    assert len(line) <= 100

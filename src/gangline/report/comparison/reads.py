@@ -15,11 +15,10 @@ def read_change(base: Record, this: Record) -> tuple[str, str, str] | None:
     pairs = [pair for pair in _pairs(base.ran, this.ran) if None in pair or _is_same(pair) is False]
     if not pairs:
         return None
-    before, after = ([pair[side] for pair in pairs] for side in (0, 1))
-    if len(pairs) > 1:
-        return "undeclared files", _listing(before), _listing(after)
-    path = next(each.path for each in pairs[0] if each is not None)
-    return f"undeclared {_kind(path)} {path}", _content(before[0]), _content(after[0])
+    first = min(pairs, key=lambda pair: None in pair)  # of one that both read the content is known to differ
+    path = next(each.path for each in first if each is not None)
+    count = f"{len(pairs)} undeclared files, such as" if len(pairs) > 1 else f"undeclared {_kind(path)}"
+    return f"{count} {path}", _content(first[0]), _content(first[1])
 
 
 def uncompared_reads(base: Record, this: Record) -> str:
@@ -63,11 +62,6 @@ def _content(read: UndeclaredRead | None) -> str:
         return "not read"
     size = f"{read.size_bytes} names" if read.path.endswith("/") else format_bytes(read.size_bytes)
     return f"{size}, {short(read.sha256)}" if read.sha256 else size
-
-
-def _listing(reads: Sequence[UndeclaredRead | None]) -> str:
-    found = [each for each in reads if each is not None]
-    return f"{found[0].path} of {_content(found[0])}{_more(found)}" if found else "none"
 
 
 def _more(found: Sequence[object]) -> str:

@@ -6,7 +6,7 @@ from math import fsum
 
 from gangline.report.comparison.types import Change, ComparedCurves, ComparedNumber, Comparison, FileChange
 from gangline.report.facts import SIDE_MARKS
-from gangline.report.text import change_words, clean, percent, quantity
+from gangline.report.text import change_words, clean, percent, quantity, shortened
 from gangline.units import format_number, sparkline
 
 WIDTH = 100
@@ -51,10 +51,13 @@ def shown_numbers(comparison: Comparison) -> tuple[list[ComparedNumber], str]:
     """Metrics with a band, then what differs, up to twelve; and a sentence on the others, which may be settings."""
     numbers = sorted(comparison.metrics, key=lambda number: (not number.band, number.this == number.base))
     count = max(SHOWN_NUMBERS, sum(number.band is not None for number in numbers))
-    others = numbers[count:]
+    first = [number for number in numbers if "." not in number.name or number.band or number.this != number.base][
+        :count
+    ]
+    others = [number for number in numbers if number not in first]
     equal = sum(number.this == number.base for number in others)
     more = f"and {len(others)} more metrics, {equal} of them equal: --json has all" if others else ""
-    return [number for number in comparison.metrics if number in numbers[:count]], more
+    return [number for number in comparison.metrics if number in first], more
 
 
 def spread_word(comparison: Comparison) -> str:
@@ -147,10 +150,23 @@ def curve_words(curves: ComparedCurves) -> str:
 
 def _change_lines(comparison: Comparison, *, width: int = WIDTH) -> list[str]:
     """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
-    said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in comparison.changes]
+    said = [_fitted(change, width - 16) for change in comparison.changes]
     listed = _listed(said) if said else [unchanged_words(comparison)]
     lines = [clean(line, width - 2) for line in [*listed, *unpinned_lines(comparison)]]
     return lines + file_lines(comparison.files, width=width)
+
+
+def _fitted(change: Change, width: int) -> str:
+    """One line with both values, each part shortened in its middle where the whole is longer than `width`."""
+    texts = [f"{_place(change)} {clean(change.name)}", clean(change.base), clean(change.this)]
+    while (excess := sum(map(len, texts)) + len("  -> ") - width) > 0 and max(map(len, texts)) > _LEAST:
+        longest = max(range(3), key=lambda place: len(texts[place]))
+        texts[longest] = shortened(texts[longest], max(_LEAST, len(texts[longest]) - excess))
+    return f"{texts[0]} {texts[1]} -> {texts[2]}"
+
+
+_LEAST = 12
+"""Characters to which a part of a line may be shortened."""
 
 
 def unchanged_words(comparison: Comparison) -> str:

@@ -8,6 +8,7 @@ Each is reported once, as it was just before the program opened it:
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -87,7 +88,7 @@ class FileReads:
         full = full.rstrip("/") + "/"
         if full in self._seen or full.startswith(self._places.declared) or full in self._places.temporary:
             return
-        if calling_file() == _IMPORTS:
+        if calling_file() == _IMPORTS or full.rstrip("/") in sys.path:
             return
         if not self._remember(full) or self.num_folders >= MOST_LISTED:
             self.num_folders += 1  # counted, but not examined
