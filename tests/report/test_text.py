@@ -86,7 +86,8 @@ def test_quantities_read_as_people_write_them():
     ("change", "words"),
     [
         (None, "-"), (0.0, "+0.0 %"), (0.016, "+1.6 %"), (-0.00003, "-0.003 %"), (-1e-9, "-1e-07 %"), (0.5, "+50 %"),
-        (4.0, "+400 %"), (99999.0, "100,000 times"), (-5000.0, "-4,999 times"), (1e300, "1e+300 times"),
+        (4.0, "+400 %"), (99999.0, "100,000 times"), (-5000.0, "-4,999 times"),
+        (-0.99995, "-99.995 %"), (-1.0, "-100 %"), (1e300, "1e+300 times"),
     ],
 )  # fmt: skip
 def test_a_change_is_seen_however_small_and_a_factor_where_a_percentage_only_hides(change, words):

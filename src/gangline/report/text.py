@@ -28,8 +28,12 @@ def clean(text: object, limit: int = 400) -> str:
 
 def shortened(text: str, limit: int) -> str:
     """At most `limit` characters of a line, without its middle, as names and paths differ at their ends."""
-    head = (limit - 1) // 3
+    head = min(_HEAD, (limit - 1) // 2)
     return text if len(text) <= limit else f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+_HEAD = 24
+"""Characters of its beginning."""
 
 
 def visible(text: str, limit: int = 4000) -> str:
@@ -69,7 +73,9 @@ def change_words(change: float | None) -> str:
         return "-"
     if abs(change) >= _MANY:
         return f"{change + 1:,.0f} times" if abs(change) < _MOST else f"{change + 1:.3g} times"
-    return f"{change * 100:+.1g} %" if 0 < abs(change) < _HARDLY else percent(change, signed=True)
+    if 0 < abs(change) < _HARDLY:
+        return f"{change * 100:+.1g} %"
+    return f"{change * 100:.5g} %" if -1 < change < _HARDLY - 1 else percent(change, signed=True)
 
 
 _HARDLY, _MANY, _MOST = 0.0005, 99.0, 1e6

@@ -60,7 +60,8 @@ def _kind(path: str) -> str:
 def _content(read: UndeclaredRead | None) -> str:
     if read is None:
         return "not read"
-    size = f"{read.size_bytes} names" if read.path.endswith("/") else format_bytes(read.size_bytes)
+    names = f"{read.size_bytes} name{'' if read.size_bytes == 1 else 's'}"
+    size = names if read.path.endswith("/") else format_bytes(read.size_bytes)
     return f"{size}, {short(read.sha256)}" if read.sha256 else size
 
 
