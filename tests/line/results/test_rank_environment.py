@@ -14,7 +14,7 @@ from gangline.line.results.rank_environment import (
     read_rank_environment,
     work_tree_error,
 )
-from gangline.line.results.undeclared_reads import MOST_READS
+from gangline.line.results.undeclared_reads import MOST_READS, obstacle
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
 from gangline.storage.folder.store import FolderStore
 
@@ -87,6 +87,26 @@ def test_what_a_file_held_is_kept_and_a_second_process_that_found_another_one_is
         ("/data/same", False), ("/data/other", True), ("/data/large", True)
     ]  # fmt: skip
     assert (found.listed, found.num_listed) == ((UndeclaredRead(path="/data/", **held),), 4)
+
+
+def test_a_list_of_several_processes_that_is_full_is_known_not_to_be_whole(store):
+    for rank in (0, 1):
+        reads = [{"event": "read", "path": f"/data/{rank}/{number}", "size_bytes": 1} for number in range(60)]
+        put(
+            store,
+            PYTHON,
+            *reads,
+            {"event": "listed", "path": f"/data/{rank}/"},
+            {"event": "ran", "reads": 60},
+            rank=rank,
+        )
+    found = read_rank_environment(store, "runs/x")
+    assert (len(found.reads), found.num_reads) == (MOST_READS, MOST_READS + 1)
+    assert (len(found.listed), found.num_listed) == (2, 2)
+    assert (
+        obstacle(found)
+        == "it read at least 101 files and 2 folders that the line does not declare: too many to be compared"
+    )
 
 
 def test_lies_and_nonsense_cost_no_more_than_themselves(store):

@@ -114,6 +114,8 @@ def test_paths_of_every_kind_are_taken_and_many_are_counted(workspace):
     assert done.returncode == 0, done.stderr
     assert len(workspace.lines("read")) == file_reads.MOST_READS
     assert workspace.lines("ran")[-1]["reads"] >= 131
+    (unseen,) = workspace.lines("unseen")
+    assert unseen["why"] == "files beyond the first 100 of a process", "which a worker says that has no last report"
 
 
 def test_a_file_that_is_opened_to_be_continued_is_read_if_there_is_something_in_it(workspace):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.attempts import FinishedGang
@@ -119,9 +119,8 @@ class _ReportMerger:
                 if (found := self._interpreter(event)) is not None:
                     found.version = found.version or _text(event.get("version"), 40)
                     found.is_own = found.is_own and event.get("own") is not False
-            case "read" | "listed" as kind:
-                reads, most = (self._reads, MOST_READS) if kind == "read" else (self._listed, MOST_LISTED)
-                add_read(reads, _read(event), most=most)
+            case "read" | "listed" as kind if (read := _read(event)).path:
+                self._add_read(kind, read)
             case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
                 self._hosts[name] = None
             case "started" if len(self._programs) < MOST_PROGRAMS:
@@ -157,6 +156,13 @@ class _ReportMerger:
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,
         )
+
+    def _add_read(self, kind: Literal["read", "listed"], read: UndeclaredRead) -> None:
+        """One that has no room is counted: the list of several processes is not whole then."""
+        if kind == "read" and not add_read(self._reads, read, most=MOST_READS):
+            self._num_reads = max(self._num_reads, MOST_READS + 1)
+        elif kind == "listed" and not add_read(self._listed, read, most=MOST_LISTED):
+            self._num_listed = max(self._num_listed, MOST_LISTED + 1)
 
     def _add_summary(self, event: Mapping[str, Any]) -> None:
         found = self._interpreter(event) or _Interpreter()

@@ -66,14 +66,18 @@ def has_declared_data(record: Record) -> bool:
     return bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
 
 
-def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: int) -> None:
-    """Add a read to those of other processes, by path; one that found other content there is noted."""
-    if not found.path or (len(reads) >= most and found.path not in reads):
-        return
+def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: int) -> bool:
+    """Add a read to those of other processes, by path; one that found other content there is noted.
+
+    False: there is no room for it.
+    """
+    if len(reads) >= most and found.path not in reads:
+        return False
     known = reads.setdefault(found.path, found)
     same = known.is_same(found)
     if found.changed or same is False or (same is None and known.ctime_ns):
         reads[found.path] = replace(known, changed=True)
+    return True
 
 
 def with_reads_of(ran: RuntimeReport | None, other: RuntimeReport | None) -> RuntimeReport | None:
@@ -81,14 +85,12 @@ def with_reads_of(ran: RuntimeReport | None, other: RuntimeReport | None) -> Run
     if ran is None or other is None:
         return ran or other
     reads, listed = ({each.path: each for each in group} for group in (ran.reads, ran.listed))
-    for each in other.reads:
-        add_read(reads, each, most=MOST_READS)
-    for each in other.listed:
-        add_read(listed, each, most=MOST_LISTED)
+    lost = sum([not add_read(reads, each, most=MOST_READS) for each in other.reads])
+    lost_folders = sum([not add_read(listed, each, most=MOST_LISTED) for each in other.listed])
     return replace(
         ran,
-        reads=tuple(reads.values()), num_reads=max(ran.num_reads, other.num_reads, len(reads)),
-        listed=tuple(listed.values()), num_listed=max(ran.num_listed, other.num_listed, len(listed)),
+        reads=tuple(reads.values()), num_reads=max(ran.num_reads, other.num_reads, len(reads) + lost),
+        listed=tuple(listed.values()), num_listed=max(ran.num_listed, other.num_listed, len(listed) + lost_folders),
         programs=tuple(dict.fromkeys((*ran.programs, *other.programs))),
         unseen=tuple(dict.fromkeys((*ran.unseen, *other.unseen))),
     )  # fmt: skip

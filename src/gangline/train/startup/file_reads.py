@@ -92,6 +92,7 @@ class FileReads:
             return
         if not self._remember(full) or self.num_folders >= MOST_LISTED:
             self.num_folders += 1  # counted, but not examined
+            self._unseen(f"folders beyond the first {MOST_LISTED} of a process")
             return
         found = contents_of(full)
         if found is None:
@@ -114,6 +115,7 @@ class FileReads:
     def _examine(self, full: str) -> None:
         if self.num_files >= MOST_READS:
             self.num_files += 1  # counted, but not examined
+            self._unseen(f"files beyond the first {MOST_READS} of a process")
             return
         try:
             found = os.stat(full)
