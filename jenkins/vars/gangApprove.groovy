@@ -5,11 +5,14 @@ def call() {
         message: "This commit is of a fork. Read it before it runs on your servers: ${env.CHANGE_URL} Run: ${env.RUN}",
         ok: 'Let this commit run', submitter: 'gangline-maintainers,gangline-maintainer', submitterParameter: 'WHO')
     if (who in [null, '', 'null', 'anonymous']) {
-        error('an approval names a person: log in, and answer the question on the page of the build')
+        gangFail('an approval names a person: build it again, log in, and answer the question on the page of the build')
     }
     gangAgent('line') {
         withEnv(["WHO=${who}"]) {
-            sh('gangline approve "$RUN" --who="$WHO"')
+            int code = sh(returnStatus: true, script: 'gangline approve "$RUN" --who="$WHO"')
+            if (code != 0) {
+                gangFail("the approval was not written, exit code ${code}: build it again, and answer again")
+            }
         }
     }
     env.APPROVED = env.RUN

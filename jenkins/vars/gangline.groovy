@@ -4,6 +4,7 @@ def call() {
         agent none
         options {
             skipDefaultCheckout()
+            disableRestartFromStage()
             durabilityHint('MAX_SURVIVABILITY')
             buildDiscarder(logRotator(numToKeepStr: '100'))
             timeout(time: 7, unit: 'DAYS')
@@ -24,7 +25,7 @@ def call() {
             stage('Report') { steps { gangFollow('report') } }
         }
         post {
-            aborted { gangCancel('the build was aborted') }
+            aborted { gangCancel() }
             cleanup { gangReport() }
         }
     }

@@ -28,6 +28,7 @@ def test_a_jenkins_gets_its_files_and_may_ask_for_them_again(tmp_path):
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert {"jenkins/vars/gangline.groovy", "jenkins/vars/gangStage.groovy", "jenkins/agents/line.yaml"} <= written
     assert {"jenkins/casc/jenkins.yaml", "jenkins/casc/plugins.txt"} <= written
+    assert {"jenkins/pods/cloud.yaml", "jenkins/plain/agent.yaml"} <= written
 
 
 def test_a_file_that_somebody_changed_is_not_overwritten(tmp_path):

@@ -10,6 +10,7 @@ from tests.jenkins.files import PLUGINS, VARS
 CORE = "core"
 """Has what no plugin needs to bring."""
 STEPS = {
+    "agent": "workflow-durable-task-step",
     "archiveArtifacts": "workflow-basic-steps",
     "checkout": "workflow-scm-step",
     "container": "kubernetes",
@@ -17,9 +18,8 @@ STEPS = {
     "error": "workflow-basic-steps",
     "input": "pipeline-input-step",
     "junit": "junit",
-    "kubernetesAgent": "kubernetes",
     "node": "workflow-durable-task-step",
-    "nonresumable": "workflow-durable-task-step",
+    "nonresumable": "workflow-basic-steps",
     "retry": "workflow-basic-steps",
     "scmGit": "git",
     "sh": "workflow-durable-task-step",
@@ -29,6 +29,7 @@ STEPS = {
 """Step to the plugin that has it."""
 OPTIONS = {
     "buildDiscarder": CORE,
+    "disableRestartFromStage": "pipeline-model-definition",
     "durabilityHint": "workflow-job",
     "logRotator": CORE,
     "skipDefaultCheckout": "pipeline-model-definition",
@@ -39,17 +40,19 @@ SECTIONS = ("agent", "options", "parameters", "stages", "post")
 """In this order; nothing else stands in a pipeline, so no environment, tools or libraries."""
 ENDINGS = ("aborted", "cleanup")
 OWN = frozenset(VARS)
-METHODS = {"trim", "tokenize", "first", "last", "contains", "join", "startsWith", "toInteger"}
-"""Of strings and lists."""
+METHODS = {"trim", "tokenize", "first", "last", "contains", "join", "startsWith", "toInteger", "hasProperty"}
+"""Of strings and lists; and of what `scm` is, without a branch another class."""
 PROPERTIES = {
-    "env": {"APPROVED", "CHANGE_FORK", "CHANGE_URL", "ENDS_IN", "GANGLINE_AGENTS", "RUN"},
+    "env": {"APPROVED", "AWAY", "CHANGE_FORK", "CHANGE_URL", "ENDS_IN", "GANGLINE_AGENTS", "RUN", "WHY"},
     "currentBuild": {"description", "displayName", "result"},
-    "scm": {"branches", "extensions", "userRemoteConfigs"},
+    "source": {"branches", "extensions", "userRemoteConfigs"},
     "remote": {"url", "credentialsId", "refspec"},
 }
 """What is read or set of the build; words of strangers are never among them."""
-TYPES = {"String", "int", "boolean", "List", "Integer", "Closure", "def"}
-WORDS = {"if", "else", "while", "for", "return", "in", "true", "false", "null", "scm", "env", "currentBuild"}
+TYPES = {"String", "int", "boolean", "List", "Integer", "Closure", "def", "Exception", "IOException"}
+WORDS = {
+    "if", "else", "while", "for", "return", "in", "try", "catch", "true", "false", "null", "scm", "env", "currentBuild",
+}  # fmt: skip
 NODE = re.compile(r"gangline-(\$\{kind\}|line|build|check)")
 SHOWN = {"env.RUN", "env.CHANGE_URL"}
 """Of what is not a local: may be put into a message. The forge makes the address of a change from its number."""

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster.fake.strict import validator
-from tests.jenkins.files import AGENTS, CONTROLLER
+from tests.jenkins.files import AGENTS, PODS
 from tests.jenkins.steps import NODE
 from tests.oracles.restricted_pods import violations
 
@@ -107,7 +107,7 @@ def test_only_the_pod_that_drives_knows_the_cluster():
 
 
 def test_every_agent_is_a_template_of_the_controller_and_the_other_way_round():
-    clouds = yaml.safe_load(CONTROLLER.read_text())["jenkins"]["clouds"]
+    clouds = yaml.safe_load(PODS.read_text())["jenkins"]["clouds"]
     (templates,) = [cloud["kubernetes"]["templates"] for cloud in clouds]
     assert {each["label"] for each in templates} == {f"gangline-{name}" for name in AGENTS}
     for each in templates:

@@ -8,13 +8,14 @@ from string import Template
 import pytest
 import yaml
 from tests.jenkins.compiler import groovy_home, java_home
-from tests.jenkins.files import AGENTS, CONTROLLER, PIPELINE, ROOT, VARS
+from tests.jenkins.files import AGENTS, CONTROLLER, PIPELINE, PLAIN, PODS, VARS
 from tests.jenkins.groovy import blocks, tokens
 from tests.jenkins.seeded import said, script_of_the_job, seeded_job, seeded_scripts
 from tests.jenkins.steps import pinned
 
 TEXT = CONTROLLER.read_text()
 CONFIG = yaml.safe_load(TEXT)
+AGENT_CONFIGS = {path.parent.name: yaml.safe_load(path.read_text()) for path in (PODS, PLAIN)}
 NEEDED = {
     "jobs": "job-dsl",
     "credentials": "credentials",
@@ -93,7 +94,7 @@ def test_no_branch_and_no_fork_says_what_its_builds_do():
 @pytest.mark.row("P9")
 def test_pods_with_secrets_are_for_the_seeded_job_alone():
     """`node` of their labels and `podTemplate` are refused to every other job, whatever pod that asks for."""
-    ((cloud,),) = [each.values() for each in CONFIG["jenkins"]["clouds"]]
+    ((cloud,),) = [each.values() for each in AGENT_CONFIGS["pods"]["jenkins"]["clouds"]]
     assert cloud["usageRestricted"] is True
     (allowed,) = seeded_job().named("properties")[0].blocks
     assert " ".join(word.text for word in allowed.inside) == f"permittedClouds ( [ '{cloud['name']}' ] )"
@@ -126,26 +127,40 @@ def test_what_the_configuration_speaks_of_is_installed():
         "github",
         "github-branch-source",
         "inline-pipeline",
+        "skip-notifications-trait",
     }
     assert wanted <= set(pinned())
 
 
-def test_variables_are_those_that_the_head_of_the_file_names():
-    used = {name for text in strings(CONFIG) for name in re.findall(r"\$\{([A-Z_]+)\}", text)}
-    head = TEXT.split("jenkins:")[0].replace("CASC_STRICT_SECRET_RESOLUTION", "")
-    assert used == set(re.findall(r"\b[A-Z]+_[A-Z]+\b", head))
+@pytest.mark.parametrize("path", [CONTROLLER, PODS, PLAIN], ids=lambda path: path.parent.name)
+def test_variables_are_those_that_the_head_of_the_file_names(path):
+    config = yaml.safe_load(path.read_text())
+    used = {name for text in strings(config) for name in re.findall(r"\$\{([A-Z_]+)\}", text)}
+    head = path.read_text().split("\njenkins:")[0]
+    named = set(re.findall(r"\b[A-Z]+_[A-Z]+(?:_[A-Z]+)?\b", head))
+    assert used == named - {"CASC_STRICT_SECRET", "CASC_JENKINS_CONFIG", "GANGLINE_SITE"}
 
 
 VARIABLES = ("JENKINS_URL", "FORGE_OWNER", "FORGE_REPOSITORY", "LIBRARY_REPOSITORY")
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("missing", [(), ("FORGE_OWNER",), ("JENKINS_URL", "LIBRARY_REPOSITORY")], ids=len)
-def test_a_jenkins_without_its_variables_does_not_start_and_names_them(tmp_path, missing):
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        (seeded_scripts()[0], ()),
+        (seeded_scripts()[0], ("FORGE_OWNER",)),
+        (seeded_scripts()[0], ("JENKINS_URL", "LIBRARY_REPOSITORY")),
+        (AGENT_CONFIGS["plain"]["jobs"][0]["script"], ()),
+        (AGENT_CONFIGS["plain"]["jobs"][0]["script"], ("PLAIN_AGENT_HOME",)),
+    ],
+    ids=["controller", "controller-1", "controller-2", "plain", "plain-1"],
+)
+def test_a_jenkins_without_its_variables_does_not_start_and_names_them(tmp_path, text, missing):
     """The script as the configuration plugin hands it to Job DSL: a variable that is not set is an empty text."""
-    given = {name: "" if name in missing else "x" for name in VARIABLES}
+    given = {name: "" if name in missing else "x" for name in (*VARIABLES, "PLAIN_AGENT_HOME")}
     script = tmp_path / "refuse.groovy"
-    script.write_text(Template(seeded_scripts()[0]).substitute(given))
+    script.write_text(Template(text).substitute(given))
     environ = {**os.environ, "JAVA_HOME": str(java_home()), "GROOVY_HOME": str(groovy_home())}
     done = subprocess.run(
         [groovy_home() / "bin" / "groovy", script], env=environ, capture_output=True, text=True, check=False
@@ -175,8 +190,33 @@ def test_stages_are_drawn():
 
 
 def test_a_plain_agent_has_every_label_and_one_executor():
-    plain = yaml.safe_load((ROOT / "plain" / "agent.yaml").read_text())["jenkins"]
+    plain = AGENT_CONFIGS["plain"]["jenkins"]
     (node,) = [each["permanent"] for each in plain["nodes"]]
     assert node["numExecutors"] == 1
     assert set(node["labelString"].split()) == {f"gangline-{name}" for name in AGENTS}
     assert {"key": "GANGLINE_AGENTS", "value": "plain"} in plain["globalNodeProperties"][0]["envVars"]["env"]
+
+
+def test_a_controller_has_pods_or_a_machine_and_does_not_start_with_both():
+    """Templates of a cloud bear the labels of the machine; a text that two files give differently is a conflict."""
+    kinds = {name: {"clouds", "nodes"} & set(config["jenkins"]) for name, config in AGENT_CONFIGS.items()}
+    assert kinds == {"pods": {"clouds"}, "plain": {"nodes"}}
+    assert not {"clouds", "nodes", "systemMessage"} & set(CONFIG["jenkins"])
+    messages = {config["jenkins"]["systemMessage"] for config in AGENT_CONFIGS.values()}
+    assert len(messages) == 2
+
+
+@pytest.mark.row("P9")
+def test_agents_call_in_by_web_socket_and_no_further_port_is_open():
+    assert CONFIG["jenkins"]["slaveAgentPort"] == -1
+    (cloud,) = AGENT_CONFIGS["pods"]["jenkins"]["clouds"]
+    assert cloud["kubernetes"]["webSocket"] is True
+    (node,) = AGENT_CONFIGS["plain"]["jenkins"]["nodes"]
+    assert node["permanent"]["launcher"] == {"inbound": {"webSocket": True}}
+
+
+def test_jenkins_sends_no_status_to_the_forge():
+    """Its own would call what no push starts, and what was superseded, an error of the commit."""
+    (source,) = seeded_job().named("branchSources")[0].named("branchSource")[0].named("source")[0].named("github")
+    assert "githubSkipNotifications" in [word.text for word in source.named("traits")[0].inside]
+    assert "skip-notifications-trait" in pinned()

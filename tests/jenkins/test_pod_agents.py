@@ -15,7 +15,7 @@ from tests.line import repositories
 
 from gangline.errors import StillRunning
 from gangline.line.record.runs import find_run
-from gangline.line.run import driver, lease
+from gangline.line.run import cancel, driver, lease
 from gangline.line.stages.run_line import run_line
 from gangline.line.stages.run_stage import run_stage
 from gangline.spec.config.site import SignTable, Site, StoreTable
@@ -57,7 +57,8 @@ class Agents:
         (folder / "key.pem").chmod(0o440)
         sign = SignTable(key=f"secret:file:{folder}/key.pem", identities=(self.key.key_id,))
         self.site = Site(store=StoreTable(url=stand.store.url), sign=sign)
-        monkeypatch.setattr(driver, "open_launcher", lambda *_, **__: Small(stand.again()))
+        for module in (driver, cancel):
+            monkeypatch.setattr(module, "open_launcher", lambda *_, **__: Small(stand.again()))
 
     def fresh(self):
         """Folder and environment of the next pod."""
@@ -72,6 +73,13 @@ class Agents:
         self.monkeypatch.setattr(lease, "_process_space", lambda: f"space-{self.number}")
         repositories.settle_inventory(pod / "workspace")
         return pod / "workspace", {"HOME": str(pod)}
+
+    def empty(self):
+        """Folder and environment of the next pod, without the commit."""
+        workspace, environ = self.fresh()
+        shutil.rmtree(workspace)
+        workspace.mkdir()
+        return workspace, environ
 
     def stage(self, name, run, **asked):
         repo, environ = self.fresh()
@@ -127,3 +135,15 @@ def test_a_pod_that_was_lost_while_it_drove_is_waited_for_and_replaced(tmp_path,
     assert record.stages["train"].state == "done"
     assert record.run.driver.token > held.token
     assert (tmp_path / "begun").read_text().split() == [run]
+
+
+@pytest.mark.row("C6")
+def test_a_pod_without_the_commit_stops_the_gang_and_draws_the_report(stand, agents, run):
+    """As after a deleted branch: no server gives the commit any more."""
+    repo, environ = agents.empty()
+    record = cancel.cancel_run(repo, run, site=agents.site, environ=environ, reason="the branch is gone")
+    assert (record.run.verdict, record.run.reason) == ("cancelled", "the branch is gone")
+    assert stand.again().status(record.gang.name).state == "ended"
+    repo, environ = agents.empty()
+    record = run_stage(repo, "report", run, site=agents.site, environ=environ, kind="jenkins")
+    assert record.stages["report"].state == "done"

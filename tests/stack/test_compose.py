@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.jenkins.files import CONTROLLER, ROOT
+from tests.jenkins.files import CONTROLLER, PLAIN
 
 from gangline.errors import StorageError, UsageError
 from gangline.spec.config.load import load_site
 from gangline.stack.compose import write_compose
 from gangline.stack.lifecycle import bring_up
-
-PLAIN = ROOT / "plain" / "agent.yaml"
 
 
 @pytest.fixture
@@ -78,6 +76,12 @@ def test_jenkins_has_a_plain_agent_to_build_on(composed):
     files = environment["CASC_JENKINS_CONFIG"].split(",")
     assert files == ["/etc/jenkins/casc/jenkins.yaml", "/etc/jenkins/plain/agent.yaml"]
     assert {str(Path(file).parent) for file in files} <= mounts
+    assert not mounts & {"/etc/jenkins/agents", "/etc/jenkins/pods"}
+
+
+def test_jenkins_opens_no_port_for_agents(composed):
+    """Its image asks for 50000 on every address, and the configuration is read after that."""
+    assert composed["jenkins"]["environment"]["JENKINS_SLAVE_AGENT_PORT"] == "-1"
 
 
 def test_the_site_fits_the_servers(machine, composed):

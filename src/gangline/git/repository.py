@@ -29,7 +29,7 @@ MOST_FILE_BYTES = 16_000_000
 MOST_SUBJECT_BYTES = 4096
 MOST_CHANGED = 10_000
 _FETCHED_HEAD = "refs/gangline/default"
-"""HEAD of the remote, as `jenkins/vars/gangAgent.groovy` fetches it; `origin/HEAD` is symbolic in a clone."""
+"""HEAD of the remote, as `jenkins/vars/gangCheckout.groovy` fetches it; `origin/HEAD` is symbolic in a clone."""
 _DEFAULTS = ("main", "master")
 
 

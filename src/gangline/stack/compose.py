@@ -138,6 +138,7 @@ def _jenkins(home: StackHome) -> dict[str, object]:
         "environment": {
             "JENKINS_OPTS": f"--httpListenAddress={LOOPBACK} --httpPort={JENKINS_PORT}",
             "JAVA_OPTS": "-Djenkins.install.runSetupWizard=false",
+            "JENKINS_SLAVE_AGENT_PORT": "-1",  # its image opens 50000 on every address; agents call in by web socket
             "CASC_JENKINS_CONFIG": "/etc/jenkins/casc/jenkins.yaml,/etc/jenkins/plain/agent.yaml",
             "CASC_STRICT_SECRET_RESOLUTION": "true",
             "JENKINS_URL": f"http://{LOOPBACK}:{JENKINS_PORT}/",
@@ -148,7 +149,6 @@ def _jenkins(home: StackHome) -> dict[str, object]:
         "volumes": [
             _shown(jenkins / "casc", "/etc/jenkins/casc"),
             _shown(jenkins / "plain", "/etc/jenkins/plain"),
-            _shown(jenkins / "agents", "/etc/jenkins/agents"),
             _shown(home.folder / "jenkins-secrets", "/run/secrets"),
         ],
     }

@@ -2,7 +2,11 @@
 
 def pipeline(Closure body) { body() }
 
-def agent(Object where) { assert where == 'none' }
+/** The section of a pipeline, and the condition of `retry`. */
+def agent(Object where = 'agent') {
+    assert where in ['none', 'agent']
+    return where
+}
 
 def options(Closure body) { body() }
 
@@ -47,7 +51,9 @@ def aborted(Closure body) { if (build.result == 'ABORTED') { ending(body) } }
 
 def cleanup(Closure body) { ending(body) }
 
+/** Waits for an agent first: as long as the file `agents-away` is there. */
 def node(String label, Closure body) {
+    queue(label)
     build.nodes = build.nodes + [label]
     try {
         return body()
@@ -71,6 +77,7 @@ def withEnv(List pairs, Closure body) {
     }
 }
 
+/** `agent` matches every lost agent; `kubernetesAgent` only one that was known, and a pod. */
 def retry(Map how, Closure body) {
     int tries = 0
     while (true) {
@@ -78,7 +85,9 @@ def retry(Map how, Closure body) {
         try {
             return body()
         } catch (Lost error) {
-            if (tries >= how.count) { throw error }
+            boolean pod = error.node && build.env.GANGLINE_AGENTS != 'plain'
+            boolean matches = 'agent' in how.conditions || (pod && 'kubernetesAgent' in how.conditions)
+            if (tries >= how.count || !matches) { throw error }
             echo("again on another agent: ${error.message}")
         }
     }

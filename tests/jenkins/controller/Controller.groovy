@@ -11,11 +11,11 @@ import org.codehaus.groovy.control.CompilerConfiguration
  * Arguments: the folder of the build. In it: build.json (what to run), state (the program), log, steps/N, result.json.
  */
 class Controller {
-    static final Set<String> OPTIONS = ['skipDefaultCheckout', 'durabilityHint',
+    static final Set<String> OPTIONS = ['skipDefaultCheckout', 'durabilityHint', 'disableRestartFromStage',
                                         'buildDiscarder', 'logRotator', 'timeout'] as Set
     static final Set<String> MARKS = ['kubernetesAgent', 'nonresumable'] as Set
     static final Set<String> STEPS = ['sh', 'echo', 'error', 'sleep', 'input', 'checkout', 'scmGit', 'junit',
-                                      'archiveArtifacts', 'booleanParam'] as Set
+                                      'archiveArtifacts', 'booleanParam', 'queue'] as Set
     static final Set<String> BLOCKS = ['pipeline', 'agent', 'options', 'stages', 'stage', 'steps', 'post', 'aborted',
                                        'parameters', 'cleanup', 'node', 'container', 'withEnv', 'retry'] as Set
     /** How a script is run: apart from this controller, its end in a file. */
@@ -52,12 +52,22 @@ class Controller {
         loader = new GroovyClassLoader(Controller.classLoader, settings)
         Program.steps = STEPS + OPTIONS + MARKS
         Program.blocks = BLOCKS
-        Program.scm = [branches: [], extensions: [],
-                       userRemoteConfigs: [[url: asked.repository, credentialsId: 'forge-app', refspec: asked.commit]]]
+        Program.scm = { Build one -> source(one) }
         asked.library.each { name, path ->
             Program.library[name] = loader.parseClass(new File(path).text, "${name}.groovy")
         }
         Program.library['the job'] = loader.parseClass(asked.script.toString(), 'Job.groovy')
+    }
+
+    /** As SCMVar and branch-api answer: the first question pins the tip; of a branch that is gone nothing is left. */
+    private Object source(Build build) {
+        if (new File(home, 'branch-gone').exists()) { return new hudson.scm.NullSCM() }
+        if (build.revision == null) {
+            if (new File(home, 'forge-away').exists()) { throw new IOException('Could not determine exact tip revision') }
+            build.revision = asked.ref ? git(new File(asked.repository), 'rev-parse', asked.ref) : asked.commit
+        }
+        Map remote = [url: asked.repository, credentialsId: 'forge-app', refspec: asked.ref ?: build.revision]
+        return new GitSCM(branches: [[name: 'its branch']], extensions: [[commit: build.revision]], userRemoteConfigs: [remote])
     }
 
     private void begin() {
@@ -99,7 +109,8 @@ class Controller {
             case 'input': return ask(named, request.number)
             case 'scmGit': return named
             case 'booleanParam': return offer(named)
-            case 'checkout': return checkOut((Map) named.userRemoteConfigs[0])
+            case 'checkout': return checkOut((Map) named.userRemoteConfigs[0], named.extensions[0].commit.toString())
+            case 'queue': return queue(given[0].toString())
             case 'junit': return count(named.testResults)
             case 'archiveArtifacts': return keep(named.artifacts)
             case 'sh': return shell(named ?: [script: given[0]], request.number)
@@ -129,22 +140,38 @@ class Controller {
         return answer.text.trim()
     }
 
+    /** Until an agent comes; whose place in the queue is lost, by `queue-lost`, ends as Jenkins ends it. */
+    private Object queue(String label) {
+        File lost = new File(home, 'queue-lost')
+        if (new File(home, 'agents-away').exists()) { note("waits for an agent ${label}") }
+        while (new File(home, 'agents-away').exists()) {
+            if (lost.delete()) { throw new Lost("Queue task was cancelled: ${label}", null) }
+            stopIfAsked()
+            Thread.sleep(20)
+        }
+        return null
+    }
+
     /** As the plugin does: what the refspec names, and nothing else of the remote. */
-    private Object checkOut(Map remote) {
+    private Object checkOut(Map remote, String commit) {
         File place = workspace()
         if (!new File(place, '.git').exists()) {
             git(place.parentFile, 'init', '-q', place.path)
             git(place, 'remote', 'add', 'origin', remote.url.toString())
         }
         git(place, *(['fetch', '-q', 'origin'] + remote.refspec.toString().tokenize()))
-        git(place, 'checkout', '-q', '--force', '--detach', asked.commit)
+        git(place, 'checkout', '-q', '--force', '--detach', commit)
         return null
     }
 
-    private void git(File where, String... words) {
+    /** What git says; fails as the plugin does, by an IOException. */
+    private static String git(File where, String... words) {
         Process process = (['git'] + words.toList()).execute(null as List, where)
-        String said = process.errorStream.text
-        if (process.waitFor() != 0) { throw new Exception("git ${words}: ${said}") }
+        StringBuilder said = new StringBuilder()
+        StringBuilder problem = new StringBuilder()
+        process.waitForProcessOutput(said, problem)
+        if (process.exitValue() != 0) { throw new IOException("git ${words}: ${problem}") }
+        return said.toString().trim()
     }
 
     private Object count(String file) {
@@ -201,7 +228,7 @@ class Controller {
         while (!code.exists()) {
             if (new File(home, 'abort').exists() && !build.env.STOPPED) { end(pid); stopIfAsked() }
             boolean isThere = new File("/proc/${pid}").exists()
-            if (!isThere && !code.exists()) { throw new Lost("process ${pid} is gone") }
+            if (!isThere && !code.exists()) { throw new Lost("process ${pid} is gone", build.nodes.last()) }
             Thread.sleep(20)
         }
         return code.text.trim() as int
@@ -217,7 +244,7 @@ class Controller {
         File abort = new File(home, 'abort')
         if (abort.exists() && !build.env.STOPPED) {
             build.env.STOPPED = 'yes'
-            throw new Stopped(abort.text.trim())
+            throw new Stopped("stopped: ${abort.text.trim()}")
         }
     }
 

@@ -9,16 +9,27 @@ class Request implements Serializable {
     int number
 }
 
-/** The agent went away under a step. */
-class Lost extends Exception {
-    Lost(String message) { super(message) }
+/** Somebody aborted the build, or Jenkins did: FlowInterruptedException of workflow-step-api. */
+class Stopped extends InterruptedException {
+    String result = 'ABORTED'
+
+    Stopped(String message) { super(message) }
 }
 
-/** Somebody aborted the build, or a newer one took its place. */
-class Stopped extends Exception {
-    String result
+/** The agent went away under a step, or never came: the same exception, with a cause that the condition `agent` knows. */
+class Lost extends Stopped {
+    /** Not known of one that never came. */
+    String node
 
-    Stopped(String result) { super("stopped: ${result}"); this.result = result }
+    Lost(String message, String node) { super(message); this.node = node }
+}
+
+/** What the git plugin knows of one commit: `scm` of a job whose branch is there. */
+class GitSCM implements Serializable {
+    List<Map> userRemoteConfigs
+    List<Map> branches
+    /** In Jenkins a BuildChooserSetting, which pins the commit. */
+    List<Map> extensions
 }
 
 /** What is known of a build; `env` and `currentBuild` of a pipeline. */
@@ -32,6 +43,8 @@ class Build implements Serializable {
     String result = 'SUCCESS'
     int asked = 0
     int containers = 0
+    /** SCMRevisionAction: the commit, from the first time that `scm` was read. */
+    String revision
 
     /** Variables of a block, until it is left. */
     void enter(List pairs) { inner = inner + [pairs*.toString()] }
@@ -59,8 +72,8 @@ abstract class Program extends SerializableScript {
     static Map<String, Class> library = [:]
     static Set<String> blocks = [] as Set
     static Set<String> steps = [] as Set
-    /** What the job says about its repository. */
-    static Map scm = [:]
+    /** What the job says of its repository, asked anew each time. */
+    static Closure scm = { Build build -> null }
     Build build
 
     /** A plain assignment would go into the script's variables. */
@@ -85,7 +98,7 @@ abstract class Program extends SerializableScript {
         switch (name) {
             case 'env': return new Environment(build: build)
             case 'currentBuild': return build
-            case 'scm': return Program.@scm
+            case 'scm': return Program.@scm.call(build)
             case 'none': return 'none'
             case 'build': return build
             default: return super.getProperty(name)

@@ -36,14 +36,19 @@ def place(tmp_path):
 
 STUB = """\
 #!/bin/sh
-# a gangline that answers at once: exit codes of a stage, one a line, from the file of its name
+# a gangline that answers at once: exit codes of a stage, one a line, from the file of its name; seconds from `hang`
 cd {place}
+next() {{ head -n 1 "$1" 2>/dev/null; sed -i 1d "$1" 2>/dev/null; }}
+[ "$2" = train ] && sleep "$(next hang)0"
 case "$1 $2" in
-    "stage resolve") code=$(head -n 1 code 2>/dev/null); sed -i 1d code 2>/dev/null; cat resolve; exit "${{code:-0}}" ;;
-    "stage "*) code=$(head -n 1 "$2" 2>/dev/null); sed -i 1d "$2" 2>/dev/null; exit "${{code:-0}}" ;;
-    "cancel "*) exit 70 ;;
-    "show "*) echo "open | $2"; head -n 1 ends 2>/dev/null; sed -i 1d ends 2>/dev/null || true ;;
-    "report "*) echo "<testsuite><testcase/></testsuite>" > "$OLDPWD/$6" ;;
+    "stage resolve") git -C "$OLDPWD" rev-parse HEAD >> {heads}
+        code=$(next code); cat resolve; exit "${{code:-0}}" ;;
+    "stage "*) code=$(next "$2"); exit "${{code:-0}}" ;;
+    "cancel "*) code=$(next cancel); exit "${{code:-70}}" ;;
+    "approve "*) code=$(next approve); exit "${{code:-0}}" ;;
+    "show "*) echo "open | $2"; next ends || true ;;
+    "report "*) code=$(next page); [ -z "$code" ] || exit "$code"
+        echo "<testsuite><testcase/></testsuite>" > "$OLDPWD/$6" ;;
 esac
 """
 """The sixth word of a report is its file."""
@@ -53,7 +58,7 @@ esac
 def quick(tmp_path, class_path, place):
     """A Jenkins whose gangline is a stub: for what the pipeline itself does."""
     stub = tmp_path / "gangline"
-    stub.write_text(STUB.format(place=place))
+    stub.write_text(STUB.format(place=place, heads=tmp_path / "jenkins" / "heads"))
     stub.chmod(0o755)
     (place / "resolve").write_text("resolve   0.1 s\ndemo-9f31c2a0-k7q2mx\n")
     repo = repositories.make_repository(tmp_path / "origin", {"line.toml": repositories.LINE})

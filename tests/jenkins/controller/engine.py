@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 ARTIFACT = ("com.cloudbees", "groovy-cps", "1.31")
 SHA256 = "ecfd4e43d75ca8204e278ff01d27c10d4b0d7b3ee781a18d1c363fc04c5c3e7e"
 FETCH_SECONDS = 120
-SOURCES = ("Program.groovy", "Controller.groovy")
+SOURCES = ("NullSCM.groovy", "Program.groovy", "Controller.groovy")
 
 
 def java() -> str:

@@ -77,8 +77,8 @@ class Build:
         self.process.kill()
         self.process.wait()
 
-    def abort(self, result="ABORTED"):
-        (self.folder / "abort.new").write_text(result)
+    def abort(self):
+        (self.folder / "abort.new").write_text("by a person")
         (self.folder / "abort.new").rename(self.folder / "abort")
 
     def result(self):
@@ -139,16 +139,23 @@ class Jenkins:
         lines = log.read_text().splitlines() if log.exists() else []
         return [tuple(line.split("|", 2)) for line in lines if line.startswith("gangline-") and line.count("|") >= 2]
 
-    def build(self, commit, **env):
+    def build(self, commit=None, *, ref=None, meanwhile=(), **env):
+        """Start a build of `commit`, or of the commit that `ref` names when the build first asks; `env`: its variables.
+
+        `meanwhile` names what is so from the beginning: agents-away, forge-away, branch-gone.
+        """
         folder = self.folder / f"build-{len(self.builds) + 1}"
         folder.mkdir(parents=True)
         library = {path.stem: str(path) for path in (PIPELINE, *VARS.values(), HERE / "Blocks.groovy")}
         asked = {
             "script": script_of_the_job(), "library": library, "env": env, "repository": str(self.repository),
-            "commit": commit, "workspace": str(self.workspace), "milliseconds_a_minute": self.milliseconds_a_minute,
+            "commit": commit, "ref": ref, "workspace": str(self.workspace),
+            "milliseconds_a_minute": self.milliseconds_a_minute,
             "agents": {f"gangline-{name}": self._agent(name) for name in AGENTS},
         }  # fmt: skip
         (folder / "build.json").write_text(json.dumps(asked))
+        for name in meanwhile:
+            (folder / name).touch()
         self.builds.append(Build(folder, self.class_path))
         return self.builds[-1].start()
 

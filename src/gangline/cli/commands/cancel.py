@@ -19,6 +19,12 @@ def command(
     *,
     reason: Annotated[str, typer.Option("--reason", help="Written to the record.")] = "cancelled by hand",
     now: Annotated[bool, typer.Option("--now", help="Without an emergency checkpoint.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", help="Page of the driver that asks: a run that another page has driven since is left alone."
+        ),
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,
@@ -26,6 +32,9 @@ def command(
     """Stop a run: marked in its record, its gang stopped; returns when nothing is left. Harmless when repeated."""
     workspace = open_workspace(repo, site)
     found = workspace.run(run)
+    if url is not None and found.run.driver.url not in (None, url):
+        say(f"{found.run.id} is left alone: {found.run.driver.url} drives it now")
+        return
     stop: Callable[..., Record] = cancel_run
     if "kfp" in found.links:
         from gangline.kfp.cancel import cancel_kfp_run as stop

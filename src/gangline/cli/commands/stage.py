@@ -14,12 +14,13 @@ from gangline.cli.terminal import say
 from gangline.cli.view.run_view import attended_view, choose_view
 from gangline.cli.workspace import open_workspace
 from gangline.errors import ConfigError, UsageError
+from gangline.git.repository import Repository
 from gangline.line.request.targets import launcher_of
 from gangline.line.stages.run_line import resolve_run
 from gangline.line.stages.run_stage import run_stage
 from gangline.spec.config.grammar import URL
 from gangline.spec.config.site import Site
-from gangline.spec.record import STAGES
+from gangline.spec.record import STAGES, Record
 from gangline.storage import site_paths
 
 _SECOND_WORKSPACE = re.compile(r"@[0-9]+")
@@ -45,6 +46,18 @@ def check_jenkins_workspace(repo: Path, site: Site, environ: Mapping[str, str]) 
         raise ConfigError(
             f"store.url: wanted a store that outlives the workspace, found {url} in {workspace}, which Jenkins"
             " discards; set store.url in site.toml to a folder elsewhere, as file:/srv/gangline/store, or to s3://BUCKET"
+        )
+
+
+def require_commit(repo: Path, record: Record) -> None:
+    """A stage of an open run reads its commit; begun without it, the stage would fail and end the run.
+
+    Raises:
+        UsageError: No repository is here, or it lacks the commit.
+    """
+    if record.run.state == "open" and not (repository := Repository.at(repo)).has(record.commit.sha):
+        raise UsageError(
+            f"wanted commit {record.commit.sha} of {record.run.id} in {repository.root}, found none; fetch it first"
         )
 
 
@@ -96,10 +109,11 @@ def command(
                 print_json({"not_triggered": found})
             said = f"not triggered: {found}" if isinstance(found, str) else found.run.id
         else:
-            whole = workspace.run(run).run.id
-            said = whole
+            record = workspace.run(run)
+            said = record.run.id
+            require_commit(workspace.repo, record)
             run_stage(
-                workspace.repo, name, whole, site=workspace.site, environ=workspace.environ, observer=view,
+                workspace.repo, name, said, site=workspace.site, environ=workspace.environ, observer=view,
                 max_seconds=max_seconds, follow_seconds=max_seconds, kind=driver, url=url,
             )  # fmt: skip
     if name == "resolve" and not json:
