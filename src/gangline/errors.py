@@ -136,8 +136,15 @@ _BY_CODE: dict[int, type[GanglineError]] = {
 }  # fmt: skip
 
 
+CODES_OF_GANGLINE = frozenset(_BY_CODE)
+CODES_OF_RANKS = CODES_OF_GANGLINE - {
+    each.exit_code for each in (CapacityError, BuildError, GateError, CancelledError, StillRunning)
+} | {SIGTERM_CODE}
+"""What a rank can say of itself; the others speak of a line."""
+
+
 def error_for(exit_code: int) -> type[GanglineError]:
-    """Class that speaks for a process's exit code; a program's own code is a TrainingError."""
+    """Class that speaks for the exit code of a process of gangline; another code is a TrainingError."""
     return _BY_CODE.get(exit_code, TrainingError)
 
 

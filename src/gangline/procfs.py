@@ -45,14 +45,20 @@ def pids(pid: int) -> list[int]:
 
 def pid_here(inner: int, *, below: int) -> int | None:
     """What the process is called here that `below`, or a descendant of it, calls `inner`; None: it is gone."""
-    level, waiting = len(pids(below)), [below]
-    while waiting:
-        pid = waiting.pop()
+    level = len(pids(below))
+    for pid in descendants(below):
         names = pids(pid)
         if len(names) == level and names[-1] == inner:
             return pid
-        waiting += children(pid)
     return None
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """`pid` and all processes below it."""
+    waiting = [pid]
+    while waiting:
+        yield (each := waiting.pop())
+        waiting += children(each)
 
 
 def num_threads(pid: int) -> int:

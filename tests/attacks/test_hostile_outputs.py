@@ -243,6 +243,7 @@ def test_a_result_names_its_own_checkpoint_or_the_one_it_was_given():
         GangResult(jobs=(JobResult(seed=1, step=1, metrics={str(each): 1.0 for each in range(257)}),)),
         GangResult(jobs=(JobResult(seed=1, step=1, metrics={"x" * 201: 1.0}),)),
         GangResult(jobs=(JobResult(seed=1, step=-1),)), GangResult(metric_units={"x" * 201: ""}),
+        GangResult(jobs=(JobResult(seed=1, step=1, metrics={"loss": float("nan")}),)),
     ],
 )  # fmt: skip
 def test_a_result_that_holds_more_than_a_result_does_is_refused(result):

@@ -1,6 +1,8 @@
 """Commands around models and care: what they refuse, and that their JSON reads."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,19 @@ def test_sweep_of_an_empty_workspace_finds_nothing(gangline, tmp_path, monkeypat
     assert json.loads(gangline("sweep", "--json").stdout) == []
     assert gangline("sweep", "--alive", str(tmp_path / "alive")).exit_code == 0
     assert (tmp_path / "alive").exists()
+
+
+def test_sweep_deletes_homes_of_branches_that_no_run_used_for_long(gangline, workspace, tmp_path, monkeypatch):
+    monkeypatch.setenv("GANGLINE_CACHE", str(tmp_path / "cache"))
+    homes = workspace / ".gangline" / "home"
+    for name in ("main-1", "topic-2"):
+        (homes / name / "other" / "closed").mkdir(parents=True)
+    (homes / "topic-2" / "other" / "closed").chmod(0)
+    long_ago = time.time() - 40 * 86_400
+    os.utime(homes / "topic-2", (long_ago, long_ago))
+    assert "home topic-2  used 40 days ago  would go" in gangline("sweep", "--dry-run").stdout
+    assert "home topic-2  used 40 days ago  deleted" in gangline("sweep").stdout
+    assert [path.name for path in homes.iterdir()] == ["main-1"]
 
 
 def test_an_unknown_drill_names_those_there_are(gangline):

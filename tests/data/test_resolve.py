@@ -50,6 +50,18 @@ def test_package_glob_finds_files_of_an_installed_package():
     assert installed_package("__main__") is None
 
 
+def test_asking_for_a_package_in_a_package_imports_neither(tmp_path, monkeypatch):
+    """Python would import the outer one in the driver, to find the inner one."""
+    (tmp_path / "outer_evil").mkdir()
+    marker = tmp_path / "ran"
+    text = f"import pathlib; pathlib.Path({str(marker)!r}).touch()"
+    (tmp_path / "outer_evil" / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed_package("outer_evil.inner") is None
+    assert installed_package("outer_evil") == tmp_path / "outer_evil"
+    assert not marker.exists()
+
+
 def test_compiled_files_of_a_package_are_no_text(tmp_path):
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").write_bytes(b"x")

@@ -63,7 +63,7 @@ def keep(tmp_path):
 
     def start(
         program: str, *, ranks: int = 2, restarts: int = 3, task: str | None = None, costs: SaveCosts | None = None,
-        **environ: str,
+        command: tuple[str, ...] = ("python", "program.py"), **environ: str,
     ) -> KeptGang:  # fmt: skip
         home = tmp_path / f"gang-{len(gangs)}"
         code = home / "code"
@@ -75,7 +75,7 @@ def keep(tmp_path):
             project="p",
             name="ddp",
             run_prefix="runs/p/c/r",
-            program=ProgramSpec(task=task) if task else ProgramSpec(command=("python", "program.py")),
+            program=ProgramSpec(task=task) if task else ProgramSpec(command=command),
             strategy="ddp",
             mesh=Mesh(dp_replicate=ranks),
             steps=10,

@@ -4,14 +4,10 @@ import os
 import signal
 import sys
 
+from tests.keeper.coordination.nodes import HEAD
+
 from gangline.keeper.ranks.rank_processes import MOST_LEFTOVERS
 from gangline.spec.plan import SaveCosts
-
-HEAD = """
-import os, signal, sys, time
-from gangline.train import heartbeat
-rank, generation = int(os.environ["RANK"]), int(os.environ["GANGLINE_GENERATION"])
-"""
 
 
 def test_ranks_that_are_done_end_the_gang_with_0_and_mirror_their_output(keep, tmp_path):
@@ -88,14 +84,14 @@ generation or (rank == 1 and os.kill(os.getpid(), 9)) or time.sleep(60)
 def test_error_of_the_program_is_never_tried_again(keep):
     gang = keep(HEAD + "rank or time.sleep(60); print('broken by design'); sys.exit(42)")
     end = gang.end()
-    assert (end.exit_code, end.retry, end.culprit, end.restarts) == (42, "never", 1, 0), end
+    assert (end.exit_code, end.retry, end.culprit, end.restarts) == (30, "never", 1, 0), end
     assert end.reason == "rank 1 ended with code 42: broken by design; see logs/1.log"
     assert "broken by design" in end.evidence["log"]
-    assert gang.process.returncode == 42
+    assert gang.process.returncode == 30
 
 
 def test_rank_that_lost_a_peer_is_never_the_culprit(keep):
-    gang = keep(HEAD + "sys.exit(34) if rank == 0 else (time.sleep(0.5), sys.exit(31))", ranks=2)
+    gang = keep(HEAD + "end(34) if rank == 0 else (time.sleep(0.5), end(31))", ranks=2)
     end = gang.end()
     assert (end.exit_code, end.culprit) == (31, 1), end
 
@@ -103,7 +99,7 @@ def test_rank_that_lost_a_peer_is_never_the_culprit(keep):
 def test_sigterm_lets_ranks_save_and_is_free(keep):
     gang = keep(
         HEAD
-        + "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(143)))\n"
+        + "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), end(143)))\n"
         + "heartbeat.beat(0, 'train')\n"
         + "while True: time.sleep(0.1)"
     )

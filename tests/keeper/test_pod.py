@@ -118,7 +118,8 @@ def test_pod_fetches_trains_speaks_and_leaves_its_last_word(pods):
 
 def test_error_of_the_program_is_the_pods_own_with_evidence(pods):
     end = pods("print('broken by design'); sys.exit(31)").end()
-    assert (end.exit_code, end.culprit, end.retry) == (31, 0, "never")
+    assert (end.exit_code, end.culprit, end.retry) == (30, 0, "never"), "a code of gangline is the program's own here"
+    assert "ended with code 31, its program's own: broken by design" in end.reason
     assert "broken by design" in end.evidence["log"]
 
 

@@ -98,7 +98,7 @@ def settle_inventory(repo: Path, devices=(), *, profile=None, **asked) -> None:
     question = resolve_request(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
     layer = code_layer.pack(question.repository, question.tree, question.line.project)
     model = model_inspection.ModelSource(
-        line=question.line, code=layer.data, environment=own_environment.interpreter_digest()
+        line=question.line, code=layer.data, environment=own_environment.interpreter_digest(), home=question.kept_home
     )
     kept = model_inspection.inspection_cache_file(model, site_paths.home(question.repository.root))
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ def test_bytegpt_has_875264_parameters():
     [
         ("print('noise')\nclass Task: pass\n", 10, "methods"),
         ("print('noise')\nraise RuntimeError('at import')\n", 30, "py:2) raised RuntimeError: at import"),
+        ("print('noise')\nraise SystemExit(20)\n", 30, "py:2) raised SystemExit: 20"),
     ],
 )
 def test_reason_is_the_last_line_and_the_code_its_class(tmp_path, monkeypatch, capsys, source, code, reason):

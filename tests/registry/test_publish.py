@@ -19,6 +19,7 @@ from gangline.registry.versions import Version, list_versions, read_version, ver
 from gangline.spec.config.line import PublishTable
 from gangline.spec.measurements import Drill
 from gangline.spec.plan import DataSource, Plan
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.spec.record import Gate
 from gangline.spec.run_flags import UNDER_WAY
 from gangline.storage.objects.blobs import get_blob, put_blob
@@ -164,6 +165,10 @@ def test_of_publishers_that_race_each_gets_its_own_number(quick):
             "it is an experiment, with train",
         ),
         (lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="held"),)), "a drilled run"),
+        (
+            lambda r: replace(r, ran=RuntimeReport(reads=(UndeclaredRead(path="/h/x", size_bytes=1, left=True),))),
+            "it read what an earlier run left in the home of its branch: /h/x; with sandbox.home",
+        ),
         (
             lambda r: replace(r, drills=(Drill(name="kill-rank", row="T1", result="not_struck", reason=UNDER_WAY),)),
             "a drilled run",

@@ -111,7 +111,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     try:
         data = code_layer.pack(files)
     except IntegrityError as error:
-        raise ConfigError(f"the code layer: {error}; rename it or leave it out by project.exclude") from error
+        raise refusal(f"the code layer: {error}; rename it or leave it out by project.exclude") from error
     size = sum(entry.size_bytes for entry in chosen.values())
     return CodeLayer(data, len(files), size, tuple(sorted(links.wanted)), choice.folder, whole.edited)
 
@@ -156,7 +156,7 @@ def _check_size(chosen: dict[str, TreeEntry]) -> None:
     size = sum(entry.size_bytes for entry in chosen.values())
     if size > code_layer.MAX_BYTES:
         worst = max(chosen, key=lambda path: chosen[path].size_bytes)
-        raise ConfigError(
+        raise refusal(
             f"the code layer holds at most {format_bytes(code_layer.MAX_BYTES)}, found {format_bytes(size)};"
             f' leave the largest out: project.exclude = ["{worst}"]'
         )
@@ -169,7 +169,7 @@ def _check_path(chosen: Iterable[str], choice: LayerSelection) -> None:
         prefix = "" if place == "." else f"{place}/"
         if not any(path.startswith(prefix) for path in chosen):
             tops = sorted({path.partition("/")[0] for path in chosen if "/" in path})
-            raise ConfigError(
+            raise refusal(
                 f"line.toml: project.path: wanted a folder of the code layer, found no file in {folder!r};"
                 f" its folders: {', '.join(tops[:8]) or 'none'}"
             )
@@ -189,7 +189,7 @@ def _refuse_submodules(top: Path, found: Iterable[str], choice: LayerSelection) 
     for path in found:
         folder = top / path
         if choice.holds(path) and folder.is_dir() and any(folder.iterdir()):
-            raise ConfigError(
+            raise refusal(
                 f"{path} is a submodule with content, which project.include does not name; take it at the commit that"
                 f' this one pins: project.include = ["**", "{path}/**"], or leave it out: project.exclude = ["{path}"]'
             )

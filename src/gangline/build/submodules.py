@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.errors import ConfigError
 from gangline.git.objects import TreeEntry
 from gangline.git.repository import Repository
+from gangline.spec.config.problems import refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def expand(
             continue
         clone = _clone_at(folder / entry.path)
         if clone is None or not clone.has(entry.blob):
-            raise ConfigError(
+            raise refusal(
                 f"project.include: wanted commit {entry.blob[:8]} of submodule {entry.path}, found"
                 f" {'a clone without it' if clone else 'no clone of it there'}; git submodule update --init --recursive"
             )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath
 
-from gangline.errors import ConfigError
+from gangline.spec.config.problems import refusal
 from gangline.storage.objects.code_layer import MAX_FILES
 
 _MAX_HOPS = 40
@@ -38,7 +38,7 @@ class SymlinkResolver:
         every = chain.from_iterable(self._expand(link, link, ()) for link in sorted(self.wanted))
         for number, copy in enumerate(every, start=1):
             if number > MAX_FILES:
-                raise ConfigError(f"the links make more than {MAX_FILES} copies; {_remedy(copy[0])}")
+                raise refusal(f"the links make more than {MAX_FILES} copies; {_remedy(copy[0])}")
             yield copy
 
     def _expand(self, place: str, link: str, inside: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -49,7 +49,7 @@ class SymlinkResolver:
             return
         below = real + "/" if real else ""
         if real in inside or f"{link}/".startswith(below):
-            raise ConfigError(f"the link {link} points at a folder that holds it; {_remedy(link)}")
+            raise refusal(f"the link {link} points at a folder that holds it; {_remedy(link)}")
         found = False
         for path in sorted(path for path in self.files if path.startswith(below)):
             found = True
@@ -58,9 +58,7 @@ class SymlinkResolver:
             found = True
             yield from self._expand(f"{place}/{path.removeprefix(below)}", path, (*inside, real))
         if not found:
-            raise ConfigError(
-                f"the link {link} points at {self.targets[link]!r}, which the commit lacks; {_remedy(link)}"
-            )
+            raise refusal(f"the link {link} points at {self.targets[link]!r}, which the commit lacks; {_remedy(link)}")
 
     def real(self, link: str) -> str:
         """Path that `link` leads to, relative to the tree; "" is the tree itself."""
@@ -86,22 +84,22 @@ class SymlinkResolver:
     def _require_folder(self, done: list[str], link: str) -> None:
         """A path may go on from a folder only, as the file system has it."""
         if done and (path := "/".join(done)) not in self._folders:
-            raise ConfigError(
+            raise refusal(
                 f"the link {link} leads through {path!r}, which is not a folder of the commit; {_remedy(link)}"
             )
 
 
 def _step_out(done: list[str], link: str) -> None:
     if not done:
-        raise ConfigError(f"the link {link} leads out of the repository; {_remedy(link)}")
+        raise refusal(f"the link {link} leads out of the repository; {_remedy(link)}")
     done.pop()
 
 
 def _check_hop(link: str, target: str, hops: int) -> None:
     if target.startswith("/"):
-        raise ConfigError(f"the link {link} leads out of the repository, through {target!r}; {_remedy(link)}")
+        raise refusal(f"the link {link} leads out of the repository, through {target!r}; {_remedy(link)}")
     if hops > _MAX_HOPS:
-        raise ConfigError(f"the link {link} leads in a circle; {_remedy(link)}")
+        raise refusal(f"the link {link} leads in a circle; {_remedy(link)}")
 
 
 def _remedy(link: str) -> str:

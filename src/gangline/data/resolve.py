@@ -106,7 +106,12 @@ def data_source(files: Sequence[DataFile], *, holdout: float, demanded: str | No
 
 
 def installed_package(name: str) -> Path | None:
-    """Folder of a package, found without importing it; None for namespace packages."""
+    """Folder of a package, found without importing it; None for namespace packages, and for a package in a package.
+
+    Of those Python would import the outer one to find it.
+    """
+    if "." in name:
+        return None
     try:
         found = find_spec(name)
     except ValueError:  # a module without a spec, such as __main__

@@ -1,4 +1,4 @@
-"""Probes between servers: loss, round-trip time and bandwidth. The only module of the fabric that opens sockets.
+"""Probes between servers: loss, round-trip time and bandwidth. With its server alone in the fabric, it opens sockets.
 
 On every server runs a listener, which answers probes and, asked by somebody who knows the secret, probes others:
 
@@ -39,6 +39,7 @@ from gangline.fabric.probe_packets import (
     read_reply,
     to_plain,
 )
+from gangline.fabric.probe_server import ProbeServer
 
 PORT = 4719
 TIMEOUT_SECONDS = 5.0
@@ -67,7 +68,7 @@ class Listener:
                 "found none; give --secret-file, the same file on every server"
             )
         try:
-            self._server = _Server((host, port), secret)
+            self._server = ProbeServer((host, port), _Request, secret=secret)
             self._datagrams = _bound(host, self._server.server_address[1])
         except OSError as error:
             raise UsageError(f"wanted to listen on {host}:{port}, found: {error.strerror}") from error
@@ -107,36 +108,38 @@ def _bound(host: str, port: int) -> socket.socket:
     return found
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, address: Address, secret: bytes) -> None:
-        self.secret = secret
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Request)
-
-
 class _Request(socketserver.StreamRequestHandler):
     """One connection: a nonce, a signed request, an answer."""
 
-    server: _Server
+    server: ProbeServer
     timeout = TIMEOUT_SECONDS
 
     def handle(self) -> None:
         nonce = secrets.token_hex(16)
         try:
             self.wfile.write(f"{nonce}\n".encode())
-            signature, _, text = self.rfile.readline(MOST_LINE_BYTES).strip().partition(b" ")
+            signature, _, text = self._line().strip().partition(b" ")
             if not hmac.compare_digest(signature, _sign(self.server.secret, nonce, text)):
                 self._answer({"error": "wanted a request signed with this listener's secret, found another", "exit": 2})
                 return
+            self.server.admit(self.connection)
             self._answer(self._do(json.loads(text)))
         except GanglineError as error:
             self._answer({"error": str(error), "exit": error.exit_code})
         except (OSError, ValueError, TypeError, KeyError) as error:
             self._answer({"error": f"wanted a request of this version, found: {error}", "exit": 2})
+
+    def _line(self) -> bytes:
+        """The first line; raises TimeoutError if it is not whole in time, however many pieces have come."""
+        until, data = time.monotonic() + TIMEOUT_SECONDS, b""
+        while b"\n" not in data and len(data) < MOST_LINE_BYTES:
+            self.connection.settimeout(max(until - time.monotonic(), 1e-3))
+            piece = self.connection.recv(MOST_LINE_BYTES - len(data))
+            if not piece:
+                break
+            data += piece
+        self.connection.settimeout(TIMEOUT_SECONDS)
+        return data.partition(b"\n")[0]
 
     def _do(self, request: Mapping[str, Any]) -> dict[str, Any]:
         do = request["do"]

@@ -13,6 +13,7 @@ from gangline.init.script_analysis import read_script
 from gangline.init.training_script import SCRIPT_KINDS, Script, ScriptOption
 from gangline.spec.config.line import PublishTable
 from gangline.spec.config.lock import check_lock
+from gangline.spec.config.problems import refusal
 
 _LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "examples", "setup.py", "conftest.py", "noxfile.py"})
 _LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
@@ -135,7 +136,7 @@ def _choose(
     paths = [wanted] if wanted else [path for path in files if path.endswith(".py") and not _is_left_out(path)]
     found = [script for path in paths if (script := read_script(path, files[path])) is not None]
     if wanted and not found:
-        raise ConfigError(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
+        raise refusal(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
     scores = {each.path: _score(each, entries.get(each.path)) for each in found}
     likely = sorted(
         (each for each in found if wanted or scores[each.path] > 0), key=lambda each: (-scores[each.path], each.path)
@@ -147,7 +148,7 @@ def _choose(
         if notebooks:
             advice = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
         among = "1 Python file" if len(paths) == 1 else f"{len(paths)} Python files"
-        raise ConfigError(f"wanted a script that trains, found none among {among}; {advice}")
+        raise refusal(f"wanted a script that trains, found none among {among}; {advice}")
     return likely[0], tuple(likely[1:4])
 
 

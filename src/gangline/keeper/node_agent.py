@@ -29,12 +29,13 @@ from gangline.keeper.ipc.requests import (
     remove_rejoin,
     write_rejoin,
 )
-from gangline.keeper.logs.rank_files import exit_reason, last_lines, last_meaningful_line
+from gangline.keeper.logs.rank_files import last_lines, last_meaningful_line
 from gangline.keeper.node_ledger import ProcessSpan
 from gangline.keeper.node_result import gang_end, process_spans
 from gangline.keeper.node_status import NodeStatus
 from gangline.keeper.rank_environment import rank_starts
-from gangline.keeper.ranks.generation import Generation, Replacements
+from gangline.keeper.ranks.generation import Generation
+from gangline.keeper.ranks.generation_host import Replacements
 from gangline.keeper.ranks.generation_result import GenerationResult, Halt
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
 from gangline.keeper.ranks.rank_processes import RankStart
@@ -53,9 +54,10 @@ class Keeper:
         self._began = time.monotonic()
         secrets = secret_values(self._environ)
         self._status = NodeStatus(environment, _possible_ranks(environment, plan), secrets=secrets)
-        seconds = environment.deadline_seconds
-        deadline = None if seconds is None else self._began + seconds
-        self._stop = StopSignals(environment.home, deadline=deadline, deadline_seconds=seconds)
+        self._stop = StopSignals(
+            environment.home, began=self._began, deadline_seconds=environment.deadline_seconds,
+            deadline_key=environment.deadline_key,
+        )  # fmt: skip
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -178,8 +180,10 @@ class Keeper:
             starter=self._helpers.starter,
             host=self,
             heartbeats=self._env.home / "heartbeat",
+            events=self._env.out / "ranks",
             limits=self._env.limits,
             must_beat=self._plan.program.task is not None,
+            last_step=self._plan.last_step,
             grace_seconds=self._env.grace_seconds,
         )
         self._outcome = outcome = generation.run(starts)
@@ -235,7 +239,7 @@ class Keeper:
         if culprit is None:
             return "", []
         log = self._env.home / "logs" / f"{culprit.rank}.log"
-        reason = exit_reason(self._env.out / "ranks" / f"{culprit.rank}.jsonl", self._current.generation)
+        reason = outcome.failed.reason if outcome.failed else ""
         secrets = secret_values(self._environ)
         lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
         return conceal(reason or last_meaningful_line(log), secrets), lines

@@ -45,6 +45,7 @@ def gang_end(
         culprit=decision.culprit,
         generation=generation,
         step=outcome.step if outcome else None,
+        saved_step=outcome.saved_step if outcome else None,
         restarts=restarts,
         time=utc_now(),
         evidence=_evidence(decision, outcome, logs=environment.home / "logs"),

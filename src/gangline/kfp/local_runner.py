@@ -17,6 +17,7 @@ from gangline.kfp.worker_process import worker_process
 from gangline.line.gangs.follow import Interrupted
 from gangline.line.record import runs
 from gangline.line.record.observer import Observer
+from gangline.report.facts import stop_text
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record
 from gangline.storage import site_paths
@@ -77,7 +78,7 @@ def _follow_worker(process: "subprocess.Popen[bytes]", events: TaskEventReader) 
 def interruption(record: Record) -> BaseException:
     """Exception for Ctrl-C, as a driver in this process raises it."""
     if record.run.launcher.is_here:
-        return Interrupted(f"stopped by Ctrl-C; gangline run resumes {record.run.id}")
+        return Interrupted(f"{stop_text(record) or 'stopped by Ctrl-C'}; gangline run resumes {record.run.id}")
     return KeyboardInterrupt()
 
 

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a code that the model chose is none of ours
         traceback.print_exc()
         sys.stderr.write(f"{raised(error)}\n")
         return TrainingError.exit_code

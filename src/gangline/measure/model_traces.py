@@ -55,7 +55,7 @@ def traces_of(
     return answer
 
 
-def raised(error: Exception) -> str:
+def raised(error: BaseException) -> str:
     """`forward (model.py:53) raised ValueError: ...`: the innermost call of the code layer, this folder."""
     here = Path.cwd()
     calls = traceback.extract_tb(error.__traceback__)

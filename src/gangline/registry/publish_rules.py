@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gangline.errors import GateError
+from gangline.sanitize import clean
 from gangline.spec.config.line import Line
 from gangline.spec.globs import any_matches
 from gangline.spec.record import UNPROTECTED, Record
@@ -55,7 +56,18 @@ def unpublishable_reason(record: Record) -> str | None:
         return f"it is an experiment, with {keys} set on the command line: commit the change to publish"
     if not record.commit.protected:
         return _unprotected_reason(record)
-    return None
+    return _left_reason(record)
+
+
+def _left_reason(record: Record) -> str | None:
+    left = [clean(each.path, limit=120) for each in (record.ran.reads if record.ran else ()) if each.left]
+    if not left:
+        return None
+    return (
+        f"it read what an earlier run left in the home of its branch: {', '.join(left[:3])}"
+        f'{", ..." if len(left) > 3 else ""}; with sandbox.home = "empty" in site.toml, or without that folder,'
+        " gangline run --again publishes"
+    )
 
 
 def _unprotected_reason(record: Record) -> str:

@@ -5,12 +5,23 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from gangline.spec.measurements import PHASES, Band, Drill, Ledger, Metric, RankRow
+from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
-from gangline.spec.record import SLOW, SPLIT, STAGES, UNDECLARED, UNREPORTED, Gate, Record, StageInfo
+from gangline.spec.record import (
+    RETRY,
+    SLOW,
+    SPLIT,
+    STAGES,
+    STOPPED,
+    UNDECLARED,
+    UNREPORTED,
+    Gate,
+    Record,
+    StageInfo,
+)
 from gangline.spec.replica_shares import shares_words
-from gangline.spec.run_flags import UNDER_WAY, flags_of, not_finite, stage
-from gangline.units import format_bytes, format_number, format_seconds
+from gangline.spec.run_flags import flags_of, not_finite, stage
+from gangline.units import format_bytes, format_number
 
 Side = Literal["better", "same", "worse", "unknown"]
 
@@ -159,13 +170,19 @@ def passed_reason(gates: Iterable[Gate]) -> str:
 
 
 def verdict_reason(record: Record) -> str:
-    """One sentence: the run's own, else that of the first gate that said no."""
+    """One sentence: the run's own, what the last stop of an open one saved, or that of the first gate that said no."""
     if record.run.verdict == "passed":  # of records that were written before their reason named unknown gates
         return passed_reason(record.gates)
-    if record.run.reason:
-        return record.run.reason
+    if said := record.run.reason or stop_text(record):
+        return said
     refusing = [gate.reason for gate in record.gates if gate.verdict == "no"]
     return refusing[0] if refusing else ""
+
+
+def stop_text(record: Record) -> str:
+    """What the gang of an open run had saved when it was stopped; empty: it was not, or another one has followed."""
+    last = next((event for event in reversed(record.events) if event.kind in (STOPPED, RETRY)), None)
+    return last.text if last is not None and last.kind == STOPPED and record.run.state == "open" else ""
 
 
 def mark_words(record: Record) -> str:
@@ -228,34 +245,6 @@ def ledger_rows(ledger: Ledger) -> list[tuple[str, float, float]]:
     rows = sorted(ledger.seconds.items(), key=lambda row: (-row[1], row[0]))
     whole = ledger.allocated_seconds or 1.0
     return [(cause, seconds, seconds / whole) for cause, seconds in rows if seconds > 0]
-
-
-def lost_work(record: Record) -> str:
-    """Sentence on work that restarts lost and the ledger does not have; empty: it has all, or nothing was lost."""
-    gang, ledger = record.gang, record.ledger
-    is_known = ledger is None or ledger.seconds.get("compute") or any(drill.lost_seconds for drill in record.drills)
-    if gang is None or not gang.restarts or is_known:
-        return ""
-    restarts = f"{gang.restarts} restart{'' if gang.restarts == 1 else 's'}"
-    return f"work lost by {restarts}: not known, it is part of other, as the program does not account for its steps"
-
-
-def drill_result(drill: Drill) -> str:
-    """`held late`; `no result yet` of a drill that has only marked its run."""
-    is_open = drill.result == "not_struck" and drill.reason == UNDER_WAY
-    return "no result yet" if is_open else f"{drill.result.replace('_', ' ')} {drill.reason}".rstrip()
-
-
-def drill_rows(record: Record) -> list[tuple[str, str]]:
-    """(name, `held · lost 4 steps, 3 min 29 s of rank time`) of each drill."""
-    rows = []
-    for drill in record.drills:
-        lost = [] if drill.lost_steps is None else [f"{drill.lost_steps} step{'' if drill.lost_steps == 1 else 's'}"]
-        if drill.lost_seconds is not None and record.plan is not None and record.ledger is not None:
-            held = format_seconds(drill.lost_seconds * record.plan.world_size)
-            lost.append(f"{held} of {time_of(record.ledger.resource)}")
-        rows.append((drill.name, drill_result(drill) + (f" · lost {', '.join(lost)}" if lost else "")))
-    return rows
 
 
 def slowest_rank(record: Record) -> tuple[int, str, float] | None:

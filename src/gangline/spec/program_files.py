@@ -113,6 +113,8 @@ class UndeclaredRead:
     """Digest of a file up to 4 MiB; empty: it is larger, or changed while it was opened."""
     changed: bool = False
     """It was another one when a second process opened it, or when the ranks had ended."""
+    left: bool = False
+    """An earlier run left it in a home that is kept on this machine."""
 
     def is_same(self, other: "UndeclaredRead") -> bool | None:
         """Whether both describe one content; None: not known."""

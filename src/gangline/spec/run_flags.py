@@ -22,6 +22,11 @@ def is_experiment(record: Record) -> bool:
     return bool(record.inputs.overrides)
 
 
+def may_publish(record: Record) -> bool:
+    """Whether commit and request let the run become a version; its gates and its line decide the rest."""
+    return record.commit.trust == "own" and record.commit.protected and not flags_of(record)
+
+
 def flags_of(record: Record) -> tuple[str, ...]:
     """`experiment`, `dirty`, `drilled`, as far as they hold: such a run is never a base and never published."""
     found = (

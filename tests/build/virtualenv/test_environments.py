@@ -14,7 +14,7 @@ from tests.attacks.test_lock_that_runs_code import source_archive
 from tests.build.virtualenv.conftest import EGGS, SPAM
 from tests.build.wheels import index, lock_of, make_wheel
 
-from gangline.build.virtualenv import environments, find_environment, rank_runtime, sweep_environments
+from gangline.build.virtualenv import environments, find_environment, installation, rank_runtime, sweep_environments
 from gangline.errors import BuildError, ConfigError, IntegrityError, StorageError
 from gangline.spec.config.site import IndexTable, Site
 
@@ -89,6 +89,53 @@ def test_no_code_of_a_package_runs_while_it_is_installed(bench, tmp_path):
     assert not marker.exists()
     run(environment, environment.python, "-c", "")
     assert marker.exists(), "it would have, had its Python been started"
+
+
+@pytest.mark.row("P8")
+@pytest.mark.parametrize("place", ["pyvenv.cfg", "PyVenv.cfg", "bin/python", "bin/python3.99", "made.json"])
+def test_a_wheel_that_brings_a_file_of_the_environment_itself_is_refused(bench, place):
+    """Python reads the one, gangline read the other; uv refuses most programs of that name by itself."""
+    evil = make_wheel("evil", "1.0", files={f"evil-1.0.data/data/{place}": "home = /root\n"})
+    bench.add(evil)
+    with pytest.raises((IntegrityError, BuildError), match=f"{place} of evil-1.0|reserved name `python"):
+        bench.make(lock_of(evil))
+    assert bench.left == []
+
+
+@pytest.mark.row("P8")
+@pytest.mark.parametrize("place", ["bin/Python", "bin/pythonw3.exe", "pyvenv.cfg"])
+def test_whatever_the_installer_lets_through_is_refused(tmp_path, place):
+    """Another version of uv may know fewer names."""
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    for folder in (site / "evil-1.0.dist-info", tmp_path / "bin"):
+        folder.mkdir(parents=True)
+    (site / "evil-1.0.dist-info" / "RECORD").write_text(f"evil/__init__.py,,\n../../../{place},sha256=x,3\n")
+    (tmp_path / place).touch()
+    with pytest.raises(IntegrityError, match=f"found {place} of evil-1.0; lock another version"):
+        installation.refuse_reserved(tmp_path, site, lock="uv.lock")
+
+
+@pytest.mark.row("P8")
+def test_a_wheel_that_pretends_to_be_another_package_is_refused(bench):
+    """What is installed is written into the record: only what was asked for is."""
+    info = "evil-1.0.data/purelib/torch-2.15.0.dist-info"
+    evil = make_wheel(
+        "evil", "1.0", files={f"{info}/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.15.0\n"}
+    )
+    bench.add(evil)
+    with pytest.raises(IntegrityError, match="found torch, which another one brings"):
+        bench.make(lock_of(evil))
+    assert bench.left == []
+
+
+def test_a_file_of_an_environment_says_nothing_about_it(bench):
+    """Its manifest lies next to it: what packages write in it afterwards is not believed."""
+    environment = bench.make(lock_of(EGGS))
+    lie = '{"added":{},"base":"/evil","packages":{},"python":"9","schema":1,"seconds":0.0,"size_bytes":1}'
+    environment.folder.chmod(0o755)
+    (environment.folder / "made.json").write_text(lie)
+    assert bench.make(lock_of(EGGS)).manifest == environment.manifest
+    assert environment.manifest.base == str(Path(sys._base_executable).resolve())
 
 
 @pytest.mark.row("P8")
@@ -209,7 +256,7 @@ def test_what_a_killed_build_left_is_not_an_environment_and_goes(bench):
     assert find_environment(asked, bench.root) is None
     environment = bench.make(lock_of(SPAM))
     assert not environment.is_cached
-    assert bench.left == [asked.digest]
+    assert bench.left == [asked.digest, f"{asked.digest}.json"]
 
 
 def test_of_two_at_once_one_makes_it_and_the_other_waits_and_says_so(bench):
@@ -225,7 +272,7 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits_and_says_so(bench):
         assert bench.said == ["waiting for another run that installs requirements.txt"]
         assert bench.left == []
     waits.join()
-    assert bench.left == [asked.digest]
+    assert bench.left == [asked.digest, f"{asked.digest}.json"]
 
 
 def test_one_whose_python_is_gone_is_made_again(bench):

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SAVER = HEAD + (
     "tell('started', gang=os.environ['GANGLINE_GANG'])\n"
-    "signal.signal(15, lambda *_: (tell('saved', step=1), sys.exit(143))); step(0)\n"
+    "signal.signal(15, lambda *_: (tell('saved', step=1), end(143))); step(0)\n"
     "while generation == 0: time.sleep(0.05)"
 )
 

@@ -99,7 +99,7 @@ def test_cancel_right_after_submit_leaves_nothing(stand, cluster):
 
 
 def test_exit_class_is_that_of_the_culprit(stand, cluster):
-    program = HEAD + "step(0); (time.sleep(60) if rank == 0 else sys.exit(32))"
+    program = HEAD + "step(0); (time.sleep(60) if rank == 0 else end(32))"
     stand.launcher.submit(pair(stand, program, "failed"))
     end = list(stand.launcher.follow("failed"))[-1].end
     assert (end.exit_code, end.retry) == (32, "changed"), end

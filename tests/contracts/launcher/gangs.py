@@ -28,13 +28,17 @@ from gangline.train import heartbeat
 rank, generation = int(os.environ["RANK"]), int(os.environ["GANGLINE_GENERATION"])
 events = open(f"{os.environ['GANGLINE_OUT']}/ranks/{rank}.jsonl", "a", buffering=1)
 def tell(event, **values):
-    print(json.dumps({"event": event, "rank": rank, "generation": generation, **values}), file=events)
+    now = time.monotonic()
+    print(json.dumps({"event": event, "rank": rank, "generation": generation, "mono": now, **values}), file=events)
 def step(number):
     heartbeat.beat(number, "train")
     tell("step", step=number)
+def end(code):
+    tell("done", exit=code, reason="as the runtime of a rank says it")
+    sys.exit(code)
 """
 SLEEPER = HEAD + "print('up', rank); step(0); time.sleep(120)"
-SAVER = HEAD + "signal.signal(15, lambda *_: (print('saved', rank), sys.exit(143))); step(0); time.sleep(120)"
+SAVER = HEAD + "signal.signal(15, lambda *_: (print('saved', rank), end(143))); step(0); time.sleep(120)"
 STEPPER = HEAD + "[step(number) or time.sleep(0.02) for number in range(5)]; print('done', rank)"
 
 

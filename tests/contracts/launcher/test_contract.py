@@ -8,6 +8,7 @@ import pytest
 from tests.contracts.launcher.gangs import HEAD, SAVER, SLEEPER, STEPPER, poll
 
 from gangline.errors import IntegrityError, StillRunning, UsageError
+from gangline.spec.gang.podset import DEADLINE_KEY
 from gangline.spec.program_files import OUTPUTS_VARIABLE, Outputs, OutputsRequest
 
 
@@ -44,7 +45,7 @@ if rank == 0:
 step(0)
 if generation == 0:
     pathlib.Path("out/of-the-first").write_text("stays")
-    sys.exit(34 if rank == 0 else time.sleep(60))
+    end(34) if rank == 0 else time.sleep(60)
 """
 )
 
@@ -124,12 +125,14 @@ def test_status_of_a_gang_that_restarted_says_so(stand):
 @pytest.mark.parametrize(
     ("program", "code", "retry", "restarts"),
     [
-        ("sys.exit(31)", 31, "never", 0),
-        ("sys.exit(32)", 32, "changed", 0),
-        ("sys.exit(42)", 42, "never", 0),
-        ("os.abort()", 134, "never", 0),
+        ("end(31)", 31, "never", 0),
+        ("end(32)", 32, "changed", 0),
+        ("end(34)", 30, "never", 1),
+        ("sys.exit(31)", 30, "never", 0),
+        ("sys.exit(34)", 30, "never", 0),
+        ("sys.exit(42)", 30, "never", 0),
+        ("os.abort()", 30, "never", 0),
         ("os.kill(os.getpid(), 9)", 30, "never", 1),
-        ("sys.exit(34)", 30, "never", 1),
     ],
 )
 def test_exit_class_is_that_of_the_culprit(stand, program, code, retry, restarts):
@@ -167,7 +170,12 @@ def test_gang_past_its_deadline_is_stopped(stand):
     stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0))
     end = end_of(stand)
     assert end.exit_code == 30
-    assert "deadline of 1 s exceeded" in end.reason
+    assert "deadline of 1 s exceeded; raise limits.run_seconds of site.toml" in end.reason
+
+
+def test_gang_past_the_deadline_of_its_plan_names_that(stand):
+    stand.launcher.submit(stand.podset(SLEEPER, deadline_seconds=1.0, env={DEADLINE_KEY: "plan.deadline_seconds"}))
+    assert "raise plan.deadline_seconds" in end_of(stand).reason
 
 
 def test_sweep_deletes_ended_and_orphaned_runs_only(stand):

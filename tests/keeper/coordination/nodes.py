@@ -19,12 +19,18 @@ from gangline.spec.plan import Plan
 PATIENCE_SECONDS = 60.0
 KEY = b"k" * 32
 HEAD = """
-import os, signal, sys, time
+import json, os, signal, sys, time
 from gangline.train import heartbeat
 rank, generation = int(os.environ["RANK"]), int(os.environ["GANGLINE_GENERATION"])
+def tell(event, **values):
+    with open(f"{os.environ['GANGLINE_OUT']}/ranks/{rank}.jsonl", "a") as file:
+        print(json.dumps({"event": event, "generation": generation, "mono": time.monotonic(), **values}), file=file)
+def end(code):
+    tell("done", exit=code, reason="as the runtime of a rank says it")
+    sys.exit(code)
 """
 SAVER = """
-signal.signal(signal.SIGTERM, lambda *_: (print("saved"), sys.exit(143)))
+signal.signal(signal.SIGTERM, lambda *_: (print("saved"), end(143)))
 heartbeat.beat(0, "train")
 while generation < int(os.environ.get("LAST", 1)): time.sleep(0.02)
 """

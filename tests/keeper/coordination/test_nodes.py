@@ -37,16 +37,16 @@ def test_killed_rank_of_another_node_makes_a_new_generation_on_all(nodes):
 
 
 def test_error_on_another_node_ends_the_gang_with_its_class_and_log(nodes):
-    gang = nodes("time.sleep(60) if rank == 0 else (print('broken by design'), sys.exit(31))")
+    gang = nodes("time.sleep(60) if rank == 0 else (print('broken by design'), end(31))")
     ends = [gang.end(node) for node in range(2)]
     assert [(end.exit_code, end.retry, end.culprit) for end in ends] == [(31, "never", 1)] * 2
     assert "broken by design" in ends[0].evidence["log"]
 
 
 def test_rank_that_failed_first_decides_and_losing_a_peer_never_does(nodes):
-    gang = nodes("time.sleep(0.3) or sys.exit(34) if rank == 0 else time.sleep(0.9) or sys.exit(42)")
+    gang = nodes("time.sleep(0.3) or end(34) if rank == 0 else time.sleep(0.9) or end(31)")
     end = gang.end()
-    assert (end.exit_code, end.culprit) == (42, 1), end
+    assert (end.exit_code, end.culprit) == (31, 1), end
 
 
 def test_node_that_vanishes_costs_one_event_and_its_replacement_continues(nodes):
@@ -123,6 +123,22 @@ def test_cancel_reported_to_one_node_ends_all(nodes):
     assert [(end.exit_code, end.retry) for end in ends] == [(70, "never")] * 2, ends
     assert "a better idea" in ends[0].reason
     assert all("saved" in gang.log(rank) for rank in range(2))
+
+
+def test_node_0_says_what_a_stop_saved_and_no_other_claims_to_know(nodes):
+    program = """
+    signal.signal(signal.SIGTERM, lambda *_: (rank or tell("saved", step=3), end(143)))
+    tell("started")
+    heartbeat.beat(3, "train")
+    while True: time.sleep(0.02)
+    """
+    gang = nodes(program)
+    gang.wait_for_step(3)
+    for node in (1, 0):
+        gang.signal(node)
+    ends = [gang.end(node) for node in range(2)]
+    assert [(end.exit_code, end.step, end.saved_step) for end in ends] == [(143, 3, 3), (143, 3, None)]
+    assert [end.reason.partition("; ")[2] for end in ends] == ["step 3 is saved", "what its program saved is not known"]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from gangline.keeper.ranks.watchdog import Hang
 
 
 def died(rank, code, at):
-    return RankExit(rank=rank, code=code, mono=at)
+    return RankExit(rank=rank, code=code, mono=at, is_stated=code not in (0, 137), left=code in (0, 143))
 
 
 def report(*exits, failed=None, **fields):

@@ -1,4 +1,4 @@
-"""What the keeper reads of a rank: exit reason from its events, exception or last line from its log."""
+"""What the keeper reads of a rank's log: its exception, or its last line."""
 
 import subprocess
 import sys
@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from gangline.keeper.logs.log_files import rotate, write_generation_header
-from gangline.keeper.logs.rank_files import exit_reason, final_exception, last_meaningful_line
-from gangline.train.account.event_log import EventLog
+from gangline.keeper.logs.rank_files import final_exception, last_meaningful_line
 
 
 def said(tmp_path, program, *args):
@@ -92,21 +91,3 @@ def test_log_that_was_moved_aside_is_read_on(tmp_path):
     log.write_text("x" * 100 + "\nwanted a GPU, found none\n")
     rotate([log], max_bytes=64)
     assert last_meaningful_line(log) == "wanted a GPU, found none"
-
-
-def test_exit_reason_is_that_of_the_generation(tmp_path):
-    path = tmp_path / "1.jsonl"
-    for generation, reason in ((0, "StorageError: no space is left"), (1, "finished")):
-        log = EventLog(path, rank=1, generation=generation)
-        log.emit("done", exit=0, reason=reason)
-        log.emit("ledger", seconds={})
-        log.close()
-    assert exit_reason(path, 0) == "StorageError: no space is left"
-    assert exit_reason(path, 1) == "finished"
-
-
-def test_rank_without_a_last_event_has_no_exit_reason(tmp_path):
-    path = tmp_path / "1.jsonl"
-    assert exit_reason(path, 0) == ""
-    path.write_text('{"event":"step","generation":0}\n{"event":"done","gen')
-    assert exit_reason(path, 0) == ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.line import repositories
 
-from gangline.errors import CapacityError, GateError, NonFiniteError, OutOfMemoryError, TrainingError
+from gangline.errors import CancelledError, CapacityError, GateError, NonFiniteError, OutOfMemoryError, TrainingError
 from gangline.launch.local import LocalLauncher
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.run.sweep import sweep
@@ -14,17 +14,21 @@ from gangline.spec.record import Waiting
 from gangline.spec.run_flags import stage
 
 ENDS = """\
-import os, re, sys
+import json, os, pathlib, re, sys
 later = re.search(r"-[a-z2-7]{6}-t(\\d+)$", os.environ["GANGLINE_GANG"])
 attempt = int(later[1]) if later else 1
 codes = {codes}
 if attempt <= len(codes):
+    said = {"event": "done", "exit": codes[attempt - 1], "reason": "as the runtime of a rank says it"}
+    if {states}:
+        pathlib.Path(os.environ["GANGLINE_OUT"], "ranks", "0.jsonl").write_text(json.dumps(said) + "\\n")
     sys.exit(codes[attempt - 1])
 """
 
 
-def ending_with(*codes):
-    return ENDS.replace("{codes}", repr(list(codes))) + repositories.PROGRAM
+def ending_with(*codes, states=True):
+    """A program whose gangs end with these codes; `states`: it writes them, as the runtime of a rank does."""
+    return ENDS.replace("{codes}", repr(list(codes))).replace("{states}", repr(states)) + repositories.PROGRAM
 
 
 def gangs_of(workspace):
@@ -68,8 +72,35 @@ def test_a_program_that_declines_is_not_started_again(workspace, code):
     assert len(gangs_of(workspace)) == 1
 
 
-def test_no_room_leaves_the_run_open_until_there_is_some(workspace):
-    repositories.commit(workspace.repo, {"answer.py": ending_with(20, 20)})
+OWN = [1, 2, 3, 10, 20, 31, 32, 33, 34, 40, 50, 60, 70, 75]
+
+
+@pytest.mark.parametrize("code", OWN)
+def test_code_that_no_runtime_wrote_ends_the_run_as_the_programs_own(workspace, code):
+    repositories.commit(workspace.repo, {"answer.py": ending_with(code, states=False)})
+    with pytest.raises(TrainingError, match=f"rank 0 ended with code {code}\\b") as caught:
+        workspace.run()
+    assert type(caught.value) is TrainingError
+    (record,) = workspace.records()
+    assert (record.run.verdict, record.run.exit_code, record.gang.restarts) == ("failed", 30, 0)
+    assert f"code {code}" in stage(record, "train").message
+    assert len(gangs_of(workspace)) == 1
+
+
+def ends(monkeypatch, *found):
+    """Let gangs end so, one after the other, whatever their keepers say; later ones end as they do."""
+    collected, kept = LocalLauncher.collect, {}
+
+    def collect(launcher, name):
+        end = collected(launcher, name)
+        return kept.setdefault(name, replace(end, **found[len(kept)]) if len(kept) < len(found) else end)
+
+    monkeypatch.setattr(LocalLauncher, "collect", collect)
+
+
+def test_no_room_leaves_the_run_open_until_there_is_some(workspace, monkeypatch):
+    no_room = {"exit_code": 20, "retry": "later", "reason": "no room"}
+    ends(monkeypatch, no_room, no_room)
     for tries in (1, 2):
         with pytest.raises(CapacityError):
             workspace.run()
@@ -78,6 +109,33 @@ def test_no_room_leaves_the_run_open_until_there_is_some(workspace):
         assert (stage(record, "train").state, stage(record, "train").tries) == ("running", tries)
     assert workspace.run().run.verdict == "passed"
     assert len(gangs_of(workspace)) == 3
+
+
+@pytest.mark.parametrize(("code", "retry"), [(143, "free"), (70, "never")])
+def test_gangs_that_are_stopped_without_a_further_step_come_to_an_end(workspace, monkeypatch, code, retry):
+    stopped = {"exit_code": code, "retry": retry, "reason": "stopped", "restarts": 1}
+    ends(monkeypatch, *({**stopped, "step": step} for step in (None, 5, 9, 9, 9)))
+    with pytest.raises((TrainingError, CancelledError)):
+        workspace.run()
+    (record,) = workspace.records()
+    assert len(gangs_of(workspace)) == 5, "two of them had made steps"
+    assert record.gang.restarts == 5 + 4, "each restart is counted: of ranks, and of gangs"
+
+
+def test_each_restart_is_in_the_record_while_the_gang_runs(workspace, monkeypatch):
+    events, seen = LocalLauncher.follow, []
+
+    def follow(launcher, name):
+        for restarts in (0, 1, 2):
+            status = GangStatus(state="running", restarts=restarts)
+            yield GangEvent(kind="state", text="running", status=status)
+            seen.append(workspace.records()[0].gang.restarts)
+        yield from events(launcher, name)
+
+    monkeypatch.setattr(LocalLauncher, "follow", follow)
+    ends(monkeypatch, {"exit_code": 137, "retry": "same", "reason": "lost", "restarts": 2}, {"restarts": 2})
+    assert workspace.run().gang.restarts == 5
+    assert seen == [0, 1, 2, 3, 4, 5]
 
 
 def test_servers_of_a_gang_too_short_to_be_seen_running_are_known_all_the_same(workspace, monkeypatch):
@@ -174,7 +232,7 @@ def test_a_broken_program_fails_with_its_words(workspace):
 
 
 def test_of_a_training_that_failed_the_course_and_the_time_are_kept(workspace):
-    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "import sys\nsys.exit(31)\n"})
+    repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + ending_with(31)})
     with pytest.raises(NonFiniteError):
         workspace.run()
     (record,) = workspace.records()

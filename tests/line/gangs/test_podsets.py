@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from tests.line.records import record
 
-from gangline.errors import ConfigError, UsageError
+from gangline.errors import ConfigError, TrainingError, UsageError
 from gangline.line.gangs.podsets import POD_COMMAND, gang_shape, make_podset, pod_store_url, server_labels
 from gangline.line.request.targets import parse_target, require_same_target, site_of, with_target
-from gangline.spec.config.line import Line, ProjectTable, TrainTable
-from gangline.spec.config.site import LaunchTable, PodTable, Site, StoreTable
+from gangline.spec.config.line import Line, PlanTable, ProjectTable, TrainTable
+from gangline.spec.config.site import LaunchTable, LimitsTable, PodTable, Site, StoreTable
 from gangline.spec.devices import Inventory
 from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, ServerKind
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec, Recovery
+from gangline.spec.plan import CheckpointPolicy, Job, Plan, ProgramSpec, Recovery
 from gangline.spec.record import PlanInfo, StageInfo
 from gangline.storage.open import open_store
 
@@ -68,6 +68,37 @@ def podset(tmp_path, site, *, target="kubernetes", ranks=4, procs=2, device="cpu
         plan_of(ranks, device), record=planned(target, procs=procs, image=image), line=line_of(ranks), site=site,
         store=FarStore(tmp_path / "store"),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bound", "jobs", "spent", "seconds", "key"),
+    [
+        (None, (), 99.0, 600.0, "limits.run_seconds of site.toml"),
+        (60.0, (), 0.0, 60.0, "plan.deadline_seconds"),
+        (60.0, (), 45.5, 14.5, "plan.deadline_seconds"),
+        (60.0, (Job(seed=1, train=False), Job(seed=2), Job(seed=3)), 0.0, 120.0, "plan.deadline_seconds"),
+        (60.0, (Job(seed=1, train=False),), 0.0, 60.0, "plan.deadline_seconds"),
+        (60.0, tuple(Job(seed=seed) for seed in range(20)), 0.0, 600.0, "limits.run_seconds of site.toml"),
+    ],
+)
+def test_gang_has_the_time_that_the_line_gives_a_training_less_that_of_earlier_gangs(
+    tmp_path, bound, jobs, spent, seconds, key
+):
+    line = replace(line_of(4), plan=PlanTable(deadline_seconds=bound))
+    found = make_podset(
+        replace(plan_of(4), jobs=jobs), record=planned("local", procs=4), line=line,
+        site=Site(limits=LimitsTable(run_seconds=600.0)), store=FarStore(tmp_path / "store"), spent_seconds=spent,
+    )  # fmt: skip
+    assert (found.deadline_seconds, found.deadline_key) == (seconds, key)
+
+
+def test_gang_without_time_left_is_refused_by_the_key_that_took_it(tmp_path):
+    line = replace(line_of(4), plan=PlanTable(deadline_seconds=60.0))
+    with pytest.raises(TrainingError, match=r"plan\.deadline_seconds: wanted at most 60 s, earlier gangs took 61\.0 s"):
+        make_podset(
+            plan_of(4), record=planned("local", procs=4), line=line, site=Site(), store=FarStore(tmp_path / "store"),
+            spent_seconds=61.0,
+        )  # fmt: skip
 
 
 def test_pods_get_sizes_image_and_the_store_as_they_reach_it(tmp_path):

@@ -1,5 +1,6 @@
 """Which sandbox a commit's code gets, by its trust, the site and the user; what is hidden, and what is said of it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ from tests.line import repositories
 from gangline.errors import ConfigError, IntegrityError, TrainingError
 from gangline.git.repository import Repository
 from gangline.launch.sandbox import find_engine
-from gangline.launch.sandbox.engines import Unconfined
+from gangline.launch.sandbox.engines import OtherUser, Unconfined
 from gangline.line.gangs import sandbox as sandboxes
 from gangline.line.gangs.attempts import missing_file_hint
 from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
+from gangline.line.request.kept_home import KeptHome
 from gangline.line.request.run_request import CommitOrigin
 from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
 from gangline.spec.gang.status import GangEnd
@@ -34,7 +36,7 @@ def nothing_works(monkeypatch):
 
 def test_what_belongs_to_user_repository_and_site_is_hidden(tmp_path):
     repo = repositories.make_repository(tmp_path / "clones" / "team" / "commits" / "abc")
-    for name in ("kube", "secret", "other"):
+    for name in ("home", "kube", "secret", "other", "keys"):
         (tmp_path / name).mkdir()
     site = Site(
         store=StoreTable(url=f"file:{tmp_path / 'store'}"),
@@ -42,13 +44,14 @@ def test_what_belongs_to_user_repository_and_site_is_hidden(tmp_path):
         serve=ServeTable(repositories={"other": str(tmp_path / "other")}),
     )
     environ = {
-        "HOME": str(tmp_path / "kube"), "KUBECONFIG": str(tmp_path / "config"), "XDG_CONFIG_HOME": "/etc",
-        "DEPLOY_KEY": str(tmp_path / "key"), "API_TOKEN": "/", "SOME_PATH": "/usr",
+        "HOME": str(tmp_path / "home"), "KUBECONFIG": str(tmp_path / "kube" / "config"), "XDG_CONFIG_HOME": "/etc",
+        "DEPLOY_KEY": str(tmp_path / "keys" / "key"), "API_TOKEN": "/", "SOME_PATH": "/usr",
+        "GANGLINE_SITE": str(tmp_path / "site.toml"),
     }  # fmt: skip
     found = set(sandbox_of(repo, "fork", site=site, environ=environ).hidden)
     assert found >= {
-        tmp_path, tmp_path / "kube", tmp_path / "config", tmp_path / "store", tmp_path / "serve", repo / ".git",
-        repo / ".gangline", tmp_path / "secret" / "token", tmp_path / "other", tmp_path / "key",
+        tmp_path, tmp_path / "home", tmp_path / "kube", tmp_path / "store", tmp_path / "serve", repo / ".git",
+        repo / ".gangline", tmp_path / "secret", tmp_path / "other", tmp_path / "keys", tmp_path / "site.toml",
     }  # fmt: skip
     assert found.isdisjoint({Path("/"), Path("/usr"), Path("/etc")}), (
         "a folder of the system stays; what is private in it is known by its name"
@@ -67,12 +70,38 @@ def test_own_code_sees_what_the_site_shows_and_a_forks_does_not(tmp_path):
     site = Site(sandbox=SandboxTable(read=("/srv/data",)))
     own, fork = (sandbox_of(repo, trust, site=site, environ={}) for trust in ("own", "fork"))
     assert own.shown == (Path("/srv/data"),)
-    assert (own.home, fork.home) == (repo / ".gangline" / "home" / "model", None)
     scratch = {"tmp": tmp_path, "write": (tmp_path,)}
     assert Path("/srv/data") in own.view(**scratch).read
     assert Path("/srv/data") not in fork.view(**scratch).read
     assert (own.view(**scratch).wide, own.view(**scratch).network) == (True, True)
     assert (fork.view(**scratch).wide, fork.view(**scratch).network) == (False, False)
+
+
+@needs_engine
+def test_a_home_is_kept_by_branch_and_by_whether_its_runs_may_be_published(tmp_path):
+    repo = repositories.make_repository(tmp_path / "repo")
+    homes = [KeptHome(branch=name, may_publish=may) for name in ("main", "a/b", "a-b", None) for may in (True, False)]
+    found = [sandbox_of(repo, "own", site=Site(), environ={}, home=each).home for each in homes]
+    assert len(set(found)) == len(homes)
+    assert all(each.parents[1] == repo / ".gangline" / "home" for each in found)
+    assert sandbox_of(repo, "own", site=Site(), environ={}).home is None
+    empty = Site(sandbox=SandboxTable(home="empty"))
+    assert sandbox_of(repo, "own", site=empty, environ={}, home=homes[0]).home is None
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc", "..", "a" * 300, "\n\x1b[2J", "\ud800", ""])
+def test_a_home_of_a_branch_stays_in_its_folder(name):
+    path = KeptHome(branch=name, may_publish=True).path
+    assert len(path.parts) == 2
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", path.parts[0])
+
+
+def test_where_other_own_commits_may_write_a_run_that_may_be_published_begins_empty(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandboxes, "find_engine", lambda *_, **__: OtherUser(65532))
+    repo = repositories.make_repository(tmp_path / "repo")
+    homes = [KeptHome(branch="main", may_publish=may) for may in (True, False)]
+    published, other = (sandbox_of(repo, "own", site=Site(), environ={}, home=each).home for each in homes)
+    assert (published, other.name) == (None, "other")
 
 
 @pytest.mark.parametrize("shown", ["", "a", ".gangline", ".git"])

@@ -153,6 +153,19 @@ def test_a_module_of_the_work_tree_is_named_with_its_file_and_others_are_not_ref
     )
 
 
+def test_what_did_not_change_in_a_kept_home_since_the_run_began_was_left_there(store):
+    home = Path("/w/.gangline/home")
+    read = {"event": "read", "size_bytes": 5}
+    others = [{**read, "path": f"/data/{number}", "ctime_ns": 1} for number in range(MOST_READS)]
+    changed = {"old": 99_900_000_000, "new": 100_000_000_000, "lie": "200", "unknown": None}
+    in_home = [{**read, "path": f"{home}/main/{name}", "ctime_ns": when} for name, when in changed.items()]
+    put(store, PYTHON, *others[1:], *in_home)
+    reads = read_rank_environment(store, "runs/x", homes=home, since=100.0).reads
+    left = [each.path.rpartition("/")[2] for each in reads if each.left]
+    assert left == ["old", "lie", "unknown"], "beyond the most that are reported, too"
+    assert not any(each.left for each in read_rank_environment(store, "runs/x").reads), "a pod has no home that is kept"
+
+
 def test_kinds_of_gpu_are_bounded_and_each_is_named_once(store):
     gpus = [{"event": "gpu", "name": f"GPU {number % 12}"} for number in range(24)]
     put(store, PYTHON, {"event": "gpu"}, {"event": "gpu", "name": "A\x1b"}, *gpus)

@@ -31,10 +31,8 @@ def test_reads_are_said_with_what_declares_them():
     assert undeclared_reads_text(RuntimeReport(reads=many, num_reads=MOST_READS)).startswith("read at least 100 files")
     hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
     assert "this includes downloads of a hub" in undeclared_reads_text(hub)
-    left = RuntimeReport(
-        reads=(UndeclaredRead(path="/w/.gangline/home/model/.config/t.json", size_bytes=5),), num_reads=1
-    )
-    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home/model")
+    left = RuntimeReport(reads=(UndeclaredRead(path="/w/t.json", size_bytes=5, left=True),), num_reads=1)
+    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home")
 
 
 def read_of(path: Path | str) -> UndeclaredRead:
@@ -136,6 +134,24 @@ def test_a_file_that_changed_between_its_first_read_and_the_end_of_the_ranks_is_
     labels.write_text("1")
     assert obstacle(late) == f"{labels} changed while it ran"
     assert f"{labels}; {labels} changed meanwhile; data.text" in undeclared_reads_text(late)
+
+
+def test_what_an_earlier_run_left_in_a_home_is_an_input_of_runs_with_that_home_alone(labels):
+    ran = report_of(labels)
+    ran = replace(ran, reads=(replace(ran.reads[0], left=True),))
+    assert obstacle(ran, home=labels.parent) == ""
+    for home in (labels.parent / "other", None):
+        assert obstacle(ran, home=home) == (
+            f"it read {labels}, which an earlier run left in a home that this run does not have"
+        )
+
+
+def test_what_earlier_runs_left_is_not_cut_off_behind_reads_of_another_gang(labels):
+    many = tuple(UndeclaredRead(path=f"/d/{number}", size_bytes=1) for number in range(MOST_READS))
+    seed = report_of(labels)
+    seed = replace(seed, reads=(replace(seed.reads[0], left=True),))
+    both = with_reads_of(report_of(reads=many, num_reads=MOST_READS), seed)
+    assert (both.reads[0].left, len(both.reads), both.num_reads) == (True, MOST_READS, MOST_READS + 1)
 
 
 def test_files_of_the_kernel_that_a_report_names_are_not_opened(labels):

@@ -13,15 +13,20 @@ import pytest
 from tests.line import repositories
 from tests.line.conftest import Remembers
 
-from gangline.errors import CancelledError, CapacityError, ConfigError, UsageError
+from gangline.errors import CancelledError, CapacityError, ConfigError, TrainingError, UsageError
 from gangline.launch.local import LocalLauncher
 from gangline.launch.local.folder import GangFolder
+from gangline.launch.protocol import GangEvent
+from gangline.line.gangs.follow import Interrupted
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
 from gangline.line.run import lease
 from gangline.line.run.cancel import cancel_run
 from gangline.line.run.sweep import life_of, sweep
 from gangline.line.run.watch import follow_run
+from gangline.report.run.terminal import page
+from gangline.spec.config.site import LimitsTable, Site
+from gangline.spec.record import STOPPED
 from gangline.spec.run_flags import stage
 
 DEADLINE_SECONDS = 60.0
@@ -88,7 +93,7 @@ def test_cancel_stops_driver_and_gang_and_leaves_nothing(long_workspace, driver)
     process, run = driver
     record = cancel_run(long_workspace.repo, run, **long_workspace.where, reason="enough")
     assert (record.run.verdict, record.run.exit_code) == ("cancelled", 70)
-    assert "enough" in record.run.reason
+    assert record.run.reason == f"{run} was stopped: enough; what its program saved is not known"
     assert process.wait(DEADLINE_SECONDS) != 0
     until(lambda: not processes_of(run, long_workspace.repo), "no process left")
     again = cancel_run(long_workspace.repo, run, **long_workspace.where, reason="once more")
@@ -103,7 +108,7 @@ def test_cancel_ends_a_run_that_no_one_drives_and_its_gang(long_workspace, drive
     process.wait()
     assert processes_of(run, long_workspace.repo)
     record = cancel_run(long_workspace.repo, run, **long_workspace.where, reason="driver died")
-    assert record.run.verdict == "cancelled"
+    assert (record.run.verdict, record.run.reason) == ("cancelled", "driver died; what its program saved is not known")
     until(lambda: not processes_of(run, long_workspace.repo), "no process left")
 
 
@@ -155,7 +160,61 @@ def test_ctrl_c_stops_the_gang_and_leaves_the_run_to_be_resumed(long_workspace, 
     until(lambda: not processes_of(run, long_workspace.repo), "no process left")
     record = long_workspace.record(run)
     assert record.run.state == "open"
+    said = "stopped by Ctrl-C; what its program saved is not known"
+    assert said.encode() in output
+    assert [event.text for event in record.events if event.kind == STOPPED] == [said]
+    assert said in page(record)
     assert not lease.is_held(lease.read_lease(long_workspace.store, record.prefix), now=time.time())
+
+
+LEAVES_WITH_0 = """\
+import os, pathlib, signal, sys, time
+if not os.environ["GANGLINE_GANG"].endswith("-t2"):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    pathlib.Path(os.environ["GANGLINE_OUT"], "began").touch()
+    while True:
+        time.sleep(0.05)
+"""
+
+
+def test_a_program_that_answers_ctrl_c_with_0_is_resumed_and_has_not_passed(workspace, monkeypatch):
+    repositories.commit(workspace.repo, {"answer.py": LEAVES_WITH_0 + repositories.PROGRAM})
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLauncher, "follow", lambda _, name: interrupted(workspace.repo, name))
+        with pytest.raises(Interrupted, match="what its program saved is not known"):
+            workspace.run()
+    (left,) = workspace.records()
+    assert (left.run.state, stage(left, "train").state) == ("open", "running")
+    assert "stopped by Ctrl-C; what its program saved is not known" in page(left)
+    ended = workspace.run()
+    assert (ended.run.id, ended.run.verdict, ended.gang.restarts) == (left.run.id, "passed", 1)
+    assert ended.gang.name == f"{left.run.id}-t2"
+    assert any("rank 0 left with code 0 and did not report the last step" in event.text for event in ended.events)
+    assert "stopped by Ctrl-C" not in page(ended), "what a stop saved is told while it counts"
+
+
+def interrupted(repo, gang):
+    until(lambda: has_begun(repo, gang), "the gang runs")
+    yield GangEvent(kind="note", text="the next one is never asked for")
+    raise KeyboardInterrupt
+
+
+def test_deadline_of_the_line_ends_a_training_and_is_named(workspace):
+    line = repositories.LINE + "[plan]\ndeadline_seconds = 1.5\n"
+    repositories.commit(workspace.repo, {"answer.py": repositories.LONG_PROGRAM, "line.toml": line})
+    bounded = replace(workspace, site=Site(limits=LimitsTable(run_seconds=20.0)))
+    with pytest.raises(TrainingError, match=r"deadline of 1\.5 s exceeded; raise plan\.deadline_seconds; "):
+        bounded.run()
+    (record,) = workspace.records()
+    assert (record.run.verdict, record.run.exit_code) == ("failed", 30)
+
+
+def test_gate_budget_judges_the_time_that_a_training_took(workspace):
+    line = repositories.LINE + "[plan]\ndeadline_seconds = 500\n"
+    repositories.commit(workspace.repo, {"line.toml": line})
+    (gate,) = [each for each in workspace.run().gates if each.name == "budget"]
+    assert gate.verdict == "yes"
+    assert "measured, within 8 min 20 s" in gate.reason
 
 
 def test_sigterm_leaves_the_gang_running(long_workspace, driver):

@@ -74,13 +74,15 @@ def test_what_a_drilled_run_trained_is_neither_taken_nor_a_base(workspace):
     assert workspace.run().commit.base.run == other.run.id
 
 
-def test_an_experiment_is_not_a_base_and_says_so_while_what_it_trained_is_taken(workspace):
+def test_an_experiment_is_not_a_base_and_says_so_and_nothing_of_it_is_taken_where_it_may_be_published(workspace):
     experiment = workspace.run(overrides=["gate.parity=0.5"])
     assert experiment.inputs.overrides == ("gate.parity=0.5",)
     assert any("never a base, never published" in event.text for event in experiment.events)
     repositories.commit(workspace.repo, {"README.md": "words"})
     other = workspace.run()
-    assert (stage(other, "train").state, other.commit.base) == ("taken", None)
+    assert (stage(other, "train").state, other.commit.base) == ("done", None)
+    again = workspace.run(overrides=["gate.parity=0.25"])
+    assert stage(again, "train").taken_from == other.run.id, "another experiment takes what it finds"
 
 
 def test_a_child_commit_takes_unchanged_stages_and_names_its_base(workspace):
@@ -92,7 +94,8 @@ def test_a_child_commit_takes_unchanged_stages_and_names_its_base(workspace):
     assert (stage(second, "build").state, stage(second, "train").state) == ("taken", "taken")
 
 
-def test_a_merge_is_judged_against_its_own_branch_and_takes_what_the_merged_one_trained(workspace):
+def test_a_merge_is_judged_against_its_own_branch_and_trains_again_what_may_not_be_published(workspace):
+    """Other commits of the merged branch shared its home on this machine."""
     workspace.run()
     repositories.git(workspace.repo, "checkout", "-q", "-b", "topic")
     repositories.commit(workspace.repo, {"answer.py": repositories.PROGRAM + "# of the topic\n"})
@@ -103,7 +106,9 @@ def test_a_merge_is_judged_against_its_own_branch_and_takes_what_the_merged_one_
     repositories.git(workspace.repo, "merge", "-q", "--no-edit", "topic")
     merged = workspace.run()
     assert merged.commit.base.run == own.run.id
-    assert (stage(merged, "train").state, stage(merged, "train").taken_from) == ("taken", topic.run.id)
+    assert (stage(merged, "train").state, stage(merged, "build").state) == ("done", "done")
+    said = [event.text for event in merged.events if event.text.startswith(topic.run.id)]
+    assert said == [f"{topic.run.id} has trained this, and may not be published: this run, which may, trains it again"]
 
 
 def test_changed_code_is_trained(workspace):

@@ -1,11 +1,13 @@
 """The budget gate: yes, no, and unknown with its reason."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.errors import ConfigError
-from gangline.planner.selection.budget import check, excess
+from gangline.planner.selection.budget import check, check_measured, excess
 from gangline.spec.config.line import PlanTable
 from gangline.spec.config.site import LimitsTable
 from gangline.spec.forecast import Forecast
@@ -76,3 +78,19 @@ def test_every_seed_costs_as_much_as_the_first():
     assert check(bounds, OPEN, forecast, seeds=2).verdict == "yes"
     gate = check(bounds, OPEN, forecast, seeds=3)
     assert (gate.verdict, gate.reason) == ("no", "GPU-hours: 12 forecast, above 10; 3 seeds are included")
+
+
+@pytest.mark.parametrize(("seconds", "verdict", "said"), [(59.0, "no", "above"), (14.0, "yes", "within")])
+def test_what_was_measured_is_judged_in_place_of_a_forecast(seconds, verdict, said):
+    bounds, seen = PlanTable(deadline_seconds=15), Forecast(wall_seconds=seconds, origin="measured n=200")
+    gate = check_measured(bounds, OPEN, seen, Forecast())
+    assert (gate.name, gate.verdict, gate.evidence["origin"]) == ("budget", verdict, "measured n=200")
+    assert gate.reason == f"time: {seconds:.0f} s measured, {said} 15 s"
+
+
+def test_bound_of_which_nothing_was_measured_keeps_its_forecast():
+    bounds, seen = PlanTable(budget_money=10, deadline_seconds=15), Forecast(wall_seconds=9.0)
+    gate = check_measured(bounds, OPEN, seen, Forecast(money=4.0, wall_seconds=99.0), seeds=3)
+    assert (gate.verdict, gate.reason) == ("no", "money: 12 forecast, above 10")
+    assert check_measured(bounds, OPEN, replace(seen, money=9.0), Forecast(money=4.0), seeds=3).verdict == "yes"
+    assert check_measured(NONE, OPEN, seen, Forecast()).reason == "no bound is set"

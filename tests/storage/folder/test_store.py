@@ -49,8 +49,9 @@ def test_versions_advance_while_the_clock_is_still(store, tmp_path, monkeypatch)
 def test_version_stays_seen_where_time_stamps_are_coarse(store, tmp_path, monkeypatch):
     real = os.utime
 
-    def coarse(path, *, ns):
-        real(path, ns=tuple(each // 2_000_000_000 * 2_000_000_000 for each in ns))
+    def coarse(path, *, ns, follow_symlinks):
+        stamps = tuple(each // 2_000_000_000 * 2_000_000_000 for each in ns)
+        real(path, ns=stamps, follow_symlinks=follow_symlinks)
 
     monkeypatch.setattr("gangline.storage.folder.durable_files.os.utime", coarse)
     assert len({store.put("aba", data) for data in (b"a", b"b", b"a")}) == 3

@@ -70,6 +70,20 @@ def fail_after(step):
         raise ValueError("its own mistake")
 
 
+def end_with(code):
+    with Program():
+        sys.exit(code)
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, 0), (None, 0), (70, 30), (143, 30), ("no data", 30)])
+def test_program_that_exits_by_itself_writes_no_code_of_gangline(in_gang, code, told):
+    home = in_gang(0)
+    with pytest.raises(SystemExit):
+        end_with(code)
+    events = [json.loads(line) for line in (home / "out" / "ranks" / "0.jsonl").read_text().splitlines()]
+    assert [each["exit"] for each in events if each["event"] == "done"] == [told]
+
+
 def obey_sigterm():
     with Program() as program:
         assert not program.stop_asked
@@ -125,14 +139,15 @@ program.report(eval_loss=0.5)
         ("pass", 0, {"eval_loss": 0.5}, []),
         ("raise ValueError('its own mistake')", 1, None, ["ValueError: its own mistake"]),
         ("program.report(bound=float('-inf'))", 0, {"eval_loss": 0.5}, []),
-        ("program.stop_asked = True; program.leave()", 143, None, []),
+        ("program.stop_asked = True; program.leave()", 143, None, ["stopped as asked"]),
+        ("sys.exit(70)", 70, {}, []),
     ],
 )
 def test_a_script_joins_without_a_block_until_its_interpreter_ends(in_gang, end, code, metrics, said):
     home = in_gang(0)
     ended = subprocess.run([sys.executable, "-c", SCRIPT.format(end=end)], capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stderr
-    assert ("its own mistake" in ended.stderr) == bool(said)
+    assert ("its own mistake" in ended.stderr) == ("its own mistake" in end)
     result = home / "out" / "result.json"
     assert result.exists() == (metrics is not None)
     if metrics:

@@ -123,3 +123,10 @@ def test_the_command_prints_one_line_of_json_and_ends_with_the_errors_code(folde
     (folder / "model.safetensors").write_bytes(b"\x80\x04 no tensors")
     assert smoke_test.main(arguments) == IntegrityError.exit_code
     assert "header" in capsys.readouterr().err
+
+
+def test_a_code_that_the_model_chose_is_a_failure_of_its_own(folder, capsys):
+    (folder.parent / "code" / "line_task.py").write_text("import sys\nsys.exit(20)\n")
+    beside = ["--code", str(folder.parent / "code"), "--options", str(folder.parent / "options.json")]
+    assert smoke_test.main([str(folder), *beside]) == 30
+    assert "the model called sys.exit(20)" in capsys.readouterr().err

@@ -153,6 +153,28 @@ def test_files_of_the_commit_leave_room_for_others_and_files_beyond_it_are_said_
     ]
 
 
+def test_what_earlier_runs_left_in_a_kept_home_is_reported_beyond_all_other_limits(workspace, monkeypatch):
+    """By what it changed last: a driver knows when its run began."""
+    home = workspace.outside / ".gangline" / "home" / "main" / "published"
+    home.mkdir(parents=True)
+    pictures = [workspace.outside / f"{number}.png" for number in range(10)]
+    for path in (*pictures, home / "left.txt", home / "left.pyc"):
+        path.write_text("left")
+    plan = workspace.outside / "plan.json"
+    time.sleep(0.02)
+    plan.touch()
+    (home / "fresh.pyc").write_text("of this gang")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(file_reads, "MOST_READS", 1)
+    monkeypatch.setattr(file_reads, "MOST_SEEN", 3)
+    watched = audit.ProgramAudit(str(workspace.reported), workspace.environ(GANGLINE_PLAN=str(plan)))
+    for path in (*pictures, home / "fresh.pyc", home / "left.txt", home / "left.pyc"):
+        watched.reads.opened(str(path), os.O_RDONLY)
+    read = {each["path"]: each["ctime_ns"] for each in workspace.lines("read")}
+    assert [Path(each).name for each in read] == ["0.png", "left.txt", "left.pyc"]
+    assert read[str(home / "left.txt")] == (home / "left.txt").stat().st_ctime_ns
+
+
 def test_an_audit_that_a_program_breaks_says_so(workspace):
     done = workspace.run("import os, os.path\nos.path.abspath = None\n" + READ * 2 + "print(labels)\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2\n", "")

@@ -1,7 +1,7 @@
 """Cache of virtual environments, made once for each lock and keyed by everything that goes into them.
 
     ROOT/DIGEST/            a virtual environment; it exists whole or not at all
-    ROOT/DIGEST/made.json   its content
+    ROOT/DIGEST.json        its content and its interpreter, out of reach of its packages; written when it is there
     ROOT/DIGEST.lock        locked by the process that makes it; touched by every use
 
 The digest covers the lock's packages with their hashes, Python, platform and gangline's rank runtime. So equal digests
@@ -23,28 +23,23 @@ from secrets import token_hex
 from packaging.markers import Marker
 
 from gangline.build.virtualenv import rank_runtime
-from gangline.build.virtualenv.installation import (
-    MANIFEST,
-    EnvironmentManifest,
-    Installation,
-    delete_folder,
-    folder_size,
-    install,
-)
+from gangline.build.virtualenv.installation import Installation, delete_folder, folder_size, install
 from gangline.build.virtualenv.interpreters import Interpreter, find_interpreter
 from gangline.build.virtualenv.locks import CommitLock, read_commit_lock
 from gangline.build.virtualenv.uv import Uv
-from gangline.errors import ConfigError, IntegrityError, storage_errors
+from gangline.errors import ConfigError, storage_errors
 from gangline.git.repository import Repository
-from gangline.spec.codec import digest, from_json
+from gangline.spec.codec import canonical, digest
 from gangline.spec.config.line import Line
 from gangline.spec.config.lock import Pin
 from gangline.spec.config.site import Site
+from gangline.spec.environment_manifest import EnvironmentManifest, find_manifest, manifest_file
 from gangline.spec.record import Trust
+from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.site_paths import cache_folder
 
 FOLDER = "environments"
-VERSION = 1
+VERSION = 2
 """Of the way in which environments are made."""
 
 
@@ -156,13 +151,11 @@ def request_environment(lock: CommitLock, *, uv: Uv, for_task: bool, with_s3: bo
 def find_environment(request: EnvironmentRequest, root: Path) -> VirtualEnvironment | None:
     """The environment if it is complete; this counts as a use of it."""
     folder = root / request.digest
-    try:
-        manifest = from_json(EnvironmentManifest, (folder / MANIFEST).read_bytes())
+    manifest = find_manifest(folder)
+    if manifest is None or not (folder / "bin" / "python").exists():  # the base interpreter may have been removed
+        return None
+    with suppress(OSError):
         os.utime(_lock_file(folder))
-    except (OSError, IntegrityError):
-        return None
-    if not (folder / "bin" / "python").exists():  # its base interpreter was removed from this machine
-        return None
     return VirtualEnvironment(digest=request.digest, folder=folder, lock=request.lock.file, manifest=manifest)
 
 
@@ -185,14 +178,14 @@ def make_environment(
         with _locked(folder, lambda: notify(f"waiting for another run that installs {lock}")):
             if found := find_environment(request, root):
                 return found
-            for leftover in (*root.glob(f".{request.digest}.*"), folder):
-                delete_folder(leftover)
+            _delete(folder)
             draft = root / f".{request.digest}.{token_hex(4)}"
             count = _format_packages(len(request.pins))
             notify(f"installing {count} of {lock}, for Python {request.interpreter.version}")
             try:
                 manifest = install(_installation(request, draft, folder), uv=uv, notify=notify)
                 draft.rename(folder)
+                replace_file(manifest_file(folder), canonical(manifest), durable=False)
             finally:
                 delete_folder(draft)
     return VirtualEnvironment(digest=request.digest, folder=folder, lock=lock, manifest=manifest, is_cached=False)
@@ -203,6 +196,18 @@ def _installation(request: EnvironmentRequest, draft: Path, folder: Path) -> Ins
         draft=draft, folder=folder, lock=request.lock.file, interpreter=request.interpreter, pins=request.pins,
         runtime=request.missing,
     )  # fmt: skip
+
+
+def _delete(folder: Path) -> None:
+    """Delete an environment, and what killed processes left of its making."""
+    manifest_file(folder).unlink(missing_ok=True)
+    delete_folder(folder)
+    _delete_drafts(folder)
+
+
+def _delete_drafts(folder: Path) -> None:
+    for each in folder.parent.glob(f".{folder.name}.*"):
+        delete_folder(each)
 
 
 @contextmanager
@@ -247,7 +252,6 @@ def sweep_environments(root: Path, *, keep_seconds: float, dry_run: bool) -> lis
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             idle = time.time() - lock.stat().st_mtime
             is_over = idle > keep_seconds
-            drafts = list(root.glob(f".{folder.name}.*"))
             if folder.exists():
                 found.append(
                     UnusedEnvironment(
@@ -256,13 +260,10 @@ def sweep_environments(root: Path, *, keep_seconds: float, dry_run: bool) -> lis
                     )
                 )  # fmt: skip
             if not dry_run:
-                for each in (*drafts, *([folder] if is_over else [])):
-                    delete_folder(each)
+                (_delete if is_over else _delete_drafts)(folder)
     return found
 
 
 def _recorded_size(folder: Path) -> int:
-    try:
-        return from_json(EnvironmentManifest, (folder / MANIFEST).read_bytes()).size_bytes
-    except (OSError, IntegrityError):
-        return folder_size(folder)
+    manifest = find_manifest(folder)
+    return folder_size(folder) if manifest is None else manifest.size_bytes

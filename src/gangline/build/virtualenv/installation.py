@@ -1,10 +1,13 @@
 """Installation of a virtual environment with uv, without running code of a package.
 
 Only wheels are installed. uv inspects the base interpreter and never the environment, and no program of the
-environment is started outside a sandbox.
+environment is started outside a sandbox. Wheels may write anywhere in it: what makes it an environment of Python is
+written after them, and a wheel that brings such a file is refused.
 """
 
+import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,24 +18,11 @@ from gangline.build.virtualenv.interpreters import Interpreter
 from gangline.build.virtualenv.rank_runtime import RuntimePackage, write_wheels
 from gangline.build.virtualenv.uv import Uv
 from gangline.errors import IntegrityError
-from gangline.spec.codec import Document, canonical
 from gangline.spec.config.lock import Pin
+from gangline.spec.environment_manifest import EnvironmentManifest
 
-MANIFEST = "made.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnvironmentManifest(Document):
-    """`made.json`: what an environment holds."""
-
-    packages: dict[str, str]
-    """Version by name of every installed package."""
-    added: dict[str, str]
-    """The part of `packages` that is not in the lock: gangline's rank runtime."""
-    python: str
-    size_bytes: int
-    seconds: float
-    """Time that the installation took."""
+_RESERVED = re.compile(r"pyvenv\.cfg|made\.json|bin/pythonw?[0-9.]*(\.exe)?")
+"""Files, in small letters, that say what an environment is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,62 +41,82 @@ class Installation:
 
 
 def install(job: Installation, *, uv: Uv, notify: Callable[[str], None]) -> EnvironmentManifest:
-    """Fill the draft and make its folders read-only; the manifest is written last.
+    """Fill the draft and make its folders read-only; returns the manifest, which belongs next to the environment.
 
     Raises:
-        IntegrityError: A wheel has another hash, or a locked package is missing afterwards.
+        IntegrityError: A wheel has another hash, brings a file of the environment itself or another package, or a
+            locked package is missing afterwards.
         ConfigError, StorageError, BuildError: As `Uv.run`.
     """
     began = time.monotonic()
-    site = _lay_out(job.draft, job.interpreter)
-    wheels = job.draft / "wheels"
-    wheels.mkdir()
-    copied = [each for each in job.runtime if job.interpreter.is_ours or each.is_for_any]
-    lines = [f"{path.as_uri()} --hash=sha256:{sha}\n" for path, sha in write_wheels(wheels, copied)]
-    lines += [f"{pin.name}=={pin.version} {_hashes(pin)}\n" for pin in job.pins]
-    _pip_install(job, "".join(lines), uv=uv, notify=notify, options=["--require-hashes"])
-    if fetched := [each for each in job.runtime if each not in copied]:
-        _pip_install(job, "".join(f"{each.name}=={each.version}\n" for each in fetched), uv=uv, notify=notify)
-    delete_folder(wheels)
-    (job.draft / "requirements.txt").unlink()
+    site = job.draft / "lib" / f"python{job.interpreter.minor}" / "site-packages"
+    site.mkdir(parents=True)
+    (job.draft / "lib64").symlink_to("lib")
+    (job.draft / "bin").mkdir()
+    with tempfile.TemporaryDirectory(prefix=f"{job.draft.name}.", dir=job.draft.parent) as scratch:
+        _install_packages(job, site, Path(scratch), uv=uv, notify=notify)
+    refuse_reserved(job.draft, site, lock=job.lock)
     _replace_interpreter(job.draft, job.interpreter.program, job.folder / "bin" / "python")
+    _make_virtual(job.draft, job.interpreter)
     packages = _installed_packages(site)
     locked = {pin.name for pin in job.pins}
     if absent := sorted(locked - packages.keys()):
         raise IntegrityError(f"{job.lock}: wanted {', '.join(absent[:5])} installed, found nothing of that name")
     manifest = EnvironmentManifest(
         packages=packages, added={name: packages[name] for name in sorted(packages.keys() - locked)},
-        python=job.interpreter.version, size_bytes=folder_size(job.draft), seconds=time.monotonic() - began,
+        base=str(job.interpreter.program), python=job.interpreter.version, size_bytes=folder_size(job.draft),
+        seconds=time.monotonic() - began,
     )  # fmt: skip
-    (job.draft / MANIFEST).write_bytes(canonical(manifest))
     _make_read_only(job.draft)
     return manifest
 
 
-def _lay_out(draft: Path, interpreter: Interpreter) -> Path:
-    """A virtual environment as `python -m venv` lays it out, without running a program of it."""
-    site = draft / "lib" / f"python{interpreter.minor}" / "site-packages"
-    site.mkdir(parents=True)
-    (draft / "lib64").symlink_to("lib")
-    (draft / "bin").mkdir()
+def _install_packages(job: Installation, site: Path, scratch: Path, *, uv: Uv, notify: Callable[[str], None]) -> None:
+    """Install the lock and the rank runtime; of a runtime package for another Python, the wheel of an index."""
+    copied = [each for each in job.runtime if job.interpreter.is_ours or each.is_for_any]
+    lines = [f"{path.as_uri()} --hash=sha256:{sha}\n" for path, sha in write_wheels(scratch, copied)]
+    lines += [f"{pin.name}=={pin.version} {_hashes(pin)}\n" for pin in job.pins]
+    _pip_install(job, scratch, "".join(lines), uv=uv, notify=notify, options=["--require-hashes"])
+    known = {"gangline", *(each.name for each in copied), *(each.name for each in job.pins)}
+    if others := sorted(_installed_packages(site).keys() - known):
+        raise IntegrityError(f"{job.lock}: wanted its own packages, found {others[0]}, which another one brings")
+    if fetched := [each for each in job.runtime if each not in copied]:
+        _pip_install(job, scratch, "".join(f"{each.name}=={each.version}\n" for each in fetched), uv=uv, notify=notify)
+
+
+def refuse_reserved(draft: Path, site: Path, *, lock: str) -> None:
+    """Raises IntegrityError if a wheel brought a file that Python or gangline would believe, in letters of any case."""
+    for path in (*draft.iterdir(), *(draft / "bin").iterdir()):
+        name = path.relative_to(draft).as_posix()
+        if _RESERVED.fullmatch(name.casefold()):
+            records = ((each.parent.name, each.read_text("utf-8", "replace")) for each in site.glob("*/RECORD"))
+            who = next((info.removesuffix(".dist-info") for info, text in records if f"/{name}," in text), "a package")
+            raise IntegrityError(
+                f"{lock}: wanted wheels that leave the environment's own files alone, found {name} of {who};"
+                " lock another version of it"
+            )
+
+
+def _make_virtual(draft: Path, interpreter: Interpreter) -> None:
+    """Make the folder a virtual environment as `python -m venv` lays it out, without running a program of it."""
     for name in ("python", "python3", f"python{interpreter.minor}"):
         (draft / "bin" / name).symlink_to(interpreter.program)
     (draft / "pyvenv.cfg").write_text(
         f"home = {interpreter.program.parent}\nimplementation = CPython\nversion_info = {interpreter.version}\n"
         "include-system-site-packages = false\n", encoding="utf-8",
     )  # fmt: skip
-    return site
 
 
 def _pip_install(
-    job: Installation, requirements: str, *, uv: Uv, notify: Callable[[str], None], options: Sequence[str] = ()
-) -> None:
+    job: Installation, scratch: Path, requirements: str, *, uv: Uv, notify: Callable[[str], None],
+    options: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Install into the draft with the base interpreter: that of the environment would run a package's `.pth`."""
-    (job.draft / "requirements.txt").write_text(requirements, encoding="ascii")
+    (scratch / "requirements.txt").write_text(requirements, encoding="ascii")
     uv.run(
         "pip", "install", "--python", str(job.interpreter.program), "--prefix", str(job.draft), "--no-deps",
         "--no-build", "--break-system-packages", "--compile-bytecode", "--requirements", "requirements.txt", *options,
-        folder=job.draft, what=job.lock, tick=lambda seconds: notify(f"installing {job.lock}: {seconds:.0f} s so far"),
+        folder=scratch, what=job.lock, tick=lambda seconds: notify(f"installing {job.lock}: {seconds:.0f} s so far"),
     )  # fmt: skip
 
 

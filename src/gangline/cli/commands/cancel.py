@@ -11,6 +11,7 @@ from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import CancelledError
 from gangline.line.run.cancel import cancel_run
+from gangline.report.text import clean
 from gangline.spec.record import Record
 
 
@@ -48,6 +49,7 @@ def command(
         ended = record.run.verdict or record.run.state
         say(f"{record.run.id} {ended}: nothing of it is left running")
         if record.run.exit_code == CancelledError.exit_code:
+            say(clean(record.run.reason or "no reason was given"), err=True)
             say("next: gangline run --again starts the next attempt, gangline run only repeats this", err=True)
     if record.run.exit_code == CancelledError.exit_code:
         raise typer.Exit(CancelledError.exit_code)

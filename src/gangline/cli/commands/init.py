@@ -19,6 +19,7 @@ from gangline.init.line_guess import LineGuess, guess_line
 from gangline.init.line_text import line_text
 from gangline.init.training_script import SCRIPT_KINDS
 from gangline.spec.config.load import load_line
+from gangline.spec.config.problems import printable
 
 LINE = "line.toml"
 _MOST_FILES = 2_000
@@ -106,6 +107,7 @@ def _dirty(repository: Repository) -> tuple[str, ...]:
 def _page(
     guess: LineGuess, text: str, *, target: Path, dry_run: bool, dirty: tuple[str, ...], following: str
 ) -> list[str]:
+    """Lines to show; a name of the repository stays on its own, whatever is in it."""
     seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
     where = f", line {seen.line}" if seen.line else ""
     lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
@@ -113,7 +115,7 @@ def _page(
     lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
     lines += [f"{'?':<10}{each.name}: {each.why.removeprefix('? ')}" for each in guess.keys if not each.is_known]
     lines += [f"note      {each}" for each in (*guess.notes, *dirty)]
-    return [*lines, f"next      {following}"]
+    return [*map(printable, lines), f"next      {following}"]
 
 
 def _document(guess: LineGuess, text: str, *, written: bool, following: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`gangline sweep`: delete gangs that are needed no longer, and environments that no run used for long."""
+"""`gangline sweep`: delete gangs that are needed no longer, and environments and homes that no run used for long."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ from gangline.cli.terminal import say
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import StorageError
 from gangline.launch.protocol import SweepResult
-from gangline.line.run.sweep import sweep, sweep_unused
+from gangline.line.run.sweep import sweep, sweep_homes, sweep_unused
 from gangline.storage.site_paths import touch
 from gangline.units import format_bytes
 
@@ -31,7 +31,8 @@ def command(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete gangs whose run has ended or that no driver followed for long, and environments unused for long.
+    """Delete gangs whose run has ended or that no driver followed for long, and environments and homes unused
+    for long.
 
     A folder into which a program wrote files that were not collected stays, and is named.
     """
@@ -54,15 +55,17 @@ def _once(workspace: Workspace, *, dry_run: bool, with_outputs: bool, json: bool
             workspace.repo, site=workspace.site, environ=workspace.environ, dry_run=dry_run, with_outputs=with_outputs
         )
         unused = sweep_unused(workspace.repo, site=workspace.site, environ=workspace.environ, dry_run=dry_run)
+        homes = sweep_homes(workspace.repo, site=workspace.site, dry_run=dry_run)
     except StorageError as error:
         if not quiet:
             raise
         say(f"not swept, tried again later: {error}", err=True)
         return
-    if quiet and not any(u.deleted for u in unused) and not any(s.deleted for s in swept):
+    deleted = [*(s.deleted for s in swept), *(u.deleted for u in unused), *(h.deleted for h in homes)]
+    if quiet and not any(deleted):
         return
     if json:
-        print_json([*swept, *unused])
+        print_json([*swept, *unused, *homes])
         return
     rows: list[tuple[str, str, str]] = [
         (s.name, s.life, _said(s, dry_run=dry_run, with_outputs=with_outputs)) for s in swept
@@ -72,6 +75,14 @@ def _once(workspace: Workspace, *, dry_run: bool, with_outputs: bool, json: bool
          ("would go" if dry_run else "deleted") if u.is_over else "stays")
         for u in unused
     ]  # fmt: skip
+    rows += [
+        (
+            f"home {h.name}",
+            f"used {h.days:.0f} days ago",
+            ("would go" if dry_run else "deleted") if h.is_over else "stays",
+        )
+        for h in homes
+    ]
     say(columns(rows) if rows else "no gangs here")
 
 

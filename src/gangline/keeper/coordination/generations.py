@@ -146,7 +146,7 @@ class GenerationController:
     def replace(self, dead: Sequence[RankExit], *, oom_kills: int) -> GenerationStart | None:
         """Generation in which only the `dead` ranks start again; charged like a restart. None: it is not allowed."""
         retries = {classify(each, oom_kills=oom_kills)[1] for each in dead}
-        if not retries <= {"free", "same"} or any(each.saved for each in dead):
+        if not retries <= {"free", "same"} or any(each.left for each in dead):
             return None
         answer = self.budget.charge(max(each.mono for each in dead))
         if answer == "refused":

@@ -20,7 +20,7 @@ from gangline.keeper.coordination.listener import ControlListener
 from gangline.keeper.coordination.members import Members, Peer
 from gangline.keeper.coordination.protocol import GenerationStart
 from gangline.keeper.coordination.reports import NodeReport
-from gangline.keeper.coordination.restart_policy import RestartDecision, stopped_before_start
+from gangline.keeper.coordination.restart_policy import RestartDecision, replaced_node, stopped_before_start
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ranks.generation_result import GenerationResult, Halt, LostNode
 from gangline.keeper.ranks.rank_exit import RankExit
@@ -187,7 +187,8 @@ class Leader:
             return decision
         if decision.exit_code == 0 or self._own_stop is not None:
             return decision
-        return RestartDecision(restart=True, exit_code=decision.exit_code, retry="free", reason=decision.reason)
+        step = self._controller.outcome.step if self._controller.outcome else None
+        return replaced_node(decision, step, self._controller.budget, now=time.monotonic())
 
     # -- messages of followers
 

@@ -30,6 +30,8 @@ class NodeReport:
     progressed: bool = False
     stopped: bool = False
     """It ended because of a stop request."""
+    saved_step: int | None = None
+    """As in `GenerationResult`."""
     oom_kills: int = 0
     """Processes of this node that were killed for memory during the generation."""
     rank_reason: str = ""
@@ -74,6 +76,7 @@ def report_of(
         step=outcome.step,
         progressed=outcome.progressed,
         stopped=outcome.stop is not None,
+        saved_step=outcome.saved_step,
         oom_kills=oom_kills,
         rank_reason=rank_reason[:_LINE_CHARACTERS],
         log=tuple(line[:_LINE_CHARACTERS] for line in log[-LOG_LINES:]),
@@ -107,6 +110,7 @@ def join_reports(
         started={},
         step=min((each for each in steps if each is not None), default=None) if None not in steps else None,
         progressed=any(each.progressed for each in reports),
+        saved_step=max((each.saved_step for each in reports if each.saved_step is not None), default=None),
         lost=None if stopped else lost,
         log=source.log,
         leftovers=tuple(command for each in reports for command in each.leftovers)[:MOST_LEFTOVERS],

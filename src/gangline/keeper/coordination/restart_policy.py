@@ -1,20 +1,23 @@
 """Restart policy for a gang: whether another generation follows, how often, and for which reason. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gangline.errors import (
+    SIGKILL_CODE,
     SIGTERM_CODE,
     LostPeerError,
     NoProgressError,
+    OutOfMemoryError,
     RetryClass,
     StorageError,
     TrainingError,
     retry_class,
 )
 from gangline.keeper.ranks.generation_result import GenerationResult
-from gangline.keeper.ranks.rank_exit import classify, describe
+from gangline.keeper.ranks.rank_exit import classify, describe, describe_leavers, name_ranks
 from gangline.keeper.ranks.stop_request import StopRequest
+from gangline.spec.gang.status import saved_text
 
 EVENT_SECONDS = 1.0
 """Deaths within this time of the first one belong to the same event."""
@@ -32,6 +35,8 @@ class RestartBudget:
         self._event: float | None = None
         self._restarts = 0
         """Since that event began."""
+        self._free_step = -1
+        """Step that the gang had reached at its last free restart."""
 
     def charge(self, now: float) -> Literal["charged", "same event", "refused"]:
         """Charge a restart after a death at `now`, in monotonic seconds."""
@@ -45,6 +50,13 @@ class RestartBudget:
         self.spent += 1
         self._event, self._restarts = now, 1
         return "charged"
+
+    def is_free(self, step: int | None) -> bool:
+        """A restart at this step costs nothing: the gang is beyond the step of its last free one. None: not known."""
+        if step is None or step <= self._free_step:
+            return False
+        self._free_step = step
+        return True
 
 
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -80,14 +92,16 @@ def decide_restart(
     """
     if outcome.stop is not None:
         return stopped_on_request(outcome)
-    if (failure := _gang_failure(outcome)) is not None:
+    if (failure := _gang_failure(outcome, now)) is not None:
         code, reason, rank = failure
         return _restart_or_fail(budget, now=now, code=code, retry="same", reason=reason, rank=rank)
     if outcome.failed is None:
         return RestartDecision(restart=False, exit_code=0, retry="never", reason="all ranks are done")
     code, retry = classify(outcome.failed, oom_kills=oom_kills)
     reason, rank = describe(outcome.failed, oom_kills=oom_kills, reason=rank_reason), outcome.failed.rank
-    if retry == "free" and outcome.progressed:
+    if code not in (SIGKILL_CODE, SIGTERM_CODE, OutOfMemoryError.exit_code):
+        reason = _joined(reason, describe_leavers(outcome.exits, before=now))  # a kill comes from elsewhere
+    if retry == "free" and outcome.progressed and budget.is_free(outcome.step):
         return RestartDecision(
             restart=True, exit_code=code, retry=retry, reason=f"{reason} after it saved", culprit=rank
         )
@@ -98,12 +112,13 @@ def decide_restart(
     )
 
 
-def _gang_failure(outcome: GenerationResult) -> tuple[int, str, int] | None:
+def _gang_failure(outcome: GenerationResult, now: float) -> tuple[int, str, int] | None:
     """Failure of the gang before any rank failed: code, reason, rank; None: a rank failed first."""
     if (lost := outcome.lost) is not None:
         return LostPeerError.exit_code, lost.reason, lost.rank
     if (hang := outcome.hang) is not None:
-        return NoProgressError.exit_code, hang.reason, hang.rank
+        reason = _joined(hang.reason, describe_leavers(outcome.exits, before=now))
+        return NoProgressError.exit_code, reason, hang.rank
     return None
 
 
@@ -115,18 +130,41 @@ def stopped_before_start(stop: StopRequest, generation: int) -> RestartDecision:
 
 
 def stopped_on_request(outcome: GenerationResult) -> RestartDecision:
-    """Decision after a stop request: its exit code, unless all ranks were done."""
-    stop = outcome.stop
+    """Decision after a stop request: its exit code, unless all ranks were done.
+
+    A program may answer the request by ending with 0, so that code alone does not say that it was done.
+    """
+    stop, exits = outcome.stop, outcome.exits
     assert stop is not None, "the caller checks"
-    codes = {each.code for each in outcome.exits}
-    if codes == {0}:
+    if exits and all(each.finished for each in exits):
         return RestartDecision(restart=False, exit_code=0, retry="never", reason=f"{stop.reason}; all ranks were done")
+    unproven = sorted((each for each in exits if each.code == 0 and not each.finished), key=lambda each: each.rank)
+    said = f"{name_ranks(unproven)} left with code 0 and did not report the last step" if unproven else ""
+    reason = _joined(stop.reason, said, saved_text(outcome.step, outcome.saved_step))
     if stop.resize:
-        return RestartDecision(restart=True, exit_code=stop.exit_code, retry="free", reason=stop.reason, resize=True)
-    saved = all(each.saved or each.code == 0 for each in outcome.exits)
-    retry = retry_class(stop.exit_code, saved=saved) if stop.exit_code == SIGTERM_CODE else "never"
-    reason = f"{stop.reason}; {'all ranks saved and left' if saved else 'the ranks were ended without saving'}"
+        return RestartDecision(restart=True, exit_code=stop.exit_code, retry="free", reason=reason, resize=True)
+    left = all(each.left for each in exits)
+    retry = retry_class(stop.exit_code, saved=left) if stop.exit_code == SIGTERM_CODE else "never"
     return RestartDecision(restart=False, exit_code=stop.exit_code, retry=retry, reason=reason)
+
+
+def replaced_node(stopped: RestartDecision, step: int | None, budget: RestartBudget, *, now: float) -> RestartDecision:
+    """Decision after a node was asked to leave: the gang continues with its replacement, for nothing.
+
+    It is charged where the gang has made no step since its last free restart; `step` None: not known.
+    """
+    free = RestartDecision(restart=True, exit_code=stopped.exit_code, retry="free", reason=stopped.reason)
+    if step is None or budget.is_free(step):
+        return free
+    answer = budget.charge(now)
+    if answer == "refused":
+        reason = f"{stopped.reason}; train.recovery.max_events = {budget.max_events} is used up"
+        return RestartDecision(restart=False, exit_code=TrainingError.exit_code, retry="never", reason=reason)
+    return replace(free, charged=answer == "charged")
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def _restart_or_fail(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from gangline.errors import ConfigError, IntegrityError
+from gangline.spec.gang.podset import DEADLINE_KEY, SITE_DEADLINE
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.python_environment import environ_of_interpreter, environ_of_this_interpreter
 
@@ -88,6 +89,8 @@ class KeeperEnvironment(GangEnvironment):
     """`fork` from a warm parent, `spawn` fresh interpreters, `auto`: fork where it is safe."""
     deadline_seconds: float | None
     """Time after which the gang is stopped; None: never."""
+    deadline_key: str
+    """Key of a file that set it."""
     num_nodes: int
     control_port: int
     """Port of the keeper of node 0, for the keepers of the other nodes; unused by a gang of one node. 0: the keeper of
@@ -159,6 +162,7 @@ class KeeperEnvironment(GangEnvironment):
             limits=limits,
             start_method=_read(environ, "GANGLINE_START_METHOD", _start_method, "auto"),
             deadline_seconds=_read(environ, "GANGLINE_DEADLINE_SECONDS", _positive, None),
+            deadline_key=_read(environ, DEADLINE_KEY, str, SITE_DEADLINE),
             num_nodes=world // local,
             control_port=_read(environ, "GANGLINE_CONTROL_PORT", _port, 29501),
             ready_port=_read(environ, "GANGLINE_READY_PORT", _port, None),

@@ -4,6 +4,8 @@ Every field is one aligned word, so a reader never sees half of a value; a rank 
 its last beat in the file. Times are of the monotonic clock, which all processes of a machine share.
 
 A program calls `heartbeat.beat(step)` after `from gangline.train import heartbeat`; outside a gang it does nothing.
+With its first beat a process joins: the keeper, which may have started a shell or a launcher, then knows which process
+is the rank.
 """
 
 import mmap
@@ -16,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from gangline.keeper.ipc.environment import heartbeat_path
+from gangline.keeper.ipc.joined import join, joined_path
 
 _LAYOUT = struct.Struct("=8sqqqdd16s")
 _MAGIC = b"gangbeat"
@@ -43,6 +46,7 @@ class HeartbeatWriter:
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path)
+        join(path)
         self._step = NO_STEP
         self._steps_taken = 0
         self._until = 0.0
@@ -83,7 +87,8 @@ class HeartbeatReader:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+        for each in (path, joined_path(path)):
+            each.unlink(missing_ok=True)
         self._map = _open(path)
 
     def read(self) -> Beat | None:

@@ -1,6 +1,6 @@
-"""What a rank left behind: last ledger and exit reason from its events, last lines and exception from its log.
+"""What a rank left behind: last ledger from its events, last lines and exception from its log.
 
-The log speaks for ranks without an exit reason of their own: programs, and tasks that ended before the runtime could
+The log speaks for ranks that report no reason of their own: programs, and tasks that ended before the runtime could
 report.
 """
 
@@ -23,13 +23,13 @@ _CONTROL_SEQUENCE = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
 
 def last_ledger(path: Path, generation: int) -> dict[str, Any] | None:
     """Last `ledger` event of this generation in a rank's events; None: there is none."""
-    return _last_event(path, "ledger", generation)
-
-
-def exit_reason(path: Path, generation: int) -> str:
-    """Reason that a rank of this generation gave in its last event; empty: none, or it is a plain program."""
-    event = _last_event(path, "done", generation)
-    return str(event.get("reason") or "") if event else ""
+    for line in reversed(tail(path, _EVENT_BYTES).decode(errors="replace").splitlines()):
+        if '"ledger"' not in line:
+            continue
+        event = read_event(line)
+        if event is not None and event.get("event") == "ledger" and event.get("generation") == generation:
+            return event
+    return None
 
 
 def last_lines(log: Path, count: int = 10) -> list[str]:
@@ -50,16 +50,6 @@ def final_exception(log: Path) -> str:
     starts = [number for number, line in enumerate(lines) if line.strip() == _TRACEBACK]
     after = [line for line in lines[starts[-1] + 1 :] if line.strip() and not line[0].isspace()] if starts else []
     return _shortened(after[0]) if len(after) == 1 and lines[-1] == after[0] else ""
-
-
-def _last_event(path: Path, name: str, generation: int) -> dict[str, Any] | None:
-    for line in reversed(tail(path, _EVENT_BYTES).decode(errors="replace").splitlines()):
-        if f'"{name}"' not in line:
-            continue
-        event = read_event(line)
-        if event is not None and event.get("event") == name and event.get("generation") == generation:
-            return event
-    return None
 
 
 def _newest(log: Path) -> list[str]:

@@ -5,19 +5,23 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from gangline.keeper.ipc.environment import WatchdogLimits
 from gangline.keeper.ipc.heartbeat import Beat, HeartbeatReader
-from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult, Halt
+from gangline.keeper.ipc.rank_report import RankEvents, RankReport
+from gangline.keeper.ranks.generation_host import GenerationHost
+from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
-from gangline.keeper.ranks.rank_exit import RankExit, culprit
+from gangline.keeper.ranks.joined_processes import RankProcesses
+from gangline.keeper.ranks.rank_exit import RankExit, culprit, with_report
 from gangline.keeper.ranks.rank_processes import (
     RankStart,
     Starter,
+    has_members,
     kill_orphans,
     leftover_commands,
     reap,
+    send,
     signal_groups,
 )
 from gangline.keeper.ranks.stop_request import StopRequest
@@ -31,51 +35,6 @@ PEERS_SECONDS = 0.3
 _NOT_JOINED = ("start", "rendezvous")
 
 
-class GenerationHost(Protocol):
-    """The keeper, as a generation uses it."""
-
-    def wait(self, seconds: float) -> None:
-        """Sleep until an event of the keeper, for at most `seconds`."""
-        ...
-
-    def stop_request(self) -> StopRequest | None:
-        """Request to end this generation, of this node or of the gang; None: there is none."""
-        ...
-
-    def remote_halt(self) -> Halt | None:
-        """The generation ended on another node; None: it did not."""
-        ...
-
-    def replacements(self, dead: Sequence[RankExit], started: Mapping[int, float]) -> "Replacements | None":
-        """Ranks to start in place of the `dead`, while the others stay; None: the generation ends for all."""
-        ...
-
-    def report_failure(self, failed: RankExit | None, hang: Hang | None) -> None:
-        """Called before any process is ended here."""
-        ...
-
-    def own_pids(self) -> Collection[int]:
-        """Child processes of the keeper that are not ranks."""
-        ...
-
-    def update_status(self, state: GangState, ranks: Mapping[int, int], joined: Sequence[int]) -> None:
-        """Write the status of the node. `ranks`: pid by rank; `joined`: ranks that finished the rendezvous."""
-        ...
-
-    def event(self, event: str, **values: object) -> None:
-        """Write an event to the keeper's journal."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Replacements:
-    """Ranks of a new generation that start while the other ranks keep their processes."""
-
-    generation: int
-    """Its number, for all ranks."""
-    starts: tuple[RankStart, ...]
-
-
 @dataclass
 class Generation:
     """The ranks of this node from their start to their end; `run` supervises them."""
@@ -84,17 +43,27 @@ class Generation:
     starter: Starter
     host: GenerationHost
     heartbeats: Path
+    """Folder with a file for each rank."""
+    events: Path
+    """Folder with a file for each rank."""
     limits: WatchdogLimits
     must_beat: bool
     """Ranks run the task runtime, which sends heartbeats; a program may send some."""
+    last_step: int
+    """With this step a program is done."""
     grace_seconds: float
     now: Callable[[], float] = time.monotonic
     _living: dict[int, int] = field(default_factory=dict)
     _exits: list[RankExit] = field(default_factory=list)
     _leaders: list[int] = field(default_factory=list)
     _pids: dict[int, int] = field(default_factory=dict)
+    _processes: dict[int, RankProcesses] = field(default_factory=dict)
+    _asked: set[int] = field(default_factory=set)
+    """Ranks that ran when they were asked to stop."""
     _started: dict[int, float] = field(default_factory=dict)
     _readers: dict[int, HeartbeatReader] = field(default_factory=dict)
+    _reports: dict[int, RankEvents] = field(default_factory=dict)
+    """Those of rank 0 have every save."""
     _logs: dict[int, Path] = field(default_factory=dict)
 
     def run(self, starts: Sequence[RankStart]) -> GenerationResult:
@@ -123,6 +92,7 @@ class Generation:
             started=started,
             step=_common_step(beats),
             progressed=any(beat is not None and beat.steps_taken > 0 for beat in beats.values()),
+            saved_step=self._reports[0].saved_step() if ending.stop and 0 in self._reports else None,
             behind=ending.behind,
             leftovers=leftovers,
         )
@@ -131,11 +101,13 @@ class Generation:
         return not self._living and all(each.code == 0 for each in self._exits)
 
     def _start(self, starts: Sequence[RankStart]) -> None:
+        self._reports |= {each.rank: RankEvents(self.events / f"{each.rank}.jsonl") for each in starts}
         self._living = self.starter.start(starts)
         for each in starts:
             if (pid := self._living.get(each.rank)) is not None:
                 self._pids[each.rank] = pid
                 self._leaders.append(pid)
+                self._processes[each.rank] = RankProcesses(pid, self.heartbeats / str(each.rank))
                 self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
 
     def _watch(self, watchdog: Watchdog) -> "_WatchEnd":
@@ -185,7 +157,7 @@ class Generation:
         A rank can be stopped while it waits for the others, and they wait in the middle of a backward pass.
         """
         watchdog.check(self._beats(self._living), self.now())
-        if stopped := [rank for rank, pid in self._living.items() if state(pid) == "T"]:
+        if stopped := [rank for rank, pid in self._speakers().items() if state(pid) == "T"]:
             found = watchdog.behind(self.now(), stopped)
             return replace(found, stopped=True, reason=f"{found.reason}; its process is stopped by a signal")
         return watchdog.behind(self.now(), self._living)
@@ -194,7 +166,7 @@ class Generation:
         beats = self._beats(self._living)
         joined = [rank for rank, beat in beats.items() if self._has_joined(beat)]
         state: GangState = "running" if len(joined) == len(beats) else "starting"
-        self.host.update_status(state, self._living, joined)
+        self.host.update_status(state, self._speakers(), joined)
         reap(self._own_pids())
         return watchdog.check(beats, self.now())
 
@@ -214,21 +186,36 @@ class Generation:
         return found
 
     def _stop(self, request: StopRequest) -> None:
-        """Ask all ranks to save and leave; after the grace period they are killed."""
-        self.host.update_status("stopping", self._living, ())
+        """Ask all ranks to save and leave; after the grace period they are killed with all that they started."""
+        self.host.update_status("stopping", self._speakers(), ())
         if request.save:
-            signal_groups(self._living.values(), signal.SIGTERM)
-            self._wait_for_all(self.grace_seconds)
+            self._take_exits()
+            self._asked = {rank for rank, pid in self._living.items() if state(pid) != "Z"}
+            for rank in self._asked:
+                send(self._processes[rank].living(), signal.SIGTERM)
+            self._wait_for_saves(self.now() + self.grace_seconds)
+
+    def _wait_for_saves(self, deadline: float) -> None:
+        """Wait for the ranks; where the request killed a leader, what it started is asked in turn and waited for."""
+        groups: set[int] = set()
+        while self._living or groups:
+            if self.now() >= deadline:
+                return
+            self.host.wait(0.05)
+            killed = {self._pids[each.rank] for each in self._take_exits() if each.signal == signal.SIGTERM}
+            signal_groups(killed, signal.SIGTERM)
+            reap(self._own_pids())
+            groups = {pid for pid in groups | killed if has_members(pid)}
 
     def _with_lagging_rank(self, ending: "_WatchEnd") -> "_WatchEnd":
         """Add to the reason of a hang what the flight records of the ranks show."""
-        finding = describe_lagging_rank(self.heartbeats, self._living) if ending.hang else ""
+        finding = describe_lagging_rank(self.heartbeats, self._speakers()) if ending.hang else ""
         if ending.hang is None or not finding:
             return ending
         return replace(ending, hang=replace(ending.hang, reason=f"{ending.hang.reason}; {finding}"))
 
     def _stacks(self, ending: "_WatchEnd") -> dict[str, str]:
-        stacks = collect_stacks({rank: (pid, self._logs[rank]) for rank, pid in self._living.items()})
+        stacks = collect_stacks({rank: (pid, self._logs[rank]) for rank, pid in self._speakers().items()})
         if ending.hang:
             hang = ending.hang
             self.host.event("watchdog", rank=hang.rank, reason=hang.reason, stacks=stacks, generation=self.number)
@@ -250,11 +237,31 @@ class Generation:
             self.host.wait(0.05)
             self._take_exits()
 
-    def _take_exits(self) -> None:
-        for each in self.starter.exits():
+    def _take_exits(self) -> list[RankExit]:
+        taken = [self._reported(each) for each in self.starter.exits()]
+        for each in taken:
             self._exits.append(each)
             self._living.pop(each.rank, None)
             self.host.event("rank_exited", rank=each.rank, code=each.code, signal=each.signal, generation=self.number)
+        return taken
+
+    def _reported(self, death: RankExit) -> RankExit:
+        """`death` with what the rank says about it; one that ends with 0 unasked needs to say nothing."""
+        if death.code == 0 and death.rank not in self._asked:
+            return with_report(death, None, finished=True)
+        report = self._reports[death.rank].report()
+        return with_report(death, report, finished=self._is_done(death.rank, report))
+
+    def _is_done(self, rank: int, report: RankReport | None) -> bool:
+        """The training of a rank that was asked to stop had come to its end: by its runtime, or by its steps."""
+        if self.must_beat:
+            return report is not None and report.code == 0
+        beat = self._readers[rank].read()
+        return beat is not None and beat.step >= self.last_step
+
+    def _speakers(self) -> dict[int, int]:
+        """Process of each living rank: the first one that joined, or its leader."""
+        return {rank: self._processes[rank].living()[0] for rank in self._living}
 
     def _beats(self, ranks: Collection[int]) -> dict[int, Beat | None]:
         return {rank: self._readers[rank].read() for rank in ranks}

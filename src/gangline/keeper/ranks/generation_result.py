@@ -44,6 +44,8 @@ class GenerationResult:
     """Last step that all ranks finished."""
     progressed: bool
     """At least one rank finished a step."""
+    saved_step: int | None = None
+    """After a stop request: step of the newest save that rank 0 reported, 0: there is none. None: not known."""
     behind: Hang | None = None
     """The rank furthest behind when the generation hung on this or another node."""
     lost: LostNode | None = None

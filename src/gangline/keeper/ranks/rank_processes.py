@@ -227,6 +227,21 @@ def _now() -> float:
     return time.monotonic()
 
 
+def send(pids: Iterable[int], number: int) -> None:
+    """Send signal `number` to these processes alone; those that are gone are ignored."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def has_members(leader: int) -> bool:
+    """The process group of this leader still has processes that this one may signal."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, 0)
+        return True
+    return False
+
+
 def signal_groups(leaders: Iterable[int], number: int) -> None:
     """Send signal `number` to the process groups of these leaders; groups that are gone are ignored."""
     for pid in leaders:

@@ -27,11 +27,18 @@ class StopRequest:
 class StopSignals:
     """Turns SIGTERM and SIGINT into a request that the keeper's loop reads."""
 
-    def __init__(self, home: Path, *, deadline: float | None, deadline_seconds: float | None) -> None:
-        """`deadline`: monotonic time at which the gang has run for `deadline_seconds`."""
+    def __init__(self, home: Path, *, began: float, deadline_seconds: float | None, deadline_key: str) -> None:
+        """
+        Args:
+            home: Folder of the gang.
+            began: Monotonic time at which the gang began.
+            deadline_seconds: Time that it has; None: as long as it takes.
+            deadline_key: Key of a file that gives this time.
+        """
         self._home = home
-        self._deadline = deadline
+        self._deadline = None if deadline_seconds is None else began + deadline_seconds
         self._seconds = deadline_seconds
+        self._key = deadline_key
         self._signalled = False
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._on_signal)
@@ -41,7 +48,7 @@ class StopSignals:
         if self._signalled:
             return self._read_request()
         if self._deadline is not None and now > self._deadline:
-            reason = f"deadline of {self._seconds:g} s exceeded; raise plan.deadline_seconds"
+            reason = f"deadline of {self._seconds:g} s exceeded; raise {self._key}"
             return StopRequest(exit_code=TrainingError.exit_code, reason=reason, save=True)
         return None
 

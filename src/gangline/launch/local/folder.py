@@ -4,9 +4,10 @@ The layout of the gang's own files is in `spec.gang`; `launch.json` and `lock` a
 writes below `gang/` alone, which is its GANGLINE_HOME, and all else here is out of its reach:
 
     podset.json  launch.json  lock  keepers.lock  cancel.json  secrets/  logs/keeper-<node>.log   the launcher's
-    gang/                                                                                         the gang's
+    gang/  tmp/  home/                                                                            the gang's
 
-What the gang wrote is not trusted: no link is followed, no pipe is read.
+What the gang wrote is not trusted: no link is followed, no pipe is read. Whatever a sandbox mounts lies next to `gang/`
+and not in it: a start of a keeper would follow a link that a rank has put in its place.
 """
 
 import fcntl
@@ -72,6 +73,16 @@ class GangFolder:
         """Folder that the gang may write; a subfolder for a gang in a sandbox."""
         own = self.home / SANDBOXED
         return own if own.is_dir() else self.home
+
+    @property
+    def tmp(self) -> Path:
+        """Folder that a gang in a sandbox has as its `/tmp`."""
+        return self.home / "tmp"
+
+    @property
+    def own_home(self) -> Path:
+        """Home of a gang in a sandbox that has none which is kept."""
+        return self.home / "home"
 
     @property
     def secrets(self) -> Path:

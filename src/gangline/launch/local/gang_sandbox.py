@@ -1,11 +1,11 @@
 """Sandbox of a local gang: its own part of its folder, and its own part of a store in a folder.
 
-Of the store it sees the blobs, where it reads data; its own prefix, where it writes; and the checkpoints that its
-plan opens, where they are another run's. A gang that reaches its store by the network sees nothing of this.
+Of the store it sees the blobs, where it reads data; its own prefix, where it writes; and the sections of runs whose
+checkpoints its plan opens, whole: ranks may put links in the place of what is in one. A gang that reaches its store by
+the network sees nothing of this.
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +33,7 @@ class GangSandbox:
     sandbox: Sandbox
     view: SandboxView
     cwd: Path
+    home: Path
     relay: Path | None = None
     """Folder of the socket through which a gang without a network reaches its store; None: not needed."""
 
@@ -41,27 +42,27 @@ class GangSandbox:
         """Create the folders that the gang writes, and compute its view; nothing is started."""
         uid = sandbox.engine.uid
         close(folder.home, sandbox.engine)
-        shutil.rmtree(folder.inside / "tmp", ignore_errors=True)  # a link in it would lead who mounts astray
-        make_own(folder.inside / "tmp", uid)
+        tmp, home = make_own(folder.tmp, uid), sandbox.make_home(folder.own_home)
         seen = _of_store(podset.store, _read_plan(plan), uid)
         relay = None if sandbox.is_own or not podset.store.startswith("s3:") else folder.home / "relay"
         if relay is not None and sandbox.engine.hides:
             relay.mkdir(exist_ok=True)
             seen = replace(seen, read=(*seen.read, relay))
-        for each in (folder.inside, folder.secrets):
-            give(each, uid)
+        give(folder.inside, uid)
         own = interpreter_paths(podset.python) if podset.python else ()
         view = sandbox.view(
-            tmp=folder.inside / "tmp", write=(folder.inside, *seen.write), read=(folder.secrets, *seen.read, *own),
+            tmp=tmp, write=(folder.inside, home, *seen.write), read=(folder.secrets, *seen.read, *own),
             hidden=seen.hidden, empty=seen.empty,
         )  # fmt: skip
-        return GangSandbox(sandbox=sandbox, view=view, cwd=folder.inside, relay=relay if sandbox.engine.hides else None)
+        return GangSandbox(
+            sandbox=sandbox, view=view, cwd=folder.inside, home=home, relay=relay if sandbox.engine.hides else None
+        )
 
     @property
     def environ(self) -> dict[str, str]:
         """Environment of the gang, from that of this process and of the sandbox."""
         by_socket = {} if self.relay is None else {_STORE_SOCKET: str(self.relay)}
-        return self.sandbox.environ(self.cwd) | by_socket
+        return self.sandbox.environ(home=self.home, tmp=self.view.tmp) | by_socket
 
     def command(self, argv: tuple[str, ...], environ: Mapping[str, str]) -> SandboxCommand:
         """How a keeper with these arguments is started inside the sandbox."""
@@ -93,12 +94,13 @@ def _of_store(url: str, plan: Mapping[str, Any], uid: int | None) -> _Seen:
     if not url.startswith("file:") or "run_prefix" not in plan:
         return _Seen()
     root = Path(url.removeprefix("file:"))
-    section = FolderStore(root).make_section(plan["run_prefix"])
+    store = FolderStore(root)
+    section = store.make_section(plan["run_prefix"])
     give(section.folder, uid)
     blobs = make_own(root / PREFIX.rstrip("/"), None)
     if uid is not None:
         _let_read(root, plan)
-    read = (blobs, *(root / each for each in _opened(plan)))
+    read = (blobs, *(store.mount_point(each) for each in _opened(plan)))
     return _Seen(write=(section.folder,), read=read, hidden=(root,), empty=(section.mark,))
 
 
@@ -112,11 +114,11 @@ def _read_plan(plan: bytes) -> Mapping[str, Any]:
 
 
 def _opened(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Folders of the checkpoints that it starts from or that its jobs open, outside its own prefix."""
+    """Keys of the checkpoints that it starts from or that its jobs open, outside its own prefix."""
     for opens in (plan.get("start") or {}, *(plan.get("jobs") or ())):
         checkpoint = opens.get("checkpoint")
         if checkpoint and not checkpoint.startswith(f"{plan['run_prefix']}/"):
-            yield checkpoint.rpartition("/")[0]
+            yield str(checkpoint)
 
 
 def _let_read(store: Path, plan: Mapping[str, Any]) -> None:

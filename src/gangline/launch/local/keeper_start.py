@@ -23,9 +23,11 @@ from gangline.launch.local.gang_sandbox import GangSandbox
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.engines import CLEAN, INFO_FD, SandboxCommand
 from gangline.launch.sandbox.environment import passed_on
+from gangline.launch.sandbox.host_paths import make_own
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import FIRST_GENERATION
 from gangline.spec.plan import Plan
+from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
 from gangline.storage.objects.protocol import ObjectStore
@@ -63,7 +65,8 @@ def materialise(
     Returns the sandbox of its keepers; None without one.
     """
     if sandbox is not None:
-        (folder.home / SANDBOXED).mkdir(parents=True, exist_ok=True)
+        _set_aside(folder)
+        make_own(folder.home / SANDBOXED, sandbox.engine.uid)
     home, plan = folder.inside, get_blob(store, podset.plan)
     write_file(home / "plan.json", plan, mode=0o644)
     if first := _first_generation(store, plan):
@@ -74,10 +77,19 @@ def materialise(
     fetch_layer(store, podset.code, draft)
     draft.rename(home / "code")
     folder.secrets.mkdir(parents=True, exist_ok=True)
+    if sandbox is not None:
+        folder.secrets.chmod(0o755)  # the folder around it is closed; its files belong to the user of the gang
     write_secrets(folder, {name: secrets(name) for name in podset.secrets})
     for each in (folder.home / "logs", home / "logs", home / "heartbeat", home / "out" / "ranks"):
         each.mkdir(parents=True, exist_ok=True)
     return GangSandbox.make(folder, podset, plan, sandbox) if sandbox is not None else None
+
+
+def _set_aside(folder: GangFolder) -> None:
+    """Remove what ranks wrote whose submitter died, as nothing of it may be opened, changed or mounted again."""
+    for left in (folder.home / SANDBOXED, folder.tmp, folder.own_home):
+        with suppress(FileNotFoundError):
+            delete_tree(left.rename(folder.home / f".left-{random.token_hex(4)}"))
 
 
 def _first_generation(store: ObjectStore, plan: bytes) -> int:
@@ -93,8 +105,8 @@ def _first_generation(store: ObjectStore, plan: bytes) -> int:
 
 
 def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
-    """Write the secrets, readable only for the owner of the folder: the user of the gang."""
-    owner = folder.secrets.stat()
+    """Write the secrets, readable only for the user of the gang, which cannot replace them by other files."""
+    owner = folder.inside.stat()
     for name, value in values.items():
         write_file(folder.secrets / name, value, mode=0o600, owner=(owner.st_uid, owner.st_gid))
 

@@ -1,6 +1,5 @@
 """Launcher of this machine. All state is in files, so any driver can continue."""
 
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from gangline.launch.sandbox import Sandbox
 from gangline.sanitize import conceal
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import GangEnd, GangState, KeeperStatus
+from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.protocol import ObjectStore
 
 _AFTER_GRACE_SECONDS = 90.0
@@ -168,8 +168,8 @@ class LocalLauncher:
         if state != "ended":
             raise StillRunning(f"gang {name} is {state}; follow it, or cancel it")
         with folder.lock():
-            for each in (folder.secrets, folder.inside / "tmp"):
-                shutil.rmtree(each, ignore_errors=True)
+            for each in (folder.secrets, folder.tmp, folder.own_home):
+                delete_tree(each)
         remove_targets(self._targets, name)
         return _merge(ends)
 
@@ -191,7 +191,7 @@ class LocalLauncher:
             deleted = over and (with_outputs or not left.files)
             if deleted:
                 self._submitted = [each for each in self._submitted if each != folder.home.name]
-                shutil.rmtree(folder.home)
+                delete_tree(folder.home)
             swept.append(
                 SweepResult(
                     name=podset.name, run=podset.run, life=known, deleted=deleted, uncollected_files=left.files,
@@ -251,7 +251,7 @@ def _world_size(podset: PodSet, statuses: Sequence[KeeperStatus]) -> int:
 
 
 def _merge(ends: Sequence[GangEnd]) -> GangEnd:
-    """The end of the node that failed first, with the sum of all ledgers."""
+    """The end of the node that failed first, with the sum of all ledgers, and the steps of the gang as node 0 knows."""
     failed = sorted((end for end in ends if end.exit_code), key=lambda end: end.time)
     speaker = (failed or list(ends))[0]
     ledger: dict[str, float] = {}
@@ -259,7 +259,9 @@ def _merge(ends: Sequence[GangEnd]) -> GangEnd:
         for cause, seconds in end.ledger.items():
             ledger[cause] = ledger.get(cause, 0.0) + seconds
     values = {name: getattr(speaker, name) for name in GangEnd.__dataclass_fields__}
-    return GangEnd(**values | {"ledger": ledger, "allocated_seconds": sum(end.allocated_seconds for end in ends)})
+    steps = {name: getattr(ends[0], name) for name in ("step", "saved_step") if getattr(ends[0], name) is not None}
+    seconds = sum(end.allocated_seconds for end in ends)
+    return GangEnd(**values | steps | {"ledger": ledger, "allocated_seconds": seconds})
 
 
 def _hard_end(created: Path, podset: PodSet) -> datetime:

@@ -6,30 +6,53 @@ belong to its user. Changes of owner never follow links.
 
 import os
 import pwd
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import gangline
+from gangline.errors import IntegrityError
 from gangline.launch.sandbox.environment import passed_on
 from gangline.launch.sandbox.view import holds_any, is_there, temporary_folders
+from gangline.spec.environment_manifest import require_manifest
 
 
 def give(folder: Path, uid: int | None) -> None:
-    """Change the owner of `folder` and its content to `uid`, user and group; None: no change."""
+    """Change the owner of `folder` and its content to `uid`, user and group; None: no change.
+
+    A file with a second name keeps its owner: the other name may be in a folder that was never meant.
+    """
     if uid is None:
         return
     os.chown(folder, uid, uid, follow_symlinks=False)
     for _, folders, files, here in os.fwalk(folder, follow_symlinks=False):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):  # another gang of this run deletes meanwhile
-                os.chown(name, uid, uid, dir_fd=here, follow_symlinks=False)
+                _give_one(name, uid, here)
+
+
+def _give_one(name: str, uid: int, folder: int) -> None:
+    """Change the owner of what lies under this name, which stays the same thing while it is looked at."""
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
+            os.chown(f"/proc/self/fd/{handle}", uid, uid)
+    finally:
+        os.close(handle)
 
 
 def make_own(folder: Path, uid: int | None) -> Path:
-    """Create `folder` if missing and change its owner, without its content, to `uid`."""
+    """Create `folder` if missing and change its owner, without its content, to `uid`.
+
+    Raises:
+        IntegrityError: A link is in its place.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise IntegrityError(f"wanted the folder {folder}, found a link to {folder.readlink()}; delete it")
     if uid is not None:
         os.chown(folder, uid, uid, follow_symlinks=False)
     return folder
@@ -67,6 +90,10 @@ _SECRET_SETTINGS = (
 """Files in /etc that are hidden even if the rest is shown; some are readable for all users."""
 _HIDDEN = ("/root", "/home", "/run", "/var/run", "/var/lib/kubelet", "/var/spool", "/var/mail", "/var/backups")
 _HIDDEN_NAMES = ("/var/lib/gangline*", "/srv/gangline*")
+_SHARED = ("/data", "/media", "/mnt", "/opt", "/srv", "/usr/bin", "/usr/local", "/usr/local/bin", "/usr/local/etc",
+           "/usr/share")  # fmt: skip
+"""Folders of which programs need more than what a secret file in them is worth."""
+_MOST_NAMES = 200
 _LIBRARIES = ("/opt/cuda*", "/opt/nvidia*", "/opt/rocm*", "/run/opengl-driver", "/run/nvidia*/driver")
 _DEVICES = ("nvidia*", "nvidia-caps", "dri", "kfd", "infiniband", "gdrdrv")
 _PREFIX = ("bin", "lib", "lib64", "libexec", "include", "share", "etc", "ssl", "pyvenv.cfg", "targets")
@@ -89,9 +116,49 @@ def home_paths(home: str) -> list[Path]:
     folder = Path(home)
     if not folder.is_absolute() or not is_there(folder):
         return []
-    if holds_any(folder, [Path(each) for each in (*_PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")]):
+    if _holds_system(folder):
         return sorted(folder.glob(".[!.]*"))
     return [folder]
+
+
+def covers_of(secret: Path) -> Iterator[Path]:
+    """Folders that hide a secret file even if another file takes its name while model code runs.
+
+    They are the folder of the file and that of each link on the way to it: those of a Kubernetes volume are pointed
+    elsewhere. In a folder that much of the machine shares the file alone is hidden; a secret folder covers itself.
+    """
+    if any(secret.is_relative_to(each) for each in ("/dev", "/proc")):  # a descriptor of this process
+        yield secret
+        return
+    *links, last = _names_on_the_way(secret)
+    yield from (name.parent for name in links if not _is_shared(name.parent))
+    yield last if os.path.isdir(last) or _is_shared(last.parent) else last.parent  # noqa: PTH112  # as below
+
+
+def _names_on_the_way(path: Path) -> Iterator[Path]:
+    """What is looked up when `path` is opened: every link, and at last what is no link."""
+    here, left = Path("/"), [*path.absolute().parts[1:]]
+    for _ in range(_MOST_NAMES):
+        if not left:
+            break
+        name = here / left.pop(0)
+        if name.name == "..":
+            here = here.parent
+        elif os.path.islink(name):  # noqa: PTH114  # False, too, where this user may not look
+            yield name
+            target = name.readlink()
+            here, left = (Path("/") if target.is_absolute() else here), [*target.parts[target.is_absolute() :], *left]
+        else:
+            here = name
+    yield here
+
+
+def _is_shared(folder: Path) -> bool:
+    return str(folder) in _SHARED or _holds_system(folder)
+
+
+def _holds_system(folder: Path) -> bool:
+    return holds_any(folder, [Path(each) for each in (*_PROGRAMS, "/etc", "/dev", "/proc", "/var/lib")])
 
 
 def system_paths() -> tuple[Path, ...]:
@@ -114,16 +181,20 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def interpreter_paths(python: str) -> tuple[Path, ...]:
-    """The Python environment of a commit, and its base installation from `pyvenv.cfg`."""
-    program = Path(python)
-    prefix, found = program.parent.parent, []
-    with suppress(OSError):
-        for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines():
-            name, _, value = line.partition("=")
-            found += [Path(value.strip()).parent] if name.strip() == "home" else []
-    hops = [hop.parent for hop in _hops(program)]
-    bases = [path for base in found for path in _of_prefix(base, hidden_paths())]
-    return (*dict.fromkeys([prefix, *hops, *bases]),)
+    """The Python environment of a commit, and the installation of Python that gangline chose for it.
+
+    The manifest names that installation: packages of the commit may write whatever is in the environment. Of an
+    installation in a hidden folder only Python's entries are shown.
+
+    Raises:
+        ConfigError: The environment has no manifest.
+    """
+    prefix, hidden = Path(python).parent.parent, hidden_paths()
+    base = Path(require_manifest(prefix).base)
+    installation = base.parent.parent
+    is_hidden = any(installation.is_relative_to(each) for each in hidden)
+    bases = [installation / name for name in _PREFIX] if is_hidden else _of_prefix(installation, hidden)
+    return (*dict.fromkeys([prefix, *(hop.parent for hop in _hops(base)), *bases]),)
 
 
 def devices() -> list[Path]:

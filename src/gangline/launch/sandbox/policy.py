@@ -69,18 +69,23 @@ class Sandbox:
         away = (*hidden_paths(), *self.hidden, *hidden)
         given = (*python_paths(away), *system_paths(), *(self.shown if self.is_own else ()), *read)
         return SandboxView(
-            wide=self.is_own, network=self.is_own, tmp=tmp, read=given, hidden=away, empty=empty,
-            write=(*write, *((self.home,) if self.home else ())),
-        )  # fmt: skip
+            wide=self.is_own, network=self.is_own, tmp=tmp, read=given, write=write, hidden=away, empty=empty
+        )
 
-    def environ(self, folder: Path) -> dict[str, str]:
-        """Environment of model code that may write in `folder`, whose `tmp` is its `/tmp`."""
-        if self.is_unconfined:
-            return passed_on() | {"TMPDIR": str(folder / "tmp")}
+    def make_home(self, own: Path) -> Path:
+        """Create the home of model code: the one that is kept, or else `own`."""
         if self.home is not None:
             close(self.home.parent, self.engine)
-        home = make_own(self.home or folder / "home", self.engine.uid)
-        return model_environ(home=home, tmp=TMP if self.engine.hides else folder / "tmp")
+            self.home.parent.touch()  # its last use
+        home = make_own(self.home or own, self.engine.uid)
+        home.chmod(0o700)
+        return home
+
+    def environ(self, *, home: Path, tmp: Path) -> dict[str, str]:
+        """Environment of model code with these folders; `tmp` is its `/tmp`, where it has a `/tmp` of its own."""
+        if self.is_unconfined:
+            return passed_on() | {"TMPDIR": str(tmp)}
+        return model_environ(home=home, tmp=TMP if self.engine.hides else tmp)
 
     def command(self, program: SandboxProgram, view: SandboxView) -> SandboxCommand:
         """How the engine starts `program`."""

@@ -75,7 +75,8 @@ def _may_stay(path: Path, sandbox: Sandbox) -> bool:
 
 
 def _command(sandbox: Sandbox, job: ModuleJob, work: Path, shown: tuple[Path, ...]) -> SandboxCommand:
-    environ, code = sandbox.environ(work), work / "code"
+    home = work if sandbox.is_unconfined else sandbox.make_home(work.with_name("home"))
+    environ, code = sandbox.environ(home=home, tmp=work / "tmp"), work / "code"
     environ |= {"OMP_NUM_THREADS": "1"} | dict(job.env)
     if job.python:
         environ, shown = environ_of_interpreter(job.python, environ), (*shown, *interpreter_paths(job.python))
@@ -85,7 +86,7 @@ def _command(sandbox: Sandbox, job: ModuleJob, work: Path, shown: tuple[Path, ..
     if sandbox.is_unconfined:
         return SandboxCommand(argv=argv, environ=environ | own, cwd=code)
     program = SandboxProgram(argv=argv, environ=environ | own, cwd=code, with_parent=True)
-    return sandbox.command(program, sandbox.view(tmp=work / "tmp", write=(work,), read=shown))
+    return sandbox.command(program, sandbox.view(tmp=work / "tmp", write=(work, home), read=shown))
 
 
 def _run(command: SandboxCommand, seconds: float, folder: Path) -> ModuleResult:

@@ -6,8 +6,8 @@ gang; the line starts another gang if the allocation was lost, or with half the 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass, field, replace
+from math import fsum, isfinite
 
 from gangline.build.own_environment import editable_packages_in, missing_module
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
@@ -30,6 +30,7 @@ from gangline.spec.output_limits import (
     MOST_RESULT_BYTES,
 )
 from gangline.spec.plan import Plan
+from gangline.spec.record import RETRY
 from gangline.storage.objects.growing_file import GrowingFile, copy_growing_file, find_growing_file
 from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
@@ -45,7 +46,7 @@ class GangShare:
 
 
 MAX_CHARGED = 3
-"""Gangs of one stage that may be lost with their allocation before the stage fails."""
+"""Gangs of one stage that may be lost with their allocation, or stopped without a further step, before it fails."""
 MAX_ATTEMPTS = identity.ATTEMPTS - 1
 METRICS, EVENTS = "metrics.jsonl", "ranks/0.jsonl"
 ATTEMPT_FILES = {METRICS: MOST_METRIC_BYTES, EVENTS: MOST_EVENT_BYTES}
@@ -67,12 +68,37 @@ class FinishedGang:
     shares: tuple[GangShare, ...]
     """Of every attempt, for the ledger."""
     attempts: int
+    restarts: int = 0
+    """Of ranks in all gangs, and of gangs."""
     error: GanglineError | None = None
     """Of the class of its exit code, if it failed and there is no further attempt."""
 
 
+@dataclass(kw_only=True, slots=True)
+class _Attempts:
+    """What the gangs of a stage took so far."""
+
+    shares: list[GangShare] = field(default_factory=list)
+    restarts: int = 0
+    """Of ranks in these gangs, and of gangs, the next one included."""
+    charged: int = 0
+    """Gangs that this driver saw end, lost or stopped without a step beyond those of earlier ones."""
+    furthest_step: int = -1
+
+    def add(self, end: GangEnd, *, is_earlier: bool) -> None:
+        self.shares.append(GangShare(end.allocated_seconds, end.ledger))
+        self.restarts += end.restarts + 1
+        progressed = end.step is not None and end.step > self.furthest_step
+        self.charged += not is_earlier and not (_is_stopped(end) and progressed)
+        self.furthest_step = max(self.furthest_step, end.step or -1)
+
+    def seconds(self, plan: Plan) -> float:
+        """Time of these gangs of `plan`."""
+        return fsum(share.allocated for share in self.shares) / plan.world_size
+
+
 def run_gang(
-    ctx: RunContext, stage: str, plan: Plan, *, chain: int = 0, on_started: Callable[[Gang], object] | None = None
+    ctx: RunContext, stage: str, plan: Plan, *, chain: int = 0, on_started: Callable[[Gang, int], object] | None = None
 ) -> FinishedGang:
     """Start or adopt the gang of `plan`, follow it, start the next attempt if its end allows one.
 
@@ -81,30 +107,30 @@ def run_gang(
         stage: Stage for the observer and the record's events.
         plan: Of the first attempt.
         chain: Index of the gang for a role with several gangs, each with its own attempts.
-        on_started: Called with the gang of each attempt.
+        on_started: Called with the gang of each attempt, and the restarts before it.
 
     Raises:
         CancelledError: The run was cancelled or superseded.
         CapacityError: No capacity; the run stays open.
         StorageError: The gang could not continue without its store; the run stays open.
     """
-    shares: list[GangShare] = []
-    charged = 0
+    so_far = _Attempts()
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        gang = ctx.launcher.submit(podset_for(ctx, plan, attempt, chain=chain))
+        spent, before = so_far.seconds(plan), so_far.restarts
+        gang = ctx.launcher.submit(podset_for(ctx, plan, attempt, chain=chain, spent_seconds=spent))
         if on_started is not None:
-            on_started(gang)
+            on_started(gang, before)
         earlier = earlier_end(ctx, gang)
-        end = earlier or follow(ctx, stage, gang.name)
-        shares.append(GangShare(end.allocated_seconds, end.ledger))
-        charged += earlier is None and not _is_free(end)
-        next_plan = plan if earlier and end.retry in _LEFT_OPEN else _next_plan(ctx, stage, plan, end, charged=charged)
+        end = earlier or follow(ctx, stage, gang.name, restarts=before)
+        so_far.add(end, is_earlier=earlier is not None)
+        left_open = earlier is not None and end.retry in _LEFT_OPEN
+        next_plan = plan if left_open else _next_plan(ctx, stage, plan, end, charged=so_far.charged)
         if next_plan is None:
             error = _error(end, missing_file_hint(ctx, end))
-            result = None if error else read_result(ctx, plan)
             return FinishedGang(
-                name=gang.name, plan=plan, end=end, result=result, shares=tuple(shares), attempts=attempt, error=error
-            )
+                name=gang.name, plan=plan, end=end, result=None if error else read_result(ctx, plan),
+                shares=tuple(so_far.shares), attempts=attempt, restarts=so_far.restarts - 1, error=error,
+            )  # fmt: skip
         _keep_files(ctx, plan, attempt)
         plan = next_plan
     raise CapacityError(f"{plan.run}: {MAX_ATTEMPTS} gangs lost their allocation; run again when capacity is stable")
@@ -204,11 +230,11 @@ def _next_plan(ctx: RunContext, stage: str, plan: Plan, end: GangEnd, *, charged
         raise CancelledError(f"{plan.run} is being cancelled: {reason}")
     if end.retry == "changed" and (smaller := _half_micro_batch(ctx, plan)):
         text = f"memory ran out at micro_batch {plan.micro_batch}: retrying with {smaller}"
-        ctx.record_event(stage, "retry", text)
+        ctx.record_event(stage, RETRY, text)
         return replace(plan, micro_batch=smaller)
-    if _is_free(end) or (end.retry == "same" and charged < MAX_CHARGED):
+    if charged < MAX_CHARGED and (end.retry == "same" or _is_stopped(end)):
         reason = end.reason or "the gang was lost"
-        ctx.record_event(stage, "retry", f"{reason}: the next gang resumes from the last checkpoint, if there is one")
+        ctx.record_event(stage, RETRY, f"{reason}: the next gang resumes from the last checkpoint, if there is one")
         return plan
     return None
 
@@ -244,8 +270,8 @@ def _error(end: GangEnd, hint: str) -> GanglineError | None:
     return error
 
 
-def _is_free(end: GangEnd) -> bool:
-    """Whether the gang was preempted, or stopped by Ctrl-C or a sweep: such an end does not count as a failure."""
+def _is_stopped(end: GangEnd) -> bool:
+    """Whether the gang was preempted, or stopped by Ctrl-C or a sweep: such an end is no failure."""
     return end.retry == "free" or end.exit_code == CancelledError.exit_code
 
 

@@ -12,8 +12,8 @@ from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus
 from gangline.line.gangs.servers import rank_order, rank_tables
 from gangline.line.gangs.warnings import record_warning
 from gangline.line.record.context import RunContext
-from gangline.spec.gang.status import GangEnd
-from gangline.spec.record import GangInfo, Record, Waiting
+from gangline.spec.gang.status import GangEnd, saved_text
+from gangline.spec.record import STOPPED, GangInfo, Record, Waiting
 from gangline.units import now
 
 WATCH_SECONDS = 1.0
@@ -31,8 +31,8 @@ class GangUnreachable(ConfigError):
     """A running gang cannot be reached from here; the run stays open until the cause is fixed."""
 
 
-def follow(ctx: RunContext, name: str, gang: str) -> GangEnd:
-    """Forward the events of `gang` to the observer until it has ended.
+def follow(ctx: RunContext, name: str, gang: str, *, restarts: int = 0) -> GangEnd:
+    """Forward the events of `gang`, before which there were `restarts`, to the observer until it has ended.
 
     Raises:
         CancelledError: The run was cancelled or superseded; the gang is stopped.
@@ -44,7 +44,7 @@ def follow(ctx: RunContext, name: str, gang: str) -> GangEnd:
     """
     try:
         with _watched(ctx, gang):
-            end = _forward(ctx, name, gang)
+            end = _forward(ctx, name, gang, restarts)
     except GangGone:
         raise
     except ConfigError as error:  # problems of the gang itself come with its end
@@ -58,10 +58,19 @@ def follow(ctx: RunContext, name: str, gang: str) -> GangEnd:
         text = f"stopping gang {gang}, with a checkpoint if its program saves; Ctrl-C again leaves it running"
         ctx.observer.note(text)
         ctx.launcher.cancel(gang, reason="interrupted at the terminal", save=True)
-        raise Interrupted(f"stopped by Ctrl-C; gangline run resumes {ctx.record.run.id}") from None
+        text = f"stopped by Ctrl-C; {stopped_text(ctx.launcher.collect(gang))}"
+        ctx.record_event(name, STOPPED, text, notify=False)
+        raise Interrupted(f"{text}; gangline run resumes {ctx.record.run.id}") from None
     if reason := ctx.cancel_requested():
-        raise CancelledError(f"{ctx.record.run.id} was stopped: {reason}")
+        raise CancelledError(f"{ctx.record.run.id} was stopped: {reason}; {stopped_text(end)}")
     return end
+
+
+def stopped_text(end: GangEnd) -> str:
+    """What a gang had saved when it was stopped; one that ended otherwise says how."""
+    if end.exit_code == CancelledError.exit_code:
+        return saved_text(end.step, end.saved_step)
+    return f"its gang had ended: {end.reason}"
 
 
 def earlier_end(ctx: RunContext, gang: Gang) -> GangEnd | None:
@@ -76,7 +85,7 @@ def earlier_end(ctx: RunContext, gang: Gang) -> GangEnd | None:
     return end
 
 
-def _forward(ctx: RunContext, name: str, gang: str) -> GangEnd:
+def _forward(ctx: RunContext, name: str, gang: str, restarts: int) -> GangEnd:
     recorded_at = 0.0
     for event in _events_in_time(ctx, ctx.launcher.follow(gang)):
         ctx.observer.progress(name, event)
@@ -87,7 +96,7 @@ def _forward(ctx: RunContext, name: str, gang: str) -> GangEnd:
             recorded_at = time.monotonic()
             _record_waiting(ctx, event.waiting)
         if event.kind == "state" and event.status is not None:
-            _record_start(ctx, name, gang, event.status)
+            _record_start(ctx, name, gang, event.status, restarts)
     return ctx.launcher.collect(gang)
 
 
@@ -137,12 +146,12 @@ def read_in_background(events: Iterator[GangEvent]) -> "Iterator[queue.Queue[Gan
         over.set()
 
 
-def _record_start(ctx: RunContext, name: str, gang: str, status: GangStatus) -> None:
-    """Write once into the record when the training gang was admitted and started, and its servers."""
+def _record_start(ctx: RunContext, name: str, gang: str, status: GangStatus, restarts: int) -> None:
+    """Write into the record when the training gang was admitted and started, its servers, and each restart."""
     recorded = ctx.record.gang
     if recorded is None or recorded.name != gang:
         return
-    info = recorded
+    info = replace(recorded, restarts=max(recorded.restarts, restarts + status.restarts))
     if status.state == "running" or status.servers:
         info = replace(info, admitted=info.admitted or now())
     if _has_started(recorded, status):

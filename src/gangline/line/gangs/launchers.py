@@ -96,7 +96,7 @@ def gang_sandbox(repo: Path, rights: Rights | None, *, site: Site, environ: Mapp
     """Sandbox of gangs with these rights on this machine; None without rights, when no gang is started."""
     if rights is None:
         return None
-    return sandbox_of(repo, "fork" if rights.is_fork else "own", site=site, environ=environ)
+    return sandbox_of(repo, "fork" if rights.is_fork else "own", site=site, environ=environ, home=rights.home)
 
 
 def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, TrainingError
 from gangline.line.gangs import launchers
 from gangline.line.gangs.train_secrets import secret_names
 from gangline.line.record.context import RunContext
@@ -16,7 +16,16 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
-from gangline.spec.gang.podset import PipelineTraffic, Placement, PodSet, Resources, ServerKind
+from gangline.spec.environment_manifest import require_manifest
+from gangline.spec.gang.podset import (
+    DEADLINE_KEY,
+    SITE_DEADLINE,
+    PipelineTraffic,
+    Placement,
+    PodSet,
+    Resources,
+    ServerKind,
+)
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.record import Record
@@ -32,12 +41,10 @@ def commits_python(record: Record) -> str | None:
         ConfigError: The environment was deleted, for instance by a sweep, or was made on another machine.
     """
     python = stage(record, "build").outputs.get("python")
-    if python is not None and not Path(python).exists():
-        raise ConfigError(
-            f"wanted the environment of {record.run.id} at {Path(python).parent.parent}, found none: a sweep"
-            " deleted it, or it is on another machine; gangline run --again installs it again"
-        )
-    return None if python is None else str(python)
+    if python is None:
+        return None
+    require_manifest(Path(python).parent.parent, run=record.run.id)
+    return str(python)
 
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -45,19 +52,39 @@ POD_COMMAND = ("python", "-m", "gangline.keeper.pod")
 """In a pod the keeper fetches plan and code itself; on this machine the launcher provides them as files."""
 
 
-def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0) -> PodSet:
-    """The gang of an attempt at `plan`, as the run's driver submits it; raises CapacityError for an unapproved fork."""
+def podset_for(ctx: RunContext, plan: Plan, attempt: int = 1, *, chain: int = 0, spent_seconds: float = 0.0) -> PodSet:
+    """The gang of an attempt at `plan`, as the run's driver submits it.
+
+    Args:
+        ctx: Of the run.
+        plan: Of the attempt.
+        attempt: From 1.
+        chain: As in `run_gang`.
+        spent_seconds: Time that earlier attempts took, which the deadline of the plan includes.
+
+    Raises:
+        CapacityError: The run is a fork's, and was not approved.
+        TrainingError: Earlier attempts took all the time that the plan has.
+    """
     require_approval(ctx.read_current(), "its gang")
     number = identity.gang_number(chain, attempt)
-    return make_podset(plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=number)
+    return make_podset(
+        plan, record=ctx.record, line=ctx.line, site=ctx.site, store=ctx.store, attempt=number,
+        spent_seconds=spent_seconds,
+    )  # fmt: skip
 
 
-def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: ObjectStore, attempt: int = 1) -> PodSet:
+def make_podset(
+    plan: Plan, *, record: Record, line: Line, site: Site, store: ObjectStore, attempt: int = 1,
+    spent_seconds: float = 0.0,
+) -> PodSet:  # fmt: skip
     """The gang of `plan` at the target of the run, whose build and plan stages are done.
 
     Raises:
         ConfigError: The target is a cluster, but there is no image for its pods, or no store that pods can reach.
+        TrainingError: As `podset_for`.
     """
+    deadline_seconds, deadline_key = _deadline(plan, line, site, spent_seconds)
     shape = gang_shape(plan, record)
     procs, placement = shape.procs_per_node, shape.placement
     secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if site.store.credentials else ()))
@@ -75,19 +102,34 @@ def make_podset(plan: Plan, *, record: Record, line: Line, site: Site, store: Ob
         store=store.url,
         env=threads_of(record, line, site, store)
         | plain_of(line.train.env)
+        | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
         queue=site.launch.queue,
         priority=site.launch.priority,
         pool=site.launch.pool,
         placement=placement if placement != Placement() else None,  # so that its digest does not change
-        deadline_seconds=site.limits.run_seconds,
+        deadline_seconds=deadline_seconds,
         metrics_port_base=site.metrics.port_base,
         secrets=(*secrets, *secret_names(record, line.train.env)),
     )
     if record.run.launcher.has_pods:
         return _on_cluster(podset, site)
     return replace(podset, python=commits_python(record))
+
+
+def _deadline(plan: Plan, line: Line, site: Site, spent_seconds: float) -> tuple[float, str]:
+    """Time limit of a gang, and the key that sets it; the line's is for one training, and a gang may have several."""
+    bound, limit = line.plan.deadline_seconds, site.limits.run_seconds
+    if bound is None:
+        return limit, SITE_DEADLINE
+    left = bound * max(1, sum(job.train for job in plan.jobs)) - spent_seconds
+    if left <= 0:
+        raise TrainingError(
+            f"plan.deadline_seconds: wanted at most {bound:g} s, earlier gangs took {spent_seconds:.1f} s; raise it, or"
+            " train fewer steps"
+        )
+    return (left, "plan.deadline_seconds") if left < limit else (limit, SITE_DEADLINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.line.gangs.sandbox import local_runner, sandbox_of
+from gangline.line.request.kept_home import KeptHome, kept_home_of
 from gangline.line.request.targets import launcher_of
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record, Trust
@@ -42,13 +43,15 @@ class CodeOwner:
     trust: Trust
     image: str | None
     """Image of its pods, by digest."""
+    home: KeptHome | None = None
+    """Home of its code on this machine; None: each process has one of its own."""
 
     @classmethod
     def of(cls, record: Record) -> "CodeOwner":
         """The owner for code that runs on behalf of a run."""
         return cls(
             run=record.run.id, project=record.run.project, commit=record.commit.sha, trust=record.commit.trust,
-            image=record.inputs.image,
+            image=record.inputs.image, home=kept_home_of(record),
         )  # fmt: skip
 
 
@@ -57,7 +60,7 @@ def open_runner(
 ) -> ModuleRunner:
     """A runner for the model code of `owner`; `site` has the target of the run."""
     if not runs_in_pod(sandbox_of(repo, owner.trust, site=site, environ=environ), site):
-        return local_runner(repo, site=site, environ=environ)
+        return local_runner(repo, site=site, environ=environ, home=owner.home)
     from gangline.launch.kubernetes.module_runner import OwningRun, PodRunner
     from gangline.line.gangs.launchers import open_cluster
 

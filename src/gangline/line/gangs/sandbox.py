@@ -4,19 +4,19 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
-from gangline.launch.sandbox import Sandbox, find_engine
+from gangline.launch.sandbox import Sandbox, SandboxEngine, find_engine
 from gangline.launch.sandbox.environment import is_secret
-from gangline.launch.sandbox.host_paths import hidden_paths, home_paths
+from gangline.launch.sandbox.host_paths import covers_of, hidden_paths, home_paths
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.launch.sandbox.view import holds_any, is_there
 from gangline.line.gangs.missed_names import MODULE
+from gangline.line.request.kept_home import FOLDER, KeptHome
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
@@ -28,36 +28,47 @@ _ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([
 _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
                   "TMPDIR", "GANGLINE_CACHE", "UV_CACHE_DIR", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY",
                   "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
-_USERS_FILES = ("KUBECONFIG", "GANGLINE_SITE", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE",
-                "BUILDKIT_TLS_DIR")  # fmt: skip
+_USERS_FILES = ("KUBECONFIG", "SSH_AUTH_SOCK", "NETRC", "AWS_CONFIG_FILE", "PIP_CONFIG_FILE", "BUILDKIT_TLS_DIR")
 """In addition to variables whose names show that they hold a secret."""
 
 
-def sandbox_of(repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, str]) -> Sandbox:
-    """The sandbox for code of a commit of `trust` on this machine.
+def sandbox_of(
+    repo: Path, trust: Trust, *, site: Site, environ: Mapping[str, str], home: KeptHome | None = None
+) -> Sandbox:
+    """The sandbox for code of a commit of `trust` on this machine; `home` is kept if the site and the engine keep it.
 
     Raises:
         ConfigError: `sandbox.read` names a folder that contains a hidden path.
     """
-    home, hidden, store = (
+    folder, hidden, store = (
         site_paths.home(repo).resolve(),
         tuple(_hidden(repo, site, environ)),
         _store_folder(repo, site),
     )
-    probed = (home, Path(tempfile.gettempdir()), *([store] if store else []))
+    probed = (folder, Path(tempfile.gettempdir()), *([store] if store else []))
+    engine = find_engine(site.sandbox.mode, wide=trust == "own", places=probed)
     return Sandbox(
-        engine=find_engine(site.sandbox.mode, wide=trust == "own", places=probed),
+        engine=engine,
         trust=trust,
         required=site.sandbox.mode == "required",
         hidden=hidden,
         shown=tuple(_shown(site, (*hidden_paths(), *hidden))),
-        home=home / "home" / "model" if trust == "own" else None,
+        home=folder / FOLDER / home.path if home and _is_kept(home, engine, site) else None,
     )
 
 
-def local_runner(repo: Path, *, site: Site, environ: Mapping[str, str]) -> ModuleRunner:
-    """A runner for model code of any commit of `repo` on this machine."""
-    return ProcessRunner(partial(sandbox_of, repo, site=site, environ=environ))
+def _is_kept(home: KeptHome, engine: SandboxEngine, site: Site) -> bool:
+    """False where the site wants empty ones, or other own commits could write into that of runs which may publish."""
+    return site.sandbox.home == "kept" and (engine.hides or not home.may_publish)
+
+
+def local_runner(repo: Path, *, site: Site, environ: Mapping[str, str], home: KeptHome | None = None) -> ModuleRunner:
+    """A runner for model code of commits of `repo` on this machine; own commits have `home`."""
+
+    def sandbox(trust: Trust) -> Sandbox:
+        return sandbox_of(repo, trust, site=site, environ=environ, home=home if trust == "own" else None)
+
+    return ProcessRunner(sandbox)
 
 
 def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
@@ -116,13 +127,16 @@ def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path
         yield from home_paths(environ.get(name, ""))
     for name, value in environ.items():
         if name in _USERS_FILES or is_secret(name):
-            yield from (Path(each) for each in value.split(":") if each.startswith("/") and Path(each) != Path("/"))
+            paths = (Path(each) for each in value.split(":") if each.startswith("/") and Path(each) != Path("/"))
+            yield from (cover for each in paths for cover in covers_of(each))
+    if site_file := environ.get("GANGLINE_SITE"):
+        yield Path(site_file)
     yield site_paths.home(repo)
     yield from _git_folders(repo)
     if (store := _store_folder(repo, site)) is not None:
         yield from (store, store.parent / "serve")
     yield from _service_folders(repo, site)
-    yield from (Path(each).expanduser() for each in _secret_files(site))
+    yield from (cover for each in _secret_files(site) for cover in covers_of(Path(each).expanduser()))
 
 
 def _store_folder(repo: Path, site: Site) -> Path | None:

@@ -147,7 +147,9 @@ class RunContext:
 
     def find_cached_stages(self, name: str, key: str) -> Iterator[Record]:
         """Earlier runs whose stage `name` has this key, nearest first; none for a later attempt (`run --again`)."""
-        return self.earlier_runs.with_stage(name, key) if self.record.run.attempt == 1 else iter(())
+        if self.record.run.attempt > 1:
+            return iter(())
+        return self.earlier_runs.with_stage(name, key, taker=self.record)
 
     def find_cached_stage(self, name: str, key: str) -> Record | None:
         """The nearest earlier run whose stage can be reused; of a stage after train one of the same training."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gangline.git.repository import Repository
 from gangline.line.record.runs import OnRefused, list_runs, log_refused
 from gangline.spec.record import Record
-from gangline.spec.run_flags import flags_of, stage, stopped_early, was_drilled
+from gangline.spec.run_flags import flags_of, may_publish, stage, stopped_early, was_drilled
 from gangline.storage.objects.protocol import ObjectStore
 
 MAX_BACK = 50
@@ -29,12 +29,28 @@ class EarlierRuns:
     reusable: tuple[Record, ...]
     """Runs whose stages may be reused, nearest first; includes the base."""
 
-    def with_stage(self, name: str, key: str) -> Iterator[Record]:
-        """Runs whose stage `name` has a result and this key, nearest first."""
+    def with_stage(self, name: str, key: str, *, taker: Record) -> Iterator[Record]:
+        """Runs whose stage `name` has a result and this key, and may be taken by `taker`, nearest first."""
+        return (each for each in self._with_stage(name, key) if may_take(taker, each))
+
+    def refused_with_stage(self, name: str, key: str, *, taker: Record) -> Record | None:
+        """The nearest run that has such a result, which `taker` may not take."""
+        return next((each for each in self._with_stage(name, key) if not may_take(taker, each)), None)
+
+    def _with_stage(self, name: str, key: str) -> Iterator[Record]:
         for record in self.reusable:
             info = stage(record, name)
             if info.key == key and info.state in {"done", "taken"}:
                 yield record
+
+
+def may_take(taker: Record, earlier: Record) -> bool:
+    """Whether a run may take results of an earlier one.
+
+    One that may be published takes none of a run that may not and had a home on a machine: experiments, dirty trees and
+    other commits of its branch could leave something there. Pods begin with empty homes.
+    """
+    return not may_publish(taker) or may_publish(earlier) or earlier.run.launcher.has_pods
 
 
 def find_earlier_runs(

@@ -7,6 +7,7 @@ from pathlib import Path
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.line.request.branch_protection import Protection, current_branch, is_protected, read_protection
+from gangline.line.request.kept_home import KeptHome
 from gangline.line.request.task_check import MOST_MODULE_BYTES, check_task
 from gangline.sanitize import clean, shown_name
 from gangline.spec import identity
@@ -58,6 +59,13 @@ class RunRequest:
         """The fields of the commit that make the run id."""
         patch = "dirty" if self.is_dirty else None
         return CommitInfo(sha=self.commit, tree=self.tree, trust=self.trust, protected=self.protected, patch=patch)
+
+    @property
+    def kept_home(self) -> KeptHome | None:
+        """Home of the commit's code, as its run has it."""
+        if self.trust == "fork":
+            return None
+        return KeptHome(branch=self.branch, may_publish=self.protected and not (self.is_dirty or self.overrides))
 
     @property
     def dirty_note(self) -> str:

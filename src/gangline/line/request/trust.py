@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from gangline.errors import CapacityError, IntegrityError, UsageError
 from gangline.line.record.store import RecordStore
+from gangline.line.request.kept_home import KeptHome, kept_home_of
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.secrets import references_of
@@ -35,6 +36,8 @@ class Rights:
     """A fork's gangs get only a credential scoped to the run."""
     train_secrets: Mapping[str, str] = field(default_factory=dict)
     """Variable -> secret reference of the run's line; empty for a fork."""
+    home: KeptHome | None = None
+    """Home of their code on this machine; None: each has one of its own."""
 
 
 def rights_of(record: Record) -> Rights:
@@ -46,6 +49,7 @@ def rights_of(record: Record) -> Rights:
         reads=("blobs/",) if is_fork else (*SHARED_INPUTS, f"runs/{record.run.project}/"),
         is_fork=is_fork,
         train_secrets={} if is_fork else references_of(_train_env(record)),
+        home=kept_home_of(record),
     )
 
 

@@ -6,19 +6,21 @@ what the driver knows of commit, code layer, data and image does not depend on i
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.attempts import FinishedGang
 from gangline.line.record.context import RunContext
-from gangline.line.results.undeclared_reads import MOST_LISTED, MOST_READS, add_read, with_changed_files
+from gangline.line.request.kept_home import FOLDER
+from gangline.line.results.undeclared_reads import MOST_LISTED, MOST_READS, add_read, left_first, with_changed_files
 from gangline.sanitize import clean
 from gangline.spec.gang.status import read_event
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
 from gangline.storage.objects.growing_file import split_lines
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
+from gangline.units import parse_time
 
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
@@ -31,8 +33,16 @@ _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
 _ORIGINS = ("code", "environment", "standard", "gangline", "compiled", "elsewhere")
 
 
-def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | None:
+def read_rank_environment(
+    store: ObjectStore, prefix: str, *, homes: Path | None = None, since: float = 0.0
+) -> RuntimeReport | None:
     """The report of the ranks below `prefix`; None if no rank was a Python that reads PYTHONPATH.
+
+    Args:
+        store: Of the run.
+        prefix: Of what the gang wrote.
+        homes: Folder of homes that are kept on the machine of the ranks; None: they had none.
+        since: Creation of the run; what did not change in a kept home since then, an earlier run left there.
 
     Raises:
         IntegrityError: A file is too large.
@@ -43,7 +53,7 @@ def read_rank_environment(store: ObjectStore, prefix: str) -> RuntimeReport | No
             files[int(match[1])] = entry.key
         if len(files) >= MOST_FILES:
             break
-    merger = _ReportMerger()
+    merger = _ReportMerger(homes, since)
     for rank, key in sorted(files.items()):
         if (blob := get_bounded(store, key, most_bytes=MOST_BYTES)) is not None:
             for line in split_lines([blob.data]):
@@ -56,8 +66,10 @@ def gang_environment(ctx: RunContext, finished: FinishedGang, stage: str) -> Run
 
     Files that ranks of this machine read are looked at again; paths that a fork names are not opened.
     """
+    homes = None if ctx.record.run.launcher.has_pods else ctx.home.resolve() / FOLDER
+    since = created.timestamp() if (created := parse_time(ctx.record.run.created)) else 0.0
     try:
-        ran = read_rank_environment(ctx.store, finished.plan.output_prefix)
+        ran = read_rank_environment(ctx.store, finished.plan.output_prefix, homes=homes, since=since)
     except IntegrityError as error:
         ctx.record_event(stage, "events", f"not read: {error}")
         return None
@@ -98,7 +110,8 @@ class _Interpreter:
 class _ReportMerger:
     """Merges the untrusted event lines of all ranks into one report."""
 
-    def __init__(self) -> None:
+    def __init__(self, homes: Path | None, since: float) -> None:
+        self._homes, self._since = homes, since
         self.ranks: dict[int, None] = {}
         self._interpreters: dict[str, _Interpreter] = {}
         """By prefix."""
@@ -145,7 +158,7 @@ class _ReportMerger:
             packages=dict(sorted(main.packages.items())),
             modules=main.modules,
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
-            reads=tuple(self._reads.values()),
+            reads=left_first(self._reads.values())[:MOST_READS],
             num_reads=max(self._num_reads, len(self._reads)),
             listed=tuple(self._listed.values()),
             num_listed=max(self._num_listed, len(self._listed)),
@@ -159,10 +172,16 @@ class _ReportMerger:
 
     def _add_read(self, kind: Literal["read", "listed"], read: UndeclaredRead) -> None:
         """One that has no room is counted: the list of several processes is not whole then."""
-        if kind == "read" and not add_read(self._reads, read, most=MOST_READS):
+        if kind == "read" and self._is_left(read):
+            add_read(self._reads, replace(read, left=True), most=2 * MOST_READS)
+        elif kind == "read" and not add_read(self._reads, read, most=MOST_READS):
             self._num_reads = max(self._num_reads, MOST_READS + 1)
         elif kind == "listed" and not add_read(self._listed, read, most=MOST_LISTED):
             self._num_listed = max(self._num_listed, MOST_LISTED + 1)
+
+    def _is_left(self, read: UndeclaredRead) -> bool:
+        is_kept = self._homes is not None and _is_in(read.path, self._homes)
+        return is_kept and read.ctime_ns < self._since * 1e9
 
     def _add_summary(self, event: Mapping[str, Any]) -> None:
         found = self._interpreter(event) or _Interpreter()

@@ -5,7 +5,7 @@ and now: a file that is another one, or that this machine cannot look at, is a r
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -26,8 +26,8 @@ NATIVE = frozenset({
 NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
 _BUILD = re.compile(r"-(cpu|gpu|cu(da)?\d+|rocm|directml|openvino|qnn|macos|intel|headless|contrib|lts|nightly)(?=-|$)")
 """Parts of the names of other builds of a package: `xgboost-cpu`, `opencv-contrib-python-headless`."""
-_RANKS_HOME = ".gangline/home/model"
-"""Home of ranks of own commits on this machine; it stays, with the downloads in it."""
+_KEPT_HOMES = ".gangline/home"
+"""Folder of homes of ranks of own commits on this machine, which stay with the downloads in them."""
 _SHOWN = 3
 _KERNEL = ("/proc/", "/sys/", "/dev/")
 
@@ -41,7 +41,7 @@ def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
     changed = "".join(f"; {named(found)} changed meanwhile" for found in [_changed(ran)] if found)
     cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
     hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
-    left = f"; this includes what an earlier run left in {_RANKS_HOME}" if any(map(_is_left, ran.reads)) else ""
+    left = f"; this includes what an earlier run left in {_KEPT_HOMES}" if any(each.left for each in ran.reads) else ""
     return (
         f"read {_files(ran)} that the line does not declare: {', '.join(shown)}{more}{changed}; data.text, data.shards"
         f" or project.include declare files of the repository or the store{hub}{left}"
@@ -75,18 +75,19 @@ def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: i
         return False
     known = reads.setdefault(found.path, found)
     same = known.is_same(found)
-    if found.changed or same is False or (same is None and known.ctime_ns):
-        reads[found.path] = replace(known, changed=True)
+    changed = known.changed or found.changed or same is False or (same is None and known.ctime_ns > 0)
+    reads[found.path] = replace(known, changed=changed, left=known.left or found.left)
     return True
 
 
 def with_reads_of(ran: RuntimeReport | None, other: RuntimeReport | None) -> RuntimeReport | None:
-    """`ran` with what the ranks of another gang of its run read, too."""
+    """`ran` with what the ranks of another gang of its run read, too; what earlier runs left is not cut off."""
     if ran is None or other is None:
         return ran or other
-    reads, listed = ({each.path: each for each in group} for group in (ran.reads, ran.listed))
-    lost = sum([not add_read(reads, each, most=MOST_READS) for each in other.reads])
-    lost_folders = sum([not add_read(listed, each, most=MOST_LISTED) for each in other.listed])
+    reads: dict[str, UndeclaredRead] = {}
+    listed: dict[str, UndeclaredRead] = {}
+    lost = sum([not add_read(reads, each, most=MOST_READS) for each in left_first((*ran.reads, *other.reads))])
+    lost_folders = sum([not add_read(listed, each, most=MOST_LISTED) for each in (*ran.listed, *other.listed)])
     return replace(
         ran,
         reads=tuple(reads.values()), num_reads=max(ran.num_reads, other.num_reads, len(reads) + lost),
@@ -94,6 +95,11 @@ def with_reads_of(ran: RuntimeReport | None, other: RuntimeReport | None) -> Run
         programs=tuple(dict.fromkeys((*ran.programs, *other.programs))),
         unseen=tuple(dict.fromkeys((*ran.unseen, *other.unseen))),
     )  # fmt: skip
+
+
+def left_first(reads: Iterable[UndeclaredRead]) -> tuple[UndeclaredRead, ...]:
+    """Reads with those before the others that an earlier run left, as a list is cut at its end."""
+    return tuple(sorted(reads, key=lambda each: not each.left))
 
 
 def with_changed_files(ran: RuntimeReport) -> RuntimeReport:
@@ -130,8 +136,13 @@ def _changed_since(ran: RuntimeReport) -> tuple[str, ...]:
     return tuple(each.path for each in (*ran.reads, *ran.listed) if each.ctime_ns and not is_same_now(each))
 
 
-def obstacle(ran: RuntimeReport | None) -> str:
-    """Why the result of these ranks is not taken over; empty: all that they are known to have read is the same now."""
+def obstacle(ran: RuntimeReport | None, *, home: Path | None = None) -> str:
+    """Why the result of these ranks is not taken over; empty: all that they are known to have read is the same now.
+
+    Args:
+        ran: Report of the ranks; what they did not report is no reason.
+        home: Home of the run that would take it, None: an empty one. What an earlier run left in another one, it lacks.
+    """
     if ran is None:
         return ""
     if ran.num_reads > len(ran.reads) or ran.num_listed > len(ran.listed) or ran.unseen:
@@ -141,10 +152,11 @@ def obstacle(ran: RuntimeReport | None) -> str:
         return f"{named(changed)} changed while it ran"
     if any(not each.ctime_ns for each in ran.reads):
         return f"it read {_files(ran)} that the line does not declare, and its record does not say what they held"
-    if changed := _changed_since(ran):
-        which = f"which the line does not declare and which {'is' if len(changed) == 1 else 'are'} not the same"
-        return f"it read {named(changed)}, {which} here and now"
-    return ""
+    if others := [each.path for each in ran.reads if each.left and not _is_in(each.path, home)]:
+        return f"it read {named(others)}, which an earlier run left in a home that this run does not have"
+    changed = _changed_since(ran)
+    which = f"which the line does not declare and which {'is' if len(changed) == 1 else 'are'} not the same"
+    return f"it read {named(changed)}, {which} here and now" if changed else ""
 
 
 def reuse_text(record: Record) -> str:
@@ -186,14 +198,13 @@ def _files_and_folders(ran: RuntimeReport) -> str:
     return " and ".join(each for each in (_files(ran) if ran.num_reads else "", folders) if each)
 
 
-def _is_left(read: UndeclaredRead) -> bool:
-    return f"/{_RANKS_HOME}/" in read.path and "/.cache/huggingface/" not in read.path
-
-
 def _is_native(package: str) -> bool:
     return _BUILD.sub("", package.replace("_", "-").replace(".", "-").lower()) in NATIVE
 
 
 def _short(path: str, root: Path | None) -> str:
-    inside = root is not None and PurePosixPath(path).is_relative_to(root)
-    return str(PurePosixPath(path).relative_to(root)) if root is not None and inside else path
+    return str(PurePosixPath(path).relative_to(root)) if root is not None and _is_in(path, root) else path
+
+
+def _is_in(path: str, folder: Path | None) -> bool:
+    return folder is not None and PurePosixPath(path).is_relative_to(folder)

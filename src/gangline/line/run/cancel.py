@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gangline.errors import CancelledError, CapacityError, GanglineError, UsageError
 from gangline.launch.protocol import Launcher
+from gangline.line.gangs.follow import stopped_text
 from gangline.line.gangs.launchers import open_launcher
 from gangline.line.record import runs, states
 from gangline.line.record.context import RunContext, unchanged
@@ -97,6 +98,7 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
     try:
         records.change(unchanged, driver=driver)
         stop_gangs(record, launcher, reason=reason, save=save)
+        reason = "; ".join(filter(None, [reason, _stopped_text(record, launcher)]))
         ended = records.change(
             lambda each: states.end_run(
                 each, states.cancel_verdict(each), now=now(), reason=reason, exit_code=CancelledError.exit_code
@@ -108,6 +110,12 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
         return ended
     finally:
         lease.release_lease(records.store, records.prefix, acquired)
+
+
+def _stopped_text(record: Record, launcher: Launcher) -> str:
+    """What its training gang had saved; empty: there is none."""
+    name = record.gang.name if record.gang else ""
+    return stopped_text(launcher.collect(name)) if name and launcher.status(name).state == "ended" else ""
 
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:

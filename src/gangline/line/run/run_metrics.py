@@ -110,7 +110,7 @@ class ExportingObserver:
         if event.status is not None:
             self._exporter.waiting(run, waits=event.status.state == "waiting")
             self._exporter.joined(run, event.status.joined)
-            self._exporter.restarted(run, event.status.restarts)
+            self._exporter.restarted(run, max(record.gang.restarts if record.gang else 0, event.status.restarts))
         if record.plan is not None and event.data.get("event") == "step" and event.data.get("rank") == 0:
             self._show_step(run, record.plan, event.data)
 

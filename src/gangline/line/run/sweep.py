@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,12 +13,14 @@ from gangline.launch.protocol import Life, SweepResult
 from gangline.line.gangs.launchers import checkpoint_key, open_launcher
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
+from gangline.line.request.kept_home import FOLDER
 from gangline.line.request.targets import parse_target, with_target
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.run import lease
 from gangline.spec.config.site import Site
 from gangline.spec.gang.one_shot_pod import BUNDLE_SECONDS, BUNDLES
 from gangline.storage import site_paths
+from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.multipart import abort_left_uploads
 from gangline.storage.objects.protocol import ObjectStore, list_all
 from gangline.storage.s3.run_credentials import credential_owners, revoke_credentials
@@ -62,9 +64,36 @@ def sweep_unused(
     repo: Path, *, site: Site, environ: Mapping[str, str], dry_run: bool = False
 ) -> list[UnusedEnvironment]:
     """Environments of locks on this machine, and whether they were deleted; those of running runs stay."""
-    keep_seconds = max(site.environments.keep_days * 86_400, site.limits.run_seconds)
     root = environments_folder(environ, site_paths.home(repo))
-    return sweep_environments(root, keep_seconds=keep_seconds, dry_run=dry_run)
+    return sweep_environments(root, keep_seconds=_keep_seconds(site), dry_run=dry_run)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnusedHome:
+    """Home of a branch that a sweep examined."""
+
+    name: str
+    days: float
+    """Time since its last use."""
+    is_over: bool
+    """It was unused for too long."""
+    deleted: bool
+
+
+def sweep_homes(repo: Path, *, site: Site, dry_run: bool = False) -> list[UnusedHome]:
+    """Homes of branches on this machine, and whether they were deleted; those of running runs stay."""
+    found = []
+    for folder in sorted((site_paths.home(repo) / FOLDER).glob("*")):
+        idle = time.time() - folder.lstat().st_mtime
+        is_over = idle > _keep_seconds(site)
+        if is_over and not dry_run:
+            delete_tree(folder)
+        found.append(UnusedHome(name=folder.name, days=idle / 86_400, is_over=is_over, deleted=is_over and not dry_run))
+    return found
+
+
+def _keep_seconds(site: Site) -> float:
+    return max(site.environments.keep_days * 86_400, site.limits.run_seconds)
 
 
 def _revoke_left_credentials(store: ObjectStore) -> None:

@@ -11,6 +11,7 @@ from gangline.line.request.trust import data_access
 from gangline.line.stages.data_files import read_data
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.spec.codec import canonical, digest
+from gangline.spec.config.problems import printable
 from gangline.spec.plan import DataSource
 from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.blobs import put_blob
@@ -27,9 +28,11 @@ def build(ctx: RunContext) -> StageResult:
     commit = ctx.record.commit
     layer = code_layer.pack(ctx.repository, commit.tree, ctx.line.project, commit=commit.sha)
     for link in layer.links[:5]:
-        ctx.record_event("build", "copied", f"{link} is a link: the code layer holds a copy of what it points at")
+        text = f"{printable(link)} is a link: the code layer holds a copy of what it points at"
+        ctx.record_event("build", "copied", text)
     for path in layer.edited[:5]:
-        ctx.record_event("build", "rules", f"submodule {path} has uncommitted changes, which this run does not have")
+        text = f"submodule {printable(path)} has uncommitted changes, which this run does not have"
+        ctx.record_event("build", "rules", text)
     code_key = put_blob(ctx.store, layer.data)
     code_digest = code_key.rsplit("/", 1)[1]
     environment = environment_of(ctx)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from gangline.line.record.context import RunContext
 from gangline.line.record.states import stage_origin
+from gangline.line.request.kept_home import FOLDER, kept_home_of
 from gangline.line.results.undeclared_reads import obstacle
 from gangline.spec.codec import digest
 from gangline.spec.forecast import Forecast
@@ -17,11 +18,13 @@ def find_training(ctx: RunContext, key: str) -> Record | None:
     The reason why the nearest one is not taken is recorded.
     """
     refused: dict[str, str] = {}
+    kept = kept_home_of(ctx.record)
+    home = ctx.home.resolve() / FOLDER / kept.path if kept else None
     for earlier in ctx.find_cached_stages("train", key):
         origin = stage_origin(earlier, "train")
         if origin in refused:
             continue
-        if not (why := obstacle(earlier.ran)):
+        if not (why := obstacle(earlier.ran, home=home)):
             return earlier
         refused[origin] = why
     for origin, why in list(refused.items())[:1]:

@@ -28,7 +28,7 @@ from gangline.line.record.stage_time import StageTime
 from gangline.line.request.trust import checkpoint_owner
 from gangline.line.stages import STAGE_FUNCTIONS
 from gangline.report.facts import passed_reason
-from gangline.spec.record import STAGES, Record, Verdict
+from gangline.spec.record import RETRY, STAGES, Record, Verdict
 from gangline.spec.run_flags import FINAL, GOOD, stage
 from gangline.storage.objects.multipart import abort_left_uploads
 from gangline.storage.s3.run_credentials import revoke_credentials
@@ -136,7 +136,7 @@ def _with_retries(ctx: RunContext, name: str) -> StageResult:
     for attempt in stamina.retry_context(on=StorageError, attempts=STORE_TRIES, timeout=STORE_SECONDS):
         with attempt:
             if attempt.num > 1:
-                ctx.record_event(name, "retry", f"{name}: the store failed, try {attempt.num} of {STORE_TRIES}")
+                ctx.record_event(name, RETRY, f"{name}: the store failed, try {attempt.num} of {STORE_TRIES}")
             return STAGE_FUNCTIONS[name](ctx)
     raise AssertionError(f"{name}: retries end with a result or with an error")
 

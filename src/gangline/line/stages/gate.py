@@ -13,6 +13,7 @@ from gangline.line.results.outputs import judge_outputs
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
+from gangline.planner.selection.budget import check_measured
 from gangline.spec.codec import digest, to_plain
 from gangline.spec.config.line import GateTable, QualityGate
 from gangline.spec.measurements import Answer, Band, Curve, CurvePoint, Metric
@@ -34,7 +35,7 @@ _HEADS: dict[tuple[Answer, bool], str] = {
 
 def gate(ctx: RunContext) -> StageResult:
     """Judges every time, because that is cheap; fails with GateError (60), with every verdict recorded."""
-    budget_gates = [each for each in ctx.record.gates if each.name == "budget"]
+    budget_gates = _budget(ctx)
     base = ctx.base
     with_base = _metrics_with_base(ctx)
     record = replace(ctx.record, metrics=ctx.record.metrics | with_base)
@@ -57,6 +58,24 @@ def gate(ctx: RunContext) -> StageResult:
         change=lambda record: replace(record, gates=gates, metrics=record.metrics | with_base),
         error=GateError("; ".join(f"{each.name}: {each.reason}" for each in refused)) if refused else None,
     )
+
+
+def _budget(ctx: RunContext) -> list[Gate]:
+    """The verdict of the plan stage, with what the gangs took in place of the forecast."""
+    plan, ledger = ctx.record.plan, ctx.record.ledger
+    planned = [each for each in ctx.record.gates if each.name == "budget"]
+    if plan is None or not planned:
+        return planned
+    hours = ledger.allocated_seconds / 3600 if ledger is not None and ledger.resource == "gpu" else None
+    price = plan.forecast.money / plan.forecast.gpu_hours if plan.forecast.money and plan.forecast.gpu_hours else None
+    money = hours * price if hours is not None and price is not None else None
+    measured = replace(plan.measured, gpu_hours=hours, money=money)
+    band = float(planned[0].evidence.get("band", 0.0))
+    return [
+        check_measured(
+            ctx.line.plan, ctx.site.limits, measured, plan.forecast, band=band, seeds=ctx.line.evaluate.seeds
+        )
+    ]  # fmt: skip
 
 
 def _metrics_with_base(ctx: RunContext) -> dict[str, Metric]:

@@ -81,7 +81,7 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRu
         save_seconds=stage(record, "train").outputs.get("save_seconds"),
         train_seconds=plan.measured.wall_seconds or stage(record, "train").seconds,
         outside_seconds=_outside_seconds(record, plan, step_seconds),
-        failures=record.gang.restarts if record.gang is not None else 0,
+        failures=_restarts_in_gangs(record),
         restart_seconds=_restart_seconds(record, plan.mesh.world_size),
         parts={term.part: term.seconds for term in plan.measured.terms},
         forecast=plan.forecast,
@@ -103,12 +103,18 @@ def _device_name(record: Record, plan: PlanInfo) -> str:
     return " and ".join(gpus) if other_kinds(plan.device_name, gpus) else plan.device_name
 
 
+def _restarts_in_gangs(record: Record) -> int:
+    """Restarts by keepers: another gang may follow one that a person stopped, which is no failure."""
+    gangs = int(stage(record, "train").outputs.get("attempts", 1))
+    return max(0, record.gang.restarts - (gangs - 1)) if record.gang is not None else 0
+
+
 _OF_A_FAILURE, _OF_A_GENERATION = ("stalled", "restart"), ("start", "rendezvous", "build", "resume")
 
 
 def _restart_seconds(record: Record, ranks: int) -> float | None:
     """What the ledger booked for one restart: until it was noticed, and until a generation of ranks takes a step."""
-    restarts = record.gang.restarts if record.gang is not None else 0
+    restarts = _restarts_in_gangs(record)
     if record.ledger is None or not restarts:
         return None
     seconds = record.ledger.seconds

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gangline.errors import BuildError, ConfigError, IntegrityError, error_for, storage_errors
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
+from gangline.line.request.kept_home import KeptHome
 from gangline.spec.codec import digest, from_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
@@ -53,6 +54,8 @@ class ModelSource:
     """Interpreter of the run's environment on this machine; None: that of this process."""
     visible_devices: str | None = None
     """CUDA_VISIBLE_DEVICES of this process."""
+    home: KeptHome | None = None
+    """Home of the code on this machine, in which earlier runs may have left something."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -94,6 +97,7 @@ def inspection_cache_file(model: ModelSource, home: Path) -> Path:
             "model": model.line.model,
             "schedule": {"function": function, "steps": model.line.train.steps} if function else None,
             "env": plain_of(model.line.train.env),
+            "home": str(model.home.path) if model.home else None,
             "data": sorted(model.data)[:MOST_NAMES] if task else [],
         }
     return home / "cache" / f"inspect-{digest(key)[:32]}.json"

@@ -19,6 +19,7 @@ from gangline.line.gangs.stated_network import (
 )
 from gangline.line.gangs.train_secrets import require_secrets
 from gangline.line.record.context import RunContext, StageResult
+from gangline.line.request.kept_home import kept_home_of
 from gangline.line.request.trust import require_approval
 from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
@@ -117,6 +118,7 @@ def _request(ctx: RunContext, data: DataSource) -> RunPlanRequest:
             data=tuple(each.path for each in data.files),
             python=commits_python(ctx.record),
             visible_devices=ctx.environ.get(VISIBLE_DEVICES),
+            home=kept_home_of(ctx.record),
         ),
         repository=ctx.repository,
         store=ctx.store,

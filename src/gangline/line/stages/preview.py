@@ -82,7 +82,7 @@ def preview(
     model = ModelSource(
         line=request.line, code=layer.data, environment=own.digest if own else own_environment.interpreter_digest(),
         trust=request.trust, python=own.python if own else None, folder=layer.folder,
-        visible_devices=environ.get(VISIBLE_DEVICES),
+        visible_devices=environ.get(VISIBLE_DEVICES), home=request.kept_home,
     )  # fmt: skip
     plan_request = RunPlanRequest(
         model=model, repository=repository, store=store, commit=request.commit, run=run, run_prefix=f"runs/{run}",
@@ -128,5 +128,5 @@ def _code_owner(request: RunRequest, run: str, site: Site) -> CodeOwner:
     own = request.line.env.base if request.trust == "own" else None
     return CodeOwner(
         run=run, project=request.line.project.name, commit=request.commit, trust=request.trust,
-        image=own or site.registry.base,
+        image=own or site.registry.base, home=request.kept_home,
     )  # fmt: skip

@@ -25,6 +25,7 @@ def submit(ctx: RunContext) -> StageResult:
         return StageResult(
             state="skipped", message=f"no gang needed: {stage_origin(earlier, 'train')} has trained this", key=key
         )
+    _record_refused(ctx, key)
     _require_room(ctx)
     podset = podset_for(ctx, ctx.plan)
     gang = ctx.launcher.submit(podset)
@@ -36,6 +37,13 @@ def submit(ctx: RunContext) -> StageResult:
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
     )
+
+
+def _record_refused(ctx: RunContext, key: str) -> None:
+    """Record why it trains again what a run that may not be published has trained."""
+    if ctx.record.run.attempt == 1 and (other := ctx.earlier_runs.refused_with_stage("train", key, taker=ctx.record)):
+        text = f"{other.run.id} has trained this, and may not be published: this run, which may, trains it again"
+        ctx.record_event("submit", "rules", text)
 
 
 def _record_credential(ctx: RunContext) -> None:
@@ -92,13 +100,13 @@ def _require_room(ctx: RunContext) -> None:
         )
 
 
-def with_gang(record: Record, gang: Gang, target: str) -> Record:
-    """The record with `gang` as its training gang."""
+def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Record:
+    """The record with `gang` as its training gang, before which there were `restarts`."""
     current = record.gang
     if current is not None and (current.name, current.uid) == (gang.name, gang.uid):
         return record
     info = GangInfo(
         launcher=target, name=gang.name, uid=gang.uid, podset=gang.podset, servers=gang.servers,
-        admitted=now() if gang.servers else None,
+        admitted=now() if gang.servers else None, restarts=restarts,
     )  # fmt: skip
     return replace(record, gang=info)

@@ -44,8 +44,9 @@ def train(ctx: RunContext) -> StageResult:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
     finished = run_gang(
-        ctx, "train", ctx.plan, on_started=lambda gang: ctx.change(lambda record: with_gang(record, gang, target))
-    )
+        ctx, "train", ctx.plan,
+        on_started=lambda gang, restarts: ctx.change(lambda record: with_gang(record, gang, target, restarts)),
+    )  # fmt: skip
     collected, ran = read_outputs(ctx, finished), _ran(ctx, finished)
     written, error = MetricsFile(), finished.error or _work_tree_error(ctx, ran)
     own = _own_metrics(finished, ctx.line.train.seed)
@@ -191,7 +192,7 @@ def _doubts(
 def _steps_text(finished: FinishedGang, measured: TrainingResult) -> str:
     """Fewer or more steps than the plan has."""
     step, wanted = measured.final_step, finished.plan.last_step
-    restarted = (finished.end.restarts or finished.attempts > 1) and not measured.training.resumes
+    restarted = finished.restarts and not measured.training.resumes
     since = ", counted from its last restart, as it did not resume by program.resume" if restarted else ""
     if step > wanted:
         return f"the program made {step} steps, and the plan has {wanted}; train.steps sets them"
@@ -236,7 +237,7 @@ def _with_results(
         released=finished.end.time or now(),
         waiting=None,
         generations=finished.end.generation + 1,
-        restarts=finished.end.restarts,
+        restarts=finished.restarts,
     )
     return replace(
         record,
@@ -307,6 +308,6 @@ def _message(finished: FinishedGang, measured: TrainingResult) -> str:
         parts[0] += f" {sparkline([point.value for point in measured.curve.points])} loss {shown}"
     if speed := measured.metrics.get("tokens_per_second"):
         parts.append(f"{format_count(speed.value)} tokens/s")
-    if restarts := finished.end.restarts + finished.attempts - 1:
+    if restarts := finished.restarts:
         parts.append("1 restart" if restarts == 1 else f"{restarts} restarts")
     return " · ".join(parts)

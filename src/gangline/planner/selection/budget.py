@@ -1,8 +1,8 @@
-"""Budget gate: compares a forecast with the bounds of line and site before anything is queued."""
+"""Budget gate: bounds of line and site against a forecast, before anything is queued, and against what was measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gangline.errors import ConfigError
 from gangline.spec.config.line import PlanTable
@@ -62,14 +62,30 @@ def check(
         ConfigError: The line's own bound is above the site's.
     """
     _require_within(bounds, limits)
-    answers = list(_answers(bounds, limits, forecast, band, seeds))
+    answers = _answers(bounds, limits, forecast, band, seeds)
+    return _gate(list(answers), {"origin": forecast.origin, "band": band}, nearest=nearest, seeds=seeds)
+
+
+def check_measured(
+    bounds: PlanTable, limits: LimitsTable, measured: Forecast, forecast: Forecast, *, band: float = 0.0, seeds: int = 1
+) -> Gate:
+    """The verdict after the trainings: what was `measured` counts, and the forecast where nothing was.
+
+    Args are those of `check`; hours and money of `measured` are those of all seeds.
+    """
+    expected = _answers(bounds, limits, forecast, band, seeds)
+    pairs = zip(expected, _bounds(bounds, limits, measured, 1), strict=True)
+    answers = [said if seen is None else _seen(name, bound, seen) for said, (name, bound, seen) in pairs]
+    return _gate(answers, {"origin": measured.origin, "band": band})
+
+
+def _gate(answers: Sequence[tuple[str, str]], evidence: dict[str, Any], *, nearest: str = "", seeds: int = 1) -> Gate:
     if not answers:
         return Gate(name="budget", verdict="yes", reason="no bound is set")
     refused = [reason for verdict, reason in answers if verdict == "no"]
     unknown = [reason for verdict, reason in answers if verdict == "unknown"]
     verdict = "no" if refused else "unknown" if unknown else "yes"
     reasons = refused or unknown or [reason for _, reason in answers]
-    evidence = {"origin": forecast.origin, "band": band}
     reason = f"no plan is within the bounds, {nearest} comes nearest: " if refused and nearest else ""
     reason += "; ".join(reasons) + (f"; {seeds} seeds are included" if seeds > 1 else "")
     return Gate(name="budget", verdict=verdict, reason=reason, evidence=evidence)  # type: ignore[arg-type]  # one of three literals
@@ -124,6 +140,11 @@ def _answer(name: str, bound: float, known: float | None, band: float) -> tuple[
     edge = known * (1 + band)
     verdict, sign = ("no", "above") if edge > bound else ("yes", "within")
     return verdict, f"{name}: {_shown(name, edge)} forecast, {sign} {_shown(name, bound)}"
+
+
+def _seen(name: str, bound: float, value: float) -> tuple[str, str]:
+    verdict, sign = ("no", "above") if value > bound else ("yes", "within")
+    return verdict, f"{name}: {_shown(name, value)} measured, {sign} {_shown(name, bound)}"
 
 
 def _shown(name: str, value: float) -> str:

@@ -13,13 +13,11 @@ from gangline.report.facts import (
     SIDE_MARKS,
     JudgedMetric,
     curve_end,
-    drill_rows,
     first_outside,
     forecast_off,
     gate_order,
     held_up,
     ledger_rows,
-    lost_work,
     mark_words,
     mesh_words,
     pinned_rows,
@@ -39,6 +37,7 @@ from gangline.report.facts import (
     verdict_word,
 )
 from gangline.report.inputs import input_digests
+from gangline.report.lost_time import drill_rows, lost_work
 from gangline.report.text import (
     ZERO_WIDTH_SPACE,
     change_words,

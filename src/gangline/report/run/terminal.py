@@ -7,13 +7,11 @@ from gangline.report.facts import (
     STAGE_MARKS,
     JudgedMetric,
     curve_end,
-    drill_rows,
     forecast_off,
     gate_order,
     headline,
     held_up,
     ledger_rows,
-    lost_work,
     mark_words,
     mesh_words,
     outputs_text,
@@ -31,6 +29,7 @@ from gangline.report.facts import (
     verdict_text,
     verdict_word,
 )
+from gangline.report.lost_time import drill_rows, lost_work
 from gangline.report.text import clean, percent, quantity, share_words, short, step_time
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized

@@ -185,7 +185,7 @@ class PlanTable:
     budget_money: float | None = None
     """Most money, in the site's currency."""
     deadline_seconds: float | None = None
-    """Longest time of the training."""
+    """Longest time of the training, all its gangs together: then it is asked to save, and stopped."""
     objective: Literal["time", "money"] = "time"
     """What is least among plans within the bounds."""
     transformer: Transformer | None = None

@@ -179,6 +179,9 @@ class SandboxTable:
     off: own commits in none."""
     read: tuple[str, ...] = ()
     """Absolute paths that own commits may read, too: data sets in a home for instance; forks never may."""
+    home: Literal["kept", "empty"] = "kept"
+    """kept: own commits of a branch find the downloads of their earlier runs in their home; empty: each gang begins
+    with an empty home, so that each run of a branch that publishes may be published."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,7 +199,7 @@ class EnvironmentsTable:
     find_links: tuple[str, ...] = ()
     """Absolute paths of folders with wheels, in addition to the indexes."""
     keep_days: float = 30.0
-    """`gangline sweep` deletes an environment that no run used for so long."""
+    """`gangline sweep` deletes an environment, or the home of a branch, that no run used for so long."""
     python_downloads: bool = False
     """A Python that this machine lacks is fetched."""
 
@@ -236,7 +239,7 @@ class LimitsTable:
     active_runs: int = 8
     """Runs at the same time."""
     run_seconds: float = 172_800.0
-    """Longest run."""
+    """Longest time of each gang of a run: then it is asked to save, and stopped."""
     orphan_seconds: float = 86_400.0
     """When a gang without a driver is swept."""
     output_files: int = 10_000

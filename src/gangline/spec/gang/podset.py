@@ -10,6 +10,9 @@ from typing import Literal
 from gangline.spec.codec import Document, digest
 from gangline.spec.plan import Role
 
+DEADLINE_KEY, SITE_DEADLINE = "GANGLINE_DEADLINE_KEY", "limits.run_seconds of site.toml"
+"""Variable with the key that sets the deadline of a gang, and the key without it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedServer:
@@ -129,6 +132,11 @@ class PodSet(Document):
     def variables(self) -> dict[str, str]:
         """Of its ranks: those of the network, then `env`."""
         return (self.placement.environment if self.placement else {}) | self.env
+
+    @property
+    def deadline_key(self) -> str:
+        """Key of a file that sets `deadline_seconds`."""
+        return self.env.get(DEADLINE_KEY, SITE_DEADLINE)
 
     @property
     def kinds(self) -> tuple[ServerKind, ...]:

@@ -49,6 +49,8 @@ class GangEnd:
     """Rank that failed first."""
     generation: int = 0
     step: int | None = None
+    saved_step: int | None = None
+    """After a stop request: step of the newest save that rank 0 reported, 0: there is none. None: not known."""
     restarts: int = 0
     time: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +58,17 @@ class GangEnd:
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of all ranks of this node by cause; sums to `allocated_seconds`."""
     allocated_seconds: float = 0.0
+
+
+def saved_text(step: int | None, saved_step: int | None) -> str:
+    """What a stop saved of a training that had reached `step`: `nothing was saved: 42 steps are lost`."""
+    if saved_step is None:
+        return "what its program saved is not known"
+    lost = (step or 0) - saved_step
+    if lost > 0:
+        since = f" after step {saved_step}" if saved_step else ""
+        return f"nothing was saved{since}: {lost} step{'s are' if lost > 1 else ' is'} lost"
+    return f"step {saved_step} is saved" if saved_step else "no step was finished"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

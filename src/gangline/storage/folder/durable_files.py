@@ -115,8 +115,8 @@ def _name(staged: Path, target: Path, *, replace: bool) -> bool:
 def stamp_after(path: Path, previous_ns: int) -> None:
     """Set a modification time later than `previous_ns`, as near to now as the file system can tell."""
     for at_ns in (max(time.time_ns(), previous_ns + 1), previous_ns + _COARSE_NS):
-        os.utime(path, ns=(at_ns, at_ns))
-        if path.stat().st_mtime_ns > previous_ns:
+        os.utime(path, ns=(at_ns, at_ns), follow_symlinks=False)
+        if path.lstat().st_mtime_ns > previous_ns:
             return
     raise OSError(f"{path}: time stamps do not advance on this file system")
 

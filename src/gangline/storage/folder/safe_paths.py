@@ -6,6 +6,7 @@ the next one, and the program that follows it reads, overwrites or deletes a fil
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -61,6 +62,16 @@ def read_below(root: Path, path: Path, *, start: int = 0) -> bytes | None:
     with os.fdopen(handle, "rb") as file:
         file.seek(start)
         return file.read()
+
+
+def delete_tree(folder: Path) -> None:
+    """Delete a folder that others wrote, whatever permissions they gave to folders in it; a missing one is no error."""
+    with suppress(FileNotFoundError):
+        for _, names, _, handle in os.fwalk(folder, follow_symlinks=False):
+            for name in names:
+                if stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                    os.chmod(name, 0o700, dir_fd=handle)
+        shutil.rmtree(folder)
 
 
 def _open_folder(root: Path, parts: Sequence[str], *, make: bool) -> int:

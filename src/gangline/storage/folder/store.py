@@ -152,6 +152,11 @@ class FolderStore:
         with self._failures("write", prefix):
             return self._layout.make_section(prefix)
 
+    def mount_point(self, key: str) -> Path:
+        """The folder nearest to an object that no process of a section can replace: its section, or its own folder."""
+        section = self._layout.section_of(key)
+        return self._layout.path(key).parent if section is None else self._root / section
+
     def publish(self, staged: Path, key: str) -> Etag:
         """Give a synced file of this file system the name of `key`."""
         with self._failures("write", key), self._locked(key):

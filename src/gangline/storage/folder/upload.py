@@ -44,7 +44,7 @@ class FolderUpload:
     def part(self, data: bytes | memoryview) -> None:
         with self._at("write a part of") as path:
             check_previous_part(self._last_size)
-            with path.open("r+b") as file:
+            with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
                 file.truncate(self._size)  # bytes of a part that failed and is sent again
                 file.seek(self._size)
                 file.write(data)
@@ -54,7 +54,7 @@ class FolderUpload:
     def complete(self) -> Etag:
         if self._etag is None:
             with self._at("complete") as path:
-                with path.open("r+b") as file:
+                with os.fdopen(open_plain(path, os.O_RDWR), "r+b") as file:
                     os.fsync(file.fileno())
                 self._etag = self._store.publish(path, self._key)
                 path.with_suffix(_KEY).unlink(missing_ok=True)

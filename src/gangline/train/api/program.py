@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gangline.errors import SIGTERM_CODE, UsageError
+from gangline.errors import SIGTERM_CODE, TrainingError, UsageError
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.spec.gang.status import GangResult, JobResult
 from gangline.spec.plan import Plan
@@ -90,18 +90,26 @@ class Program:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         del kind, trace
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None)
         if error is None:
             self._write_result()
-        reason = {0: "finished", SIGTERM_CODE: "stopped as asked"}.get(code, _first_line(error))
-        self._events.emit("done", exit=code, reason=reason)
+        if self._left:
+            self._emit_left()
+        elif error is None or (isinstance(error, SystemExit) and not error.code):
+            self._events.emit("done", exit=0, reason="finished")
+        else:
+            self._events.emit("done", exit=TrainingError.exit_code, reason=_first_line(error))
         self._close()
 
     def _finish(self) -> None:
-        """Called when the interpreter ends; only the keeper sees the exit code."""
-        if not self._left:
+        """Called when the interpreter ends; unless the program left on request, only the keeper sees the exit code."""
+        if self._left:
+            self._emit_left()
+        else:
             self._write_result()
         self._close()
+
+    def _emit_left(self) -> None:
+        self._events.emit("done", exit=SIGTERM_CODE, reason="stopped as asked")
 
     def _close(self) -> None:
         self._events.close()

@@ -33,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except SystemExit as error:  # a code that the model chose is none of ours
+        sys.stderr.write(f"the model called sys.exit({error.code!r})\n")
+        return TrainingError.exit_code
     sys.stdout.write(json.dumps(answer, sort_keys=True) + "\n")
     return 0
 

@@ -20,6 +20,8 @@ MOST_READS = 100
 """Files that one process reports; more are only counted."""
 MOST_LISTED = 50
 """Folders that one process reports; more are only counted."""
+MOST_LEFT = 20
+"""Files of earlier runs in a kept home that one process reports beyond the other limits."""
 MOST_SEEN = 20_000
 """Paths outside of what is declared that one process examines."""
 _IMPORTS = "<frozen importlib._bootstrap_external>"
@@ -50,6 +52,7 @@ class FileReads:
         self._places, self._since, self._write, self._unseen = places, since, write, unseen
         self._seen: set[str] = {report}
         self._room = MOST_DIGESTED_BYTES
+        self._num_left = 0
         self.num_files = 0
         """Files that were read and that nothing declares."""
         self.num_folders = 0
@@ -107,28 +110,43 @@ class FileReads:
 
     def _remember(self, full: str) -> bool:
         """Whether there is room to examine the path."""
-        has_room = len(self._seen) < MOST_SEEN
+        has_room = len(self._seen) < MOST_SEEN or self._may_be_left(full)
         if has_room:
             self._seen.add(full)  # first: what examines it opens it, too
         return has_room
 
     def _examine(self, full: str) -> None:
-        if self.num_files >= MOST_READS:
-            self.num_files += 1  # counted, but not examined
-            self._unseen(f"files beyond the first {MOST_READS} of a process")
+        may_be_left = self._may_be_left(full)
+        if self.num_files >= MOST_READS and not may_be_left:
+            self._count_beyond()
             return
         try:
             found = os.stat(full)
         except (OSError, ValueError):
             self._seen.discard(full)  # the file may exist later
             return
-        if not stat.S_ISREG(found.st_mode) or full.endswith((".pyc", ".pth")) or self._is_of_this_gang(full, found):
+        is_left = may_be_left and not self.is_new(found)
+        is_known = self._is_of_this_gang(full, found) or (full.endswith((".pyc", ".pth")) and not is_left)
+        if is_known or not stat.S_ISREG(found.st_mode):
+            return
+        if self.num_files >= MOST_READS and not is_left:
+            self._count_beyond()
             return
         self.num_files += 1
+        self._num_left += is_left
         contents = contents_of(full, most_bytes=min(MOST_BYTES, self._room))
         if contents is not None:
             self._room -= contents.size_bytes if contents.sha256 else 0
             self._write({"event": "read", "path": full[:1000], **contents._asdict()})
+
+    def _count_beyond(self) -> None:
+        """Count a file without a place in the report."""
+        self.num_files += 1
+        self._unseen(f"files beyond the first {MOST_READS} of a process")
+
+    def _may_be_left(self, full: str) -> bool:
+        """An earlier run may have left it in a home that is kept: such files are looked for beyond the other limits."""
+        return full.startswith(self._places.kept_home) and self._num_left < MOST_LEFT
 
     def _is_of_this_gang(self, full: str, found: os.stat_result) -> bool:
         """A new file in a folder for temporary files, or a link to what is declared."""

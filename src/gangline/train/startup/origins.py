@@ -16,6 +16,8 @@ _CACHES = (
     ".cache/triton", ".cache/uv", ".config/matplotlib", ".keras/keras.json", ".matplotlib", ".nv", ".triton",
 )  # fmt: skip
 """Below the home: files that frameworks build. Files that they download (`.cache/huggingface`) are inputs."""
+_KEPT_HOMES = "/.gangline/home/"
+"""Part of the path of a home that is kept from run to run."""
 _SECRETS = ("GANGLINE_KEY_FILE", "GANGLINE_STORE_CREDENTIALS_FILE")
 """Variables with files in the folder that the launcher gave this gang."""
 _PACKAGES = ("site-packages", "dist-packages")
@@ -26,6 +28,7 @@ class FileOrigins:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         home = os.path.expanduser("~")
+        self.kept_home = _folders([home] if _KEPT_HOMES in home else [])
         self.code = _folders([environ.get("GANGLINE_LAYER") or environ.get("GANGLINE_CODE")])
         self.gangline = _folders([os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))])
         self.packages = _folders(each for each in sys.path if os.path.basename(each) in _PACKAGES)

@@ -86,7 +86,8 @@ def test_peers_that_lost_each_other_are_a_loss_that_is_tried_again():
         (pod(0, 137), 137, "same", "by signal 9 without a message"),
         (pod(0, 143), 143, "same", "by signal 15"),
         (pod(0, 137, disrupted=True), 137, "free", "because the platform evicted it"),
-        (pod(0, 7, text="Traceback: no such file"), 7, "never", "exit code 7: Traceback: no such file"),
+        (pod(0, 7, text="Traceback: no such file"), 30, "never", "exit code 7: Traceback: no such file"),
+        (pod(0, 70), 30, "never", "exit code 70 without a message"),
         (pod(0, 128, reason="StartError", text="exec: no such file"), 10, "never", "cannot start: exec: no such file"),
         (pod(0, None, status_reason="Evicted", message="The node was low on resource: memory.") | {},
          137, "free", "was evicted: The node was low on resource"),
@@ -106,7 +107,10 @@ def test_deadline_of_the_job_is_reported_as_such():
     stopped = pod(0, 143, deleted=True)
     end = end_of(stopped, found=root("Failed", reason="DeadlineExceeded", activeDeadlineSeconds=600))
     assert (end.exit_code, end.retry) == (30, "never")
-    assert "its time limit of 600 s has passed" in end.reason
+    assert "its time limit of 600 s has passed; raise limits.run_seconds of site.toml" in end.reason
+    over = root("Failed", reason="DeadlineExceeded", activeDeadlineSeconds=600)
+    end = gang_end(over, [pod_end(stopped)], deadline_key="plan.deadline_seconds")
+    assert "raise plan.deadline_seconds" in end.reason
 
 
 def test_pod_that_failed_before_the_deadline_keeps_its_class():
@@ -126,6 +130,22 @@ def test_last_generation_that_anybody_knew_counts():
     ends = [pod_end(pod(node, 143, end=said(143, "free", generation=node, restarts=node))) for node in range(3)]
     end = combine_ends(speaker, ends)
     assert (end.exit_code, end.reason, end.generation, end.restarts) == (70, "cancelled: enough", 2, 2)
+
+
+def test_cancelled_gang_says_what_its_leading_node_had_saved_last():
+    speaker = said(70, "never", reason="cancelled: enough")
+    stopped = [
+        pod(0, 143, at=at, uid=at, end=said(143, "free", time=at, step=step, saved_step=saved))
+        for at, step, saved in (("12:00:01", 40, 40), ("12:00:09", 57, 50))
+    ]
+    other = pod(1, 143, end=said(143, "free", time="12:00:09", step=58, saved_step=0))
+    end = combine_ends(speaker, [pod_end(each) for each in (*stopped, other)])
+    assert (end.exit_code, end.step, end.saved_step) == (70, 57, 50)
+
+
+def test_restarts_of_a_single_pod_that_was_replaced_add_up():
+    ends = [pod_end(pod(0, 143, uid=str(n), end=said(143, "free", restarts=n))) for n in range(3)]
+    assert combine_ends(said(0, "never"), ends).restarts == 0 + 1 + 2 + 2
 
 
 def test_pod_that_runs_has_not_ended():

@@ -134,7 +134,7 @@ def close_ended_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd] =
     podset = root.podset()
     ends = {each.uid: each for each in seen}
     ends |= {each.uid: each for pod in list_pods(api, podset.name) if (each := pod_end(pod)) is not None}
-    end = gang_end(_failed_job_of(api, root), ends.values())
+    end = gang_end(_failed_job_of(api, root), ends.values(), deadline_key=podset.deadline_key)
     write_final_state(api, FinalState(uid=root.uid, podset=podset, end=end, is_closed=True), now=datetime.now(UTC))
     if podset.secrets:
         _revoke_secret(api, root)
@@ -161,7 +161,9 @@ def close_deleted_gang(api: KubernetesApi, root: Root, *, seen: Iterable[PodEnd]
             return final_state
         time.sleep(POLL_SECONDS)
     ends = list(seen)
-    lost = FinalState(uid=root.uid, podset=podset, end=gang_end(root, ends), is_closed=False)
+    lost = FinalState(
+        uid=root.uid, podset=podset, end=gang_end(root, ends, deadline_key=podset.deadline_key), is_closed=False
+    )
     write_final_state(api, lost, now=datetime.now(UTC))
     return close_final_state(api, podset.name, lambda end: combine_ends(end, ends))
 

@@ -24,6 +24,7 @@ from gangline.launch.kubernetes.objects.labels import DISRUPTION
 from gangline.launch.kubernetes.state.pods import is_over, node_rank, phase, terminated_state, true_condition
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.spec.gang.pod_output import from_message
+from gangline.spec.gang.podset import SITE_DEADLINE
 from gangline.spec.gang.status import GangEnd
 
 _OVER_DISK = ("ephemeral", "EmptyDir")
@@ -77,21 +78,26 @@ def was_terminated(pod: Object) -> bool:
     return (terminated_state(pod) or {}).get("exitCode") == SIGTERM_CODE
 
 
-def gang_end(root: Root | None, ends: Iterable[PodEnd]) -> GangEnd:
+def gang_end(root: Root | None, ends: Iterable[PodEnd], *, deadline_key: str = SITE_DEADLINE) -> GangEnd:
     """The end of a gang that was not stopped from outside.
 
     Args:
         root: As last seen; None: it was deleted.
         ends: Of all pods that were seen, including replaced ones.
+        deadline_key: As in its PodSet.
     """
     ends = sorted(ends, key=_order)
-    speaker = _reporting_pod(ends) if root is not None and root.ended_well else _first_failure(root, ends)
+    well = root is not None and root.ended_well
+    speaker = _reporting_pod(ends) if well else _first_failure(root, ends, deadline_key)
     return combine_ends(speaker, ends)
 
 
 def combine_ends(speaker: GangEnd, ends: Iterable[PodEnd]) -> GangEnd:
-    """`speaker` with the seconds of all pods, and their highest generation and restarts."""
+    """`speaker` with the seconds and restarts of all pods, their highest generation, and what node 0 saved last."""
+    ends = sorted(ends, key=_order)
     pod_ends = [each.end for each in ends]
+    leading = [each.end for each in ends if each.node == 0]
+    saved = leading[-1] if leading else speaker
     ledger: dict[str, float] = {}
     for end in pod_ends:
         for cause, seconds in end.ledger.items():
@@ -100,9 +106,19 @@ def combine_ends(speaker: GangEnd, ends: Iterable[PodEnd]) -> GangEnd:
         speaker,
         ledger=ledger,
         allocated_seconds=sum(end.allocated_seconds for end in pod_ends),
-        restarts=max([speaker.restarts, *(end.restarts for end in pod_ends)]),
+        restarts=max(speaker.restarts, _restarts(ends)),
+        step=saved.step if speaker.step is None else speaker.step,
+        saved_step=saved.saved_step if speaker.saved_step is None else speaker.saved_step,
         generation=max([speaker.generation, *(end.generation for end in pod_ends)]),
     )
+
+
+def _restarts(ends: Sequence[PodEnd]) -> int:
+    """Restarts that the pods count; the pod that replaces the only one of a gang begins to count again."""
+    counted = [each.end.restarts for each in ends]
+    if any(each.node for each in ends):
+        return max(counted)
+    return sum(counted) + max(0, len(counted) - 1)
 
 
 def _end_of(pod: Object, state: Object) -> GangEnd:
@@ -134,13 +150,15 @@ def _end_by_kubelet_status(pod: Object, state: Object) -> GangEnd:
     how = f"by signal {code - 128}" if code > 128 else f"with exit code {code}"
     because = " because the platform evicted it" if is_disrupted(pod) else ""
     tail = f": {words}" if words else " without a message"
-    return _stop(code, retry_class(code, disrupted=is_disrupted(pod)), f"{who} ended {how}{because}{tail}")
+    killed = code in (SIGKILL_CODE, SIGTERM_CODE)  # a keeper leaves a message: another code is that of a shell or image
+    retry = retry_class(code, disrupted=is_disrupted(pod)) if killed else TrainingError.retry
+    return _stop(code if killed else TrainingError.exit_code, retry, f"{who} ended {how}{because}{tail}")
 
 
-def _first_failure(root: Root | None, ends: Sequence[PodEnd]) -> GangEnd:
+def _first_failure(root: Root | None, ends: Sequence[PodEnd], deadline_key: str) -> GangEnd:
     failures = [each for each in ends if each.failed]
     culprits = _exclude(failures, _was_disrupted, _was_stopped, _lost_a_peer)
-    if root is not None and (over := _deadline(root)) and not _failed_before_it(culprits):
+    if root is not None and (over := _deadline(root, deadline_key)) and not _failed_before_it(culprits):
         return over
     if culprits:
         return culprits[0].end
@@ -168,13 +186,13 @@ def _lost_a_peer(each: PodEnd) -> bool:
     return each.end.exit_code == LostPeerError.exit_code
 
 
-def _deadline(root: Root) -> GangEnd | None:
+def _deadline(root: Root, key: str) -> GangEnd | None:
     condition = root.condition("Failed") or root.condition("FailureTarget") or {}
     if condition.get("reason") != "DeadlineExceeded":
         return None
     seconds = root.object["spec"].get("activeDeadlineSeconds")
     words = f"its time limit of {seconds} s has passed" if seconds else "its time limit has passed"
-    end = _stop(TrainingError.exit_code, "never", f"{words}; raise limits.run_seconds, or train fewer steps")
+    end = _stop(TrainingError.exit_code, "never", f"{words}; raise {key}, or train fewer steps")
     return replace(end, time=condition.get("lastTransitionTime", ""))
 
 
