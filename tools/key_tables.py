@@ -75,7 +75,7 @@ _OPENINGS = {
 def reference_of(name: str, cls: type) -> str:
     """Markdown: a heading and a table of keys for each table of the file."""
     parts = [f"# {name}.toml", _OPENINGS[name], "Generated from `src/gangline/spec`; `make schemas` rewrites it."]
-    parts += [_free_section(table, field_docs(cls).get(table, "")) for table in _free_tables(cls)]
+    parts += [_free_section(table, kind, field_docs(cls).get(table, "")) for table, kind in _free_tables(cls)]
     parts += [_section(table, kind) for table, kind in _tables(cls, "")]
     return "\n\n".join(parts) + "\n"
 
@@ -100,9 +100,10 @@ def _tables(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
             yield from _tables(inner, f"{path}.")
 
 
-def _free_tables(cls: type) -> list[str]:
-    """Tables whose keys are the task's own."""
-    return [name for name, kind in get_type_hints(cls).items() if kind == dict[str, Any]]
+def _free_tables(cls: type) -> list[tuple[str, Any]]:
+    """Tables whose keys are names that the user chooses."""
+    hints = get_type_hints(cls).items()
+    return [(name, kind) for name, kind in hints if get_origin(kind) is dict and not _inner_table(kind)[0]]
 
 
 def _inner_table(kind: Any) -> tuple[type | None, str]:
@@ -118,10 +119,12 @@ def _as_table(kind: Any) -> type | None:
     return kind if isinstance(kind, type) and is_dataclass(kind) else None
 
 
-def _free_section(table: str, text: str) -> str:
+def _free_section(table: str, kind: Any, text: str) -> str:
     if table == "optimizer":
         return f"## `[{table}]`\n\n{text}\n\n{matrix_rule_section()}"
-    return f"## `[{table}]`\n\n{text} Any key; its values are strings, numbers, booleans, lists and tables."
+    values = get_args(kind)[1]
+    shown = "strings, numbers, booleans, lists and tables" if values is Any else f"each a {_words(values)}"
+    return f"## `[{table}]`\n\n{text} Any key; its values are {shown}."
 
 
 def _section(table: str, cls: type) -> str:

@@ -88,7 +88,7 @@ _BLANK = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 """What shows nothing, or only with the character before it: letters, marks and tags that fonts leave blank."""
-_NAME_LENGTH = 244
+_NAME_LENGTH = 1000
 
 
 def clean(text: str, *, limit: int) -> str:

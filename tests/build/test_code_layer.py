@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import zipfile
 
 import pytest
@@ -241,7 +242,25 @@ def test_too_large_names_the_largest(repo, monkeypatch):
         pack(repo)
 
 
-def test_twins_up_to_case_are_refused_at_build(repo):
-    repositories.commit(repo.root, {"pkg/B.py": "B"})
-    with pytest.raises(ConfigError, match="differ in case only"):
-        pack(repo)
+def test_names_as_people_track_them_are_in_the_layer(repo, tmp_path):
+    names = ("pkg/B.py", "pkg/epoch=3-step=100.yaml", "a b+c@d/\u00e9.txt", "README.MD", "readme.md", ".github/x")
+    repositories.commit(repo.root, dict.fromkeys(names, "x"))
+    unpack(pack(repo, exclude=()).data, tmp_path / "code")
+    assert all((tmp_path / "code" / name).read_text() == "x" for name in names)
+
+
+@pytest.mark.row("P2")
+@pytest.mark.parametrize("name", [".GIT", "git~1", ".git ", ".g\u200cit"])
+def test_a_git_folder_that_somebody_wrote_into_a_tree_is_refused_with_its_path(repo, name):
+    blob = repositories.git(repo.root, "hash-object", "-w", "line.toml")
+    inner = made(repo.root, f"100644 blob {blob}\tconfig")
+    rows = repositories.git(repo.root, "ls-tree", "HEAD").splitlines()
+    tree = made(repo.root, "\n".join([*rows, f"040000 tree {inner}\t{name}"]))
+    commit = repositories.git(repo.root, "commit-tree", "-m", "hostile", tree)
+    with pytest.raises(ConfigError, match=r"outside of git folders, found .*leave it out by project\.exclude"):
+        code_layer.pack(repo, tree, project(), commit=commit)
+
+
+def made(folder, rows):
+    done = subprocess.run(["git", "mktree"], cwd=folder, input=rows.encode(), capture_output=True, check=True)
+    return done.stdout.decode().strip()

@@ -102,6 +102,32 @@ def test_a_branch_that_the_triggers_leave_out_starts_nothing(bare, work):
     assert said == "gangline: no run of $(touch${IFS}evil);`id`: trigger.branches leaves $(touch${IFS}evil);`id` out"
 
 
+@pytest.mark.row("P5")
+def test_a_branch_called_head_starts_nothing_and_main_stays_where_it_is(bare, work):
+    (said,) = push(work, bare, "main")
+    ended(bare, said.split()[2])
+    main = git(work, "rev-parse", "HEAD")
+    git(work, "checkout", "--quiet", "-b", "evil")
+    evil = commit(work, {"x": "1"})
+    (said,) = push(work, bare, "evil:refs/heads/HEAD")
+    assert said.startswith("gangline: no run of HEAD: wanted a name that git takes for a branch")
+    (said,) = push(work, bare, "evil")
+    record = ended(bare, said.split()[2])
+    assert (record.commit.sha, record.commit.protected) == (evil, False)
+    clone = next((bare / ".gangline" / "hook").rglob(f"commits/{evil}"))
+    assert git(clone, "rev-parse", "refs/remotes/origin/main") == main
+
+
+@pytest.mark.parametrize("name", ["feature/ü#1", "a=b+c,(d)", "it's;$(x)"])
+def test_a_branch_of_any_name_that_git_takes_is_built_and_recorded_under_it(bare, work, name):
+    push(work, bare, "main")
+    git(work, "checkout", "--quiet", "-b", name)
+    commit(work, {"x": "1"})
+    (said,) = push(work, bare, name)
+    record = ended(bare, said.split()[2])
+    assert (record.commit.branch, record.run.verdict) == (name, "passed")
+
+
 def test_a_push_that_is_not_accepted_yet_is_not_a_push(tmp_path):
     done = called("hook", "post-receive", env=os.environ | {"GIT_QUARANTINE_PATH": "x"}, cwd=tmp_path, input="")
     assert done.returncode == 2

@@ -40,6 +40,16 @@ def test_a_hundred_branches_start_a_few_runs_and_the_rest_is_named():
     assert build[0].branch == "main"
 
 
+@pytest.mark.parametrize("name", ["feature/ü#1", "a=b+c,d", "\u00a0x", "x\u2028y", "it's", "a&b;c|d"])
+def test_names_as_git_takes_them_are_pushes(name):
+    assert read_pushes([f"{OLD} {NEW} refs/heads/{name}\n"]) == [Push(name, NEW, OLD)]
+
+
+def test_a_name_that_git_takes_for_no_branch_stands_back_behind_one_at_the_same_commit():
+    build, _ = choose_pushes([Push("HEAD", NEW, None), Push("main", NEW, OLD)])
+    assert [each.branch for each in build] == ["main"]
+
+
 def test_branches_at_one_commit_are_built_once():
     build, left = choose_pushes([Push("a", NEW, None), Push("b", NEW, None)])
     assert ([each.branch for each in build], left) == (["a"], [])

@@ -15,8 +15,10 @@ from tests.line.repositories import commit, git, make_repository
 from gangline.errors import StorageError, UsageError
 from gangline.git.bounded_process import OutputTooLarge, ProcessStopped
 from gangline.git.clones import CloneBusy, Clones
+from gangline.git.mirror import RemoteBranches
 from gangline.git.remote import check_ref, check_url, git_environment
 from gangline.git.repository import Repository
+from gangline.git.repository_address import read_address
 
 MAIN = "refs/heads/main"
 
@@ -53,6 +55,16 @@ def test_a_commit_is_made_once_and_borrows_the_mirrors_objects(clones, origin):
     before = place.stat().st_ino
     assert clones.checkout("cheap", head).stat().st_ino == before
     assert not list((place / ".git" / "objects").glob("??/*"))
+
+
+def test_a_commit_is_of_the_repository_that_it_was_fetched_from(clones, origin, tmp_path):
+    head = git(origin, "rev-parse", "HEAD")
+    fetch(clones, origin)
+    found = read_address(clones.checkout("cheap", head))
+    assert found.text == str(origin)
+    assert found.holds(f"file:{origin}/.gangline/store")
+    git(origin, "remote", "add", "origin", "https://forge.example/acme/cheap.git")
+    assert read_address(clones.checkout("cheap", head)).text == "forge.example/acme/cheap"
 
 
 def test_a_branch_that_was_pushed_over_leaves_running_commits_alone(clones, origin):
@@ -116,7 +128,7 @@ def test_addresses_that_may_be_fetched():
     [
         "--upload-pack=touch /tmp/x", "main", "refs/heads/..", "refs/heads/a b", "refs/heads/a:refs/heads/b",
         "+refs/heads/a", "refs/heads/*", "refs/heads/a~1", "refs/heads/@{u}", "refs/heads/a.lock", "refs/heads/\n",
-        "refs/gangline/kept/x", "", "refs/heads/" + "x" * 300, "HEAD", "abc123",
+        "refs/gangline/kept/x", "", "refs/heads/" + "x" * 1001, "HEAD", "abc123", "refs/heads/HEAD", "refs/heads/-x",
     ],
 )  # fmt: skip
 def test_refs_that_git_could_take_for_something_else_are_refused(ref):
@@ -130,6 +142,45 @@ def test_branch_names_full_of_shell_and_html_are_only_names(clones, origin, tmp_
     fetch(clones, origin, wild)
     assert clones.checkout("cheap", git(origin, "rev-parse", "HEAD"))
     assert not (tmp_path / "x").exists()
+
+
+def branches_of(place):
+    rows = git(place, "for-each-ref", "--format=%(refname) %(objectname)", "refs/remotes/origin/").splitlines()
+    return {ref.removeprefix("refs/remotes/origin/"): name for ref, name in (row.split(" ") for row in rows)}
+
+
+@pytest.mark.row("P5")
+def test_a_branch_called_head_is_refused_and_a_symbolic_ref_moves_no_other_branch(clones, origin):
+    main = git(origin, "rev-parse", "HEAD")
+    git(origin, "checkout", "--quiet", "-b", "evil")
+    evil = commit(origin, {"x": "1"})
+    fetch(clones, origin, MAIN, "refs/heads/evil")
+    place = clones.checkout("cheap", evil, standing=RemoteBranches("main", {"main": main}))
+    with pytest.raises(UsageError, match="a name that git takes for a branch"):
+        clones.checkout("cheap", evil, standing=RemoteBranches("main", {"HEAD": evil, "main": main}))
+    git(place, "symbolic-ref", "refs/remotes/origin/evil", "refs/remotes/origin/main")
+    clones.checkout("cheap", evil, standing=RemoteBranches(None, {"evil": evil}))
+    assert branches_of(place) == {"HEAD": main, "evil": evil, "main": main}
+
+
+def test_a_branch_that_became_a_folder_of_branches_gives_way_in_a_clone_too(clones, origin):
+    head = git(origin, "rev-parse", "HEAD")
+    fetch(clones, origin)
+    for names in (("a", "x/y"), ("a/b/c", "main"), ("a/b",), ("a", "x")):
+        place = clones.checkout("cheap", head, standing=RemoteBranches(None, dict.fromkeys(names, head)))
+        assert set(names) <= set(branches_of(place))
+    assert set(branches_of(place)) == {"a", "x", "main"}
+
+
+def test_branches_are_listed_by_the_names_that_git_gives_them(clones, origin):
+    names = ["feature/ü#1", "a=b+c,d", "it's", "a\u2028b", "\u00a0x", "漢字"]
+    for name in names:
+        git(origin, "update-ref", f"refs/heads/{name}", "HEAD")
+    git(origin, "symbolic-ref", "HEAD", f"refs/heads/{names[0]}")
+    git(origin, "update-ref", "-d", "refs/heads/main")
+    assert set(clones.heads(str(origin), local=True)) == {f"refs/heads/{name}" for name in names}
+    bare = origin / ".git"
+    assert clones.fetch_default_branch(str(bare), name="cheap", local=True)[0] == names[0]
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", "-x", ".hidden", "x" * 200])

@@ -103,6 +103,20 @@ def test_a_file_that_was_only_touched_is_not_dirty(repo):
     assert Repository.at(repo).dirty_tree() is None
 
 
+def test_a_file_that_changed_in_the_second_of_the_index_is_dirty(repo):
+    second = 1_000_000_000
+    repositories.git(repo, "config", "core.trustctime", "false")
+    text = (repo / "answer.py").read_text()
+    os.utime(repo / "answer.py", (second, second))
+    repositories.git(repo, "update-index", "--refresh")
+    (repo / "answer.py").write_text(text.replace("import", "tropmi"))
+    for path in (repo / "answer.py", repo / ".git" / "index"):
+        os.utime(path, (second, second))
+    tree = Repository.at(repo).dirty_tree()
+    assert tree is not None
+    assert Repository.at(repo).file(tree, "answer.py").startswith(b"tropmi")
+
+
 def test_hooks_of_the_repository_do_not_run(repo):
     hook = repo / ".git" / "hooks" / "post-index-change"
     hook.parent.mkdir(exist_ok=True)
@@ -172,13 +186,43 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["ma\u200bin", "\u202emain", "main\u2060", "ma\xadin", "main\u3164", "main\ufe0f", "x" * 245]
+    "name", ["ma\u200bin", "\u202emain", "main\u2060", "ma\xadin", "main\u3164", "main\ufe0f", "x" * 1001]
 )
 def test_a_branch_whose_name_does_not_show_is_none(repo, name):
     assert shown_name(name) is None
-    assert (
-        resolve_request(repo, commit=None, overrides=(), strategy=None, origin=CommitOrigin(branch=name)).branch is None
-    )
+    fork = CommitOrigin(branch=name, trust="fork")
+    assert resolve_request(repo, commit=None, overrides=(), strategy=None, origin=fork).branch is None
+
+
+@pytest.mark.parametrize(
+    "name", ["feature/ü#1", "a=b+c,d", "it's", "a&b;c|d", "(wip)", "漢字/é", "a\u3000b", "@", "{x}"]
+)
+def test_branches_have_the_names_that_git_gives_them(repo, name):
+    repositories.git(repo, "update-ref", f"refs/heads/{name}", "HEAD")
+    repositories.git(repo, "symbolic-ref", "HEAD", f"refs/heads/{name}")
+    repositories.git(repo, "update-ref", f"refs/tags/{name}", "HEAD")  # for which git calls the branch heads/NAME
+    repositories.git(repo, "update-ref", "-d", "refs/heads/main")
+    found = Repository.at(repo)
+    sha = found.commit()
+    assert found.branch() == name
+    assert found.branch_holding(sha) == name
+    assert [each.name for each in found.branches()] == [name]
+    assert found.commit(f"refs/heads/{name}") == sha
+    if name != "@":
+        assert found.commit(f"{name}~0") == sha
+    asked = {"commit": sha, "overrides": (), "strategy": None}
+    assert resolve_request(repo, **asked, origin=CommitOrigin(branch=name)).branch == name
+
+
+def test_a_branch_that_breaks_lines_elsewhere_hides_no_other(repo):
+    repositories.git(repo, "update-ref", "refs/heads/a\u2028b", "HEAD")
+    assert {each.name for each in Repository.at(repo).branches()} == {"main", "a\u2028b"}
+
+
+@pytest.mark.parametrize("name", ["-x", "a..b", "HEAD:line.toml", "HEAD^{/first}", "a b", "a\nb", ":/first", "*"])
+def test_what_is_no_name_of_a_commit_is_refused(repo, name):
+    with pytest.raises(UsageError, match="wanted a commit, branch or tag"):
+        Repository.at(repo).commit(name)
 
 
 def test_paths_are_read_up_to_their_longest_however_they_arrive():

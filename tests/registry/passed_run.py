@@ -45,6 +45,11 @@ class Workspace:
     def key(self) -> SigningKey:
         return signing_key(self.site, self.environ)
 
+    @property
+    def files(self) -> Path:
+        """The folder of the store."""
+        return Path(self.store.url.removeprefix("file:"))
+
     def publish(self, record: Record | None = None, *, line: Line | None = None, **arguments):
         record = record or self.record
         wanted = {
@@ -91,7 +96,12 @@ def copy_of(workspace: Workspace, root: Path) -> Workspace:
     """The same workspace at another place, to be struck."""
     shutil.copytree(workspace.root, root)
     environ = {"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)}
-    return replace(workspace, root=root, repo=root / "repo", store=FolderStore(root / "store"), environ=environ)
+    return replace(workspace, root=root, repo=root / "repo", store=store_in(root / "repo"), environ=environ)
+
+
+def store_in(repo: Path) -> FolderStore:
+    """The store of a repository, as it is without a site."""
+    return FolderStore(repo / ".gangline" / "store")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -111,7 +121,7 @@ def make_workspace(root: Path) -> Workspace:
     git(repo, "add", "--all")
     git(repo, "commit", "--quiet", "-m", "first")
     environ = {"XDG_CONFIG_HOME": str(root / "config"), "HOME": str(root)}
-    store, site = FolderStore(root / "store"), Site()
+    store, site = store_in(repo), Site()
     line = Line(
         project=ProjectTable(name="bytegpt", task="model:ByteGPT"),
         train=TrainTable(steps=2, global_batch=4),

@@ -75,7 +75,7 @@ def test_the_model_of_a_task_that_makes_its_own_data_answers_too(workspace):
 
 def test_the_weights_open_with_the_safetensors_library(published):
     workspace, answer = published
-    path = workspace.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
+    path = workspace.files / next(file.key for file in answer.files if file.path == "model.safetensors")
     with safe_open(str(path), framework="pt") as opened:
         assert opened.metadata()["run"] == workspace.record.run.id
         assert opened.get_tensor("token.weight").shape == (256, 32)
@@ -83,7 +83,7 @@ def test_the_weights_open_with_the_safetensors_library(published):
 
 def test_tensors_have_the_names_that_the_task_asked_for(quick):
     answer = quick.publish(names={"token.weight": "transformer.wte.weight"})
-    path = quick.root / "store" / next(file.key for file in answer.files if file.path == "model.safetensors")
+    path = quick.files / next(file.key for file in answer.files if file.path == "model.safetensors")
     with safe_open(str(path), framework="pt") as opened:
         assert opened.get_tensor("transformer.wte.weight").shape == (256, 32)
         assert "token.weight" not in set(opened.keys())
@@ -218,7 +218,7 @@ def test_a_name_that_is_taken_in_git_is_refused(quick, monkeypatch):
 
 
 def test_a_flipped_bit_in_the_checkpoint_is_refused_before_anything_is_published(quick):
-    shard = next((quick.root / "store" / quick.checkpoint).glob("*.safetensors"))
+    shard = next((quick.files / quick.checkpoint).glob("*.safetensors"))
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
     shard.write_bytes(data)

@@ -30,7 +30,7 @@ def folder(published, tmp_path):
     target = tmp_path / "download"
     target.mkdir()
     for file in answer.files:
-        shutil.copy(workspace.root / "store" / file.key, target / file.path)
+        shutil.copy(workspace.files / file.key, target / file.path)
     return target
 
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_and_a_run_are_verified_by_signature_and_digests(published,
     workspace, _ = published
     assert failed(look(workspace.checkpoint)) == []
     assert failed(look(workspace.record.run.id)) == []
-    shard = next((workspace.root / "store" / workspace.checkpoint).glob("*.safetensors"))
+    shard = next((workspace.files / workspace.checkpoint).glob("*.safetensors"))
     shard.write_bytes(flip(shard.read_bytes()))
     assert failed(look(workspace.checkpoint)) == ["step-00000002"]
     assert failed(look(f"{workspace.record.prefix}/record.json")) == ["step-00000002"]

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.spec.globs import matches
+from gangline.spec.globs import matches, may_meet
 
 parts = st.text("ab.", min_size=1, max_size=3)
 pattern_parts = st.sampled_from(["**", "*", "a*", "?", "a", "b.a", "*.*"])
@@ -22,6 +22,28 @@ def oracle(path: list[str], pattern: list[str]) -> bool:
 @given(path=st.lists(parts, min_size=1, max_size=5), pattern=st.lists(pattern_parts, min_size=1, max_size=5))
 def test_glob_agrees_with_trying_every_way(path, pattern):
     assert matches("/".join(path), "/".join(pattern)) == oracle(path, pattern)
+
+
+@given(
+    path=st.lists(parts, min_size=1, max_size=4), one=st.lists(pattern_parts, min_size=1, max_size=4),
+    other=st.lists(pattern_parts, min_size=1, max_size=4),
+)  # fmt: skip
+def test_patterns_that_both_match_a_path_may_meet(path, one, other):
+    if oracle(path, one) and oracle(path, other):
+        assert may_meet("/".join(one), "/".join(other))
+
+
+def test_patterns_that_match_no_path_together_do_not_meet():
+    for one, other in [
+        ("out/a.pt", "out/b.pt"),
+        ("out/*.pt", "other/*.pt"),
+        ("*.pt", "out/*.pt"),
+        ("out/*", "out/a/b"),
+    ]:
+        assert not may_meet(one, other)
+        assert not may_meet(other, one)
+    assert may_meet("out/**", "out/a/model.pt")
+    assert may_meet("out/*.pt", "out/model.*")
 
 
 def test_double_star_represents_any_number_of_folders():

@@ -18,6 +18,7 @@ from gangline.bisect.recorded_values import MetricAtStep, cheapest_step, next_cu
 from gangline.bisect.repository_measurer import RepositoryMeasurer
 from gangline.errors import UsageError
 from gangline.git.repository import Repository
+from gangline.line.request.project_claim import require_claimable
 from gangline.line.request.run_lookup import look_up_run
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.run.driver import RunWorkspace
@@ -138,12 +139,13 @@ def prepare(workspace: RunWorkspace, request: BisectRequest) -> Bisection:
 
     Raises:
         UsageError: No such commit, ends in the wrong order, or a metric or step that their runs cannot have.
-        ConfigError: The line of an end is invalid.
+        ConfigError: The line of an end is invalid, or its project name is another repository's.
     """
     repository = Repository.at(workspace.repo)
     good, bad = (_commit(workspace, repository, name) for name in (request.good, request.bad))
     history = read_history(repository, good, bad)
     ends = [resolve_request(workspace.repo, commit=sha, overrides=(), strategy=None) for sha in (good, bad)]
+    require_claimable(workspace.store, ends[0], site=workspace.site, environ=workspace.environ)
     metric, at = _split(request.metric)
     project = ends[0].line.project.name
     name = bisect_id(project, metric, at, good, bad, request.seeds, request.error)

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError, UsageError, storage_errors
+from gangline.git.branches import is_branch
 from gangline.git.remote import run_remote_git
 
 MAX_LINES = 10_000
 MAX_RUNS = 8
 """Runs that one push starts: a mirror that is pushed for the first time brings every branch it ever had."""
-_LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64}) ([0-9a-f]{40}|[0-9a-f]{64}) (refs/\S{1,1000})\n?")
+_LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64}) ([0-9a-f]{40}|[0-9a-f]{64}) (refs/[^\n]{1,4000})\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def read_pushes(lines: Iterable[str]) -> list[Push]:
 def choose_pushes(pushes: Sequence[Push]) -> tuple[list[Push], list[Push]]:
     """(those to build, those left out): of several branches at one commit the first, and only so many."""
     by_commit: dict[str, Push] = {}
-    for push in pushes:
+    for push in sorted(pushes, key=lambda push: not is_branch(push.branch)):
         by_commit.setdefault(push.commit, push)
     wanted = sorted(by_commit.values(), key=lambda push: push.old is None)  # moved branches first
     return wanted[:MAX_RUNS], wanted[MAX_RUNS:]

@@ -8,13 +8,13 @@ from hashlib import sha256
 from typing import Any
 
 from gangline.forge.protocol import InvalidSignatureError, MalformedDeliveryError
+from gangline.git.branches import LOCAL, is_branch
 
 MAX_BYTES = 25 << 20
 MAX_DEPTH = 32
 """Real deliveries nest eight deep."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}(?:/[A-Za-z0-9_.-]{1,100}){1,20}")
-_BRANCH = re.compile(r"refs/heads/[^\x00-\x20\x7f~^:?*\[\\]{1,244}")
 _LONE = re.compile("[\ud800-\udfff]")
 """Halves of a character, which no UTF-8 can hold."""
 
@@ -107,12 +107,9 @@ def is_repository(name: str) -> bool:
 
 
 def branch_ref(ref: str) -> str | None:
-    """Branch name of `refs/heads/...` as git allows it; None: a tag, or nothing that git would take."""
-    if not _BRANCH.fullmatch(ref):
-        return None
-    name = ref.removeprefix("refs/heads/")
-    strange = ".." in name or "//" in name or "@{" in name or name.startswith(("/", "-")) or name.endswith(("/", "."))
-    return None if strange or any(p.startswith(".") or p.endswith(".lock") for p in name.split("/")) else name
+    """Branch name of `refs/heads/...`; None: a tag, or no branch that git would take."""
+    name = ref.removeprefix(LOCAL)
+    return name if ref.startswith(LOCAL) and is_branch(name) else None
 
 
 def delivery_id(headers: Mapping[str, str], names: tuple[str, ...], body: bytes) -> str:

@@ -37,7 +37,7 @@ MOST_BYTES = 20 * 10**9
 MOST_LISTED_BYTES = 16 << 20
 """Of a list of branches."""
 _MODEL_TAGS = "refs/tags/model/*:refs/tags/model/*"
-_SYMREF = re.compile(r"^ref: refs/heads/(\S{1,250})\tHEAD\n([0-9a-f]{40,64})\tHEAD$", re.MULTILINE)
+_SYMREF = re.compile(r"^ref: refs/heads/([^\t\n]+)\tHEAD\n([0-9a-f]{40,64})\tHEAD$", re.MULTILINE)
 _DEFAULTS = ("main", "master")
 _USUAL = re.compile(r"^([0-9a-f]{40,64})\trefs/heads/(main|master)$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -192,7 +192,7 @@ class Clones:
                 folder / "mirror.git", *arguments, environ=environment, limits=self._limits(FETCH_SECONDS)
             )
         if done.returncode:
-            refused = [line for line in done.text.splitlines() if line.startswith("!")]
+            refused = [line for line in done.text.split("\n") if line.startswith("!")]
             why = clean("; ".join(refused), limit=300) or done.message
             raise StorageError(f"{name}: tags of models could not be pushed to {url}: {why}")
 
@@ -218,7 +218,7 @@ class Clones:
         done = run_remote_git(Path("/"), *arguments, environ=environment, limits=self._limits(FETCH_SECONDS))
         if done.returncode:
             raise StorageError(f"could not list the branches of {url}: {done.message}")
-        rows = (line.split("\t", 1) for line in done.text.splitlines())
+        rows = (line.split("\t", 1) for line in done.text.split("\n") if line)
         return {name: commit for commit, name in rows}
 
     def release(self, *, idle_seconds: float, keep: Collection[Path] = ()) -> list[Path]:

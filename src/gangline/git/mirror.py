@@ -14,13 +14,14 @@ from itertools import islice
 from pathlib import Path
 
 from gangline.errors import StorageError
+from gangline.git import repository_address
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
+from gangline.git.branches import REMOTE, check_branch
 from gangline.git.command import GitFailed, GitResult, stream_git
 from gangline.git.objects import MOST_ENTRIES, parts
 from gangline.git.remote import (
     FETCH_SECONDS,
     MEMORY_BYTES,
-    check_ref,
     git_environment,
     is_commit,
     kept_ref,
@@ -34,7 +35,6 @@ MOST_SAID_BYTES = 16 << 20
 """Of an answer that is held whole."""
 LEAST_BYTES = 1 << 20
 """Room that a fetch needs at all."""
-_THEIRS = "refs/remotes/origin/"
 ORIGIN_IS_MIRROR = "gangline.originIsMirror"
 """Setting of a repository that was lent objects: tags may go to its `origin`, which is the mirror on the same disk."""
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
@@ -83,11 +83,12 @@ class GitMirror:
         fresh.rename(self.path)
 
     def fetch(self, url: str, wanted: Sequence[str], environment: Mapping[str, str]) -> str | None:
-        """Fetch `wanted`; None, or what went wrong in one line.
+        """Fetch `wanted`; None, or what went wrong in one line. The mirror is one of `url` from then on.
 
         Raises:
             OutputTooLarge: The clone would be larger than it may be, also after unneeded commits were collected.
         """
+        self._must(self.path, "config", repository_address.SETTING, url)
         trouble, was_full = self._fetch(url, wanted, environment)
         if was_full and self._collect():
             trouble, was_full = self._fetch(url, wanted, environment)
@@ -156,13 +157,23 @@ class GitMirror:
         return done.stdout.decode().strip() == commit
 
     def write_remote_branches(self, place: Path, standing: RemoteBranches) -> None:
-        """Write branches of `origin` at `place`, those whose commits are here; branches that are there already stay."""
+        """Write branches of `origin` at `place`, those whose commits are here.
+
+        Branches that are there already stay, but for one that is a folder of a new one now, or the other way about.
+        """
         for branch, commit in standing.commits.items():
-            ref = check_ref(f"refs/heads/{branch}").replace("refs/heads/", _THEIRS, 1)
+            ref = f"{REMOTE}{check_branch(branch)}"
             if is_commit(commit) and self.commit(commit) is not None:
-                self._must(place, "update-ref", ref, commit)
+                self._make_room(place, ref)
+                self._must(place, "update-ref", "--no-deref", ref, commit)
         if standing.default in standing.commits:
-            self._must(place, "symbolic-ref", f"{_THEIRS}HEAD", f"{_THEIRS}{standing.default}")
+            self._must(place, "symbolic-ref", f"{REMOTE}HEAD", f"{REMOTE}{standing.default}")
+
+    def _make_room(self, place: Path, ref: str) -> None:
+        done = run_remote_git(place, "for-each-ref", "--format=%(refname)", REMOTE, limits=self._limits(LOCAL_SECONDS))
+        for other in filter(None, done.text.split("\n")):
+            if other.startswith(f"{ref}/") or ref.startswith(f"{other}/"):
+                self._must(place, "update-ref", "--no-deref", "-d", other)
 
     def ask(self, *arguments: str) -> GitResult:
         """Run git in the mirror; for short commands."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from gangline.errors import UsageError
 from gangline.git.bounded_process import ProcessLimits
+from gangline.git.branches import LOCAL, is_branch, is_ref_path
 from gangline.git.command import UNREPLACED, GitResult, inherited_environment, run_git
 from gangline.http.address_check import Resolve, checked_addresses, is_loopback_name, read_origin, system_resolve
 from gangline.sanitize import clean
@@ -24,7 +25,6 @@ MEMORY_BYTES = 2 << 30
 """Of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
 LIMITS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
-_REF = re.compile(r"refs/(?!gangline/)[^\x00-\x20\x7f~^:?*\[\\]{1,250}\Z")
 _KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 """What an administrator may set of git: whose certificates are believed."""
 _ENVIRONMENT = {
@@ -78,10 +78,9 @@ def check_url(url: str, *, local: bool) -> str:
 
 def check_ref(ref: str) -> str:
     """`ref`, once it is a full ref or object name that git cannot take for an option or a pattern."""
-    bad = (
-        ".." in ref or "//" in ref or "@{" in ref or "/." in ref or ref.endswith(("/", ".", ".lock")) or ".lock/" in ref
-    )
-    if _COMMIT.match(ref) or (_REF.match(ref) and not bad):
+    kind, _, path = ref.partition("/")
+    is_ref = kind == "refs" and is_ref_path(path) and not path.startswith("gangline/")
+    if _COMMIT.match(ref) or (is_ref and (not ref.startswith(LOCAL) or is_branch(ref.removeprefix(LOCAL)))):
         return ref
     raise UsageError(f"wanted a full ref (refs/heads/main) or a commit's object name, found {clean(ref, limit=80)!r}")
 

@@ -17,13 +17,14 @@ from typing import IO
 
 from gangline.errors import UsageError
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
-from gangline.git.branches import BRANCH_ROW, LOCAL, REMOTE, Branch, read_branches
+from gangline.git.branches import BRANCH_ROW, LOCAL, REMOTE, Branch, local_branch, read_branches
 from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
 from gangline.git.objects import KnownObjects, TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
 from gangline.units import format_bytes
 
-_REF = re.compile(r"[A-Za-z0-9_@~^/.+-]{1,200}\Z")
+_NAME = re.compile(r"(?!-)(?!.*(?:\.\.|\^\{/))[^\x00-\x20\x7f:?*\[\\]{1,1000}\Z", re.DOTALL)
+"""Names of commits: branches and tags as git allows them, with `~`, `^` and `@` behind; no range, path or search."""
 MOST_FILE_BYTES = 16_000_000
 """Of a file that is read as text."""
 MOST_SUBJECT_BYTES = 4096
@@ -92,8 +93,8 @@ class Repository:
         Raises:
             UsageError: `name` has characters that no ref has, or no such commit exists.
         """
-        if not _REF.match(name) or name.startswith("-") or ".." in name:
-            raise UsageError(f"wanted a commit, branch or tag, found {name!r}; git log --oneline lists commits")
+        if not _NAME.match(name):
+            raise UsageError(f"wanted a commit, branch or tag, found {name!a}; git log --oneline lists commits")
         done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if done.returncode:
             if name == "HEAD":
@@ -130,7 +131,7 @@ class Repository:
             index = Path(folder) / "index"
             current = Path(self._ask("rev-parse", "--path-format=absolute", "--git-path", "index").decode().strip())
             if current.exists():
-                shutil.copyfile(current, index)
+                shutil.copy2(current, index)  # with its time: a file that changed in that second is read again
             own = {"GIT_INDEX_FILE": str(index)}
             self._ask("add", "--all", "--", ".", env=own)
             whole = self._ask("write-tree", env=own).decode().strip()
@@ -248,13 +249,13 @@ class Repository:
 
     def branch(self) -> str | None:
         """Branch that is checked out; None when HEAD is detached."""
-        done = self._git("symbolic-ref", "--quiet", "--short", "HEAD")
-        return shown_name(done.stdout.decode(errors="replace").strip("\n")) if done.returncode == 0 else None
+        done = self._git("symbolic-ref", "--quiet", "HEAD")
+        return shown_name(local_branch(done.stdout)) if done.returncode == 0 else None
 
     def branch_holding(self, commit: str) -> str | None:
         """The one local branch whose head is `commit`, the checked-out one first; None where that is not clear."""
-        text = self._ask("for-each-ref", "--points-at", commit, "--format=%(refname:short)", "refs/heads/")
-        names, current = text.decode(errors="replace").split(), self.branch()
+        text = self._ask("for-each-ref", "--points-at", commit, "--format=%(refname)", LOCAL)
+        names, current = [local_branch(row) for row in text.split(b"\n") if row], self.branch()
         if current in names:
             return current
         return shown_name(names[0]) if len(names) == 1 else None

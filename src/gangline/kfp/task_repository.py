@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gangline.errors import IntegrityError, StorageError
+from gangline.git import repository_address
 from gangline.git.command import git_output
 from gangline.git.repository import Repository
 from gangline.line.record.earlier_runs import MAX_BACK
@@ -47,6 +48,8 @@ def store_history(
         fetch = ("fetch", "--quiet", "--no-tags", f"--depth={MAX_BACK + 1}", "--filter=tree:0")
         git_output(folder, *fetch, f"--upload-pack={_SERVING}", f"file://{top}", commit)
         git_output(folder, "update-ref", "refs/heads/main", commit)
+        address = repository_address.read_address(repository.root)
+        git_output(folder, "config", repository_address.SETTING, address.text if address else top)
         if highest is not None:
             store_highest_number(folder, *highest)
         return put_blob(store, pack(_files(folder / ".git")))

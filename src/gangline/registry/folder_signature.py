@@ -6,6 +6,7 @@ folder.
 
 import tempfile
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from gangline.errors import ConfigError, IntegrityError
 from gangline.registry.model_files import SIGNATURE
 from gangline.signing.keys import PublicKey, SigningKey
+
+_INSTALL = "pip install 'gangline[publish]'"
 
 
 def sign_folder(folder: Path, key: SigningKey) -> Path:
@@ -67,10 +70,17 @@ def _all_files(folder: Path) -> Any:
     return config.set_ignored_paths(paths=[folder / SIGNATURE], ignore_git_paths=False)
 
 
+def require_libraries() -> None:
+    """Raise ConfigError where a library of `gangline[publish]` is not installed; none is imported."""
+    for name in ("model_signing", "cyclonedx", "in_toto_attestation"):
+        if find_spec(name) is None:
+            raise ConfigError(f"publishing needs {name}, which is not installed; {_INSTALL}")
+
+
 def _library(name: str) -> ModuleType:
     import importlib
 
     try:
         return importlib.import_module(f"model_signing.{name}")
     except ImportError as error:
-        raise ConfigError(f"signing needs model-signing, {error}; pip install 'gangline[publish]'") from error
+        raise ConfigError(f"signing needs model-signing, {error}; {_INSTALL}") from error

@@ -64,7 +64,7 @@ class TagRemote:
         done = self.run_git("ls-remote", "--refs", REMOTE, pattern)
         if done.returncode:
             return None
-        rows = (line.split("\t", 1) for line in done.text.splitlines())
+        rows = (line.split("\t", 1) for line in done.text.split("\n") if line)
         return {ref: name for name, ref in rows}
 
     def run_git(self, *arguments: str) -> GitResult:

@@ -1,7 +1,8 @@
 """Files of a model folder by digest: listing, checks of names and weights, upload and download."""
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from gangline.checkpoint.format.safetensors import header_length, parse_header
 from gangline.errors import IntegrityError, StorageError
 from gangline.spec.codec import digest
 from gangline.spec.record import Artifact
+from gangline.storage.objects.keys import is_key
+from gangline.storage.objects.paths import check_new_path, folded
 from gangline.storage.objects.protocol import ObjectStore
 
 SIGNATURE = "model.sig"
@@ -38,37 +41,49 @@ class ModelFile:
 
 
 def list_folder(folder: Path, key_prefix: str, *, of_program: bool = False) -> tuple[ModelFile, ...]:
-    """Files of a model folder, sorted; `of_program`: its weights are files of a program, in any format.
+    """Files of a model folder, sorted; `of_program`: its weights are files of a program, of any format and in folders.
 
     Raises:
-        IntegrityError: The folder has a link, a folder, or a file of another format.
+        IntegrityError: The folder has a link, a file of another format, or a folder that no program wrote.
     """
-    paths = sorted(folder.iterdir())
-    check_names((path.name for path in paths), of_program=of_program)
+    paths = sorted(path for path in folder.rglob("*") if not of_program or path.is_symlink() or not path.is_dir())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    check_names(names, of_program=of_program)
     for path in paths:
         if path.is_symlink() or not path.is_file():
             raise IntegrityError(
                 f"{path}: wanted only plain files in a model folder, found a link or folder; remove it"
             )
+    keys = _keys(key_prefix, names)
     return tuple(
-        ModelFile(path=path.name, key=f"{key_prefix}/{path.name}", size_bytes=path.stat().st_size, sha256=_digest(path))
-        for path in paths
+        ModelFile(path=name, key=keys[name], size_bytes=path.stat().st_size, sha256=_digest(path))
+        for name, path in zip(names, paths, strict=True)
     )
+
+
+def _keys(prefix: str, names: Sequence[str]) -> dict[str, str]:
+    """Key of each file; one that a store cannot spell, or that letter case alone tells from another, has a digest."""
+    spellings = Counter(map(folded, names))
+    plain = {name: is_key(name) and spellings[folded(name)] == 1 for name in names}
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
+    return {name: f"{prefix}/{name if plain[name] else digests[name]}" for name in names}
 
 
 def check_names(names: Iterable[str], *, of_program: bool = False) -> None:
     """Check that files have the formats of a model, so no pickle, archive or program.
 
-    Files that a program wrote may have any plain name; they are never opened.
+    Files that a program wrote may have any plain path; they are never opened.
 
     Raises:
         IntegrityError: A file has another format; the message names the allowed ones.
     """
     allowed = sorted({*COMPLETE, "*.safetensors", "*.safetensors.index.json"})
     for name in names:
-        plain = Path(name).name == name
+        if of_program:
+            check_new_path(name)
+            continue
         weights = name.endswith((".safetensors", ".safetensors.index.json"))
-        if not plain or not (weights or name in COMPLETE or (of_program and not name.startswith("."))):
+        if Path(name).name != name or not (weights or name in COMPLETE):
             raise IntegrityError(
                 f"{name!r} is not a file of a model: allowed are {', '.join(allowed)}; nothing was loaded"
             )
@@ -132,6 +147,7 @@ def download_file(store: ObjectStore, file: ModelFile, folder: Path, *, of_progr
     """
     check_names([file.path], of_program=of_program)
     target = folder / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
     digest_found = hashlib.sha256()
     with target.open("wb") as sink:
         for start in range(0, max(file.size_bytes, 1), _PIECE_BYTES):
@@ -153,6 +169,7 @@ def artifacts(files: Iterable[ModelFile]) -> tuple[Artifact, ...]:
             media_type=_MEDIA_TYPES.get(Path(file.path).suffix, "application/octet-stream"),
             size_bytes=file.size_bytes,
             sha256=file.sha256,
+            path=None if file.key.endswith(f"/{file.path}") else file.path,
         )
         for file in files
     )

@@ -27,14 +27,14 @@ _MAX_LIMITS = 8
 
 def write_config(folder: Path, record: Record, line: Line, *, of_program: bool = False) -> None:
     """Write `config.json`: what a program needs to build the model for the weights."""
-    weights = folder.iterdir() if of_program else folder.glob("*.safetensors")
+    weights = folder.rglob("*") if of_program else folder.glob("*.safetensors")
     plain = {
         "format": PROGRAM_FORMAT if of_program else CONFIG_FORMAT,
         "task": line.project.task,
         "command": list(line.project.command or ()),
         "model": line.model,
         "code": record.inputs.code,
-        "weights": sorted(path.name for path in weights),
+        "weights": sorted(path.relative_to(folder).as_posix() for path in weights if path.is_file()),
         "gangline": __version__,
     }
     _write(folder / model_files.CONFIG, json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False) + "\n")
@@ -47,7 +47,8 @@ def write_metadata(
     """Write the files that depend on the version number, over those of an earlier number; the signature is last."""
     (folder / model_files.SIGNATURE).unlink(missing_ok=True)
     (folder / model_files.PROVENANCE).unlink(missing_ok=True)
-    weights = sum(path.stat().st_size for path in folder.iterdir() if path.name not in model_files.COMPLETE)
+    own = {folder / name for name in model_files.COMPLETE}
+    weights = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path not in own)
     card = render_card(
         record, model=model, version=version, task=line.project.task or " ".join(line.project.command or ()),
         weights_bytes=weights, key_id=key.key_id, of_program=of_program,

@@ -4,21 +4,26 @@ Digests are verified; contents are never unpickled, loaded or run.
 """
 
 import hashlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.checkpoint.format.manifest import BLOCK_BYTES, MANIFEST, FileEntry, read_manifest
+from gangline.checkpoint.format.manifest import BLOCK_BYTES, MANIFEST, FileEntry, Manifest, read_manifest
 from gangline.errors import ConfigError, IntegrityError
+from gangline.registry.artifact_download import fetch_artifacts
 from gangline.registry.model_files import COMPLETE
-from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, output_key, read_output_list
+from gangline.registry.run_artifacts import RunArtifact, output_key, read_output_list
+from gangline.spec.codec import from_json
 from gangline.spec.globs import any_matches
-from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND
+from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, SAVED_PATHS
 from gangline.spec.record import Record
+from gangline.storage.objects.paths import is_of_git
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.units import format_bytes
 
-_NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,200}")
+IN_FOLDERS = "files"
+"""Folder of a version for files whose last names are not enough to tell them apart."""
+_MOST_PATHS_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,15 +33,16 @@ class ProgramFiles:
     origin: str
     """Origin of the weights, as a version names it: key of the list of outputs, or folder of the save."""
     names: tuple[str, ...]
+    """Paths in the version."""
     fetch: Callable[[Path], None]
-    """Writes each file into a folder, by its last name; IntegrityError where content is not that of the record."""
+    """Writes each file into a folder, to its path; IntegrityError where content is not that of the record."""
 
 
 def find_program_files(store: ObjectStore, record: Record, *, globs: Sequence[str], key: bytes) -> ProgramFiles:
     """Outputs whose path matches `globs`; if there are none, files of the newest save whose name does.
 
     Raises:
-        ConfigError: No file matches, two have one name, or a name is not allowed in a version.
+        ConfigError: No file matches.
         IntegrityError: The list of outputs or the save was changed.
     """
     found = _from_outputs(store, record, globs) or _from_save(store, record, globs, key)
@@ -46,22 +52,25 @@ def find_program_files(store: ObjectStore, record: Record, *, globs: Sequence[st
             f"publish.files: wanted files of project.outputs ({outputs}) or of the newest program.save, found none"
             f" that matches {', '.join(globs)}"
         )
-    for name in found.names:
-        if found.names.count(name) > 1 or name in COMPLETE or not _NAME.fullmatch(name):
-            raise ConfigError(
-                f"publish.files: a version holds each name once, of letters, digits and ._-, none of its own"
-                f" ({', '.join(COMPLETE)}), found {name!r} {found.names.count(name)} times"
-            )
     return found
+
+
+def names_in_version(paths: Sequence[str]) -> dict[str, str]:
+    """Path of each file in a version: its last name; all whole below `files/` where two share one, or one is ours."""
+    last = {path: path.rpartition("/")[2] for path in paths}
+    if len(set(last.values())) == len(paths) and not set(last.values()) & {*COMPLETE, IN_FOLDERS}:
+        return last
+    return {path: f"{IN_FOLDERS}/{path}" for path in paths}
 
 
 def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> ProgramFiles | None:
     listed = read_output_list(store, record)
     key = next((each.key for each in record.artifacts if each.kind == OUTPUTS_KIND), "")
     chosen = [file for file in (listed.files if listed else ()) if any_matches(file.path, globs)]
+    names = names_in_version([file.path for file in chosen])
     items = [
         RunArtifact(
-            kind=OUTPUTS_KIND, path=Path(file.path).name, key=output_key(key, file.sha256), size_bytes=file.size_bytes,
+            kind=OUTPUTS_KIND, path=names[file.path], key=output_key(key, file.sha256), size_bytes=file.size_bytes,
             sha256=file.sha256,
         )
         for file in chosen
@@ -71,7 +80,7 @@ def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> P
         for _ in fetch_artifacts(store, items, folder, overwrite=False):
             pass
 
-    return ProgramFiles(origin=key, names=tuple(item.path for item in items), fetch=fetch) if items else None
+    return ProgramFiles(origin=key, names=tuple(names.values()), fetch=fetch) if items else None
 
 
 def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: bytes) -> ProgramFiles | None:
@@ -80,16 +89,34 @@ def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: by
         return None
     folder = artifact.key.removesuffix(f"/{MANIFEST}")
     manifest = read_manifest(store, folder, key, sha256=artifact.sha256)
-    wanted = {stored.partition("-")[2]: (stored, entry) for stored, entry in manifest.files.items()}
-    chosen = {name: each for name, each in wanted.items() if any_matches(name, globs)}
+    stored = {name.partition("-")[2]: name for name in manifest.files}
+    paths = _paths_of_save(store, folder, manifest, stored)
+    chosen = {paths.get(name, name): stored[name] for name in stored if name != SAVED_PATHS}
+    chosen = {path: name for path, name in chosen.items() if any_matches(path, globs) and not is_of_git(path)}
+    names = names_in_version(list(chosen))
 
     def fetch(target: Path) -> None:
-        for name, (stored, entry) in chosen.items():
-            with (target / name).open("xb") as file:
-                for block in _blocks(store, f"{folder}/{stored}", entry):
+        for path, name in chosen.items():
+            place = target / names[path]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as file:
+                for block in _blocks(store, f"{folder}/{name}", manifest.files[name]):
                     file.write(block)
 
-    return ProgramFiles(origin=folder, names=tuple(chosen), fetch=fetch) if chosen else None
+    return ProgramFiles(origin=folder, names=tuple(names.values()), fetch=fetch) if chosen else None
+
+
+def _paths_of_save(store: ObjectStore, folder: str, manifest: Manifest, stored: Mapping[str, str]) -> dict[str, str]:
+    """Path of each file that the save stored under a number, as the program named it."""
+    if SAVED_PATHS not in stored:
+        return {}
+    entry = manifest.files[stored[SAVED_PATHS]]
+    if entry.size_bytes > _MOST_PATHS_BYTES:
+        raise IntegrityError(
+            f"{folder}/{stored[SAVED_PATHS]}: wanted at most {format_bytes(_MOST_PATHS_BYTES)} of paths"
+        )
+    data = b"".join(_blocks(store, f"{folder}/{stored[SAVED_PATHS]}", entry))
+    return from_json(dict[str, str], data)
 
 
 def _blocks(store: ObjectStore, key: str, entry: FileEntry) -> Iterator[bytes]:

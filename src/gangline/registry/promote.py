@@ -52,7 +52,9 @@ def promote(
     place, current, etag = _read_alias(store, model, alias)
     check_conditional_writes(store)
     key = signing_key(site, environ)
-    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record)
+    evidence = VersionEvidence(
+        store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record, named=site.projects
+    )
     _check_parts(wanted, evidence)
     if current and (current.version, current.version_digest) == (version, version_digest(wanted)):
         return current

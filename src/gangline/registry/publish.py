@@ -17,16 +17,26 @@ from gangline.checkpoint.format.export import export_model
 from gangline.errors import IntegrityError, StorageError
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.registry import git_tags, model_files
+from gangline.registry.folder_signature import require_libraries
 from gangline.registry.model_files import ModelFile
 from gangline.registry.model_folder import write_config, write_metadata
 from gangline.registry.program_files import ProgramFiles, find_program_files
-from gangline.registry.publish_rules import NotPublished, check_rules
+from gangline.registry.publish_rules import NotPublished, check_rules, skip_reason
 from gangline.registry.smoke_test import run_smoke_test
-from gangline.registry.versions import Version, check_name, list_versions, require_owner, tag_name, version_numbers
+from gangline.registry.versions import (
+    Version,
+    check_name,
+    check_owner,
+    list_versions,
+    require_owner,
+    tag_name,
+    version_numbers,
+)
 from gangline.sanitize import clean
 from gangline.signing.keys import SigningKey
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
+from gangline.spec.globs import may_meet
 from gangline.spec.program_files import SAVE_KIND
 from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.protocol import ObjectStore
@@ -146,6 +156,28 @@ def publish(
         version, answer = _make_version(job, weights, workdir / "smoke", runner, python)
     tagged, events = _tag(job, version)
     return _published(job, version, answer, tagged, events)
+
+
+def check_publication(store: ObjectStore, record: Record, line: Line) -> str:
+    """A note on what the line publishes, empty if there is none; called before the training, and writes nothing.
+
+    Raises:
+        ConfigError: The libraries of `gangline[publish]` are not installed.
+        IntegrityError: Another project owns the model.
+    """
+    files = line.publish.files
+    if skip_reason(record, line) or (line.project.task is None and not files):
+        return ""
+    require_libraries()
+    check_owner(store, line.publish.model or line.project.name, record.run.project)
+    lonely = [glob for glob in files if not any(may_meet(glob, output) for output in line.project.outputs)]
+    if not lonely:
+        return ""
+    kept = ", ".join(line.project.outputs) or "nothing"
+    return (
+        f"publish.files: project.outputs keeps {kept}, and so no file that matches {', '.join(lonely)}; unless"
+        " program.save has it, nothing can be published"
+    )
 
 
 def _program_files(store: ObjectStore, record: Record, line: Line, key: SigningKey) -> ProgramFiles | None:

@@ -23,7 +23,7 @@ def check_rules(record: Record, line: Line) -> NotPublished | None:
     Raises:
         GateError: A gate or the proof says no, or a required base is missing.
     """
-    reason = _skip_reason(record, line)
+    reason = skip_reason(record, line)
     if reason is None:
         check_gates(record, require_base=line.gate.require_base)
     return NotPublished(reason=reason) if reason else None
@@ -78,7 +78,8 @@ def _unprotected_reason(record: Record) -> str:
     )
 
 
-def _skip_reason(record: Record, line: Line) -> str | None:
+def skip_reason(record: Record, line: Line) -> str | None:
+    """Why the line never publishes this run; None where its gates decide."""
     if stopped_early(record):
         return "it was asked to stop before its schedule ended (train.stop_at): run without to publish"
     return unpublishable_reason(record) or _branch_reason(record.commit.branch, line.publish.branches)

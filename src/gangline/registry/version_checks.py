@@ -1,16 +1,18 @@
 """Checks of a version before promotion; every check runs, also after another one failed."""
 
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangline.build.image_store import verify_image
 from gangline.errors import GanglineError, GateError, IntegrityError
+from gangline.git.repository_address import read_address
 from gangline.registry import git_tags, model_files
 from gangline.registry.folder_signature import verify_folder
+from gangline.registry.project_owner import ProjectOwners
 from gangline.registry.publish_rules import check_gates, unpublishable_reason
-from gangline.registry.versions import Version, tag_name, version_digest
+from gangline.registry.versions import Version, read_owner, tag_name, version_digest
 from gangline.signing.keys import PublicKey
 from gangline.signing.provenance import check_model_provenance
 from gangline.signing.record_seal import check_seal
@@ -43,6 +45,8 @@ class VersionEvidence:
     keys: Mapping[str, PublicKey]
     """Trusted keys by id."""
     read_record: ReadRecord
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """`[projects]` of the site."""
 
 
 def run_check(name: str, check: Callable[[], str]) -> CheckResult:
@@ -66,6 +70,7 @@ def check_version(version: Version, evidence: VersionEvidence) -> tuple[CheckRes
             run_check("signature", lambda: _if_fetched(fetched, lambda: _signature(version, folder, evidence.keys))),
             run_check("provenance", lambda: _if_fetched(fetched, lambda: _provenance(version, folder))),
             run_check("record", lambda: _record(version, evidence)),
+            run_check("project", lambda: _project(version, evidence)),
             run_check("image", lambda: _image(version, evidence)),
             run_check("tag", lambda: _tag(version, evidence)),
         )
@@ -139,6 +144,18 @@ def _record(version: Version, evidence: VersionEvidence) -> str:
     if version.of_program and not record.inputs.values.get("publish.files"):
         raise IntegrityError(f"run {record.run.id} publishes no files of its program: publish.files names none")
     return f"run {record.run.id} passed, sealed: {check_gates(record)}"
+
+
+def _project(version: Version, evidence: VersionEvidence) -> str:
+    """The model is the project's; the project is that of the repository of this clone and of the run."""
+    owner = read_owner(evidence.store, version.model)
+    if owner not in (None, version.project):
+        raise IntegrityError(f"the model {version.model} belongs to the project {owner}, this is of {version.project}")
+    record = _sealed_record(version, evidence)
+    address = None if evidence.repo is None else read_address(evidence.repo)
+    owners = ProjectOwners(store=evidence.store, named=evidence.named, keys=evidence.keys)
+    found = owners.check(version.project, record=record, address=address)
+    return found if record.commit.repository else f"{found}; its run is older than owners and names no repository"
 
 
 def _sealed_record(version: Version, evidence: VersionEvidence) -> Record:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.registry.model_files import ModelFile
+from gangline.registry.project_owner import claim_key
 from gangline.spec.codec import Document, canonical, from_json
 from gangline.spec.config.grammar import SLUG
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
@@ -147,27 +148,39 @@ def require_owner(store: ObjectStore, model: str, project: str) -> None:
     Raises:
         IntegrityError: Another project owns it.
     """
-    owner = _read_or_set_owner(store, model, project)
+    key = owner_key(model)
+    if store.head(key) is None:
+        store.put_if_absent(key, canonical({"project": find_owner(store, model, project)}))
+        if store.head(key) is None:
+            raise StorageError(
+                f"{store.url}: {key} was just written and is missing; does another program clear this store?"
+            )
+    check_owner(store, model, project)
+
+
+def check_owner(store: ObjectStore, model: str, project: str) -> None:
+    """Raises IntegrityError as `require_owner`, and writes nothing."""
+    owner = find_owner(store, model, project)
     if owner != project:
         raise IntegrityError(
             f"publish.model: the model {model} belongs to the project {owner}, this is {project}; choose another name"
         )
 
 
-def _read_or_set_owner(store: ObjectStore, model: str, project: str) -> str:
-    key = owner_key(model)
-    if store.head(key) is None:
-        versions = version_numbers(store, model)
-        first = read_version(store, model, versions[0]) if versions else None
-        is_project_name = model != project and store.list(f"runs/{model}/", "", 1)
-        owner = first.project if first else model if is_project_name else project
-        store.put_if_absent(key, canonical({"project": owner}))
-    blob = get_bounded(store, key, most_bytes=_MAX_OWNER_BYTES)
-    if blob is None:
-        raise StorageError(
-            f"{store.url}: {key} was just written and is missing; does another program clear this store?"
-        )
-    return from_json(_Owner, blob.data).project
+def find_owner(store: ObjectStore, model: str, project: str) -> str:
+    """The owner of a model; without one the project of its first version, the project of that name, or `project`."""
+    if (owner := read_owner(store, model)) is not None:
+        return owner
+    versions = version_numbers(store, model)
+    first = read_version(store, model, versions[0]) if versions else None
+    is_project = store.head(claim_key(model)) is not None or bool(store.list(f"runs/{model}/", "", 1))
+    return first.project if first else model if is_project else project
+
+
+def read_owner(store: ObjectStore, model: str) -> str | None:
+    """The project that a model belongs to; None for a model without a version."""
+    blob = get_bounded(store, owner_key(model), most_bytes=_MAX_OWNER_BYTES)
+    return None if blob is None else from_json(_Owner, blob.data).project
 
 
 def read_alias(store: ObjectStore, model: str, alias: str) -> Alias | None:

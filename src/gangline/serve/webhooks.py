@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from gangline.errors import ConfigError, GanglineError, UsageError
 from gangline.forge.protocol import Forge, InvalidSignatureError, MalformedDeliveryError, WebhookEvent
 from gangline.git.remote import check_ref
-from gangline.sanitize import clean
+from gangline.sanitize import clean, shown_name
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.context.telemetry import DeliveryEvent, DeliveryOutcome
 from gangline.serve.database.types import Order
@@ -155,7 +155,7 @@ def _order_of(forge: Forge, hint: WebhookEvent, project: str) -> Order:
         forge=forge.name,
         repository=hint.repository,
         ref=check_ref(hint.ref),
-        branch=None if hint.branch is None else clean(hint.branch, limit=200),
+        branch=None if hint.branch is None else shown_name(hint.branch),
         pull_request=hint.pull_request,
         trust="fork" if hint.is_fork else "own",
         cause="pull_request" if hint.event == "pull_request" else "push",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -17,6 +18,20 @@ def matches(path: str, pattern: str) -> bool:
 def any_matches(path: str, patterns: Iterable[str]) -> bool:
     """Does `path` match one of `patterns`?"""
     return any(matches(path, pattern) for pattern in patterns)
+
+
+def may_meet(one: str, other: str) -> bool:
+    """Could a path match both patterns? False is certain; True where two wildcards would have to be compared."""
+    for mine, theirs in zip_longest(*([part for part in each.split("/") if part] for each in (one, other))):
+        if "**" in (mine, theirs):
+            return True
+        if mine is None or theirs is None or not (_is_open(mine, theirs) or _fits(mine, theirs) or _fits(theirs, mine)):
+            return False
+    return True
+
+
+def _is_open(*parts: str) -> bool:
+    return all(set("*?[") & set(part) for part in parts)
 
 
 def _fits(part: str, wanted: str) -> bool:

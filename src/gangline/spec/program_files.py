@@ -15,6 +15,10 @@ SAVE_KIND = "save"
 """Kind of the artifact that is the manifest of a program's newest save."""
 
 
+SAVED_PATHS = "paths.json"
+"""Name in a save of the file that has the paths of files whose name in it is a number."""
+
+
 OUTPUTS_KIND = "outputs"
 """Of the artifact that is the list."""
 

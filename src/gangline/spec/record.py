@@ -110,6 +110,8 @@ class CommitInfo:
     """It is part of a branch that the project publishes from, as git said when the run was created."""
     rules: str | None = None
     """Commit of the protected branch whose line gave the rules (gate, publish, base image, holdout); none: its own."""
+    repository: str | None = None
+    """Address of the repository that it was taken from: `HOST/PATH`, or a folder; none: the record is older."""
     changed: tuple[str, ...] = ()
     """Paths that differ from the base, at most 100."""
 
@@ -240,6 +242,8 @@ class Artifact:
     media_type: str
     size_bytes: int
     sha256: str
+    path: str | None = None
+    """Path in the folder of its key, where the key does not spell it: a store has fewer characters than programs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -180,3 +180,27 @@ def test_a_store_that_stays_away_is_an_error_and_no_list(store, code, monkeypatc
     monkeypatch.setattr(collector, "put_blocks", away)
     with pytest.raises(StorageError, match="away"):
         gather(store, code)
+
+
+@pytest.mark.row("P2")
+def test_no_git_folder_is_collected_in_any_spelling_and_the_list_says_so(store, code):
+    folders = (".git", "out/.GIT", ".git.", "git~1", ".g\u200cit")
+    for folder in folders:
+        (code / folder / "hooks").mkdir(parents=True)
+        (code / folder / "config.worktree").write_text("[core]")
+        (code / folder / "hooks" / "post-checkout").write_text("#!/bin/sh")
+    (code / "out" / "sub").mkdir()
+    (code / "out" / "sub" / ".git").write_text("gitdir: /elsewhere")
+    (code / "out" / "epoch=3-step=100.ckpt").write_text("weights")
+    found = gather(store, code, ("**",))
+    assert [file.path for file in found.files] == ["out/epoch=3-step=100.ckpt"]
+    assert {each.path for each in found.left_out} == {*folders, "out/sub/.git"}
+    assert {(each.reason, each.is_lost) for each in found.left_out} == {("git's own files are never collected", False)}
+
+
+def test_names_that_programs_write_are_collected_as_they_are(store, code):
+    names = ["out/Model.pt", "out/a b+c@d \u00e9.bin", "out/epoch=3-step=100.ckpt", "out/model.pt", "out/x.git/y"]
+    for name in names:
+        (code / name).parent.mkdir(exist_ok=True)
+        (code / name).write_text(name)
+    assert sorted(file.path for file in gather(store, code).files) == sorted(names)

@@ -6,7 +6,14 @@ import pytest
 from tests.line.records import record
 
 from gangline.errors import ConfigError, TrainingError, UsageError
-from gangline.line.gangs.podsets import POD_COMMAND, gang_shape, make_podset, pod_store_url, server_labels
+from gangline.line.gangs.podsets import (
+    POD_COMMAND,
+    commit_variables,
+    gang_shape,
+    make_podset,
+    pod_store_url,
+    server_labels,
+)
 from gangline.line.request.targets import parse_target, require_same_target, site_of, with_target
 from gangline.spec.config.line import Line, PlanTable, ProjectTable, TrainTable
 from gangline.spec.config.site import LaunchTable, LimitsTable, PodTable, Site, StoreTable
@@ -116,7 +123,8 @@ def test_pods_get_sizes_image_and_the_store_as_they_reach_it(tmp_path):
     resources = found.resources
     assert (resources.cpus, resources.memory_bytes, resources.shm_bytes) == (4, 2_000_000_000, 500_000_000)
     assert (resources.gpus, resources.rdma) == (0, 0)
-    assert (found.queue, found.env, found.secrets) == ("shared", {"A": "1"}, ("checkpoint-key", "store-credentials"))
+    assert (found.queue, found.secrets) == ("shared", ("checkpoint-key", "store-credentials"))
+    assert found.env == {"A": "1"} | commit_variables(planned(procs=2))
 
 
 def test_gpu_pods_ask_for_a_gpu_a_rank_and_for_rdma_where_the_site_names_it(tmp_path):
@@ -228,7 +236,8 @@ def test_variables_of_the_network_are_the_placements_and_those_of_the_line_win(t
     site, store = Site(launch=LaunchTable(target="kubernetes")), FarStore(tmp_path / "store")
     found = make_podset(plan_of(4), record=run, line=line_of(4), site=site, store=store)
     assert found.placement == Placement(environment=outputs["environment"])
-    assert (found.env, found.variables) == ({"A": "1"}, {"NCCL_CROSS_NIC": "0", "A": "1"})
+    assert found.env == {"A": "1"} | commit_variables(run)
+    assert found.variables == {"NCCL_CROSS_NIC": "0"} | found.env
 
 
 FAST, SLOW = (ServerKind(num_nodes=2, labels={"gpu": each}) for each in ("fast", "slow"))
@@ -253,3 +262,17 @@ def test_gang_of_two_kinds_takes_servers_of_each_and_a_smaller_one_the_first(ran
 def test_servers_of_the_one_kind_of_a_plan_are_selected_where_there_are_others():
     assert server_labels(Inventory(labels=FAST.labels)) == {"labels": FAST.labels}
     assert server_labels(Inventory()) == {}
+
+
+@pytest.mark.parametrize("target", ["local", "kubernetes"])
+@pytest.mark.parametrize("branch", ["main", "feature/ü#1-$(x)", None])
+def test_ranks_learn_commit_branch_and_whether_the_tree_was_dirty(tmp_path, target, branch):
+    made = planned(target, procs=2, image=IMAGE if target == "kubernetes" else None)
+    site = Site(store=StoreTable(url="s3://bucket/p", endpoint="http://127.0.0.1:9000"))
+    for patch in (None, "blobs/sha256/" + "p" * 64):
+        of_commit = replace(made, commit=replace(made.commit, branch=branch, patch=patch))
+        found = make_podset(
+            plan_of(4), record=of_commit, line=line_of(4), site=site, store=FarStore(tmp_path / "store")
+        ).variables
+        wanted = {"GANGLINE_COMMIT": made.commit.sha, "GANGLINE_BRANCH": branch, "GANGLINE_DIRTY": patch and "1"}
+        assert {name: found.get(name) for name in wanted} == wanted

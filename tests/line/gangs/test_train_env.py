@@ -1,5 +1,6 @@
 """Variables of the line in what runs its code, secrets among them: who gets them, and where they are not."""
 
+import json
 from dataclasses import replace
 from hashlib import sha256
 
@@ -13,6 +14,7 @@ from gangline.line.gangs import podsets
 from gangline.line.gangs.launchers import gangs_root, secret_reader
 from gangline.line.gangs.train_secrets import left_out_variables, refused_references, secret_names
 from gangline.line.request.trust import rights_of
+from gangline.registry.run_artifacts import list_artifacts
 from gangline.spec.config.load import load_line_text
 from gangline.spec.config.problems import FileError
 from gangline.spec.config.site import SecretsTable, Site
@@ -214,3 +216,26 @@ def test_who_only_asks_for_a_plan_is_shown_what_would_refuse_the_run(keeper):
     assert refused_references(env, keeper.site, keeper.environ) == ""
     assert "train.env.HUB_TOKEN: secret:env:DEMO_TOKEN: wanted a secret" in refused_references(env, keeper.site, {})
     assert "wanted a secret that this site allows in lines" in refused_references(env, Site(), keeper.environ)
+
+
+TELLS = """\
+import json, os, pathlib, subprocess
+names = ("GANGLINE_RUN", "GANGLINE_COMMIT", "GANGLINE_BRANCH", "GANGLINE_DIRTY")
+git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True).returncode
+pathlib.Path("told.json").write_text(json.dumps({"git": git == 0, **{name: os.environ.get(name) for name in names}}))
+"""
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_a_program_learns_its_run_commit_and_branch_where_git_cannot_be_asked(workspace, dirty):
+    line = repositories.LINE.replace("[train]", 'outputs = ["told.json"]\n[train]')
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "feature/ü#1")
+    sha = repositories.commit(workspace.repo, {"answer.py": TELLS + repositories.PROGRAM, "line.toml": line})
+    if dirty:
+        (workspace.repo / "new.txt").write_text("x")
+    record = workspace.run(until="train")
+    (found,) = [each for each in list_artifacts(workspace.store, record) if each.path == "told.json"]
+    assert json.loads(workspace.store.get(found.key).data) == {
+        "git": False, "GANGLINE_RUN": record.run.id, "GANGLINE_COMMIT": sha, "GANGLINE_BRANCH": "feature/ü#1",
+        "GANGLINE_DIRTY": "1" if dirty else None,
+    }  # fmt: skip

@@ -1,15 +1,20 @@
 """Rules of a line come from the default branch, and a branch publishes only where git and that line say so."""
 
+import os
+import time
+
 import pytest
 from tests.line import repositories
 from tests.line.records import new_sealer
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, UsageError
+from gangline.git import origin_branch
 from gangline.git.repository import Repository
 from gangline.line.request.branch_protection import is_protected, read_protection
 from gangline.line.request.run_request import CommitOrigin, resolve_request
 from gangline.line.run.create import find_or_create_run
 from gangline.registry.publish_rules import unpublishable_reason
+from gangline.spec.config.site import Site
 from gangline.storage.folder.store import FolderStore
 
 GATES = repositories.LINE + '[[gate.quality]]\nmetric = "loss"\nbetter = "lower"\nlimit = 2.5\n'
@@ -171,7 +176,9 @@ def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo
     clone = cloned(repo, tmp_path / "clone")
     repositories.commit(clone, {"line.toml": GATES + '[publish]\nbranches = ["master"]\n'})
     store = FolderStore(tmp_path / "store")
-    record = find_or_create_run(store, question(clone), again=False, target="local", sealer=new_sealer()).record
+    record = find_or_create_run(
+        store, question(clone), again=False, target="local", site=Site(), sealer=new_sealer()
+    ).record
     said = (
         "nothing is published: on origin/master, the default branch, there is no line.toml yet; push a commit with one"
     )
@@ -200,8 +207,109 @@ def test_a_default_branch_that_publish_branches_does_not_name_is_named(repo, tmp
     asked = question(repo)
     assert (asked.protected, asked.rules) == (False, asked.commit)
     record = find_or_create_run(
-        FolderStore(tmp_path / "store"), asked, again=False, target="local", sealer=new_sealer()
+        FolderStore(tmp_path / "store"), asked, again=False, target="local", site=Site(), sealer=new_sealer()
     ).record
     assert [each.text for each in record.events] == [
         "nothing is published from here: publish.branches names main, not the default branch"
     ]
+
+
+# a branch that a driver names
+
+
+@pytest.fixture
+def pushed(repo, tmp_path):
+    """A clone of a bare repository, at the tip of its main."""
+    repositories.git(tmp_path, "clone", "--quiet", "--bare", str(repo), "bare.git")
+    repositories.git(tmp_path, "clone", "--quiet", str(tmp_path / "bare.git"), "clone")
+    return tmp_path / "clone"
+
+
+def named(clone, branch, **more):
+    return question(clone, commit="HEAD", origin=CommitOrigin(branch=branch), **more)
+
+
+@pytest.mark.row("P5")
+@pytest.mark.parametrize("branch", ["HEAD", "-x", "a b", "main~1", "@{u}", "ma\u200bin"])
+def test_what_git_takes_for_no_branch_is_refused_as_one(pushed, branch):
+    with pytest.raises(UsageError, match="push the commit to a branch of another name"):
+        named(pushed, branch)
+
+
+def test_a_branch_of_origin_that_has_the_commit_counts(pushed):
+    found = named(pushed, "main")
+    assert (found.branch, found.protected, found.branch_problem) == ("main", True, "")
+    repositories.commit(pushed, {"x": "1"})
+    repositories.git(pushed, "push", "--quiet", "origin", "HEAD:main")
+    assert named(pushed, "main").protected
+
+
+@pytest.mark.row("P5")
+def test_a_branch_that_origin_moved_away_from_the_commit_does_not_count_and_the_run_says_so(pushed, tmp_path):
+    first = repositories.git(pushed, "rev-parse", "HEAD")
+    repositories.commit(pushed, {"x": "1"})
+    repositories.git(pushed, "push", "--quiet", "origin", "HEAD:main")
+    repositories.git(tmp_path / "bare.git", "update-ref", "refs/heads/main", first)
+    found = named(pushed, "main")
+    assert (found.branch, found.protected, found.rules) == ("main", False, question(pushed).protection.branch.commit)
+    record = find_or_create_run(
+        FolderStore(tmp_path / "store"), found, again=False, target="local", site=Site(), sealer=new_sealer()
+    ).record
+    why = f"nothing is published: branch main of origin, at {first[:8]}, lacks the commit"
+    assert unpublishable_reason(record) == why
+    assert (record.commit.protected, record.commit.branch) == (False, "main")
+
+
+@pytest.mark.row("P5")
+def test_a_branch_that_origin_does_not_have_does_not_count(pushed):
+    repositories.git(pushed, "update-ref", "refs/remotes/origin/release", "HEAD")
+    repositories.commit(pushed, {"line.toml": GATES + '[publish]\nbranches = ["main", "release"]\n'})
+    repositories.git(pushed, "push", "--quiet", "origin", "HEAD:main")
+    assert named(pushed, "release").branch_problem == "origin has no branch release"
+
+
+def test_a_tip_that_is_not_here_yet_is_not_known(pushed, tmp_path, repo):
+    repositories.commit(repo, {"x": "1"})
+    repositories.git(repo, "push", "--quiet", str(tmp_path / "bare.git"), "main")
+    found = named(pushed, "main")
+    assert not found.protected
+    assert found.branch_problem.endswith("which is not here: git fetch origin")
+
+
+@pytest.mark.row("P5")
+def test_where_origin_does_not_answer_the_branch_is_not_known_but_for_the_answer_to_a_fetch(pushed, tmp_path):
+    repositories.git(pushed, "fetch", "--quiet", "origin")
+    (tmp_path / "bare.git").rename(tmp_path / "away.git")
+    assert named(pushed, "main").protected  # as a build server: it has just fetched
+    fetched = pushed / ".git" / "FETCH_HEAD"
+    old = time.time() - origin_branch.FRESH_SECONDS - 1
+    os.utime(fetched, (old, old))
+    found = named(pushed, "main")
+    assert not found.protected
+    assert found.branch_problem.startswith("it is not known whether branch main has the commit: origin does not answer")
+
+
+@pytest.mark.row("P5")
+def test_a_fetch_from_another_repository_answers_nothing(pushed, tmp_path, repo):
+    repositories.git(tmp_path, "clone", "--quiet", "--bare", str(repo), "fork.git")
+    repositories.git(pushed, "fetch", "--quiet", str(tmp_path / "fork.git"), "main")
+    (tmp_path / "bare.git").rename(tmp_path / "away.git")
+    assert not named(pushed, "main").protected
+
+
+def test_without_a_remote_the_local_branch_counts(repo):
+    assert named(repo, "main").protected
+    repositories.git(repo, "checkout", "--quiet", "-b", "feature")
+    repositories.commit(repo, {"x": "1"})
+    repositories.git(repo, "branch", "--force", "main")
+    repositories.git(repo, "branch", "release", "main~1")
+    repositories.commit(repo, {"line.toml": GATES + '[publish]\nbranches = ["main", "release"]\n'})
+    repositories.git(repo, "branch", "--force", "main")
+    assert named(repo, "main").protected
+    assert named(repo, "release").branch_problem == "no branch release of this repository has the commit"
+
+
+def test_a_branch_that_publishes_nothing_is_not_asked_for(pushed, tmp_path):
+    (tmp_path / "bare.git").rename(tmp_path / "away.git")
+    found = named(pushed, "feature")
+    assert (found.branch, found.branch_problem) == ("feature", "")

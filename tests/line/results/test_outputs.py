@@ -34,6 +34,13 @@ def test_a_path_that_leaves_the_folder_is_refused(path):
         check(metrics=OutputFile(path=path, size_bytes=1, sha256=DIGEST))
 
 
+@pytest.mark.row("P2")
+@pytest.mark.parametrize("path", ["out/.git/config", "out/.GIT", ".git/hooks/x"])
+def test_a_path_of_a_git_folder_is_refused(path):
+    with pytest.raises(IntegrityError, match="wanted a path outside of git folders"):
+        check((path, 1, DIGEST))
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [

@@ -8,9 +8,12 @@ from tests.line import repositories
 from gangline.errors import ConfigError, IntegrityError
 from gangline.line.record.store import read_record
 from gangline.line.results.verification import verify
-from gangline.registry import version_checks
+from gangline.registry import folder_signature, version_checks
+from gangline.registry.artifact_download import fetch_artifacts
+from gangline.registry.model_files import COMPLETE
 from gangline.registry.program_files import find_program_files
 from gangline.registry.promote import promote
+from gangline.registry.run_artifacts import list_artifacts, select_artifacts
 from gangline.registry.versions import read_version
 from gangline.signing.keys import signing_key
 from gangline.spec.program_files import SAVE_KIND
@@ -104,15 +107,84 @@ def test_a_save_that_was_changed_after_the_training_is_not_published(workspace, 
         find_program_files(workspace.store, record, globs=["*.npz"], key=key_of(workspace, record))
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [('["*.onnx"]', r"found none that matches \*.onnx"), ('["out/*/same.bin"]', "'same.bin' 2 times")],
-)
-def test_globs_that_name_nothing_or_one_name_twice_fail_with_exit_10(workspace, files, said):
-    commit(workspace, WRITES, files)
-    with pytest.raises(ConfigError, match=f"publish.files: .*{said}"):
+def test_globs_that_name_nothing_fail_with_exit_10_after_a_note_before_the_training(workspace):
+    commit(workspace, WRITES, '["other/*.onnx"]')
+    with pytest.raises(ConfigError, match=r"publish\.files: .*found none that matches other/\*\.onnx"):
         workspace.run()
+    said = "publish.files: project.outputs keeps out/**, and so no file that matches other/*.onnx; unless program.save"
+    assert [note.startswith(said) for note in workspace.seen.notes].count(True) == 1
     assert read_version(workspace.store, "cheap", 1) is None
+
+
+ODD = ["epoch=3-step=100.ckpt", "a b+c@d \u00e9.bin", "Model.bin", "model.bin", ".gitattributes"]
+WRITES_ODD = f"import pathlib\npathlib.Path('out').mkdir()\nfor n in {ODD}: pathlib.Path('out', n).write_text(n)\n"
+SAVED = '{"state.npz": b"s" * (17 << 20), "note.txt": b"n"}'
+
+
+@pytest.mark.parametrize("way", ["outputs", "save"])
+def test_names_as_people_publish_them_become_a_version_that_verifies_and_is_fetched(workspace, tmp_path, way):
+    if way == "outputs":
+        commit(workspace, WRITES_ODD, '["out/*"]')
+    else:
+        odd = "{" + ", ".join(f"{name!r}: {name!r}.encode()" for name in ODD) + "}"
+        commit(workspace, SAVES.replace(SAVED, odd), '["*"]', keys="")
+    record = workspace.run()
+    version = read_version(workspace.store, "cheap", 1)
+    assert {file.path for file in version.files} - set(COMPLETE) == set(ODD)
+    assert all(check.ok for check in verify("cheap/1", store=workspace.store, repo=workspace.repo, **workspace.where))
+    items = select_artifacts(list_artifacts(workspace.store, record), "model/*/*")
+    for item, path in fetch_artifacts(workspace.store, items, tmp_path / "to", overwrite=False):
+        if path.name in ODD:
+            assert (item.kind, path.read_text()) == ("model", path.name)
+    assert {path.name for path in (tmp_path / "to").rglob("*") if path.is_file()} == {*ODD, *COMPLETE}
+
+
+FOLDER = """\
+import pathlib
+for name in ("out/hf/config.json", "out/hf/sub/model.pt", "out/other/model.pt"):
+    path = pathlib.Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(name)
+"""
+
+
+def test_files_that_share_a_name_or_have_one_of_a_versions_own_keep_their_folders(workspace):
+    commit(workspace, FOLDER, '["out/**"]')
+    workspace.run()
+    version = read_version(workspace.store, "cheap", 1)
+    wanted = {"files/out/hf/config.json", "files/out/hf/sub/model.pt", "files/out/other/model.pt"}
+    assert {file.path for file in version.files} == {*COMPLETE, *wanted}
+    where = {"store": workspace.store, "repo": workspace.repo, **workspace.where}
+    assert all(check.ok for check in verify("cheap/1", **where))
+
+
+SAVES_FOLDER = SAVES.replace(SAVED, '{"final": "out"}').replace("from gangline", f"{FOLDER}from gangline", 1)
+
+
+def test_files_of_a_folder_that_was_saved_are_published_by_their_paths(workspace):
+    commit(workspace, SAVES_FOLDER, '["final/hf/**/*.pt"]', keys="")
+    workspace.run()
+    assert {file.path for file in read_version(workspace.store, "cheap", 1).files} == {*COMPLETE, "model.pt"}
+
+
+def test_a_model_of_another_project_is_refused_before_the_training(workspace):
+    workspace.store.put("models/taken/project.json", b'{"project":"other"}')
+    commit(workspace, WRITES, '["out/*.pt"]\nmodel = "taken"')
+    with pytest.raises(IntegrityError, match="the model taken belongs to the project other"):
+        workspace.run()
+    (record,) = workspace.records()
+    assert stage(record, "plan").state == "failed"
+    assert stage(record, "train").started is None
+
+
+def test_a_library_that_publishing_needs_is_missed_before_the_training(workspace, monkeypatch):
+    monkeypatch.setattr(folder_signature, "find_spec", lambda name: None)
+    commit(workspace, WRITES, '["out/*.pt"]')
+    with pytest.raises(ConfigError, match=r"publishing needs model_signing, .*pip install 'gangline\[publish\]'"):
+        workspace.run()
+    repositories.git(workspace.repo, "checkout", "--quiet", "-b", "feature")
+    repositories.commit(workspace.repo, {"x": "1"})
+    assert workspace.run(until="plan").run.state == "open"  # nothing is published from there
 
 
 def test_a_version_of_files_counts_only_where_the_line_publishes_files(workspace, monkeypatch):

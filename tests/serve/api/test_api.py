@@ -92,9 +92,9 @@ def test_key_of_one_start_is_not_taken_for_another(world):
 @pytest.mark.parametrize(
     "wanted",
     [
-        {"branch": "--upload-pack=touch"}, {"branch": "a..b"}, {"branch": "$(id)"}, {"branch": "a b"}, {"branch": ""},
+        {"branch": "--upload-pack=touch"}, {"branch": "a..b"}, {"branch": "HEAD"}, {"branch": "a b"}, {"branch": ""},
         {"branch": "main", "commit": "HEAD"}, {"branch": "main", "overrides": ["train.seed"]},
-        {"branch": "main", "overrides": ["x=1"] * 40}, {"branch": "main", "unknown": 1}, {"branch": "x" * 300},
+        {"branch": "main", "overrides": ["x=1"] * 40}, {"branch": "main", "unknown": 1}, {"branch": "x" * 1001},
         {"branch": "main", "overrides": ["a.b=c\nd"]},
     ],
     ids=str,

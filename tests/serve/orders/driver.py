@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from gangline.errors import GanglineError
 from gangline.line.record import runs, states
 from gangline.line.record.store import RecordStore
 from gangline.line.request.run_request import CommitOrigin, resolve_request
@@ -30,6 +31,13 @@ CODES = {"room": 20, "away": 40, "bug": 1, "config": 10}
 
 
 def main():
+    try:
+        run()
+    except GanglineError as error:
+        fail(error.exit_code, str(error))
+
+
+def run():
     asked = arguments()
     repo = Path(asked.path)
     origin = CommitOrigin(branch=asked.branch, pull_request=asked.pull_request, trust=asked.trust)
@@ -39,7 +47,7 @@ def main():
         fail(10, "line.toml: something is wrong")
     site = load_site(Path(asked.site), environ=os.environ)
     store, sealer = site_paths.open_site_store(repo, site, os.environ), Sealer.of(site, os.environ)
-    found = find_or_create_run(store, question, again=asked.again, target="local", sealer=sealer)
+    found = find_or_create_run(store, question, again=asked.again, target="local", site=site, sealer=sealer)
     if found.record.run.state == "ended":
         sys.exit(found.record.run.exit_code)
     drive(RecordStore.of(store, found.record, sealer), found.record, word)

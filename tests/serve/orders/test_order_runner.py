@@ -13,7 +13,8 @@ from tests.serve.orders.yard import Yard
 from gangline.line.record import states
 from gangline.line.record.store import RecordStore
 from gangline.line.request import trust
-from gangline.serve.database.types import Order
+from gangline.registry.project_owner import ProjectClaim, claim_key
+from gangline.serve.database.types import Order, RunFilter
 from gangline.serve.orders import retry_policy
 from gangline.serve.orders.driver_process import DriverProcess
 from gangline.serve.orders.notifications import OrderNotifications
@@ -133,6 +134,27 @@ def test_a_repository_cannot_call_itself_another_project(yard):
     with yard.working():
         assert "project.name" in yard.wait(yard.order()).note
     assert yard.records() == []
+
+
+@pytest.mark.row("A1")
+def test_a_project_that_another_repository_owns_in_the_store_is_not_built(yard):
+    key = yard.sealer.key
+    claim = ProjectClaim(project="cheap", repository="forge.example/acme/cheap", time="2026-01-01").signed(key)
+    yard.context.store.put(claim_key("cheap"), claim.to_json())
+    yard.push()
+    with yard.working():
+        done = yard.wait(yard.order())
+    assert f"wanted a name of this repository, {yard.repo}, found 'cheap', which belongs to forge.exa" in done.note
+    assert yard.records() == []
+
+
+@pytest.mark.row("A1")
+def test_a_branch_that_calls_itself_another_project_is_built_as_the_one_of_the_default_branch(yard):
+    yard.push()
+    yard.push(branch="topic", files={"line.toml": LINE.replace('"cheap"', '"other"')})
+    with yard.working():
+        yard.wait(yard.order("topic"))
+    assert [record.run.project for record in yard.records()] == ["cheap"]
 
 
 def test_no_room_is_waited_for_without_losing_patience(yard, monkeypatch):
@@ -354,6 +376,29 @@ def test_a_branch_that_only_looks_like_another_builds_nothing_and_says_why(forge
     assert "shows all of its characters" in done.note
     assert "ma\\u200bin" in done.note
     assert (reports, forged.records()) == ([sha], [])
+
+
+@pytest.mark.row("P5")
+def test_a_branch_called_head_builds_nothing_and_says_why(yard):
+    yard.push()
+    sha = yard.push(branch="evil")
+    git(yard.repo, "update-ref", "refs/heads/HEAD", sha)
+    with yard.working():
+        done = yard.wait(yard.order("HEAD"))
+    assert "wanted a name that git takes for a branch" in done.note
+    assert yard.records() == []
+
+
+@pytest.mark.parametrize("name", ["feature/ü#1", "a=b+c,(d)", "it's;$(x)"])
+def test_a_branch_of_any_name_that_git_takes_is_built_and_recorded_under_it(yard, name):
+    yard.push()
+    sha = yard.push(branch=name)
+    with yard.working():
+        done = yard.wait(yard.order(name))
+    (record,) = [each for each in yard.records() if each.commit.sha == sha]
+    assert (done.run, record.commit.branch, record.run.verdict) == (record.run.id, name, "passed")
+    (row,) = yard.context.database.runs.search(RunFilter(branch=name, limit=5))
+    assert row.run == record.run.id
 
 
 @pytest.fixture

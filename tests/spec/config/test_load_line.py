@@ -242,6 +242,7 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("train.start.checkpoint", ["train.start.checkpoint=runs/p/c/r"]),
         ("train.start.fused", ["train.start.fused=[{match='a', parts=['b', 'c'], split='gate_up'}]"]),
         ("publish.model", ["publish.model='A B'"]),
+        ("project.outputs", ["project.outputs=['git~1/**']"]),
         ("trigger.schedule", ["trigger.schedule='0 3 * *'"]),
         ("trigger.schedule", ["trigger.schedule='60 3 * * *'"]),
         ("trigger.supersede", ["trigger.supersede=maybe"]),
@@ -249,6 +250,14 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
 )
 def test_each_rule_names_its_key(key, overrides):
     assert [each.split(": ")[0] for each in override_problems(*overrides)] == [key]
+
+
+@pytest.mark.row("P2")
+def test_a_program_publishes_nothing_of_a_git_folder():
+    text = LEAST.replace('task = "model:Demo"', 'command = ["python"]') + "[publish]\nfiles = ['out/.GIT/x']\n"
+    assert problems(text) == [
+        "publish.files: wanted files outside of git folders, found 'out/.GIT/x'; git's own files are never kept"
+    ]
 
 
 @pytest.mark.parametrize(

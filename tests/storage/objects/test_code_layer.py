@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.errors import IntegrityError, StorageError
-from gangline.storage.objects import code_layer
+from gangline.storage.objects import code_layer, paths
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.code_layer import LayerFile, fetch_layer, pack, read, unpack
 from gangline.storage.open import open_store
@@ -72,7 +72,7 @@ def test_what_is_packed_is_read_by_us_and_by_the_library_whatever_the_order(file
     try:
         packed = pack(wanted)
     except IntegrityError:
-        return  # twins up to case, or a file that is a folder
+        return  # a file that is a folder, or a git folder
     order.shuffle(wanted)
     assert pack(wanted) == packed
     ours = {file.path: (bytes(file.data), file.executable) for file in read(packed)}
@@ -103,8 +103,12 @@ HOSTILE = {
     "setuid": zip_of((info("tool", 0o104755), b"x")),
     "no mode": zip_of((info("plain", 0), b"x")),
     "file and folder": zip_of(("a", b"x"), ("a/b", b"x")),
-    "twins up to case": zip_of(("Model.py", b"x"), ("model.py", b"x")),
-    "twins up to accents": zip_of(("\u00e9.py", b"x"), ("e\u0301.py", b"x")),
+    "git folder": renamed("xgit/hooks/x", ".git/hooks/x"),
+    "git folder in capitals": renamed("a/xgit/config", "a/.GIT/config"),
+    "short name of a git folder": renamed("xit~1/config", "git~1/config"),
+    "git folder with a dot behind": renamed("xgit./config", ".git./config"),
+    "git folder with a character that HFS+ ignores": renamed("xg\u200cit/config", ".g\u200cit/config"),
+    "git file": renamed("xgit", ".git"),
     "deflated": zip_of(("a", b"x" * 500), compression=zipfile.ZIP_DEFLATED),
     "another time": zip_of((info("a", date_time=(2026, 1, 1, 0, 0, 0)), b"x")),
     "comment of an entry": zip_of((info("a", comment=b"c"), b"x")),
@@ -129,6 +133,22 @@ HOSTILE = {
     "gzip": b"\x1f\x8b" + b"0" * 600,
     "nothing": b"",
 }  # fmt: skip
+
+
+def test_names_that_differ_in_case_or_form_are_laid_out_where_the_file_system_keeps_them_apart(tmp_path):
+    names = ("Model.py", "model.py", "\u00e9.py", "e\u0301.py", "Folder/a", "folder/a")
+    unpack(pack([LayerFile(name, name.encode()) for name in names]), tmp_path / "code")
+    assert [(tmp_path / "code" / name).read_bytes() for name in names] == [name.encode() for name in names]
+
+
+def test_where_it_does_not_both_are_named_and_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "_is_one", lambda one, other, folder: True)  # as on a Mac
+    data = pack([LayerFile("Folder/a", b"1"), LayerFile("folder/b", b"2"), LayerFile("x", b"3")])
+    with pytest.raises(
+        IntegrityError, match=r"Folder and folder are one name on the file system of .*project\.exclude"
+    ):
+        unpack(data, tmp_path / "code")
+    assert list(tmp_path.iterdir()) == []
 
 
 def with_twice():

@@ -10,7 +10,10 @@ from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import UsageError
-from gangline.registry.run_artifacts import RunArtifact, fetch_artifacts, list_artifacts, select_artifacts
+from gangline.registry.artifact_download import fetch_artifacts
+from gangline.registry.run_artifacts import RunArtifact, list_artifacts, select_artifacts
+from gangline.spec.globs import matches
+from gangline.storage.objects.paths import is_of_git
 from gangline.units import format_bytes
 
 
@@ -43,8 +46,11 @@ def command(
         fetched.append({"path": str(path), "size_bytes": item.size_bytes, "sha256": item.sha256})
         if not json:
             say(f"{path}  {format_bytes(item.size_bytes)}  {item.sha256[:12]} as recorded")
+    left_out = [each.path for each in items if matches(each.path, get) and is_of_git(each.path)]
     if json:
-        print_json({"run": record.run.id, "fetched": fetched})
+        print_json({"run": record.run.id, "fetched": fetched, "left_out": left_out})
+    elif left_out:
+        say(f"left out: {', '.join(left_out[:8])}: of a git folder, and git obeys what is in one")
 
 
 def _show(run: str, items: list[RunArtifact], *, json: bool) -> None:

@@ -16,6 +16,7 @@ from gangline.cli.options import SiteOption
 from gangline.cli.terminal import say
 from gangline.errors import GanglineError, UsageError, storage_errors
 from gangline.forge.bare_repository import Push, choose_pushes, install_hook, read_pushes
+from gangline.git.branches import check_branch
 from gangline.git.clones import Clones
 from gangline.git.mirror import RemoteBranches
 from gangline.report.text import clean
@@ -59,7 +60,7 @@ def post_receive(*, site: SiteOption = None) -> None:
         del environ[name]  # nothing below is about the git that called us
     set_up_logs(environ)
     repo = Path.cwd()
-    wanted, left = choose_pushes(read_pushes(sys.stdin))
+    wanted, left = choose_pushes(read_pushes(os.fsdecode(line) for line in sys.stdin.buffer))
     if wanted:
         receiver = _Receiver(repo, site, environ)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -103,6 +104,7 @@ class _Receiver:
             return clean(f"no run of {push.branch}: {error}", 300)
 
     def _start(self, push: Push) -> str:
+        check_branch(push.branch)
         self._clones.fetch(str(self._repo), name=_CLONE, refs=[push.ref], local=True)
         default = self._clones.fetch_default_branch(str(self._repo), name=_CLONE, local=True)
         known = {push.branch: push.commit} | (dict([default]) if default else {})
@@ -111,7 +113,7 @@ class _Receiver:
         no = self._refusal(push, place)
         if no is not None:
             return f"no run of {push.branch}: {no}"
-        named = ["--commit", push.commit, "--branch", push.branch, "--site", str(self._site_file)]
+        named = ["--commit", push.commit, f"--branch={push.branch}", "--site", str(self._site_file)]
         driver = start_driver([str(place), *named])
         return f"run {driver.run} started; gangline follow {driver.run} --repo {self._repo}"
 

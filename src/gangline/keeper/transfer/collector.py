@@ -23,6 +23,7 @@ from gangline.errors import GanglineError, IntegrityError, StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.signals import die_with_parent
 from gangline.keeper.transfer.uploader import output_prefix
+from gangline.spec.config.grammar import is_git_name
 from gangline.spec.globs import any_matches
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import (
@@ -42,6 +43,7 @@ from gangline.storage.folder.safe_paths import open_plain, pinned_folder
 from gangline.storage.objects import code_layer
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.growing_file import put_blocks
+from gangline.storage.objects.paths import check_path
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.units import format_bytes
@@ -98,9 +100,10 @@ class Collector:
         """Requested regular files with their sizes, in the order of their paths; links are not followed."""
         found: list[tuple[str, int]] = []
         for root, folders, names, handle in os.fwalk(self.folder, follow_symlinks=False, onerror=self._on_unlistable):
-            folders[:] = [each for each in folders if each != IGNORED_FOLDER]
-            for name in (*folders, *names):
-                path = Path(root, name).relative_to(self.folder).as_posix()
+            inside = Path(root).relative_to(self.folder)
+            folders[:] = [each for each in folders if each != IGNORED_FOLDER and not self._is_git(inside / each)]
+            for name in (*folders, *(each for each in names if not self._is_git(inside / each))):
+                path = (inside / name).as_posix()
                 if path != self.request.metrics and not any_matches(path, self.request.globs):
                     continue
                 mark = os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -117,9 +120,17 @@ class Collector:
         if any_matches(f"{path}/any", self.request.globs):
             self._leave(path, f"cannot be listed: {error.strerror}")
 
+    def _is_git(self, path: Path) -> bool:
+        """Whether this is a git folder or file, which is left out whole: fetched, its files would be obeyed by git."""
+        if not is_git_name(path.name):
+            return False
+        if any_matches(path.as_posix(), self.request.globs) or any_matches(f"{path}/any", self.request.globs):
+            self._leave(path.as_posix(), "git's own files are never collected", is_lost=False)
+        return True
+
     def _has_plain_name(self, path: str) -> bool:
         try:
-            code_layer.check_path(path)
+            check_path(path)
         except (IntegrityError, UnicodeEncodeError):
             self._leave(path, "its name is not a plain path in UTF-8")
             return False

@@ -100,7 +100,8 @@ def make_podset(
         code=str(stage(record, "build").outputs["code"]),
         plan=put_blob(store, plan.to_json()),
         store=store.url,
-        env=threads_of(record, line, site, store)
+        env=commit_variables(record)
+        | threads_of(record, line, site, store)
         | plain_of(line.train.env)
         | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
@@ -194,6 +195,13 @@ def _outputs_request(plan: Plan, *, record: Record, line: Line, site: Site) -> d
         most_files=site.limits.output_files, most_bytes=round(site.limits.output_bytes),
     )  # fmt: skip
     return {OUTPUTS_VARIABLE: request.to_json().decode()}
+
+
+def commit_variables(record: Record) -> dict[str, str]:
+    """Variables that name the commit to its ranks, whose folder is no git repository; launchers set GANGLINE_RUN."""
+    commit = record.commit
+    branch = {"GANGLINE_BRANCH": commit.branch} if commit.branch else {}
+    return {"GANGLINE_COMMIT": commit.sha} | branch | ({"GANGLINE_DIRTY": "1"} if commit.patch else {})
 
 
 def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> dict[str, str]:

@@ -2,20 +2,23 @@
 
 A line decides what is published and how it is judged, and everybody who may push a branch writes that branch's line.
 Therefore the default branch gives these rules: a commit that is part of no publishing branch is judged by the gates of
-the default branch, and no line can make its own branch publish.
+the default branch, no line can make its own branch publish, and none can call itself another project.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.errors import ConfigError
-from gangline.git.branches import Branch
+from gangline.errors import ConfigError, StorageError
+from gangline.git.branches import LOCAL, REMOTE, Branch
+from gangline.git.origin_branch import origin_branch, origin_kind
 from gangline.git.repository import Repository
 from gangline.sanitize import shown_name
 from gangline.spec.config.line import Line, PublishTable, TriggerTable
 from gangline.spec.config.load import load_line_text
-from gangline.spec.config.toml_text import MOST_BYTES
+from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 from gangline.spec.globs import any_matches
+
+_FILE = "line.toml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +29,8 @@ class Protection:
     """The default branch; None: this clone does not know it."""
     text: str | None
     """Its line.toml; None if there is no valid one."""
+    project: str | None = None
+    """Name that this line gives the project; None: there is no such line."""
     publishes: tuple[str, ...]
     """Patterns of the branches that publish."""
     trigger: TriggerTable | None = None
@@ -59,8 +64,9 @@ def read_protection(repository: Repository) -> Protection:
         )
     text, line = found
     return Protection(
-        branch=branch, text=text, publishes=line.publish.branches, branches=branches, trigger=line.trigger
-    )
+        branch=branch, text=text, project=line.project.name, publishes=line.publish.branches, branches=branches,
+        trigger=line.trigger,
+    )  # fmt: skip
 
 
 def current_branch(branches: Sequence[Branch]) -> str | None:
@@ -74,10 +80,48 @@ def is_protected(repository: Repository, commit: str, protection: Protection) ->
     return protection.branch is not None and repository.is_part_of(commit, publishing)
 
 
+def named_branch_problem(repository: Repository, commit: str, branch: str, branches: Sequence[Branch]) -> str:
+    """Why a branch that a driver was given does not count for publishing; empty where it is at a commit with `commit`.
+
+    `origin` is asked. The service that fills a mirror on this machine has asked, and where there is no `origin`, the
+    local branch counts.
+    """
+    kind = origin_kind(repository)
+    if kind != "remote":
+        known = [each for each in branches if each.ref == f"{REMOTE if kind == 'mirror' else LOCAL}{branch}"]
+        return "" if repository.is_part_of(commit, known) else f"no branch {branch} of this repository has the commit"
+    try:
+        tip = origin_branch(repository, branch)
+    except StorageError as error:
+        return f"it is not known whether branch {branch} has the commit: {error}"
+    if tip is None:
+        return f"origin has no branch {branch}"
+    if not repository.has(tip):
+        return f"branch {branch} of origin is at {tip[:8]}, which is not here: git fetch origin"
+    return "" if repository.is_ancestor(commit, tip) else f"branch {branch} of origin, at {tip[:8]}, lacks the commit"
+
+
+def named_folders(repository: Repository, branch: Branch, project: str) -> list[str]:
+    """Folders of the repository whose line has the name `project` at the tip of `branch`; its top is an empty name."""
+    tree = repository.whole_tree(branch.commit)
+    paths = [each.path for each in repository.entries(tree) if each.path.rpartition("/")[2] == _FILE]
+    texts = {path: repository.file(tree, path, most_bytes=MOST_BYTES) for path in paths}
+    return [path.removesuffix(_FILE).strip("/") for path, text in texts.items() if _project_name(text) == project]
+
+
+def _project_name(text: bytes | None) -> object:
+    """Project name in a line.toml; None where it has none, or is no line."""
+    try:
+        table = read_toml((text or b"").decode(), file=_FILE).get("project")
+    except (ConfigError, UnicodeDecodeError):
+        return None
+    return table.get("name") if isinstance(table, dict) else None
+
+
 def _line_of(repository: Repository, branch: Branch) -> tuple[str, Line] | None:
     tree = repository.tree_if_any(branch.commit)
-    data = None if tree is None else repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
+    data = None if tree is None else repository.file(tree, _FILE, most_bytes=MOST_BYTES)
     if data is None or tree is None:
         return None
     text = data.decode(errors="replace")
-    return text, load_line_text(text, file="line.toml", reader=lambda path: repository.file(tree, path))
+    return text, load_line_text(text, file=_FILE, reader=lambda path: repository.file(tree, path))

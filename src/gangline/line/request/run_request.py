@@ -5,15 +5,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ConfigError
+from gangline.git.branches import check_branch
 from gangline.git.repository import Repository
-from gangline.line.request.branch_protection import Protection, current_branch, is_protected, read_protection
+from gangline.line.request.branch_protection import (
+    Protection,
+    current_branch,
+    is_protected,
+    named_branch_problem,
+    read_protection,
+)
 from gangline.line.request.kept_home import KeptHome
 from gangline.line.request.task_check import MOST_MODULE_BYTES, check_task
 from gangline.sanitize import clean, shown_name
 from gangline.spec import identity
 from gangline.spec.config.line import Line
-from gangline.spec.config.load import HOW_TO_BEGIN, line_digest, load_line_text
-from gangline.spec.config.toml_text import MOST_BYTES
+from gangline.spec.config.load import HOW_TO_BEGIN, PROJECT_NAME, PROTECTED_TABLES, line_digest, load_line_text
+from gangline.spec.config.toml_text import MOST_BYTES, read_toml
+from gangline.spec.globs import any_matches
 from gangline.spec.record import CommitInfo, Trust
 
 CLEAN_TREE = "git add and git commit what belongs to it, .gitignore what does not, or git stash -u"
@@ -51,8 +59,12 @@ class RunRequest:
     overrides: tuple[str, ...] = ()
     rules_problem: str = ""
     """Why the rules of the default branch are not known."""
-    lacks_line: bool = False
-    """They are not, because that branch has no line.toml yet."""
+    branch_problem: str = ""
+    """Why the branch that a driver named does not count for publishing."""
+    protection: Protection
+    """Default branch of the repository, with its rules."""
+    own_name: str | None
+    """Name that the commit's own line gives the project; None: none."""
 
     @property
     def commit_identity(self) -> CommitInfo:
@@ -97,7 +109,7 @@ def resolve_request(
     Without `origin` the branch is read from git and the commit counts as the repository's own.
 
     Raises:
-        UsageError: No repository, no such commit.
+        UsageError: No repository, no such commit, or no name of a branch.
         ConfigError: No line.toml in the commit, or an invalid one.
     """
     repository = Repository.at(path)
@@ -109,14 +121,20 @@ def resolve_request(
     protection = read_protection(repository)
     branch = repository.branch_holding(sha) if commit else current_branch(protection.branches)
     protected = origin.trust == "own" and dirty is None and is_protected(repository, sha, protection)
+    named, branch_problem = _named_branch(origin), ""
+    if protected and named is not None and any_matches(named, protection.publishes):
+        branch_problem = named_branch_problem(repository, sha, named, protection.branches)
+        protected = not branch_problem
     rules = protection if dirty is None and not protected and protection.text is not None else None
-    line = _read_line(repository, tree, sha, rules, all_overrides)
+    ruled = PROTECTED_TABLES if rules else (PROJECT_NAME,)
+    text = _line_text(repository, tree, sha)
+    line = _read_line(repository, tree, text, rules=protection.text, ruled=ruled, overrides=all_overrides)
     return RunRequest(
         repository=repository,
         commit=sha,
         tree=tree,
         is_dirty=dirty is not None,
-        branch=shown_name(origin.branch) if origin.branch else branch,
+        branch=named if origin.branch else branch,
         subject=repository.subject(sha),
         line=line,
         pull_request=origin.pull_request,
@@ -125,27 +143,42 @@ def resolve_request(
         rules=rules.branch.commit if rules and rules.branch else None,
         overrides=all_overrides,
         rules_problem="" if protected or dirty else protection.problem,
-        lacks_line=protection.lacks_line,
+        branch_problem=branch_problem,
+        protection=protection,
+        own_name=read_toml(text, file="line.toml")["project"].get("name"),
     )
 
 
-def _read_line(
-    repository: Repository, tree: str, commit: str, rules: Protection | None, overrides: Sequence[str]
-) -> Line:
+def _named_branch(origin: CommitOrigin) -> str | None:
+    """The branch that a driver named; of a fork, who names branches as they like, None where it cannot be read."""
+    if not origin.branch:
+        return None
+    return check_branch(origin.branch) if origin.trust == "own" else shown_name(origin.branch)
+
+
+def _line_text(repository: Repository, tree: str, commit: str) -> str:
     text = repository.file(tree, "line.toml", most_bytes=MOST_BYTES)
     if text is None:
         raise ConfigError(f"wanted line.toml in {repository.root}, found none in commit {commit[:8]}; {HOW_TO_BEGIN}")
     try:
-        decoded = text.decode()
+        return text.decode()
     except UnicodeDecodeError as error:
         raise ConfigError("line.toml: wanted UTF-8 text, found other bytes; save the file as UTF-8") from error
+
+
+def _read_line(
+    repository: Repository, tree: str, text: str, *, rules: str | None, ruled: Sequence[str], overrides: Sequence[str]
+) -> Line:
+    if any(each.partition("=")[0].strip() == PROJECT_NAME for each in overrides):
+        raise ConfigError(
+            f"--set: {PROJECT_NAME} says whose runs and models a run may use, and line.toml of the default branch says"
+            " it; commit the name there"
+        )
 
     def reader(path: str) -> bytes | None:
         return repository.file(tree, path)
 
-    line = load_line_text(
-        decoded, file="line.toml", rules=rules.text if rules else None, overrides=overrides, reader=reader
-    )
+    line = load_line_text(text, file="line.toml", rules=rules, ruled=ruled, overrides=overrides, reader=reader)
 
     def module(path: str) -> bytes | None:
         return repository.file(tree, path, most_bytes=MOST_MODULE_BYTES)

@@ -25,7 +25,7 @@ from gangline.spec.program_files import (
     Outputs,
 )
 from gangline.spec.record import Artifact, Gate, OutputsInfo, Record
-from gangline.storage.objects.code_layer import check_path
+from gangline.storage.objects.paths import check_new_path
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
 from gangline.units import format_bytes
 
@@ -99,7 +99,7 @@ def check_outputs(outputs: Outputs, *, key: str, globs: tuple[str, ...], most_fi
 
 def _check_file(file: OutputFile, key: str) -> None:
     try:
-        check_path(file.path)
+        check_new_path(file.path)
     except IntegrityError as error:
         raise IntegrityError(f"{key}: {error}") from error
     if not SHA256.fullmatch(file.sha256) or file.size_bytes < 0:

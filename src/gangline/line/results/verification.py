@@ -52,7 +52,9 @@ def verify(
     """
     if target and Path(target).is_dir():
         return _folder(Path(target), site, environ)
-    evidence = VersionEvidence(store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record)
+    evidence = VersionEvidence(
+        store=store, repo=repo, keys=trusted_keys(site, environ), read_record=read_record, named=site.projects
+    )
     if found := _ALIAS.fullmatch(target):
         return _alias(found["model"], found["alias"], evidence)
     if found := _VERSION.fullmatch(target):

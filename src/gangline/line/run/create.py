@@ -1,16 +1,18 @@
 """Creation of runs: finds the run of a request, or creates it with commit, base and inputs fixed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangline.build import own_environment
 from gangline.errors import ConfigError
 from gangline.line.record import runs
 from gangline.line.record.earlier_runs import EarlierRuns, find_earlier_runs
 from gangline.line.record.store import RecordStore
+from gangline.line.request.project_claim import claim_project
 from gangline.line.request.run_request import RunRequest
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.load import PROTECTED_TABLES, effective, line_digest, table_digests
+from gangline.spec.config.site import Site
 from gangline.spec.launchers import RanksAt
 from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
 from gangline.storage.objects.blobs import put_blob
@@ -34,7 +36,7 @@ class FoundRun:
 
 
 def find_or_create_run(
-    store: ObjectStore, request: RunRequest, *, again: bool, target: RanksAt, sealer: Sealer
+    store: ObjectStore, request: RunRequest, *, again: bool, target: RanksAt, site: Site, sealer: Sealer
 ) -> FoundRun:
     """The run of `request`: its newest attempt, or with `again` the next one if the newest has ended.
 
@@ -42,8 +44,10 @@ def find_or_create_run(
 
     Raises:
         IntegrityError: The seal of the newest attempt is invalid.
-        ConfigError: That attempt is of another line of the commit, which has the same project name.
+        ConfigError: The project name belongs to another repository or folder, or that attempt is of another line of
+            the commit.
     """
+    address = claim_project(store, request, site=site, sealer=sealer)
     newest, attempt = _newest(store, request)
     if newest is not None and sealer.holds(newest):
         _require_same_line(newest, request)
@@ -57,7 +61,7 @@ def find_or_create_run(
         run=request.run_id(attempt + 1),
         holds=sealer.holds,
     )
-    record = _describe(store, request, attempt + 1, earlier.base, target)
+    record = _describe(store, request, attempt + 1, earlier.base, target, repository=address.text)
     runs.mark_open(store, record)
     created = RecordStore.of(store, record, sealer).create(record)
     return FoundRun(sealer.check(created), earlier_runs=earlier)
@@ -83,13 +87,15 @@ def _newest(store: ObjectStore, request: RunRequest) -> tuple[Record | None, int
         newest, attempt = found, attempt + 1
 
 
-def _describe(store: ObjectStore, request: RunRequest, attempt: int, base: Record | None, target: RanksAt) -> Record:
+def _describe(
+    store: ObjectStore, request: RunRequest, attempt: int, base: Record | None, target: RanksAt, *, repository: str
+) -> Record:
     line = request.line
     return Record(
         run=RunInfo(
             id=request.run_id(attempt), project=line.project.name, attempt=attempt, created=now(), target=target
         ),
-        commit=_commit(store, request, base),
+        commit=replace(_commit(store, request, base), repository=repository),
         inputs=Inputs(
             line=line_digest(line),
             tables=table_digests(line),
@@ -111,8 +117,10 @@ def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str,
     """
     if dirty := request.dirty_note:
         yield "resolve", "rules", dirty
+    if request.own_name not in (None, request.line.project.name):
+        yield "resolve", "rules", _other_name(request)
     if unprotected := _unprotected(request):
-        yield "publish" if request.lacks_line else "resolve", UNPROTECTED, unprotected
+        yield "publish" if _lacks_line(request) else "resolve", UNPROTECTED, unprotected
     if request.overrides:
         keys = ", ".join(request.overrides)
         yield "resolve", "rules", f"an experiment: {keys} on the command line; never a base, never published"
@@ -120,9 +128,23 @@ def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str,
         yield "resolve", "rules", _SHALLOW
 
 
+def _other_name(request: RunRequest) -> str:
+    return (
+        f"project.name is {request.line.project.name}, as the default branch says; {request.own_name}, which this"
+        " line.toml says, counts once it is committed there"
+    )
+
+
+def _lacks_line(request: RunRequest) -> bool:
+    """Whether there are no rules because the default branch has no line yet."""
+    return request.protection.lacks_line and bool(request.rules_problem) and not request.branch_problem
+
+
 def _unprotected(request: RunRequest) -> str:
     """Why the commit is on no branch that publishes; empty if it is on one."""
-    if request.lacks_line and request.rules_problem:
+    if request.branch_problem:
+        return f"nothing is published: {request.branch_problem}"
+    if _lacks_line(request):
         return f"nothing is published: {request.rules_problem}"
     if request.rules_problem:
         return f"nothing is published, the rules of the default branch are not known: {request.rules_problem}"

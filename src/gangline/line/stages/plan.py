@@ -24,6 +24,7 @@ from gangline.line.request.trust import require_approval
 from gangline.line.stages.hypothetical import certificate_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
+from gangline.line.stages.publish import check_publication
 from gangline.line.stages.start_checkpoint import open_start
 from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
@@ -43,6 +44,8 @@ def plan(ctx: RunContext) -> StageResult:
     )  # fmt: skip
     if start is not None:
         ctx.record_event("plan", "start", start.text)
+    if note := check_publication(ctx):
+        ctx.record_event("plan", "publish", note)
     data = from_json(DataSource, get_blob(ctx.store, str(ctx.output("build", "data"))))
     stated = stated_network(ctx.environ)
     network = planned_network(stated, ctx.store)

@@ -11,6 +11,7 @@ from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.runners import CodeIsolation, CodeOwner, code_isolation, open_runner
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.train_secrets import refused_references
+from gangline.line.request.project_claim import require_claimable
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import launcher_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
@@ -64,7 +65,8 @@ def preview(
 
     Raises:
         UsageError: No repository, no such commit.
-        ConfigError: The line is invalid, what it starts from does not fit, the task cannot be built, or nothing fits.
+        ConfigError: The line is invalid, its project is another repository's, what it starts from does not fit, the
+            task cannot be built, or nothing fits.
         RefusedCheckpoint: What the line starts from is damaged, or the project did not sign it.
     """
     with ThreadPoolExecutor(1) as beside:  # a trial of the sandbox starts a process and waits for it
@@ -73,6 +75,7 @@ def preview(
     repository, run = request.repository, request.run_id(1)
     layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
+    require_claimable(store, request, site=site, environ=environ)
     start = None
     if request.line.train.start.checkpoint is not None:
         from gangline.line.stages.start_checkpoint import open_start  # most lines begin with step 0

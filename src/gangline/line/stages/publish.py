@@ -9,17 +9,35 @@ from gangline.errors import storage_errors
 from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.runners import CodeOwner, open_runner
 from gangline.line.record.context import RunContext, StageResult, unchanged
-from gangline.registry.publish_rules import NotPublished
+from gangline.line.request.project_claim import require_owned
+from gangline.registry.publish_rules import NotPublished, unpublishable_reason
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import get_blob
 
 
+def check_publication(ctx: RunContext) -> str:
+    """A note on what the line publishes, empty if there is none; what `publish` refuses is refused before the training.
+
+    Raises:
+        IntegrityError: The project belongs to another repository, or the model to another project.
+        ConfigError: A library that publishing needs is not installed.
+    """
+    from gangline.registry.publish import check_publication as check
+
+    if unpublishable_reason(ctx.record) is None:
+        require_owned(ctx.store, ctx.record, site=ctx.site, sealer=ctx.sealer, repo=ctx.repo, claimed=True)
+    return check(ctx.store, ctx.record, ctx.line)
+
+
 def publish(ctx: RunContext) -> StageResult:
-    """Raises IntegrityError (50) if the version has other content, TrainingError (30) if its smoke test fails."""
+    """Raises IntegrityError (50) if the project belongs to another repository or the version has other content,
+    TrainingError (30) if its smoke test fails."""
     from gangline.registry.publish import publish as make_version
     from gangline.signing.keys import signing_key
 
+    if unpublishable_reason(ctx.record) is None:
+        require_owned(ctx.store, ctx.record, site=ctx.site, sealer=ctx.sealer, repo=ctx.repo, claimed=True)
     checkpoint, names = ctx.output("train", "checkpoint"), ctx.output("train", "export_names")
     with storage_errors(ctx.home), tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
         made = make_version(

@@ -77,7 +77,9 @@ def run_line(
     root = request.repository.root
     ranks_at, _ = targets.parse_target(target or site.launch.target)
     workspace = open_run_workspace(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
-    found = find_or_create_run(workspace.store, request, again=again, target=ranks_at, sealer=workspace.sealer())
+    found = find_or_create_run(
+        workspace.store, request, again=again, target=ranks_at, site=site, sealer=workspace.sealer()
+    )
     if target is not None:
         targets.require_same_target(found.record, ranks_at)
     if found.record.run.state == "ended":
@@ -142,7 +144,9 @@ def resolve_run(
     workspace = open_run_workspace(request.repository.root, site=site, environ=environ, observer=observer)
     if pushed and (reason := refusal(workspace.store, request)):
         return reason
-    found = find_or_create_run(workspace.store, request, again=again, target=ranks_at, sealer=workspace.sealer())
+    found = find_or_create_run(
+        workspace.store, request, again=again, target=ranks_at, site=site, sealer=workspace.sealer()
+    )
     if found.record.run.state == "ended":
         runs.unmark_open(workspace.store, found.record)
         return found.record

@@ -12,6 +12,7 @@ from gangline.line.record import runs
 from gangline.line.record.context import RunContext
 from gangline.line.record.observer import Observer
 from gangline.line.record.states import raise_for_verdict
+from gangline.line.request.project_claim import require_owned
 from gangline.line.run import lease
 from gangline.line.run.driver import DriverKind, RunWorkspace, driving, open_run_workspace
 from gangline.line.stages.executor import execute_stage, finish_run, require_earlier_stages, select_stages
@@ -55,13 +56,15 @@ def run_stage(
 
     Raises:
         UsageError: No such run or stage, or an earlier stage is not done.
-        IntegrityError: The record's seal is invalid.
+        IntegrityError: The record's seal is invalid, or its project belongs to another repository.
         StillRunning: Another driver was not done in time, or the gang is still running.
         GanglineError: The error that the stage ended with, by its recorded exit code.
     """
     select_stages(name, name)
     workspace = open_run_workspace(repo, site=site, environ=environ, observer=observer)
-    record = workspace.sealer().check(runs.find_run(workspace.store, run))
+    sealer = workspace.sealer()
+    record = sealer.check(runs.find_run(workspace.store, run))
+    require_owned(workspace.store, record, site=site, sealer=sealer, repo=repo)
     if stage(record, name).state not in FINAL:
         require_earlier_stages(record, None if name == "report" else name)
         with _driving_when_free(workspace, record, max_seconds, kind=kind, url=url, find_owner=find_owner) as ctx:

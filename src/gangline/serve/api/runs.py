@@ -8,10 +8,12 @@ from hashlib import sha256
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from gangline.errors import UsageError
 from gangline.forge.factory import forge_of_project
-from gangline.serve.api.dependencies import PROJECT, ApiModel, CallerDep, ServiceDep, Text, problems
+from gangline.git.branches import MAX_REF_BYTES, check_branch
+from gangline.serve.api.dependencies import PLAIN, PROJECT, ApiModel, CallerDep, ServiceDep, Text, problems
 from gangline.serve.context.quarantine import RefusedRecord
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order, RunFilter, RunRow
@@ -19,8 +21,6 @@ from gangline.serve.web.permissions import readable_projects
 from gangline.serve.web.responses import RequestRefused
 from gangline.spec.config.site import Site
 
-BRANCH = r"^[A-Za-z0-9_][A-Za-z0-9_+@=#-]*([./][A-Za-z0-9_+@=#-]+)*$"
-"""Names that git accepts, except rare ones."""
 OVERRIDE = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}=[^\x00-\x1f\x7f]*$"
 
 
@@ -83,11 +83,20 @@ class RunPage(ApiModel):
     refused: list[RefusedRecord] = Field(description="Keys of these projects where no record can be read, and why.")
 
 
+def _branch(name: str) -> str:
+    try:
+        return check_branch(name)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
 class Start(ApiModel):
     """What to build."""
 
     project: str = Field(pattern=PROJECT, examples=["bytegpt"])
-    branch: str = Field(max_length=200, pattern=BRANCH, examples=["main"])
+    branch: Annotated[str, AfterValidator(_branch)] = Field(
+        max_length=MAX_REF_BYTES, description="As `git check-ref-format --branch` takes it.", examples=["main"]
+    )
     commit: str | None = Field(
         None, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$", description="Full object name; null: the head of the branch."
     )
@@ -104,7 +113,7 @@ def list_runs(
     response: Response,
     *,
     project: Annotated[str | None, Query(pattern=PROJECT)] = None,
-    branch: Text = None,
+    branch: Annotated[str | None, Query(max_length=MAX_REF_BYTES, pattern=PLAIN)] = None,
     commit: Annotated[
         str | None, Query(pattern=r"^[0-9a-f]{1,64}$", description="Beginning of an object name.")
     ] = None,

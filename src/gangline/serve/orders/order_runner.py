@@ -13,9 +13,10 @@ from pathlib import Path
 
 import structlog
 
-from gangline.errors import ConfigError, StorageError
+from gangline.errors import ConfigError, StorageError, UsageError
 from gangline.forge.protocol import RefHead
 from gangline.git.bounded_process import OutputTooLarge, ProcessStopped
+from gangline.git.branches import check_branch
 from gangline.git.clones import CloneBusy, Clones
 from gangline.git.mirror import RemoteBranches
 from gangline.line.record.runs import find_run
@@ -115,6 +116,11 @@ class OrderRunner:
             stop_runs(self._context, order.project, order.ref, except_order=order.id, reason=f"{order.ref} is gone")
             return self._dropped(f"{order.ref} is gone: nothing to build")
         self.order = replace(order, trust="fork" if head.is_fork else "own", branch=head.branch or order.branch)
+        try:
+            if self.order.trust == "own" and self.order.branch is not None:
+                check_branch(self.order.branch)  # rules speak of branches by name
+        except UsageError as error:
+            return self._refused(source, head.commit, ConfigError(str(error)))
         twin = find_pull_request_order(self._context, clones, self.order, source, head)
         if twin is not None:
             return self._dropped(f"pull request {twin} asks for the same commit")
@@ -273,7 +279,7 @@ def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bo
     """Of `gangline run`."""
     return [
         str(place), "--site", str(site), "--commit", commit,
-        *(["--branch", order.branch] if order.branch else []),
+        *([f"--branch={order.branch}"] if order.branch else []),
         *(["--pull-request", str(order.pull_request)] if order.pull_request else []),
         *(["--trust", "fork"] if order.trust == "fork" else []),
         *(part for override in order.overrides for part in ("--set", override)),

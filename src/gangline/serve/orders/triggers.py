@@ -12,7 +12,6 @@ from gangline.forge.protocol import RefHead
 from gangline.git.clones import Clones
 from gangline.line.record.store import RecordStore
 from gangline.line.request.trigger import fork_refusal, push_refusal
-from gangline.sanitize import shown_name
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.protocol import RunIndex
 from gangline.serve.database.types import Order, RunFilter
@@ -106,11 +105,11 @@ def line_to_run(
     Raises:
         ConfigError: The line does not hold, or is not what the site calls it.
     """
-    _check_branch_name(order)
     line = content.require_line()
     if line is None:
         return "no line.toml there"
-    _check_project(line, order.project)
+    if content.identity is not None:
+        _check_project(content.identity.project, order.project)
     rules = _target_line(context, clones, order, source, head) if head.is_fork else line
     if rules is None:
         return "no line.toml on its target branch"
@@ -141,19 +140,10 @@ def _target_line(
     return read_commit(place, target.commit, plain, environ=context.environ, is_over=clones.is_over).require_line()
 
 
-def _check_branch_name(order: Order) -> None:
-    """Rules speak of branches by name: a name that looks like another one's meets none of them."""
-    if order.branch is not None and order.trust == "own" and shown_name(order.branch) is None:
+def _check_project(found: str, wanted: str) -> None:
+    """A repository builds the project that the site gave it, whatever the line of its default branch calls itself."""
+    if found != wanted:
         raise ConfigError(
-            f"wanted a branch whose name shows all of its characters, found {ascii(order.branch)[:80]};"
-            " push the commit to a branch of another name"
-        )
-
-
-def _check_project(line: Line, project: str) -> None:
-    """A repository builds the project that the site gave it, whatever its line calls itself."""
-    if line.project.name != project:
-        raise ConfigError(
-            f"line.toml: project.name: wanted {project}, as the site calls this repository,"
-            f" found {line.project.name}; change one of them"
+            f"line.toml: project.name: wanted {wanted}, as the site calls this repository, found {found};"
+            " change one of them"
         )

@@ -18,6 +18,9 @@ CHECKPOINT = re.compile(
 )
 """Folder of one."""
 STORE_KEY = re.compile(r"(?!.*(^|/)\.{1,2}(/|$))[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
+_GIT = re.compile(r"(?:\.git|git~1)[. ]*(?::.*)?", re.IGNORECASE | re.DOTALL)
+_LEFT_OUT_OF_NAMES = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+REPOSITORY = re.compile(r"[/~][^\0\n]*|[^\s\0/@:][^\s\0]*[/:][^\s\0]+")
 URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[^\s@]*)?")
 STORE_FORMS = "file:PATH or s3://BUCKET/PREFIX"
 STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]*)?")
@@ -36,6 +39,11 @@ def is_inside(path: str) -> bool:
         return False
     parts = PurePosixPath(path).parts
     return bool(path.strip()) and not path.startswith("/") and ".." not in parts and not re.search(r"[\\\0\n]", path)
+
+
+def is_git_name(name: str) -> bool:
+    """Whether some file system takes `name` for `.git`, by case, characters left out, a short name or an ending."""
+    return _GIT.fullmatch(_LEFT_OUT_OF_NAMES.sub("", name)) is not None
 
 
 def is_network(text: str) -> bool:

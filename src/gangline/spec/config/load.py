@@ -21,7 +21,9 @@ from gangline.spec.config.rules_line import Reader
 from gangline.spec.config.site import Site
 from gangline.spec.config.toml_text import MOST_BYTES, read_toml
 
-PROTECTED_TABLES = ("gate", "publish", "env.base", "data.holdout")
+PROJECT_NAME = "project.name"
+"""Key of a line that the default branch gives every commit: whose runs, data and models it may use."""
+PROTECTED_TABLES = (PROJECT_NAME, "gate", "publish", "env.base", "data.holdout")
 """Keys of a line that say how a run is judged and what becomes of it: the protected branch's hold."""
 LATER_DEFAULTS: dict[str, Any] = {
     "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
@@ -47,12 +49,14 @@ def load_line(path: Path) -> Line:
 
 
 def load_line_text(
-    text: str, *, file: str, rules: str | None = None, overrides: Sequence[str] = (), reader: Reader | None = None
-) -> Line:
+    text: str, *, file: str, rules: str | None = None, ruled: Sequence[str] = PROTECTED_TABLES,
+    overrides: Sequence[str] = (), reader: Reader | None = None,
+) -> Line:  # fmt: skip
     """The line of a text, for example out of a commit.
 
     Args:
-        rules: Text of the line whose `RULES` hold instead of this one's.
+        rules: Text of the line whose keys hold instead of this one's.
+        ruled: Those keys, of `PROTECTED_TABLES`.
         overrides: `train.seed=2`; the value is TOML, a bare word is a string.
         reader: Opens other files of the same tree.
 
@@ -61,7 +65,7 @@ def load_line_text(
     """
     plain = read_toml(text, file=file)
     if rules is not None:
-        _rule(plain, read_toml(rules, file=file))
+        _rule(plain, read_toml(rules, file=file), ruled)
     for override in overrides:
         _apply(plain, override)
     from gangline.spec.config.structure import build_line  # cattrs is not cheap to import, and only a file needs it
@@ -146,18 +150,18 @@ def _digested(line: Line) -> dict[str, Any]:
     return plain
 
 
-def _rule(plain: dict[str, Any], rules: dict[str, Any]) -> None:
-    """Put the `RULES` of `rules` in the place of those of `plain`; what is not a table is left to the file's checks."""
-    for rule in PROTECTED_TABLES:
+def _rule(plain: dict[str, Any], rules: dict[str, Any], ruled: Sequence[str]) -> None:
+    """Put the keys `ruled` of `rules` in place of those of `plain`; what is no table is left to the file's checks."""
+    for rule in ruled:
         head, _, name = rule.partition(".")
         if not name:
             plain.pop(head, None)
             plain |= {head: rules[head]} if head in rules else {}
             continue
-        table, ruled = plain.get(head, {}), rules.get(head, {})
+        table, source = plain.get(head, {}), rules.get(head, {})
         if isinstance(table, dict):
             others = {key: value for key, value in table.items() if key != name}
-            plain[head] = others | ({name: ruled[name]} if name in ruled else {})
+            plain[head] = others | ({name: source[name]} if name in source else {})
 
 
 def _apply(plain: dict[str, Any], override: str) -> None:

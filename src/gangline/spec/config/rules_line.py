@@ -117,6 +117,7 @@ def _project_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
 def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
     """What a program writes, relative to the folder that it starts in."""
     yield from _inside("project.outputs", table.outputs)
+    yield from _not_of_git("project.outputs", table.outputs)
     if len(table.outputs) > MOST_ENTRIES:
         yield ConfigProblem(
             "project.outputs", f"at most {MOST_ENTRIES} globs", f"{len(table.outputs)}", '"out/**" is many'
@@ -223,6 +224,7 @@ def _publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("publish.model", SLUG, show(table.model), "leave it out: the project's name")
     yield from _inside("publish.branches", table.branches)
     yield from _inside("publish.files", table.files)
+    yield from _not_of_git("publish.files", table.files)
 
 
 def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
@@ -256,6 +258,12 @@ def _inside(key: str, paths: Iterable[str]) -> Iterator[ConfigProblem]:
     for path in paths:
         if not grammar.is_inside(path):
             yield ConfigProblem(key, INSIDE, show(path), "write it relative, without ..")
+
+
+def _not_of_git(key: str, globs: Iterable[str]) -> Iterator[ConfigProblem]:
+    for glob in globs:
+        if any(map(grammar.is_git_name, glob.split("/"))):
+            yield ConfigProblem(key, "files outside of git folders", show(glob), "git's own files are never kept")
 
 
 def _text_rules(key: str, pattern: str) -> Iterator[ConfigProblem]:

@@ -59,6 +59,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _index_rules(site.index)
     yield from _sign_rules(site.sign)
     yield from _limit_rules(site.limits)
+    yield from _project_rules(site.projects)
     yield from _forge_rules(site.forge)
     yield from _serve_rules(site.serve)
     yield from _metrics_rules(site.metrics)
@@ -196,6 +197,22 @@ def _limit_rules(limits: LimitsTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem(
             "limits.output_files", wanted, show(limits.output_files), "pack them: one archive is one file"
         )
+
+
+def _project_rules(projects: dict[str, tuple[str, ...]]) -> Iterator[ConfigProblem]:
+    for project, addresses in projects.items():
+        key = f"projects.{project}"
+        if not grammar.SLUG.fullmatch(project):
+            yield ConfigProblem(
+                key, "a name of [a-z][a-z0-9-]{0,19}", show(project), "as project.name of its line says"
+            )
+        if not addresses:
+            yield ConfigProblem(key, "addresses of a repository", "none", f'["github.com/acme/{project}"] works')
+        for index, address in enumerate(addresses):
+            if not grammar.REPOSITORY.fullmatch(address):
+                works = f'"github.com/acme/{project}", any URL that git clones, or an absolute folder'
+                found = "another" if "@" in address else show(address)
+                yield ConfigProblem(f"{key}[{index}]", "the address of a repository", found, works)
 
 
 def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[ConfigProblem]:

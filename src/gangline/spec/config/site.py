@@ -341,6 +341,9 @@ class Site:
     index: dict[str, IndexTable] = field(default_factory=dict)
     sign: SignTable = SignTable()
     limits: LimitsTable = LimitsTable()
+    projects: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Project to the addresses of its repository, where the store does not know them or one has moved; the first run
+    in a clone of one writes it into the store."""
     forge: dict[str, ForgeTable] = field(default_factory=dict)
     serve: ServeTable = ServeTable()
     metrics: MetricsTable = MetricsTable()

@@ -6,7 +6,6 @@ Any ZIP tool opens it; nothing here is left to the extraction of a library.
 """
 
 import struct
-import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from pathlib import Path, PurePosixPath
 
 from gangline.errors import IntegrityError
 from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.paths import check_new_path, clash
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
 MAX_BYTES = 64 << 20
 MAX_FILES = 50_000
-MAX_PATH_BYTES = 900
 _LOCAL, _CENTRAL, _END = struct.Struct("<4s5H3I2H"), struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s4H2IH")
 _VERSION, _UNIX, _UTF8, _STORED = 20, 3 << 8, 0x800, 0
 _TIME, _DATE = 0, 1 << 5 | 1
@@ -69,11 +68,10 @@ def check(files: Sequence[LayerFile]) -> None:
         )
     seen: set[str] = set()
     for file in files:
-        check_path(file.path)
-        folded = unicodedata.normalize("NFC", file.path).casefold()
-        if folded in seen:
-            raise IntegrityError(f"{file.path!r} occurs twice (letters differ in case only)")
-        seen.add(folded)
+        check_new_path(file.path)
+        if file.path in seen:
+            raise IntegrityError(f"{file.path!r} occurs twice")
+        seen.add(file.path)
     folders = {str(parent) for file in files for parent in PurePosixPath(file.path).parents}
     for file in files:
         if file.path in folders:
@@ -91,9 +89,19 @@ def fetch_layer(store: ObjectStore, key: str, folder: Path) -> int:
 
 
 def unpack(data: bytes, folder: Path, *, name: str = "code layer") -> int:
-    """Lay `data` out below `folder`; files are readable by others and executable where they were, nothing else."""
+    """Lay `data` out below `folder`; files are readable by others and executable where they were, nothing else.
+
+    Raises:
+        IntegrityError: It is no layer, or two of its paths are one on the file system of `folder`.
+    """
     files = read(data, name=name)
     folder.mkdir(parents=True)
+    if found := clash((file.path for file in files), folder):
+        folder.rmdir()
+        raise IntegrityError(
+            f"{name}: {found[0]} and {found[1]} are one name on the file system of {folder}; use one that keeps letter"
+            " case, or leave one out by project.exclude"
+        )
     made = {folder}
     for file in files:
         target = folder / file.path
@@ -149,13 +157,3 @@ def _read_files(data: bytes) -> tuple[LayerFile, ...]:
         files.append(LayerFile(path, content, executable=bool(mode & 0o100)))
         at += _CENTRAL.size + len(path.encode())
     return tuple(files)
-
-
-def check_path(path: str) -> None:
-    """Raises IntegrityError where `path` is not plain, relative, and free of `..`."""
-    parts = PurePosixPath(path).parts
-    plain = (
-        "/".join(parts) == path and "\\" not in path and not any(ord(each) < 32 or ord(each) == 127 for each in path)
-    )
-    if not parts or not plain or parts[0] == "/" or ".." in parts or len(path.encode()) > MAX_PATH_BYTES:
-        raise IntegrityError(f"wanted a plain relative path, found {path!r}")

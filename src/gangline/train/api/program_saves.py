@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from gangline.checkpoint.format.commit import seal
@@ -22,12 +23,12 @@ from gangline.checkpoint.format.manifest import read_manifest as read_verified
 from gangline.checkpoint.format.retention import retain
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.spec.config.grammar import is_inside
+from gangline.spec.program_files import SAVED_PATHS
+from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.protocol import ObjectStore
 
 Content = bytes | str | os.PathLike[str]
 """Content of one name in a save: bytes, or the path of a file or folder on disk."""
-PATHS = "paths.json"
-"""Paths of the files of folders, by their name in the save."""
 _MOST_BYTES = 8 * 2**30
 
 
@@ -49,7 +50,7 @@ class ProgramSaves:
         """
         folder = checkpoint_folder(self._prefix, step)
         flat = flatten(files)
-        names = {name: f"g{self._generation:04d}-{name}" for name in flat}
+        names = {name: _stored(name, generation=self._generation) for name in flat}
         entries = {names[name]: self._put(f"{folder}/{names[name]}", content) for name, content in flat.items()}
         manifest = Manifest(
             format=FILES_FORMAT, run=self._run, step=step, generation=self._generation,
@@ -112,7 +113,7 @@ class ProgramSaves:
             with (into / name.partition("-")[2]).open("wb") as file:
                 for block in self._verified(folder, name, entry):
                     file.write(block)
-        if (into / PATHS).exists():
+        if (into / SAVED_PATHS).exists():
             _unfold(into)
 
     def _verified(self, folder: str, name: str, entry: FileEntry) -> Iterator[bytes]:
@@ -134,30 +135,40 @@ class ProgramSaves:
 
 
 def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
-    """`files` with each folder replaced by its files.
+    """`files` by names that a store can spell, with each folder replaced by its files; the others have a number.
 
     Raises:
         UsageError: There is nothing to save, a path does not exist, or a name is not allowed.
     """
-    flat: dict[str, bytes | Path] = {}
-    paths: dict[str, str] = {}
+    by_path: dict[str, bytes | Path] = {}
     for name, content in ((name, _content(name, content)) for name, content in files.items()):
         if isinstance(content, bytes) or content.is_file():
-            flat[name] = content
+            by_path[name] = content
         elif content.is_dir():
-            for file in sorted(each for each in content.rglob("*") if each.is_file() and not each.is_symlink()):
-                number = f"file-{len(paths):06d}"
-                paths[number], flat[number] = f"{name}/{file.relative_to(content).as_posix()}", file
+            below = sorted(each for each in content.rglob("*") if each.is_file() and not each.is_symlink())
+            by_path |= {f"{name}/{file.relative_to(content).as_posix()}": file for file in below}
         else:
             raise UsageError(f"save({name!r}): wanted bytes, a file or a folder, found nothing at {content}")
-    if not flat:
+    if not by_path:
         raise UsageError("save(): wanted at least one file: program.save({'state.npz': data})")
-    return flat | ({PATHS: json.dumps(paths).encode()} if paths else {})
+    numbers = (number for number in map("file-{:06d}".format, count()) if number not in by_path)
+    names = {path: path if _is_spelled(path) else next(numbers) for path in by_path}
+    paths = {name: path for path, name in names.items() if name != path}
+    flat = {names[path]: content for path, content in by_path.items()}
+    return flat | ({SAVED_PATHS: json.dumps(paths).encode()} if paths else {})
+
+
+def _is_spelled(name: str) -> bool:
+    return "/" not in name and is_key(_stored(name, generation=0))
+
+
+def _stored(name: str, *, generation: int) -> str:
+    return f"g{generation:04d}-{name}"
 
 
 def _content(name: str, content: object) -> bytes | Path:
-    if name == PATHS:
-        raise UsageError(f"{PATHS} of a save is written by gangline; choose another name")
+    if name == SAVED_PATHS:
+        raise UsageError(f"{SAVED_PATHS} of a save is written by gangline; choose another name")
     if Path(name).name != name or name in ("", ".", ".."):
         raise UsageError(f"save(): wanted a plain file name such as state.npz, found {name!r}")
     if isinstance(content, bytes):
@@ -169,12 +180,12 @@ def _content(name: str, content: object) -> bytes | Path:
 
 def _unfold(folder: Path) -> None:
     """Move the files of folders to their paths."""
-    for name, path in json.loads((folder / PATHS).read_bytes()).items():
+    for name, path in json.loads((folder / SAVED_PATHS).read_bytes()).items():
         if not is_inside(path):
-            raise RefusedCheckpoint(PATHS, f"wanted a path inside the save, found {path!r}")
+            raise RefusedCheckpoint(SAVED_PATHS, f"wanted a path inside the save, found {path!r}")
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).replace(folder / path)
-    (folder / PATHS).unlink()
+    (folder / SAVED_PATHS).unlink()
 
 
 def _cut(data: bytes) -> Iterator[bytes]:
