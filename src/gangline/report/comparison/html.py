@@ -20,8 +20,8 @@ def render_html_comparison(comparison: Comparison) -> str:
         labels=comparison.labels,
         tone=_TONES[comparison.outcome],
         chart=_chart(comparison.curves),
-        unchanged=unchanged_words(comparison),
-        unpinned=unpinned_lines(comparison),
+        unchanged=unchanged_words(comparison.unpinned),
+        unpinned=unpinned_lines(comparison.unpinned),
         spread=spread_word(comparison),
         said=curve_words(comparison.curves) if comparison.curves else "",
     )

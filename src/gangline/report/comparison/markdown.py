@@ -27,7 +27,7 @@ def render_markdown_comparison(comparison: Comparison) -> str:
         *map(markdown, alone_lines(comparison)),
         _curves(comparison),
         _changes(comparison),
-        *(markdown(line, 300) for line in unpinned_lines(comparison)),
+        *(markdown(line, 300) for line in unpinned_lines(comparison.unpinned)),
         _files(comparison),
     ]
     parts.append(f"next: {code(comparison.next_command)}")
@@ -72,7 +72,7 @@ def _curves(comparison: Comparison) -> str:
 
 def _changes(comparison: Comparison) -> str:
     if not comparison.changes:
-        return unchanged_words(comparison)
+        return unchanged_words(comparison.unpinned)
     rows = ["| what changed |  | base | this |", "|--|--|--|--|"]
     for change in comparison.changes[:_SHOWN]:
         cells = ("line.toml" if change.kind == "line" else change.kind, change.name, change.base, change.this)

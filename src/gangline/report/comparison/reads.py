@@ -18,7 +18,7 @@ def read_change(base: Record, this: Record) -> tuple[str, str, str] | None:
     first = min(pairs, key=lambda pair: None in pair)  # of one that both read the content is known to differ
     path = next(each.path for each in first if each is not None)
     count = f"{len(pairs)} undeclared files, such as" if len(pairs) > 1 else f"undeclared {_kind(path)}"
-    return f"{count} {path}", _content(first[0]), _content(first[1])
+    return f"{count} {path}", content_words(first[0]), content_words(first[1])
 
 
 def uncompared_reads(base: Record, this: Record) -> str:
@@ -26,7 +26,7 @@ def uncompared_reads(base: Record, this: Record) -> str:
     pairs = _pairs(base.ran, this.ran)
     unknown = [pair[0].path for pair in pairs if pair[0] and pair[0].ctime_ns and _is_same(pair) is None]
     said = [f"{unknown[0]}{_more(unknown)}"] if unknown else []
-    said += ["files that are not listed, because ranks read so many"] if not _are_listed(base.ran, this.ran) else []
+    said += ["files that are not listed, because ranks read so many"] if not are_listed(base.ran, this.ran) else []
     return f"read {' and '.join(said)}" if said else ""
 
 
@@ -37,11 +37,12 @@ def _pairs(base: RuntimeReport | None, this: RuntimeReport | None) -> Iterator[_
     before, after = ({each.path: each for each in (*ran.reads, *ran.listed)} for ran in (base, this))
     for path in sorted(before.keys() | after.keys()):
         lists = [ran for ran, found in ((base, before), (this, after)) if path not in found]
-        if all(_are_listed(ran) for ran in lists):
+        if all(are_listed(ran) for ran in lists):
             yield before.get(path), after.get(path)
 
 
-def _are_listed(*reports: RuntimeReport | None) -> bool:
+def are_listed(*reports: RuntimeReport | None) -> bool:
+    """Whether the lists of reads are whole, of those that there are."""
     found = [ran for ran in reports if ran is not None]
     return all(ran.num_reads <= len(ran.reads) and ran.num_listed <= len(ran.listed) for ran in found)
 
@@ -57,7 +58,8 @@ def _kind(path: str) -> str:
     return "folder" if path.endswith("/") else "file"
 
 
-def _content(read: UndeclaredRead | None) -> str:
+def content_words(read: UndeclaredRead | None) -> str:
+    """`2 B, 4355a46b`; `48 names, 1b2c3d4e` of a folder."""
     if read is None:
         return "not read"
     names = f"{read.size_bytes} name{'' if read.size_bytes == 1 else 's'}"

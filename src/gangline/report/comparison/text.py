@@ -151,8 +151,8 @@ def curve_words(curves: ComparedCurves) -> str:
 def _change_lines(comparison: Comparison, *, width: int = WIDTH) -> list[str]:
     """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
     said = [_fitted(change, width - 16) for change in comparison.changes]
-    listed = _listed(said) if said else [unchanged_words(comparison)]
-    lines = [clean(line, width - 2) for line in [*listed, *unpinned_lines(comparison)]]
+    listed = _listed(said) if said else [unchanged_words(comparison.unpinned)]
+    lines = [clean(line, width - 2) for line in [*listed, *unpinned_lines(comparison.unpinned)]]
     return lines + file_lines(comparison.files, width=width)
 
 
@@ -169,16 +169,16 @@ _LEAST = 12
 """Characters to which a part of a line may be shortened."""
 
 
-def unchanged_words(comparison: Comparison) -> str:
+def unchanged_words(unpinned: Sequence[str]) -> str:
     """Sentence of a comparison without changes, for terminals, markdown and pages."""
-    if comparison.unpinned:
+    if unpinned:
         return "nothing that records have changed: same line, code, environment, plan and declared data"
     return "nothing changed: same line, code, environment, data and plan"
 
 
-def unpinned_lines(comparison: Comparison) -> list[str]:
+def unpinned_lines(unpinned: Sequence[str]) -> list[str]:
     """What may have changed without a record of it, a line each."""
-    return [f"may have changed, too: {each}" for each in comparison.unpinned]
+    return [f"may have changed, too: {each}" for each in unpinned]
 
 
 def _listed(said: list[str]) -> list[str]:

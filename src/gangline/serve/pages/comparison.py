@@ -1,13 +1,16 @@
 """Comparison of two to ten runs: curves, metrics judged on a band, costs, and the rows in which they differ."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from gangline.errors import UsageError
 from gangline.report import facts
+from gangline.report.comparison.changes import unpinned_between
 from gangline.report.comparison.compare import compare
+from gangline.report.comparison.text import unchanged_words, unpinned_lines
 from gangline.report.text import change_words, percent, quantity
 from gangline.sanitize import sanitized
 from gangline.serve.database.types import Principal
@@ -43,6 +46,8 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         )
     ordered = _ordered([sanitized(each) for each in records], reference)
     columns = [_column(ordered, place) for place in range(len(ordered))]
+    found = (unpinned_between(ordered[0], record) for record in ordered[1:])
+    unpinned = list(dict.fromkeys(chain.from_iterable(found)))
     return draw(
         "compare.html.j2",
         columns=columns,
@@ -51,6 +56,8 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         banded=any(_band_of(metric) for metric in ordered[0].metrics.values()),
         costs=_costs(ordered),
         differences=differences(ordered),
+        unchanged=unchanged_words(unpinned),
+        unpinned=unpinned_lines(unpinned),
         principal=principal,
     )
 
