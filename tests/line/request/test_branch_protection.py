@@ -166,7 +166,7 @@ def test_a_default_branch_without_a_line_lets_no_branch_publish_itself(repo, tex
     found = question(repo)
     assert (found.protected, found.rules) == (False, None)
     assert found.rules_problem.startswith("on main")
-    assert found.lacks_line is (text is None)
+    assert found.protection.lacks_line is (text is None)
 
 
 def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo, tmp_path):
