@@ -13,6 +13,7 @@ from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import seed_values
 from gangline.line.results.metrics_file import read_program_metrics, with_program_metrics
 from gangline.line.results.outputs import read_outputs
+from gangline.line.results.processes import joined_reports, with_processes
 from gangline.line.results.rank_environment import gang_environment
 from gangline.line.results.training_result import TrainingResult
 from gangline.line.results.undeclared_reads import undeclared_reads_text, with_reads_of
@@ -50,7 +51,7 @@ def evaluate(ctx: RunContext) -> StageResult:
         message=_message(metrics) + "".join(f" · {name} {what}" for name, what in not_finite.items()),
         key=key,
         outputs={NOT_FINITE: not_finite} if not_finite else {},
-        change=lambda record: _record_metrics(replace(record, ran=ran), finished, metrics, curve),
+        change=lambda record: _record_metrics(ctx, replace(record, ran=ran), finished, metrics, curve),
     )
 
 
@@ -77,8 +78,14 @@ def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
     message, ran = f"{_message(metrics)} · measured by the program itself", _with_reads(ctx, *finished)
 
     def change(record: Record) -> Record:
-        ledger = with_shares(record, *finished)
-        return replace(record, metrics=record.metrics | metrics, curve=curve, ledger=ledger, ran=ran)
+        return replace(
+            record,
+            metrics=record.metrics | metrics,
+            curve=curve,
+            ran=ran,
+            ledger=with_shares(record, *finished),
+            processes=with_processes(ctx, record, *finished),
+        )
 
     return StageResult(message=message, key=key, change=change)
 
@@ -211,12 +218,15 @@ def _gate_of(ctx: RunContext, name: str) -> QualityGate | None:
     return next((each for each in ctx.line.gate.quality if each.metric == name), None)
 
 
-def _record_metrics(record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve) -> Record:
+def _record_metrics(
+    ctx: RunContext, record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve
+) -> Record:
     return replace(
         record,
         metrics=record.metrics | dict(metrics),
         curve=curve,
         ledger=with_shares(record, finished),
+        processes=with_processes(ctx, record, finished),
     )
 
 
@@ -238,7 +248,8 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
 
     def change(record: Record) -> Record:
         curve = replace(record.curve, seed_points=earlier.curve.seed_points)
-        return replace(record, metrics=record.metrics | metrics, curve=curve)
+        processes = joined_reports(record.processes, earlier.processes)
+        return replace(record, metrics=record.metrics | metrics, curve=curve, processes=processes)
 
     origin = stage_origin(earlier, "evaluate")
     message = f"{_message(metrics)} · taken from {origin}"
