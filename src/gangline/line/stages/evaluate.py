@@ -22,14 +22,17 @@ from gangline.line.results.published_weights import (
     read_evaluations,
     weights_output,
 )
+from gangline.line.results.rank_environment import gang_environment
 from gangline.line.results.training_result import TrainingResult
+from gangline.line.results.undeclared_reads import undeclared_reads_text, with_reads_of
 from gangline.planner.gang_plans import evaluate_plan, seed_plan
 from gangline.registry.publish_rules import WEIGHTS
 from gangline.spec.codec import digest
 from gangline.spec.config.line import QualityGate
 from gangline.spec.gang.status import GangResult, JobResult, WeightsEvaluation
 from gangline.spec.measurements import Curve, Metric
-from gangline.spec.record import Record
+from gangline.spec.program_files import RuntimeReport
+from gangline.spec.record import UNDECLARED, Record
 from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.units import format_number
 
@@ -52,12 +55,12 @@ def evaluate(ctx: RunContext) -> StageResult:
     if finished.result is None:
         return failed_result(key, finished)
     metrics, curve = judge_metrics(ctx, finished.result), _with_seeds(ctx, finished.result)
-    not_finite = _not_finite(ctx, finished.result)
+    not_finite, ran = _not_finite(ctx, finished.result), _with_reads(ctx, finished)
     return StageResult(
         message=_message(metrics) + "".join(f" · {name} {what}" for name, what in not_finite.items()),
         key=key,
         outputs={NOT_FINITE: not_finite} if not_finite else {},
-        change=lambda record: _record_metrics(ctx, record, finished, metrics, curve),
+        change=lambda record: _record_metrics(ctx, replace(record, ran=ran), finished, metrics, curve),
     )
 
 
@@ -88,18 +91,30 @@ def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
     metrics = own_metrics(ctx, result)
     if of_weights is not None:
         metrics |= {name: replace(metrics[name], step=of_weights.step) for name in of_weights.metrics}
-    message = f"{_message(metrics)} · measured by the program itself"
+    message, ran = f"{_message(metrics)} · measured by the program itself", _with_reads(ctx, *finished)
 
     def change(record: Record) -> Record:
         return replace(
             record,
             metrics=record.metrics | metrics,
             curve=curve,
+            ran=ran,
             ledger=with_shares(record, *finished),
             processes=with_processes(ctx, record, *finished),
         )
 
     return StageResult(message=message, key=key, change=change, outputs=outputs)
+
+
+def _with_reads(ctx: RunContext, *finished: FinishedGang) -> RuntimeReport | None:
+    """The report of the training's ranks, with what those of other gangs read."""
+    trained = ran = ctx.record.ran
+    for each in finished:
+        ran = with_reads_of(ran, gang_environment(ctx, each, "evaluate"))
+    known, text = (undeclared_reads_text(each, ctx.repository.work_tree) if each else "" for each in (trained, ran))
+    if text != known:
+        ctx.record_event("evaluate", UNDECLARED, f"a rank {text}")
+    return ran
 
 
 def _train_seeds(ctx: RunContext, seeds: Sequence[int]) -> Iterator[FinishedGang]:
