@@ -18,6 +18,7 @@ from gangline.storage.objects.protocol import Entry, ObjectStore
 from gangline.storage.open import open_store
 from gangline.storage.probe import probe
 from gangline.storage.s3.run_credentials import credential_policy
+from gangline.storage.s3.unsigned_writes import WARNING, accepts_unsigned_writes
 from gangline.storage.site_paths import CONNECT_SECONDS
 from gangline.units import format_bytes
 
@@ -37,17 +38,20 @@ def root() -> None:
 def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """Check conditional writes, lists and reads on the store itself; exit 40 where it fails.
 
-    Also shows which credential the store issues for the gangs of a single run.
+    Also shows which credential the store issues for the gangs of a single run, and warns where it writes what nobody
+    signed, as MinIO's open server does.
     """
     workspace = open_workspace(repo, site)
     found = probe(workspace.store)
     lends = credential_policy(workspace.store)
+    unsigned = accepts_unsigned_writes(workspace.store)
     if json:
         print_json(
             {
                 "url": workspace.store.url,
                 "conditional_writes": found.conditional_writes,
                 "checks": found.checks,
+                "accepts_unsigned_writes": unsigned,
                 "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
             }
         )
@@ -57,6 +61,8 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
             f"{workspace.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
         )
         say(f"lends {lends}")
+        if unsigned:
+            say(f"warning: {WARNING}")
     if not found.passed:
         raise typer.Exit(StorageError.exit_code)
 
