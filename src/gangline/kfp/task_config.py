@@ -90,8 +90,8 @@ def site_for_tasks(site: Site) -> Site:
         site.store,
         endpoint=site.store.cluster_endpoint or site.store.endpoint,
         credentials=_on_cluster(site.store.credentials, f"{own_secret}/store-credentials")
-        if site.store.credentials
-        else None,
+        if site.store.credentials not in (None, "aws:role")  # tasks have a role of their own
+        else site.store.credentials,
     )
     sign = replace(site.sign, key=_on_cluster(site.sign.key, f"{own_secret}/sign-key"))
     return replace(site, store=store, sign=sign, forge={}, serve=ServeTable(), kfp=replace(site.kfp, token=None))
