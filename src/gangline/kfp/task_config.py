@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import canonical, from_json
+from gangline.spec.config.secrets import AWS_VARIABLES
 from gangline.spec.config.site import ServeTable, Site
 
 LEASE_WAIT_SECONDS = 150.0
@@ -103,4 +104,5 @@ def _on_cluster(reference: str | None, own_secret: str) -> str:
 
 def secret_variables(site: Site) -> frozenset[str]:
     """Variables that `site` refers to, which are all that a task needs of the user's secrets."""
-    return frozenset(re.findall(r'"secret:env:([A-Za-z_][A-Za-z0-9_]*)"', canonical(site).decode()))
+    named = re.findall(r'"secret:env:([A-Za-z_][A-Za-z0-9_]*)"', canonical(site).decode())
+    return frozenset(named) | (AWS_VARIABLES if (site.store.credentials or "").startswith("aws:") else frozenset())
