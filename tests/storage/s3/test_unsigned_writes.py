@@ -2,6 +2,9 @@
 
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from secrets import token_hex
@@ -111,3 +114,26 @@ def test_what_limits_of_a_run_rest_on(minio_server):
     assert site.get("runs/p/c/other/gang/metrics.jsonl").data == b"x", (
         "mended: threat model and stores.md say otherwise"
     )
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize(("kind", "warns"), [("minio", True), ("versitygw", False)])
+def test_both_doctors_warn_of_an_affected_server_and_of_no_other(kind, warns, request, tmp_path):
+    server = request.getfixturevalue(f"{kind}_server")
+    (tmp_path / "line.toml").write_text('project = { name = "curve", command = ["true"] }\n')
+    (tmp_path / "site.toml").write_text(
+        f'store = {{ url = "s3://{server.bucket}/{token_hex(4)}", endpoint = "{server.endpoint}", '
+        'credentials = "secret:env:STORE" }'
+    )
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+
+    def said(*words):
+        command = [sys.executable, "-m", "gangline", *words, "--site", "site.toml"]
+        environ = {**os.environ, "STORE": server.credentials}
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    store, machine = said("store", "doctor"), said("doctor")
+    assert store.returncode == 0, store.stderr
+    assert ("GHSA-9c4q-hq6p-c237" in store.stdout) is warns
+    assert ("GHSA-9c4q-hq6p-c237" in " ".join(machine.stdout.split())) is warns, machine.stdout
+    assert json.loads(said("store", "doctor", "--json").stdout)["accepts_unsigned_writes"] is warns
