@@ -173,7 +173,7 @@ def test_versitygw_comes_first_and_minio_is_named_as_affected(machine):
     machine.install("minio")
     row = bring_up(machine.home, environ=os.environ)[0]
     assert (row.kind, row.state) == ("minio", "started")
-    assert "write what nobody signed (GHSA-9c4q-hq6p-c237)" in row.text
+    assert "write without a signature (GHSA-9c4q-hq6p-c237)" in row.text
     take_down(machine.home, forget=True)
     machine.install("versitygw")
     row = bring_up(machine.home, environ=os.environ)[0]

@@ -24,7 +24,7 @@ from gangline.stack.servers import (
 
 VERSITYGW = "versity/versitygw:v1.8.0"
 MINIO = "minio/minio:RELEASE.2024-10-13T13-34-11Z"
-"""For data that lie here from before, alone: this release writes what nobody signed, and none is mended."""
+"""For data that lie here from before, alone: this release writes without a signature, and none is mended."""
 PROMETHEUS = "prom/prometheus:v2.53.2"
 GRAFANA = "grafana/grafana:11.6.0"
 JENKINS = "jenkins/jenkins:2.568.1-lts-jdk21"

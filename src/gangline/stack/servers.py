@@ -59,7 +59,7 @@ def _free_port(wanted: int, usual: int, taken: set[int]) -> int:
 S3 = Literal["minio", "versitygw"]
 BUCKET = "gangline"
 _MINIO_IS_AFFECTED = (
-    "releases of open MinIO write what nobody signed (GHSA-9c4q-hq6p-c237): gangline store doctor tries this one"
+    "releases of open MinIO write without a signature (GHSA-9c4q-hq6p-c237): gangline store doctor tries this one"
 )
 _GRAFANA_HOMES = ("/usr/share/grafana", "/opt/grafana", "/opt/homebrew/share/grafana")
 

@@ -57,16 +57,16 @@ PLACES = (instance, web_identity, pod_identity)
 def test_a_role_is_found_where_aws_gives_it(aws, place, monkeypatch, tmp_path):
     with serving(aws) as url:
         place(monkeypatch, url, tmp_path)
-        assert credential_text(AwsIdentity("aws:role", {}).current()) == "ASIA1:role-secret:role-token"
+        assert credential_text(AwsIdentity("aws:role", os.environ).current()) == "ASIA1:role-secret:role-token"
         site = Site(store=StoreTable(url="s3://b", endpoint="http://127.0.0.1:1", credentials="aws:role"))
-        assert store_credential_text(site, {}) == "ASIA2:role-secret:role-token"
+        assert store_credential_text(site, os.environ) == "ASIA2:role-secret:role-token"
 
 
 def test_metadata_are_asked_with_a_session_alone(aws, monkeypatch, tmp_path):
     """IMDSv2: instances refuse requests without one."""
     with serving(aws) as url:
         instance(monkeypatch, url, tmp_path)
-        AwsIdentity("aws:role", {}).current()
+        AwsIdentity("aws:role", os.environ).current()
     assert aws.asked[0] == "PUT /latest/api/token"
     assert aws.asked[-1] == "GET /latest/meta-data/iam/security-credentials/trainer"
 
@@ -75,7 +75,7 @@ def test_metadata_are_asked_with_a_session_alone(aws, monkeypatch, tmp_path):
 def test_a_credential_is_renewed_before_it_ends_and_asked_for_once_while_it_lasts(aws, place, monkeypatch, tmp_path):
     with serving(aws) as url:
         place(monkeypatch, url, tmp_path)
-        identity = AwsIdentity("aws:role", {})
+        identity = AwsIdentity("aws:role", os.environ)
         assert {identity.current().access_key for _ in range(5)} == {"ASIA1"}
         aws.seconds = aws_identities.RENEW_SECONDS - 60
         assert identity.another(identity.current()).access_key == "ASIA2"
@@ -88,7 +88,7 @@ def test_a_source_that_fails_costs_nothing_while_the_credential_lasts(aws, monke
     with serving(aws) as url:
         instance(monkeypatch, url, tmp_path)
         aws.seconds = 60
-        identity = AwsIdentity("aws:role", {})
+        identity = AwsIdentity("aws:role", os.environ)
         identity.current()
         aws.refuses = True
         identity._looked -= aws_identities.LOOK_SECONDS
@@ -105,26 +105,26 @@ def test_no_message_and_no_traceback_holds_the_token_of_a_web_identity(aws, monk
         with pytest.raises(
             StorageError, match="aws:role: wanted the credentials of a role, found status 403"
         ) as refused:
-            AwsIdentity("aws:role", {}).current()
+            AwsIdentity("aws:role", os.environ).current()
     assert TOKEN not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_machine_without_a_role_says_where_one_is(tmp_path):
     with pytest.raises(StorageError, match="AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN"):
-        AwsIdentity("aws:role", {}).current()
+        AwsIdentity("aws:role", os.environ).current()
 
 
 def test_keys_of_a_profile_are_read_again_when_they_change(tmp_path):
     file = tmp_path / ".aws" / "credentials"
     file.parent.mkdir()
     file.write_text("[lab]\naws_access_key_id = AKIA1\naws_secret_access_key = s1\n")
-    identity = AwsIdentity("aws:profile:lab", {})
+    identity = AwsIdentity("aws:profile:lab", os.environ)
     assert credential_text(identity.current()) == "AKIA1:s1"
     assert identity.another(identity.current()) is None
     file.write_text("[lab]\naws_access_key_id = ASIA2\naws_secret_access_key = s2\naws_session_token = t2\n")
     assert credential_text(identity.another(identity.current())) == "ASIA2:s2:t2"
     with pytest.raises(StorageError, match="for SSO and roles write aws:cli:none"):
-        AwsIdentity("aws:profile:none", {}).current()
+        AwsIdentity("aws:profile:none", os.environ).current()
 
 
 def command(folder, text):
@@ -178,7 +178,7 @@ def test_a_store_goes_on_when_its_credential_has_ended_early(minio_server, tmp_p
     file.write_text(keys(minio_server.secret_key))
     store = open_store(
         f"s3://{minio_server.bucket}/{token_hex(4)}", endpoint=f"{minio_server.endpoint}/",
-        credentials=AwsIdentity("aws:profile:lab", {}),
+        credentials=AwsIdentity("aws:profile:lab", os.environ),
     )  # fmt: skip
     store.put("a", b"1")
     store.wire._credentials._found = type(store.wire.credentials())("ASIAENDED", "s", None)

@@ -1,4 +1,4 @@
-"""Servers that write what nobody signed are told by what they wrote; nothing of the trial stays."""
+"""Servers that write without a signature are told by what they wrote; nothing of the trial stays."""
 
 import http.server
 import json
@@ -64,7 +64,7 @@ def test_a_folder_takes_no_requests_at_all(tmp_path):
 
 @pytest.mark.tools
 @pytest.mark.parametrize(("kind", "writes"), [("minio", True), ("versitygw", False)])
-def test_a_server_is_told_by_what_it_wrote(kind, writes, request):
+def test_a_server_is_recognized_by_its_writes(kind, writes, request):
     server = request.getfixturevalue(f"{kind}_server")
     store = server.store(f"unsigned/{token_hex(4)}")
     assert accepts_unsigned_writes(store) is writes

@@ -37,8 +37,8 @@ def root() -> None:
 def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """Check conditional writes, lists and reads on the store itself; exit 40 where it fails.
 
-    Also shows which credential the store issues for the gangs of a single run, and warns where it writes what nobody
-    signed, as MinIO's open server does.
+    Also shows which credential the store issues for the gangs of a single run, and warns where it writes without a
+    signature, as MinIO's open server does.
     """
     workspace = open_workspace(repo, site)
     found = probe(workspace.store)

@@ -9,7 +9,6 @@ The package `minio` knows the first two. A credential that comes from here is ne
 """
 
 import json
-import os
 import re
 import subprocess
 import threading
@@ -28,7 +27,7 @@ from gangline.http.retry import RequestFailed
 from gangline.storage.s3.credentials import credential_text
 
 RENEW_SECONDS = 900.0
-"""A credential that ends sooner is fetched anew: gangs get theirs every 5 minutes and work with it until the next."""
+"""A credential that ends sooner is replaced: gangs get theirs every 5 minutes and work with it until the next."""
 LOOK_SECONDS = 60.0
 """Pause between two requests to the source, and age at which a credential without an end is read again."""
 _LEAST_SECONDS = 10.0
@@ -46,7 +45,7 @@ class AwsIdentity:
 
     Args:
         form: `aws:role`, `aws:profile:NAME`, `aws:cli` or `aws:cli:NAME`.
-        environ: Variables for the AWS command; the other forms read those of this process.
+        environ: Variables of this process, which `minio` reads by itself, too; the AWS command gets them.
     """
 
     def __init__(self, form: str, environ: Mapping[str, str]) -> None:
@@ -96,7 +95,7 @@ class AwsIdentity:
             return _from_command(name, self._environ)
         try:
             with library_failures():
-                return _provider(kind, name).retrieve()
+                return _provider(kind, name, self._environ).retrieve()
         except (RequestFailed, ConfigParserError, ValueError, KeyError, TypeError, OSError, SyntaxError) as error:
             raise self._refused(kind, error) from None  # its text may hold the token of a web identity
 
@@ -113,14 +112,14 @@ class AwsIdentity:
         )
 
 
-def _provider(kind: str, name: list[str]) -> Provider:
+def _provider(kind: str, name: list[str], environ: Mapping[str, str]) -> Provider:
     if kind == "profile":
         return AWSConfigProvider(profile=name[0])
-    is_web = bool(os.environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"))
-    is_container = any(os.environ.get(f"AWS_CONTAINER_CREDENTIALS_{each}_URI") for each in ("RELATIVE", "FULL"))
+    is_web = bool(environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"))
+    is_container = any(environ.get(f"AWS_CONTAINER_CREDENTIALS_{each}_URI") for each in ("RELATIVE", "FULL"))
     variable = "AWS_ENDPOINT_URL_STS" if is_web else "AWS_EC2_METADATA_SERVICE_ENDPOINT"
     return IamAwsProvider(
-        custom_endpoint=None if is_container and not is_web else os.environ.get(variable),
+        custom_endpoint=None if is_container and not is_web else environ.get(variable),
         http_client=HttpClient(limits=_LIMITS).pool,
     )
 
