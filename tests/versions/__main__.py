@@ -38,7 +38,8 @@ def main() -> int:
         return error.exit_code
     tried = [prove_extra(extra, resolution, pythons[PYTHONS[0]]) for extra in extras for resolution in RESOLUTIONS]
     results = [prove(each, pythons) for each in chosen]
-    print(table(results), end="")
+    if results:
+        print(table(results), end="")
     if asked.json:
         write(asked.json, results)
     if asked.record:
