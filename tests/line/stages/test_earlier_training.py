@@ -16,6 +16,7 @@ name = "cheap"
 command = ["python", "train.py"]
 metrics = "metrics.json"
 distributed = false
+exclude = ["README.md"]
 [train]
 steps = 1
 global_batch = 1
