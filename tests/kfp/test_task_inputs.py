@@ -52,6 +52,22 @@ def test_tasks_have_a_secret_of_their_own_and_no_ones_tokens():
     assert secret_names(kept) == ("gangline-line", "vault")
 
 
+def test_tasks_have_the_role_of_their_pod_where_the_site_asks_for_a_role():
+    roles = replace(SITE, store=replace(SITE.store, credentials="aws:role"))
+    assert site_for_tasks(roles).store.credentials == "aws:role"
+    profile = replace(SITE, store=replace(SITE.store, credentials="aws:profile:lab"))
+    assert site_for_tasks(profile).store.credentials == "secret:k8s:gangline-line/store-credentials"
+
+
+def test_tasks_on_this_machine_find_the_identity_of_aws_that_the_site_names(tmp_path):
+    roles = replace(SITE, store=replace(SITE.store, credentials="aws:role"))
+    environ = {"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_SECRET_ACCESS_KEY": "of another"}
+    passed = [worker_environment(environ, secret_variables(each), tmp_path) for each in (roles, SITE)]
+    assert [sorted(each.keys() & environ.keys()) for each in passed] == [
+        ["AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"], [],
+    ]  # fmt: skip
+
+
 def test_mounted_secrets_are_found_and_a_missing_one_is_named(tmp_path):
     theirs = site_for_tasks(SITE)
     with pytest.raises(ConfigError, match=r"secret:k8s:gangline-line/(sign-key|store-credentials).*mounted"):
