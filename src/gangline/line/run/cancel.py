@@ -120,7 +120,8 @@ def _stopped_text(record: Record, launcher: Launcher) -> str:
 
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:
-    """Stop every gang of the run, of all attempts; returns once none runs."""
+    """Stop every gang of the run, of all attempts, and its model code outside of gangs; returns once none runs."""
+    launcher.cancel_modules(record.run.id)
     chains: list[tuple[Role, int]] = [(role, 0) for role in identity.ROLES]
     chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
     for role, chain in chains:
