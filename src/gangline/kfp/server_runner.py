@@ -6,10 +6,11 @@ name.
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
+from gangline.errors import CancelledError, ConfigError, GanglineError, TrainingError, UsageError
 from gangline.git.repository import Repository
 from gangline.kfp.client import FailedTask, KfpClient, PipelineRun
 from gangline.kfp.compiler import compile_run
@@ -17,6 +18,7 @@ from gangline.kfp.http import KfpHttp, check_endpoint
 from gangline.kfp.pipeline_names import experiment_name, run_id_of_url, run_name, run_url, version_name
 from gangline.kfp.task_config import TaskConfig, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, store_history, tag_version
+from gangline.line.gangs.launchers import open_cluster
 from gangline.line.record.observer import Observer
 from gangline.line.record.store import RecordStore
 from gangline.sanitize import clean
@@ -98,7 +100,7 @@ def run_on_server(
     ended = _wait(client, id_, records, observer)
     record = records.read() or record
     if record.run.state == "open":
-        _require_end(client, record, ended)
+        _require_end(client, record, ended, retries=_retries_text(site, environ))
     tag_version(repo, record, store, observer)
     return record
 
@@ -184,11 +186,22 @@ def _report_progress(record: Record | None, reported: set[str], observer: Observ
             observer.stage_ended(name, info)
 
 
-def _require_end(client: KfpClient, record: Record, ended: PipelineRun) -> None:
+def _retries_text(site: Site, environ: Mapping[str, str]) -> str:
+    """Clause on tasks that this Kubeflow does not try again; empty if it does, or if this account cannot see it."""
+    with suppress(GanglineError, ImportError):
+        from gangline.launch.kubernetes.cluster.workflow_defaults import read_workflow_defaults
+
+        found = read_workflow_defaults(open_cluster(site, environ))
+        if found is not None and not found.retries_failed_tasks:
+            return f" ({found.consequence}: the guide on Kubeflow changes it)"
+    return ""
+
+
+def _require_end(client: KfpClient, record: Record, ended: PipelineRun, *, retries: str) -> None:
     url = record.links.get("kfp", ended.id)
     if record.run.cancel_requested or ended.state == "CANCELED":
         raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run resumes it: {url}")
     raise TrainingError(
-        f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state} and "
-        f"the run is open: see {url}, then resume it with gangline run"
+        f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state}{retries}"
+        f" and the run is open: see {url}, then resume it with gangline run"
     )
