@@ -15,7 +15,7 @@ from tests.line import repositories
 from tests.line.records import driven
 
 from gangline.errors import CancelledError, ConfigError, TrainingError
-from gangline.kfp import server_runner
+from gangline.kfp import client, server_runner
 from gangline.kfp.cancel import cancel_kfp_run
 from gangline.kfp.compiler import compile_run
 from gangline.line.record.store import RecordStore
@@ -138,6 +138,51 @@ def test_a_run_that_a_pipeline_left_open_says_which_stage_and_what_its_task_wrot
         server_run(cluster)
     assert "executor" not in str(raised.value)
     assert "wf-" not in str(raised.value)
+
+
+def test_a_task_that_kubeflows_driver_did_not_start_says_what_the_driver_wrote(cluster, pods):
+    def ends(row):
+        row["run_details"] = {"task_details": [
+            {"display_name": "plan-driver", "pod_name": "wf", "state": "FAILED", "child_tasks": [{"pod_name": "wf-2"}]},
+            {"display_name": "plan-driver(0)", "pod_name": "wf-2", "state": "FAILED"},
+        ]}  # fmt: skip
+        pods.logs = {
+            "wf-2": "I1128 10:00:00.000000 1 main.go:90] input\nF1128 10:00:01.000000 1 main.go:127] no quota\n"
+        }
+        return "FAILED"
+
+    pods.work = ends
+    begun = r"stage plan did not start, as the pod of Kubeflow's own driver for it failed: "
+    with pytest.raises(TrainingError, match=begun + r"no quota; the pipeline run ended"):
+        server_run(cluster)
+
+
+def test_a_driver_without_a_log_has_the_reason_that_the_server_gives(cluster, pods):
+    task = {"display_name": "plan-driver", "pod_name": "wf-1", "state": "FAILED", "error": {"message": "pod deleted"}}
+    ended = client._run({"run_id": "x", "state": "FAILED", "run_details": {"task_details": [task]}})
+    found = server_runner.early_end_reason(server_runner.open_client(cluster.site, {}), driven(), ended)
+    assert found.endswith("driver for it failed: pod deleted")
+
+
+def test_a_stop_on_the_servers_page_is_no_failure(cluster, pods):
+    repositories.commit(cluster.repo, {"answer.py": repositories.LONG_PROGRAM})
+    pods.work = None
+    failures = []
+
+    def drive_it():
+        try:
+            server_run(cluster)
+        except CancelledError as error:
+            failures.append(str(error))
+
+    driver = threading.Thread(target=drive_it)
+    driver.start()
+    pipelines.wait_until(lambda: pods.rows["runs"] and ("GET", "/runs/id-4") in pods.asked)
+    pods.terminate(pods.rows["runs"][0])
+    driver.join(60)
+    assert pods.rows["runs"][0]["state"] == "FAILED"
+    (failure,) = failures
+    assert "its pipeline run was stopped on the server, which does not tell by whom; its gang may train on" in failure
 
 
 def test_cancel_stops_the_pipeline_before_the_gang_and_leaves_nothing(cluster, pods):
