@@ -146,12 +146,9 @@ def _message(complaint: bytes, code: int) -> str:
     return clean(complaint.decode(errors="replace"), limit=400) or f"exit {code}"
 
 
-def git_missing() -> NotInstalledError:
-    """Error where git is not on the PATH."""
-    return NotInstalledError("wanted git on the PATH, found none; install git, in the image of a task as on a machine")
-
-
 def _not_found(error: FileNotFoundError) -> GanglineError:
     if error.filename == "git":
-        return git_missing()
+        return NotInstalledError(
+            "wanted git on the PATH, found none; install git, in the image of a task as on a machine"
+        )
     return UsageError(f"wanted a folder to run git in, found no folder {error.filename}")

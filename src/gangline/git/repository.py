@@ -18,7 +18,7 @@ from typing import IO
 from gangline.errors import UsageError
 from gangline.git.bounded_process import OutputTooLarge, ProcessLimits
 from gangline.git.branches import BRANCH_ROW, LOCAL, REMOTE, Branch, local_branch, read_branches
-from gangline.git.command import LIMITS, GitResult, git_missing, git_output, own_environment, run_git, stream_git
+from gangline.git.command import LIMITS, GitResult, git_output, own_environment, run_git, stream_git
 from gangline.git.objects import KnownObjects, TreeEntry, parts, read_contents, read_entries
 from gangline.sanitize import clean, shown_name
 from gangline.units import format_bytes
@@ -67,8 +67,6 @@ class Repository:
         """
         if not path.is_dir():
             raise UsageError(f"wanted the folder of a model repository, found no folder {path}")
-        if shutil.which("git") is None:
-            raise git_missing()
         done = run_git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
         if done.returncode:
             raise UsageError(_no_repository(path, done.message))

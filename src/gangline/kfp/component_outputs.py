@@ -69,7 +69,9 @@ def _verdict(record: Record, _base: Record | None, artifact: OutputArtifact) -> 
 def _model(record: Record, _base: Record | None, artifact: Any) -> None:
     """The version by name, or why there is none; its files stay in the store, as the server copies what `uri` names."""
     published = stage(record, "publish")
-    version = {name: published.outputs[name] for name in ("model", "version", "key") if name in published.outputs}
+    version: dict[str, Any] = {
+        name: published.outputs[name] for name in ("model", "version", "key") if name in published.outputs
+    }
     facts = version or {"not_published": published.message}
     artifact.metadata.update(facts)
     Path(artifact.path).write_text(json.dumps(facts), encoding="utf-8")
