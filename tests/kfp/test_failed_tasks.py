@@ -37,6 +37,6 @@ def test_without_git_a_task_says_so_and_leaves_the_run_open(workspace, tmp_path,
         with pytest.raises(SystemExit) as ended:
             run_stage("plan", run=run, config=config)
     assert ended.value.code == NotInstalledError.exit_code
-    assert "wanted git on the PATH, found none; install git, in the image of a task" in capsys.readouterr().err
+    assert "wanted git on the PATH, found none; install git, in an image of tasks" in capsys.readouterr().err
     assert workspace.record(run).run.state == "open"
     assert workspace.run().run.verdict == "passed"
