@@ -149,6 +149,6 @@ def _message(complaint: bytes, code: int) -> str:
 def _not_found(error: FileNotFoundError) -> GanglineError:
     if error.filename == "git":
         return NotInstalledError(
-            "wanted git on the PATH, found none; install git, in the image of a task as on a machine"
+            "wanted git on the PATH, found none; install git, in an image of tasks as on a machine"
         )
     return UsageError(f"wanted a folder to run git in, found no folder {error.filename}")

@@ -183,10 +183,10 @@ def test_a_driver_that_takes_over_does_not_train_a_finished_seed_again(workspace
     commit(workspace, reads(1.0))
     real = attempts.follow
 
-    def dies(ctx, name, gang):
+    def dies(ctx, name, gang, **known):
         if gang.endswith("-e201"):
             raise KeyboardInterrupt
-        return real(ctx, name, gang)
+        return real(ctx, name, gang, **known)
 
     monkeypatch.setattr(attempts, "follow", dies)
     with pytest.raises(KeyboardInterrupt):
