@@ -1,11 +1,14 @@
 """What a task is told, and finds: config, secrets, commits, names."""
 
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from kfp import dsl
 from tests.line import records, repositories
 
 from gangline.errors import ConfigError, IntegrityError
@@ -19,6 +22,7 @@ from gangline.registry import git_tags
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
 from gangline.spec.measurements import Band, Ledger, Metric
+from gangline.spec.record import StageInfo
 from gangline.storage.open import open_store
 
 SITE = Site(
@@ -178,6 +182,18 @@ def test_numbers_of_a_run_have_names_that_stay_and_are_finite(tmp_path):
     write_outputs(record, None, {"metrics": shown, "verdict": shown})
     assert shown.metrics["loss"] == 2.5
     assert record.run.id in (tmp_path / "page").read_text()
+
+
+@pytest.mark.parametrize(("state", "outputs", "message", "facts"), [
+    ("done", {"model": "cheap", "version": 3, "key": "models/cheap/3.json"}, "cheap 3",
+     {"model": "cheap", "version": 3, "key": "models/cheap/3.json"}),
+    ("skipped", {}, "feature is no branch that publishes", {"not_published": "feature is no branch that publishes"}),
+])  # fmt: skip
+def test_a_published_version_is_a_model_of_the_pipeline(tmp_path, state, outputs, message, facts):
+    model = dsl.Model(uri=str(tmp_path / "model"))
+    published = StageInfo(state=state, outputs=outputs, message=message)
+    write_outputs(replace(records.record(), stages={"publish": published}), None, {"model": model})
+    assert model.metadata == json.loads(Path(model.path).read_text()) == facts
 
 
 def test_the_band_of_the_headline_metric_is_a_number_too():
