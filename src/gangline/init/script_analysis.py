@@ -10,7 +10,7 @@ from gangline.init.training_script import Script, ScriptOption
 
 _PLAIN = {"xgboost": "xgboost", "lightgbm": "sklearn", "keras": "keras", "tensorflow": "keras", "jax": "jax",
           "flax": "jax", "sklearn": "sklearn"}  # fmt: skip
-_TRAINS = frozenset({"backward", "fit", "train", "step", "grad", "value_and_grad"})
+_TRAINS = frozenset({"backward", "fit", "partial_fit", "train", "step", "grad", "value_and_grad"})
 _DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _FIELD_PARSERS = frozenset({"cli", "HfArgumentParser"})
 """Calls that make options of the fields of dataclasses."""

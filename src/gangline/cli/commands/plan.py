@@ -36,7 +36,9 @@ from gangline.spec.devices import Inventory
 MeasureCostsOption = Annotated[
     Path | None,
     typer.Option(
-        "--measure-costs", metavar="FILE", help="Time updates of the matrix rule here; optimizer.cost reads FILE."
+        "--measure-costs",
+        metavar="FILE",
+        help="Time updates of the matrix rule here and write FILE, which optimizer.cost reads.",
     ),
 ]
 
@@ -56,21 +58,27 @@ def command(
     memory_run: Annotated[
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
-    why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show all plans, and where each number comes from.")] = False,
     terms: Annotated[
-        str | None, typer.Option("--terms", metavar="PLAN", help="Where each number of one plan comes from.")
+        str | None, typer.Option("--terms", metavar="PLAN", help="Show where each number of one plan comes from.")
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="[NAME:]N,...", help="For so many of site.toml's [gpu.NAME], here or not."),
+        typer.Option(
+            "--gpus", metavar="[NAME:]N,...", help="Plan for so many GPUs of site.toml's [gpu.NAME], here or not."
+        ),
     ] = None,
     fabric: FabricOption = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="Longest training that is allowed: 90m, 36h, 14d, or seconds."),
     ] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="Most money, in the site's currency.")] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", help="Most money that the training may cost, in the site's currency.")
+    ] = None,
     now: Annotated[
-        bool, typer.Option("--now", help="Only plans that start on servers free at this minute; exit 20 without any.")
+        bool,
+        typer.Option("--now", help="Show only plans that start on servers free at this minute; exit 20 without any."),
     ] = False,
     measure_costs: MeasureCostsOption = None,
     repo: RepoOption = HERE,
