@@ -31,7 +31,7 @@ from gangline.report.facts import (
 from gangline.report.text import clean, percent, quantity, share_words, short, step_time
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized
-from gangline.spec.record import Record
+from gangline.spec.record import ENVIRONMENT, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 
@@ -179,6 +179,7 @@ def _rest(record: Record) -> list[str]:
     lines += [
         f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
     ]
+    lines += [f"variables {clean(event.text)}" for event in record.events if event.kind == ENVIRONMENT]
     if said := outputs_text(record):
         lines.append(f"outputs   {clean(said)}")
     return [*lines, f"store     {record.prefix}"]
