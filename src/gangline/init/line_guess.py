@@ -329,15 +329,9 @@ def _notes(files: Mapping[str, bytes], script: Script, *, has_gpu: bool, reports
     elif script.seed_option is None and script.kind != "gangline" and not script.reads_seed:
         yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
     if not reports and script.kind != "gangline":
-        yield (
-            "no metric is reported: project.metrics names a .csv, .json or .jsonl that it writes; or three lines of "
-            "gangline.train.Program give curve, saves and gates"
-        )
+        yield "no metric is reported: project.metrics names a file of numbers, or three lines of Program give a curve"
     if not list(_lock(files)):
-        yield (
-            "no lock of packages: uv pip compile --generate-hashes requirements.in -o requirements.txt makes one, from "
-            "the names of your packages; env.lock names it"
-        )
+        yield "no lock: uv pip compile --generate-hashes requirements.in -o requirements.txt makes one for env.lock"
 
 
 def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:

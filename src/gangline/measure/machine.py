@@ -21,7 +21,7 @@ def machine(device_files: Path = Path("/dev")) -> dict[str, Any]:
     Raises:
         ConfigError: There may be a GPU, and no torch that could be asked.
     """
-    files = sorted(chain.from_iterable(device_files.glob(pattern) for pattern in _GPU_FILES))
+    files = gpu_files(device_files)
     return {
         "cores": _cores(),
         "memory_bytes": _memory_bytes(),
@@ -30,6 +30,11 @@ def machine(device_files: Path = Path("/dev")) -> dict[str, Any]:
         "devices": [],
         **(_torch_facts(files[0]) if files else {}),
     }
+
+
+def gpu_files(folder: Path = Path("/dev")) -> list[Path]:
+    """Device files of GPUs; none: this machine has no GPU that torch could use."""
+    return sorted(chain.from_iterable(folder.glob(pattern) for pattern in _GPU_FILES))
 
 
 def _torch_facts(file: Path) -> dict[str, Any]:

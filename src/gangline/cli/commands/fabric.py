@@ -89,9 +89,7 @@ def explain(
     traffic: Annotated[
         float, typer.Option("--traffic", help="Bytes that a GPU all-reduces for each second that it computes.")
     ] = 2.182e9,
-    overlap: Annotated[
-        float, typer.Option("--overlap", help="Share of each computed second that hides traffic.")
-    ] = 0.0,
+    overlap: Annotated[float, typer.Option("--overlap", help="Share of each second that hides traffic.")] = 0.0,
     measured: Annotated[
         str | None,
         typer.Option(
@@ -100,12 +98,8 @@ def explain(
             help="Use measured pairs, not --traffic and --overlap: bytes/s of all-reduces, and the speed-up.",
         ),
     ] = None,
-    write_seconds: Annotated[
-        float, typer.Option("--write-seconds", help="Seconds that writing a checkpoint takes.")
-    ] = 7.0,
-    restart_seconds: Annotated[
-        float, typer.Option("--restart-seconds", help="Seconds that a restart after an interruption takes.")
-    ] = 180.0,
+    write_seconds: Annotated[float, typer.Option("--write-seconds", help="Seconds that a checkpoint takes.")] = 7.0,
+    restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="Seconds that a restart takes.")] = 180.0,
     fabric: FabricOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
@@ -146,32 +140,23 @@ def explain(
 def probe(
     servers: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Servers with listeners: host, or host:port; default port 4719.", show_default="of fabric.toml"
-        ),
+        typer.Argument(help="Listeners: host, or host:port; default port 4719.", show_default="of fabric.toml"),
     ] = None,
     *,
     preflight: Annotated[
         bool, typer.Option("--preflight", help="Measure bandwidth in pairs; slow servers once more with fast ones.")
     ] = False,
-    bandwidth: Annotated[
-        bool, typer.Option("--bandwidth", help="Measure bandwidth between all pairs, both ways.")
-    ] = False,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="Pairings of a preflight before those of slow servers.")
-    ] = 1,
+    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Measure bandwidth of all pairs, both ways.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Pairings of a preflight before slow ones.")] = 1,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            "--seconds", min=0.1, max=600, help="Seconds of probing, or of a bandwidth test.", show_default="30; 1"
-        ),
+        typer.Option("--seconds", min=0.1, max=600, help="Seconds of probing, or of bandwidth.", show_default="30; 1"),
     ] = None,
     flows: Annotated[
         int, typer.Option("--flows", min=1, max=64, help="Source ports that take turns; switches hash them to paths.")
     ] = 8,
     secret_file: Annotated[
-        Path | None,
-        typer.Option("--secret-file", help="File of the listeners' secret; none for those of this machine."),
+        Path | None, typer.Option("--secret-file", help="File of the listeners' secret; none for this machine.")
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the result of --bandwidth in the site's store, where plans read it.")

@@ -38,7 +38,7 @@ MeasureCostsOption = Annotated[
     typer.Option(
         "--measure-costs",
         metavar="FILE",
-        help="Time updates of the matrix rule here and write FILE, which optimizer.cost reads.",
+        help="Time updates of the matrix rule; optimizer.cost reads FILE.",
     ),
 ]
 
@@ -64,21 +64,16 @@ def command(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option(
-            "--gpus", metavar="[NAME:]N,...", help="Plan for so many GPUs of site.toml's [gpu.NAME], here or not."
-        ),
+        typer.Option("--gpus", metavar="[NAME:]N,...", help="Plan for so many of site.toml's [gpu.NAME], here or not."),
     ] = None,
     fabric: FabricOption = None,
     deadline: Annotated[
-        str | None,
-        typer.Option("--deadline", metavar="TIME", help="Longest training that is allowed: 90m, 36h, 14d, or seconds."),
+        str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
     ] = None,
-    budget: Annotated[
-        float | None, typer.Option("--budget", help="Most money that the training may cost, in the site's currency.")
-    ] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Most money, in the site's currency.")] = None,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Show only plans that start on servers free at this minute; exit 20 without any."),
+        typer.Option("--now", help="Show plans that start on servers free at this minute; exit 20 without any."),
     ] = False,
     measure_costs: MeasureCostsOption = None,
     repo: RepoOption = HERE,
