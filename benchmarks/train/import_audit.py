@@ -2,10 +2,10 @@
 
     python benchmarks/train/import_audit.py [--blocks 40] [--json FILE]
 
-Two processes do the same steps in turn, a block of one after a block of the other; one has the start-up hook of a rank
-(`train/startup`), with its audit hook. Three programs: `compute`, steps of torch with a beat each, as the runtime takes
-them; `known`, 64 files of a declared folder opened and read per step beside 10 ms of arithmetic; `fresh`, 64 files that
-nothing declares, none opened before.
+Two processes do the same steps in turn, a block of one after a block of the other; one has the start-up hooks of a rank
+(`train/startup`): the audit of what it runs, and the watch of its processes. Three programs: `compute`, steps of torch
+with a beat each, as the runtime takes them; `known`, 64 files of a declared folder opened and read per step beside
+10 ms of arithmetic; `fresh`, 64 files that nothing declares, none opened before.
 
 Seconds are those of the process, not of the clock: other work on the machine does not count. Of each block its fastest
 step counts; two neighbouring blocks give one ratio. Bound: the median of these ratios is at most 1.01
@@ -25,7 +25,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import median, quantiles
 
-from gangline.train.startup import audit
+from gangline.train.startup import audit, processes
 
 os.environ["OMP_NUM_THREADS"] = "1"
 BOUND = 1.01
@@ -81,6 +81,7 @@ def _start(name: str, home: Path, *, watched: bool, steps: int) -> tuple[Connect
 def _side(name: str, home: Path, watched: bool, channel: Connection, steps: int) -> None:
     (home / "data").mkdir(parents=True)
     if watched:
+        processes.begin({"GANGLINE_PROCESSES": str(home / "processes.jsonl")})
         audit.begin({"GANGLINE_RAN": str(home / "ran.jsonl"), "GANGLINE_CODE": str(home / "data")})
     step = PROGRAMS[name](home, steps)
     while channel.recv():

@@ -27,6 +27,17 @@ def is_alive(pid: int, started: int) -> bool:
     return bool(fields) and int(fields[19]) == started and fields[0] != "Z"
 
 
+def name(pid: int) -> str:
+    """First 15 characters of the file name of the program that `pid` runs or ran; empty: it is gone."""
+    return _read(_PROC / str(pid) / "comm").strip()
+
+
+def waited_for_children(pid: int) -> bool:
+    """`pid`, which may have ended, has waited for a process: page faults of those count for it."""
+    fields = _stat(pid)
+    return bool(fields) and int(fields[8]) > 0
+
+
 def children(pid: int) -> list[int]:
     """Direct children, of every thread."""
     found: list[int] = []

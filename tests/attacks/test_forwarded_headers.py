@@ -46,6 +46,7 @@ def test_those_behind_a_proxy_have_limits_of_their_own_and_none_may_choose_them(
         assert guess(served, 3, **{"X-Forwarded-For": "203.0.113.8"}) == [401] * 3
         spoofed = {"X-Forwarded-For": "198.51.100.{0}, 203.0.113.7"}  # the client wrote the first, the proxy the last
         assert 429 in guess(served, 10, **spoofed)
-        assert guess(served, 3, Forwarded='for="[2001:db8::1]:4711"') == [401] * 3
-        other = {"X-Forwarded-For": "203.0.113.9", "Forwarded": "for=198.51.100.{0}"}  # which of both is the proxy's?
+        assert guess(served, 3, **{"X-Forwarded-For": "[2001:db8::1]:4711"}) == [401] * 3
+        other = {"X-Forwarded-For": "203.0.113.9", "Forwarded": "for=198.51.100.{0}", "X-Real-IP": "198.51.100.{0}"}
         assert 429 in guess(served, 2 * GUESSES, **other)
+        assert 429 in guess(served, 2 * GUESSES, Forwarded="for=198.51.100.{0}")

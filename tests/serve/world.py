@@ -62,10 +62,10 @@ class World:
 
 
 @contextmanager
-def served(app, *, proxies=()):
+def served(app, *, proxies=(), listen="127.0.0.1:0"):
     """URL of `app` behind the server that ships."""
     server = create_server(app, proxies=proxies)
-    with bind("127.0.0.1:0") as bound:
+    with bind(listen) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         while not server.started:

@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _run(environment: KeeperEnvironment, environ: Mapping[str, str]) -> int:
-    for name in ("logs", "heartbeat", "out/ranks"):
+    for name in ("logs", "heartbeat", "processes", "out/ranks"):
         (environment.home / name).mkdir(parents=True, exist_ok=True)
     os.chdir(environment.home)
     with _node_lock(environment), copy_folder() as copies:

@@ -29,7 +29,7 @@ from gangline.keeper.ipc.requests import (
     remove_rejoin,
     write_rejoin,
 )
-from gangline.keeper.logs.rank_files import last_lines, last_meaningful_line
+from gangline.keeper.logs.rank_files import failure_line, last_lines
 from gangline.keeper.node_ledger import ProcessSpan
 from gangline.keeper.node_result import gang_end, process_spans
 from gangline.keeper.node_status import NodeStatus
@@ -37,6 +37,7 @@ from gangline.keeper.rank_environment import rank_starts
 from gangline.keeper.ranks.generation import Generation
 from gangline.keeper.ranks.generation_host import Replacements
 from gangline.keeper.ranks.generation_result import GenerationResult, Halt
+from gangline.keeper.ranks.process_reports import ProcessReports
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
 from gangline.keeper.ranks.rank_processes import RankStart
 from gangline.keeper.ranks.stop_request import StopRequest, StopSignals
@@ -67,6 +68,7 @@ class Keeper:
         self._gathered_at: float | None = None
         self._outcome: GenerationResult | None = None
         self._spans: list[ProcessSpan] = []
+        self._process_reports = ProcessReports(environment.processes, secrets=secrets)
         self._oom_kills = 0
         self._helpers = HelperProcesses(environment, plan, self._environ, keeper=self)
         self._coordinator: Coordinator | None = None
@@ -185,6 +187,7 @@ class Keeper:
             must_beat=self._plan.program.task is not None,
             last_step=self._plan.last_step,
             grace_seconds=self._env.grace_seconds,
+            process_reports=self._process_reports,
         )
         self._outcome = outcome = generation.run(starts)
         first = min((each.rank for each in starts), default=0)
@@ -242,7 +245,12 @@ class Keeper:
         reason = outcome.failed.reason if outcome.failed else ""
         secrets = secret_values(self._environ)
         lines = [conceal(line, secrets) for line in last_lines(log, LOG_LINES)]
-        return conceal(reason or last_meaningful_line(log), secrets), lines
+        code = outcome.failed.code if outcome.failed else 0
+        said = conceal(reason or failure_line(log, code=code), secrets)
+        first = self._process_reports.first_failure(outcome.failed) if outcome.failed else None
+        if first is not None and (not first.said or first.said not in said):
+            said = f"{said}; before it, {first.text}" if said else f"before it, {first.text}"
+        return said, lines
 
     # -- end of the gang
 
@@ -253,6 +261,7 @@ class Keeper:
             self._coordinator.close(decision)
         decision = self._helpers.close(decision)
         self._status.redact_logs()
+        self._process_reports.close()
         self.event("ended", exit_code=decision.exit_code)
         end = gang_end(
             decision,

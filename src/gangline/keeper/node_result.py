@@ -6,12 +6,13 @@ from typing import Any
 
 from gangline.keeper.coordination.restart_policy import RestartDecision
 from gangline.keeper.ipc.environment import KeeperEnvironment
-from gangline.keeper.logs.journal import utc_now
 from gangline.keeper.logs.rank_files import final_exception, last_ledger
 from gangline.keeper.node_ledger import ProcessSpan, excess_seconds, sum_node_seconds
 from gangline.keeper.ranks.generation_result import GenerationResult
 from gangline.keeper.ranks.rank_exit import RankExit, read_oom_kills
+from gangline.spec.codec import to_plain
 from gangline.spec.gang.status import GangEnd
+from gangline.units import now
 
 
 def gang_end(
@@ -47,7 +48,7 @@ def gang_end(
         step=outcome.step if outcome else None,
         saved_step=outcome.saved_step if outcome else None,
         restarts=restarts,
-        time=utc_now(),
+        time=now(),
         evidence=_evidence(decision, outcome, logs=environment.home / "logs"),
         ledger=sum_node_seconds(
             spans, slots=slots, start=wall[0], end=wall[1], gathered=gathered, last_generation=generation
@@ -85,12 +86,13 @@ def _evidence(decision: RestartDecision, outcome: GenerationResult | None, *, lo
     """What explains the exit code; after success a traceback that ends a rank's log, and processes that ranks left."""
     if outcome is None:
         return {}
+    evidence: dict[str, Any] = {"processes": to_plain(outcome.processes)} if outcome.processes else {}
     if decision.exit_code == 0:
         found = ((each.rank, final_exception(logs / f"{each.rank}.log")) for each in outcome.exits)
         traceback = next(({"traceback": {"rank": rank, "said": said}} for rank, said in found if said), {})
-        return traceback | ({"leftovers": list(outcome.leftovers)} if outcome.leftovers else {})
+        return evidence | traceback | ({"leftovers": list(outcome.leftovers)} if outcome.leftovers else {})
     exits = {str(each.rank): {"code": each.code, "signal": each.signal} for each in outcome.exits}
-    evidence: dict[str, Any] = {"exits": exits, "oom_kills": read_oom_kills()}
+    evidence |= {"exits": exits, "oom_kills": read_oom_kills()}
     if decision.culprit is not None:
         evidence["log"] = list(outcome.log)
     if outcome.stacks:

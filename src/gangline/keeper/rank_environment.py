@@ -15,6 +15,7 @@ from pathlib import Path
 from gangline.keeper.coordination.world_size import GangShape
 from gangline.keeper.ipc.environment import OWN_NAME, TORCHRUN, KeeperEnvironment
 from gangline.keeper.logs.log_files import write_generation_header
+from gangline.keeper.ranks.pipelines import with_pipefail
 from gangline.keeper.ranks.rank_processes import RankStart
 from gangline.spec.plan import Plan
 from gangline.spec.python_environment import CODE_PATH, code_folders, python_path
@@ -84,7 +85,7 @@ def rank_starts(
         | _of_code(environment, plan, environment.of_ranks(environ))
         | collectives_environ(plan)
     )
-    argv = () if fork else _argv(plan, environment.rank_python)
+    argv = () if fork else _argv(plan, environment.rank_python, search_path=shared.get("PATH"))
     starts = []
     for local_rank, rank in enumerate(shape.ranks(environment.node_rank)):
         own = _of_rank(environment, plan, shape=shape, rank=rank, local_rank=local_rank, port=port)
@@ -128,6 +129,7 @@ def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: GangShape, ra
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "GANGLINE_HEARTBEAT": str(environment.home / "heartbeat" / str(rank)),
+        "GANGLINE_PROCESSES": str(environment.processes / f"{rank}.jsonl"),
     }
     if local_rank == 0:  # the other ranks run the same code
         own["GANGLINE_RAN"] = str(environment.out / "ranks" / f"ran-{rank}.jsonl")
@@ -181,9 +183,9 @@ def collectives_environ(plan: Plan) -> dict[str, str]:
     return {"NCCL_ALGO": plan.collectives.capitalize()}
 
 
-def _argv(plan: Plan, python: str) -> tuple[str, ...]:
+def _argv(plan: Plan, python: str, *, search_path: str | None) -> tuple[str, ...]:
     command = plan.program.command
     if not command:
         return (python, *TASK_MODULE)
     argv = tuple(word.replace("{seed}", str(plan.seed)) for word in command)
-    return (python, *argv[1:]) if argv[0] in ("python", "python3") else argv
+    return (python, *argv[1:]) if argv[0] in ("python", "python3") else with_pipefail(argv, search_path)

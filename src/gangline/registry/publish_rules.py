@@ -21,7 +21,7 @@ def check_rules(record: Record, line: Line) -> NotPublished | None:
     """None where the run may become a version; a reason where it never does.
 
     Raises:
-        GateError: A gate or the proof says no, or a required base is missing.
+        GateError: A gate or the proof says no, a required base is missing, or processes may have failed unseen.
     """
     reason = skip_reason(record, line)
     if reason is None:
@@ -32,8 +32,8 @@ def check_rules(record: Record, line: Line) -> NotPublished | None:
 def check_gates(record: Record, *, require_base: bool = False) -> str:
     """One sentence on gates and proof; raises GateError if one of them refuses."""
     for gate in record.gates:
-        lacks_base = require_base and gate.verdict == "unknown" and gate.name != "reproducible"
-        if gate.verdict == "no" or lacks_base:
+        must_know = gate.name == "processes" or (require_base and gate.name != "reproducible")
+        if gate.verdict == "no" or (must_know and gate.verdict == "unknown"):
             raise GateError(f"gate {gate.name} says {gate.verdict}: {gate.reason}")
     proof = record.proof
     if proof and (proof.tensors_equal != proof.tensors or proof.same_loss == "no"):

@@ -17,8 +17,6 @@ from gangline.serve.api import artifacts, events, logs, metrics, orders, run, ru
 from gangline.serve.api.dependencies import Problem
 from gangline.serve.api.service import Service
 from gangline.serve.context.service_context import ServiceContext
-from gangline.serve.web.client_address import ClientAddresses
-from gangline.serve.web.connection_limits import ProxyLimitMiddleware
 from gangline.serve.web.permissions import MatchedRule, find_rule
 from gangline.serve.web.rate_limits import RequestLimits
 from gangline.serve.web.responses import HeadersMiddleware, RequestRefused, problem, refusal
@@ -33,12 +31,12 @@ def create_app(context: ServiceContext, *, limits: RequestLimits | None = None) 
     app = _new_app()
     service = Service(context, limits or RequestLimits())
     app.state.service = service
-    for each in (*API, page_routes.router, webhooks.router(context, service.body_memory)):
+    hooks = webhooks.router(context, service.body_memory)
+    for each in (hooks, *API, page_routes.router):  # tried in this order: a flood of deliveries costs least
         _require_rules(each)
         app.include_router(each)
     _answer_errors(app)
     app.add_middleware(AccessMiddleware, service=service)
-    app.add_middleware(ProxyLimitMiddleware, addresses=ClientAddresses(context.site.serve.proxies))
     app.add_middleware(HeadersMiddleware)
     return app
 

@@ -15,12 +15,18 @@ from gangline.errors import ConfigError
 if TYPE_CHECKING:
     import uvicorn
 
-CONNECTIONS = 1024
+CONNECTIONS = 2048
+"""Open connections, where the process may have as many files."""
+QUEUED = 1024
+"""Connections that wait to be accepted."""
+ACCEPTED_AT_ONCE = 128
+"""Connections that are accepted between two steps of what is being answered: a flood of new ones slows it little."""
 OWN_FILES = 1024
 """Files for other purposes than connections: databases, clones, drivers, followed gangs."""
 HEAD_BYTES = 16 * 1024
-"""Of a request's line and headers."""
-IDLE_SECONDS = 30
+"""Largest line and headers of a request."""
+WRITE_SECONDS = 30.0
+"""Longest time in which a client takes nothing of an answer that waits for it."""
 LAST_SECONDS = 5
 """What answers get to end in after a signal; streams are cut."""
 
@@ -37,8 +43,10 @@ def bind(listen: str) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, else asyncio leaves Nagle on: 40 ms
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # not on macOS
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_SECONDS * 1000))
         bound.bind((host, int(port)))
-        bound.listen(CONNECTIONS)
+        bound.listen(QUEUED)
     except (OSError, OverflowError) as error:
         bound.close()
         said = getattr(error, "strerror", None) or str(error)
@@ -58,8 +66,7 @@ def serve_until_signal(
 ) -> None:
     """Serve until SIGTERM or SIGINT; `stopping` is called after the signal, before open responses are awaited.
 
-    What `proxies` say of whom they speak for is known to the application; here their connections are not counted as
-    those of one address.
+    `X-Forwarded-For` counts if it comes from one of `proxies`, which are addresses and networks.
     """
     create_server(app, stopping=stopping, proxies=proxies).run(sockets=[bound])
 
@@ -70,11 +77,18 @@ def create_server(
     """The server as it ships, for tests, too."""
     import uvicorn
 
-    from gangline.serve.web.client_address import ClientAddresses
-    from gangline.serve.web.connection_limits import Connections
-    from gangline.serve.web.slow_clients import TimedHttpProtocol
+    from gangline.serve.web.connections import IDLE_SECONDS, HttpConnection
+
+    class Protocol(HttpConnection):
+        limit = raise_file_limit()
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """As uvicorn's, but the kernel queues more connections than asyncio accepts at once."""
+            await super().startup(sockets)
+            for each in sockets or ():
+                each.listen(QUEUED)
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             stopping()
             await super().shutdown(sockets)
@@ -92,19 +106,17 @@ def create_server(
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
-    class Protocol(TimedHttpProtocol):
-        budget = Connections(ClientAddresses(proxies), limit=raise_file_limit())
-
     config = uvicorn.Config(
         app, http=Protocol, log_config=None, access_log=False, server_header=False, lifespan="off",
-        proxy_headers=False, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
+        forwarded_allow_ips=list(proxies), backlog=ACCEPTED_AT_ONCE, loop="asyncio",
+        timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
         h11_max_incomplete_event_size=HEAD_BYTES, ws="none",
     )  # fmt: skip
     return Server(config)
 
 
 def raise_file_limit() -> int:
-    """How many may be open: as many files as this process may have, less those that it needs for itself."""
+    """Connections that may be open: as many as this process may have files, less those that it needs for itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + OWN_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

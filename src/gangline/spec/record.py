@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from gangline.spec.codec import Document
 from gangline.spec.forecast import Forecast
+from gangline.spec.gang.processes import ProcessReport
 from gangline.spec.gang.rank_order import RankOrder
 from gangline.spec.launchers import LAUNCHERS, LauncherTraits, RanksAt
 from gangline.spec.measurements import Answer, Curve, Diagnosis, Drill, Ledger, Metric, Proof, RankRow, Training
@@ -225,7 +226,7 @@ class Gate:
     """One named question to the run and its answer."""
 
     name: str
-    """budget, reproducible, quality:<metric>, parity, ..."""
+    """budget, reproducible, processes, outputs, quality:<metric>, ..."""
     verdict: Answer
     reason: str
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -312,6 +313,8 @@ class Record(Document):
     training: Training | None = None
     ran: RuntimeReport | None = None
     """What the training's ranks reported of themselves; None: they reported nothing."""
+    processes: ProcessReport | None = None
+    """How the processes of training and evaluation ended; None: it was not reported."""
     ledger: Ledger | None = None
     gates: tuple[Gate, ...] = ()
     proof: Proof | None = None

@@ -7,9 +7,11 @@ import time
 import pytest
 from tests.keeper.coordination.nodes import poll
 
+from gangline.keeper.logs.log_files import rotate
 from gangline.keeper.logs.pod_log import LOG_BYTES_PER_SECOND, PodLog
 from gangline.spec.gang.pod_output import MAX_LINE_BYTES, parse
 from gangline.spec.gang.status import KeeperStatus
+from gangline.units import format_bytes
 
 
 class Listener:
@@ -150,3 +152,27 @@ def test_closed_stdout_is_borne(listener, monkeypatch):
     monkeypatch.setattr("gangline.keeper.logs.pod_log.os.write", lambda *_: (_ for _ in ()).throw(BrokenPipeError()))
     speaker.drain(1.0)
     assert listener.said() == []
+
+
+def test_what_was_not_said_yet_of_a_log_that_is_rotated_is_said_and_what_is_gone_is_counted(listener):
+    log, speaker = listener.home / "logs" / "2.log", listener.speaker()
+    listener.log(2, b"one\ntwo\nth")
+    rotate([log], max_bytes=14)
+    listener.log(2, b"ree\nfour\n")
+    speak(speaker, listener, lambda said: [each.text for each in said][-1:] == ["four"])
+    assert [each.text for each in listener.said()] == [
+        "4 B of rank 2's log are left out here: it prints too fast", "two", "three", "four",
+    ]  # fmt: skip
+
+
+def test_a_log_that_is_rotated_with_more_than_may_be_said_is_said_from_a_whole_line_on(listener):
+    log, speaker = listener.home / "logs" / "2.log", listener.speaker()
+    lines = [f"line {number:06d}" for number in range(200_000)]
+    listener.log(2, "\n".join(lines).encode() + b"\n")
+    rotate([log], max_bytes=1 << 20)
+    speak(speaker, listener, lambda said: bool(said) and said[-1].text == lines[-1])
+    (note, *found) = [each.text for each in listener.said()]
+    assert (
+        note == f"{format_bytes(12 * (len(lines) - len(found)))} of rank 2's log are left out here: it prints too fast"
+    )
+    assert found == lines[-len(found) :]

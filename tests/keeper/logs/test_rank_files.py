@@ -6,14 +6,14 @@ import sys
 import pytest
 
 from gangline.keeper.logs.log_files import rotate, write_generation_header
-from gangline.keeper.logs.rank_files import final_exception, last_meaningful_line
+from gangline.keeper.logs.rank_files import failure_line, final_exception
 
 
 def said(tmp_path, program, *args):
     log = tmp_path / "0.log"
     with log.open("ab") as file:
-        subprocess.run([sys.executable, "-c", program, *args], stdout=file, stderr=file, check=False)
-    return last_meaningful_line(log)
+        done = subprocess.run([sys.executable, "-c", program, *args], stdout=file, stderr=file, check=False)
+    return failure_line(log, code=done.returncode)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,80 @@ def said(tmp_path, program, *args):
 )
 def test_it_is_the_exception_or_the_last_thing_printed(tmp_path, program, words):
     assert said(tmp_path, program) == words
+
+
+KILLED = """
+import os, signal
+from torch.utils.data import DataLoader, Dataset
+class Rows(Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, i): return os.kill(os.getpid(), signal.SIGKILL) if i == 20 else i
+try:
+    for _ in DataLoader(Rows(), batch_size=4, num_workers=1, collate_fn=list): pass
+finally:
+    raise ValueError("the writer was closed twice")
+"""
+BROKEN = """
+import concurrent.futures, os
+try:
+    concurrent.futures.ProcessPoolExecutor(1).submit(os._exit, 1).result()
+finally:
+    raise ValueError("the writer was closed twice")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [(KILLED, "is killed by signal: Killed"), (BROKEN, "A process in the process pool was terminated abruptly")],
+)
+def test_a_worker_that_died_is_the_cause_and_not_what_the_clean_up_raised(tmp_path, program, words):
+    assert words in said(tmp_path, program)
+    again = "\ntry: 1 / 0\nexcept ZeroDivisionError: raise KeyError('rate')"
+    assert said(
+        tmp_path, program.replace("finally:\n    raise ValueError", "except Exception:\n    print") + again
+    ) == ("KeyError: 'rate'"), "the worker's death was handled, and this is of another chain"
+
+
+GROUP = """
+import click, sys
+@click.group()
+def main(): pass
+@main.command(help="Start the training.")
+@click.option("--lr", required=True)
+def train(lr): pass
+main(sys.argv[1:], prog_name="main.py")
+"""
+PARSER = """
+import argparse, sys
+parser = argparse.ArgumentParser(prog="main.py")
+parser.add_subparsers(required=True, dest="task").add_parser("train").add_argument("--data", required=True)
+parser.parse_args()
+"""
+USAGE = "it printed its usage: Usage"
+HELP = """
+import sys
+print("Usage: fit.sh DATA\\n\\n  Start the training.")
+sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "words"),
+    [
+        (
+            GROUP, (),
+            f"{USAGE}: main.py [OPTIONS] COMMAND [ARGS]...; a sub-command is missing in project.command",
+        ),
+        (GROUP, ("train",), "Error: Missing option '--lr'."),
+        (PARSER, (), "main.py: error: the following arguments are required: task"),
+        (PARSER, ("train",), "main.py train: error: the following arguments are required: --data"),
+        (HELP, (), f"{USAGE}: fit.sh DATA; project.command lacks some of it"),
+        (HELP.replace("(2)", "(3)"), (), "Start the training."),
+        ("print('memory usage: 3 GB'); raise SystemExit(2)", (), "memory usage: 3 GB"),
+    ],
+)  # fmt: skip
+def test_a_program_that_printed_its_usage_lacked_an_argument(tmp_path, program, arguments, words):
+    assert said(tmp_path, program, *arguments) == words
 
 
 def test_exception_that_was_handled_long_before_is_not_it(tmp_path):
@@ -77,17 +151,17 @@ def test_it_is_one_line_of_bounded_length(tmp_path):
 
 def test_what_an_earlier_generation_said_does_not_count(tmp_path):
     log = tmp_path / "0.log"
-    assert last_meaningful_line(log) == "", "there is no log yet"
+    assert failure_line(log, code=1) == "", "there is no log yet"
     write_generation_header(log, rank=0, generation=0)
     with log.open("a") as file:
         file.write("ValueError: of the first generation\n")
-    assert last_meaningful_line(log) == "ValueError: of the first generation"
+    assert failure_line(log, code=1) == "ValueError: of the first generation"
     write_generation_header(log, rank=0, generation=1)
-    assert last_meaningful_line(log) == ""
+    assert failure_line(log, code=1) == ""
 
 
 def test_log_that_was_moved_aside_is_read_on(tmp_path):
     log = tmp_path / "0.log"
     log.write_text("x" * 100 + "\nwanted a GPU, found none\n")
     rotate([log], max_bytes=64)
-    assert last_meaningful_line(log) == "wanted a GPU, found none"
+    assert failure_line(log, code=1) == "wanted a GPU, found none"

@@ -14,10 +14,10 @@ def test_whole_lines_come_once_and_a_torn_one_when_it_is_whole(tmp_path):
     assert tail.lines() == ["two"]
 
 
-def test_log_that_was_moved_aside_is_read_from_its_new_start(tmp_path):
+def test_file_that_was_replaced_is_read_from_its_start(tmp_path):
     path = tmp_path / "log"
     tail = Tail(path)
-    path.write_text("a long line of the first half\n")
-    assert tail.lines() == ["a long line of the first half"]
+    path.write_text("a long line of the first file\n")
+    assert tail.lines() == ["a long line of the first file"]
     path.write_text("new\n")
     assert tail.lines() == ["new"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gangline.spec.python_environment import STARTUP
-from gangline.train.startup import audit, devices
+from gangline.train.startup import audit, devices, report_file
 
 READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n"
 
@@ -187,13 +187,13 @@ def test_what_is_not_a_path_is_an_error_of_the_program_alone(workspace, path):
 
 def test_a_report_that_is_full_says_so_once_in_each_process_and_grows_no_more(workspace):
     line = json.dumps({"event": "started", "program": "x" * 900}) + "\n"
-    workspace.reported.write_text(line * (audit.MOST_FILE_BYTES // len(line)))
+    workspace.reported.write_text(line * (report_file.MOST_BYTES // len(line)))
     done = workspace.run(
         READ + "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, '-c', 'pass'])\n"
     )
     assert done.returncode == 0, done.stderr
     assert 1 <= len(workspace.lines("unseen")) <= 3
-    assert workspace.reported.stat().st_size <= audit.FULL_BYTES
+    assert workspace.reported.stat().st_size <= report_file.FULL_BYTES
 
 
 def test_modules_are_counted_by_origin_and_packages_have_the_version_that_was_imported(workspace):

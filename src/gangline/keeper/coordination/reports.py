@@ -10,6 +10,7 @@ from gangline.keeper.ranks.rank_processes import MOST_LEFTOVERS
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang
 from gangline.spec.codec import from_plain, to_plain
+from gangline.spec.gang.processes import ProcessReport, join_process_reports
 
 LOG_LINES = 10
 _LINE_CHARACTERS = 2000
@@ -40,6 +41,8 @@ class NodeReport:
     """Last log lines of the failed rank."""
     leftovers: tuple[str, ...] = ()
     """Commands of processes that were still running after all ranks had ended well."""
+    processes: ProcessReport | None = None
+    """Of all generations up to this one; None: it is not known."""
 
     def to_plain(self) -> dict[str, Any]:
         """As values of JSON, for a message between keepers."""
@@ -81,6 +84,7 @@ def report_of(
         rank_reason=rank_reason[:_LINE_CHARACTERS],
         log=tuple(line[:_LINE_CHARACTERS] for line in log[-LOG_LINES:]),
         leftovers=outcome.leftovers,
+        processes=outcome.processes,
     )
 
 
@@ -114,8 +118,14 @@ def join_reports(
         lost=None if stopped else lost,
         log=source.log,
         leftovers=tuple(command for each in reports for command in each.leftovers)[:MOST_LEFTOVERS],
+        processes=_processes(reports),
     )
     return GangReport(outcome=outcome, oom_kills=source.oom_kills, rank_reason=source.rank_reason)
+
+
+def _processes(reports: Sequence[NodeReport]) -> ProcessReport | None:
+    found = [each.processes for each in reports if each.processes is not None]
+    return join_process_reports(found) if len(found) == len(reports) else None
 
 
 def _is_cause(lost: LostNode, failed: RankExit | None, began: float) -> bool:

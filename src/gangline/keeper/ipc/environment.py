@@ -116,6 +116,11 @@ class KeeperEnvironment(GangEnvironment):
         return self.home / "metrics-writers"
 
     @property
+    def processes(self) -> Path:
+        """Folder in which each rank of this node has a file that its processes report to."""
+        return self.home / "processes"
+
+    @property
     def rank_python(self) -> str:
         """Interpreter that runs the ranks."""
         return self.python or sys.executable

@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from gangline.spec.codec import canonical
 from gangline.spec.gang.pod_output import to_message
 from gangline.spec.gang.status import GangEnd, KeeperStatus
 from gangline.storage.folder.durable_files import replace_file
+from gangline.units import now
 
 
 class Journal:
@@ -38,7 +38,7 @@ class Journal:
 
     def event(self, event: str, **values: Any) -> None:
         """Append an event with both clocks to the journal and, in a pod, to its log."""
-        line = {"event": event, "mono": time.monotonic(), "time": utc_now(), **values}
+        line = {"event": event, "mono": time.monotonic(), "time": now(), **values}
         self._events.write(json.dumps(line, separators=(",", ":")) + "\n")
         if self._pod_log is not None:
             self._pod_log.event(line)
@@ -47,11 +47,6 @@ class Journal:
         """Write the exit file; durable when it returns."""
         self._events.close()
         replace_file(self._end_path, canonical(end), durable=True)
-
-
-def utc_now() -> str:
-    """Current time in ISO 8601, in UTC, with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def report_startup_error(error: GanglineError, environ: Mapping[str, str]) -> int:
@@ -63,7 +58,7 @@ def report_startup_error(error: GanglineError, environ: Mapping[str, str]) -> in
 
 def end_of_error(error: GanglineError) -> GangEnd:
     """End of a gang that `error` prevented from starting."""
-    return GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error), time=utc_now())
+    return GangEnd(exit_code=error.exit_code, retry=error.retry, reason=str(error), time=now())
 
 
 def write_termination_message(end: GangEnd, path: Path | None) -> None:

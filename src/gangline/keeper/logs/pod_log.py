@@ -12,46 +12,69 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gangline.keeper.logs.log_files import end_of
 from gangline.sanitize import conceal
+from gangline.spec.gang.log_halves import older_from, older_half
 from gangline.spec.gang.pod_output import MAX_LINE_BYTES, event_line, keeper_line, log_line, status_line
 from gangline.spec.gang.status import KeeperStatus, read_event
 from gangline.units import format_bytes
 
 
 class LineTail:
-    """Reads the lines that are appended to a file; the file may be truncated or replaced."""
+    """Reads the lines that are appended to a file; the file may be replaced, or be a log that is rotated."""
 
     def __init__(self, path: Path, *, longest: int) -> None:
         """Starts at the current end of `path`; a line of more than `longest` bytes is cut into several."""
         self._path, self._longest = path, longest
         self._offset = self._size()
+        self._begin = end_of(older_half(path)) + end_of(path) - self._offset
+        """Position in the log of the first byte of the file."""
+        self._older = b""
+        """Not read yet, and no longer in the file: it was moved to the older half."""
 
     def lines(self, *, most: int) -> list[str]:
         """Complete lines since the last call, of at most about `most` bytes."""
-        if self._size() < self._offset:
-            self._offset = 0
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(max(most, self._longest))
-        except FileNotFoundError:
-            return []
+        self._follow_rotation()
+        size = max(most, self._longest)
+        data = (self._older + self._read(size))[:size]
         end = data.rfind(b"\n") + 1
         whole = data[: end or (len(data) if len(data) >= self._longest else 0)]
-        self._offset += len(whole)
+        self._skip(len(whole))
         return [part for line in whole.splitlines() for part in self._cut(line)]
 
     def skip_to_last(self, most: int) -> int:
-        """Skip to the last `most` bytes if more are waiting; returns how many bytes were skipped."""
-        size = self._size()
-        left_out = size - max(most, self._longest) - self._offset
+        """Skip to the last `most` bytes if more are waiting; returns how many bytes were skipped or are gone."""
+        gone = self._follow_rotation()
+        left_out = len(self._older) + self._size() - self._offset - max(most, self._longest)
         if left_out <= 0:
+            return gone
+        self._skip(left_out)
+        rest = (self._older + self._read(self._longest))[: self._longest]
+        self._skip(cut := len(rest) - len(rest.partition(b"\n")[2]))
+        return gone + left_out + cut
+
+    def _follow_rotation(self) -> int:
+        """Take what was moved to the older half before it was read; returns how many bytes are gone."""
+        older = older_half(self._path)
+        if end_of(older) <= self._begin:
+            self._offset = self._offset if self._offset <= self._size() else 0  # the file was replaced
             return 0
-        with self._path.open("rb") as file:
-            file.seek(self._offset + left_out)
-            left_out += len(file.readline(self._longest))
-        self._offset += left_out
-        return left_out
+        gone, unread, self._begin = older_from(older.read_bytes(), self._begin + self._offset)
+        self._older, self._offset = self._older + unread, 0
+        return gone
+
+    def _read(self, size: int) -> bytes:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                return file.read(size)
+        except FileNotFoundError:
+            return b""
+
+    def _skip(self, num_bytes: int) -> None:
+        of_older = min(num_bytes, len(self._older))
+        self._older = self._older[of_older:]
+        self._offset += num_bytes - of_older
 
     def _cut(self, line: bytes) -> list[str]:
         parts = range(0, max(len(line), 1), self._longest)

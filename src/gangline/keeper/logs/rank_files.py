@@ -12,6 +12,8 @@ from typing import Any
 from gangline.keeper.logs.log_files import GENERATION_HEADER, last_bytes, tail
 from gangline.spec.gang.status import read_event
 
+USAGE_CODE = 2
+"""Exit code of programs that do not understand their arguments."""
 _LOG_BYTES = 1 << 16
 _EVENT_BYTES = 1 << 18
 _MOST_LETTERS = 300
@@ -19,6 +21,17 @@ _TRACEBACK = "Traceback (most recent call last):"
 _MOST_AFTER = 20
 """Lines that may follow the first line of an exception: the rest of its message, notes, output of ending threads."""
 _CONTROL_SEQUENCE = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]")
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+_LOST_WORKER = re.compile(r"\S+: DataLoader worker \(pid.*|\S*BrokenProcessPool: .*")
+"""Exceptions that say that a worker process died: what else is raised while they are handled follows from them."""
+_USAGE = re.compile(r"\s*usage: \S", re.IGNORECASE)
+_ERROR = re.compile(r"(?:.*\s)?error: \S", re.IGNORECASE)
+_SUBCOMMAND = re.compile(r"\bCOMMAND\b|\{\w[^}]*\}")
+_MOST_BEFORE = 20
+"""Lines, such as warnings, that may precede a usage."""
 
 
 def last_ledger(path: Path, generation: int) -> dict[str, Any] | None:
@@ -37,9 +50,13 @@ def last_lines(log: Path, count: int = 10) -> list[str]:
     return tail(log, _LOG_BYTES).decode(errors="replace").splitlines()[-count:]
 
 
-def last_meaningful_line(log: Path) -> str:
-    """Last output of a rank's newest generation, one line of printable characters; empty: there is none."""
-    return _shortened(_meaningful(_newest(log)))
+def failure_line(log: Path, *, code: int) -> str:
+    """Why a rank ended with `code`, from its newest generation's output: one line of printable characters.
+
+    Empty: there is no output.
+    """
+    lines = _newest(log)
+    return _shortened((_usage(lines) if code == USAGE_CODE else "") or _meaningful(lines))
 
 
 def final_exception(log: Path) -> str:
@@ -65,9 +82,30 @@ def _meaningful(lines: Sequence[str]) -> str:
     for number in range(starts[-1] + 1 if starts else len(lines), len(lines)):
         if lines[number].strip() and not lines[number][0].isspace():
             if len(lines) - number <= _MOST_AFTER:
-                return lines[number]
+                return _lost_worker(lines, starts) or lines[number]
             break
     return next((line for line in reversed(lines) if any(map(str.isalnum, line))), "")
+
+
+def _lost_worker(lines: Sequence[str], starts: Sequence[int]) -> str:
+    """The exception of the last chain of tracebacks that says that a worker process died; empty: none does."""
+    begin = len(starts) - 1
+    while begin and any(line in _CHAINED for line in lines[max(0, starts[begin] - 2) : starts[begin]]):
+        begin -= 1
+    return next((line for line in lines[starts[begin] :] if _LOST_WORKER.fullmatch(line)), "")
+
+
+def _usage(lines: Sequence[str]) -> str:
+    """What a program that printed its usage lacked; empty: it printed none."""
+    at = next((number for number, line in enumerate(lines[:_MOST_BEFORE]) if _USAGE.match(line)), None)
+    if at is None:
+        return ""
+    if error := next((line for line in lines[at:] if _ERROR.match(line)), ""):
+        return error
+    lacks = "a sub-command is missing in project.command"
+    if not _SUBCOMMAND.search(lines[at]):
+        lacks = "project.command lacks some of it"
+    return f"it printed its usage: {lines[at].strip()}; {lacks}"
 
 
 def _shortened(line: str) -> str:

@@ -13,6 +13,7 @@ from gangline.keeper.ranks.generation_host import GenerationHost
 from gangline.keeper.ranks.generation_result import CULPRIT_SECONDS, GenerationResult
 from gangline.keeper.ranks.hang_diagnosis import collect_stacks, describe_lagging_rank
 from gangline.keeper.ranks.joined_processes import RankProcesses
+from gangline.keeper.ranks.process_reports import ProcessReports
 from gangline.keeper.ranks.rank_exit import RankExit, culprit, with_report
 from gangline.keeper.ranks.rank_processes import (
     RankStart,
@@ -52,6 +53,7 @@ class Generation:
     last_step: int
     """With this step a program is done."""
     grace_seconds: float
+    process_reports: ProcessReports
     now: Callable[[], float] = time.monotonic
     _living: dict[int, int] = field(default_factory=dict)
     _exits: list[RankExit] = field(default_factory=list)
@@ -81,6 +83,7 @@ class Generation:
             stacks = self._stacks(ending) if ending.hangs and self._living else {}
             beats = self._beats(self._readers)
             leftovers = leftover_commands(self._own_pids()) if self._ended_well() else ()
+            processes = self.process_reports.collect(self._exits, ended_well=self._ended_well(), now=self.now())
         finally:
             self._end_all()
         return GenerationResult(
@@ -95,17 +98,20 @@ class Generation:
             saved_step=self._reports[0].saved_step() if ending.stop and 0 in self._reports else None,
             behind=ending.behind,
             leftovers=leftovers,
+            processes=processes,
         )
 
     def _ended_well(self) -> bool:
         return not self._living and all(each.code == 0 for each in self._exits)
 
     def _start(self, starts: Sequence[RankStart]) -> None:
+        self.process_reports.clear(each.rank for each in starts)
         self._reports |= {each.rank: RankEvents(self.events / f"{each.rank}.jsonl") for each in starts}
         self._living = self.starter.start(starts)
         for each in starts:
             if (pid := self._living.get(each.rank)) is not None:
                 self._pids[each.rank] = pid
+                self.process_reports.started(each, pid)
                 self._leaders.append(pid)
                 self._processes[each.rank] = RankProcesses(pid, self.heartbeats / str(each.rank))
                 self.host.event("rank_started", rank=each.rank, pid=pid, generation=self.number)
@@ -167,7 +173,8 @@ class Generation:
         joined = [rank for rank, beat in beats.items() if self._has_joined(beat)]
         state: GangState = "running" if len(joined) == len(beats) else "starting"
         self.host.update_status(state, self._speakers(), joined)
-        reap(self._own_pids())
+        for orphan in reap(self._own_pids()):
+            self.process_reports.orphan_ended(*orphan, mono=self.now())
         return watchdog.check(beats, self.now())
 
     def _has_joined(self, beat: Beat | None) -> bool:
@@ -238,6 +245,7 @@ class Generation:
             self._take_exits()
 
     def _take_exits(self) -> list[RankExit]:
+        self.process_reports.look(self._living)
         taken = [self._reported(each) for each in self.starter.exits()]
         for each in taken:
             self._exits.append(each)

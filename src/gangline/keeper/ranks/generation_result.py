@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gangline.keeper.ranks.rank_exit import RankExit
 from gangline.keeper.ranks.stop_request import StopRequest
 from gangline.keeper.ranks.watchdog import Hang
+from gangline.spec.gang.processes import ProcessReport
 
 CULPRIT_SECONDS = 1.0
 """Wait for the first failure while only ranks that lost a peer have ended, on a node and on all nodes."""
@@ -54,3 +55,5 @@ class GenerationResult:
     """Last log lines of the failed rank."""
     leftovers: tuple[str, ...] = ()
     """Commands of processes that were still running, and were stopped, after all ranks had ended well."""
+    processes: ProcessReport | None = None
+    """Of all generations up to this one; None: a node did not report."""

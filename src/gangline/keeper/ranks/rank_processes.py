@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol
 from gangline.errors import ConfigError, NoProgressError, TrainingError
 from gangline.keeper.ipc.signals import MESSAGE_BYTES, die_with_parent
 from gangline.keeper.ranks.rank_exit import RankExit, exit_of
-from gangline.procfs import children, command, state
+from gangline.procfs import children, command, name, state
 
 _ANSWER_SECONDS = 60.0
 """Time without an answer after which the warm parent counts as dead."""
@@ -249,11 +249,10 @@ def signal_groups(leaders: Iterable[int], number: int) -> None:
             os.killpg(pid, number)
 
 
-def reap(own: Collection[int]) -> None:
-    """Reap orphans that have ended; `own` are children that other code waits for."""
-    for pid in _orphans(own):
-        if state(pid) == "Z":
-            _reap_one(pid)
+def reap(own: Collection[int]) -> list[tuple[int, str, int]]:
+    """Reap orphans that have ended: number, name and wait status; `own` are children that other code waits for."""
+    ended = [(pid, name(pid)) for pid in _orphans(own) if state(pid) == "Z"]
+    return [(pid, called, status) for pid, called in ended if (status := _reap_one(pid)) is not None]
 
 
 def leftover_commands(own: Collection[int]) -> tuple[str, ...]:
@@ -281,6 +280,8 @@ def _orphans(own: Collection[int]) -> list[int]:
     return [pid for pid in children(os.getpid()) if pid not in own]
 
 
-def _reap_one(pid: int) -> None:
+def _reap_one(pid: int) -> int | None:
+    """Wait status; None: somebody else waited for it."""
     with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        return os.waitpid(pid, 0)[1]
+    return None

@@ -16,8 +16,9 @@ from gangline.errors import GanglineError, StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.gang_inputs import code_path, plan_path
 from gangline.keeper.ipc.signals import die_with_parent
-from gangline.keeper.transfer.uploader import LOG_BYTES, log_key, output_prefix
+from gangline.keeper.transfer.uploader import log_key, output_prefix
 from gangline.spec.gang.status import FIRST_GENERATION
+from gangline.spec.output_limits import MOST_LOG_BYTES
 from gangline.spec.plan import Plan
 from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.objects.blobs import get_blob
@@ -63,7 +64,7 @@ def restore(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> N
         if events is None or not _is_of_gang(events, environment.gang):
             continue
         _write(environment.out / "ranks" / f"{rank}.jsonl", events)
-        log = store.get(log_key(prefix, rank), 0, LOG_BYTES)
+        log = store.get(log_key(prefix, rank), 0, MOST_LOG_BYTES)
         _write(environment.home / "logs" / f"{rank}.log", log.data if log else None)
         if rank == 0:
             metrics = read_growing_file(store, f"{prefix}/metrics.jsonl", most_bytes=MOST_LINES_BYTES)

@@ -18,6 +18,7 @@ from gangline.keeper.ipc.gang_inputs import secret_environ, secret_values
 from gangline.keeper.ipc.signals import die_with_parent
 from gangline.keeper.logs.log_files import last_bytes
 from gangline.sanitize import CONCEALED
+from gangline.spec.output_limits import MOST_LOG_BYTES
 from gangline.spec.plan import Plan
 from gangline.storage.objects.growing_file import GrowingFileWriter
 from gangline.storage.objects.protocol import ObjectStore
@@ -28,8 +29,8 @@ LAST_SECONDS = 60.0
 """Time for the last upload."""
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 """Blocked before this process starts, so that an early signal waits until it is handled."""
-LOG_BYTES = 8 << 20
-"""Last bytes of each rank's log that are uploaded."""
+LOG_BYTES = MOST_LOG_BYTES - 64
+"""Last bytes of each rank's log that are uploaded; the line that says how much is gone comes on top."""
 _PART_BYTES = 16 << 20
 _GROWS = re.compile(r"metrics\.jsonl|ranks/\d+\.jsonl")
 

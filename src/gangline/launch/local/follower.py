@@ -22,7 +22,7 @@ class Tail:
     def lines(self) -> list[str]:
         """Lines since the last call."""
         try:
-            if self._path.lstat().st_size < self._offset:  # a log that grew too long begins again
+            if self._path.lstat().st_size < self._offset:  # the file was replaced
                 self._offset = 0
         except FileNotFoundError:
             return []

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from gangline.errors import GanglineError, StillRunning, UsageError
 from gangline.launch.local.folder import GangFolder, LaunchedGang, find_uncollected, write_file
-from gangline.launch.local.follower import GONE_SECONDS, POLL_SECONDS, LocalFollower, Tail
+from gangline.launch.local.follower import GONE_SECONDS, POLL_SECONDS, LocalFollower
 from gangline.launch.local.gang_sandbox import require_sandbox
 from gangline.launch.local.keeper_start import materialise, require_gpus, start_keepers, write_secrets
+from gangline.launch.local.log_tail import LogTail
 from gangline.launch.local.processes import kill_gang, living_keepers, record_dead_keepers, send
 from gangline.launch.local.scrape_targets import free_ports, publish_targets, remove_targets
 from gangline.launch.protocol import Gang, GangEvent, GangGone, GangStatus, Life, LogLine, SweepResult, require_equal
@@ -118,12 +119,12 @@ class LocalLauncher:
         wanted = sorted({*range(folder.podset().world_size), *folder.ranks()}) if ranks is None else ranks
         logs = {rank: folder.log(rank) for rank in wanted}
         tails = {
-            rank: Tail(log, below=folder.inside) for rank, log in logs.items() if _is_recent(log, since_seconds)
+            rank: LogTail(log, below=folder.inside) for rank, log in logs.items() if _is_recent(log, since_seconds)
         }  # fmt: skip
         while True:
             ended = self.status(name).state == "ended"
             for rank, tail in tails.items():
-                yield from (LogLine(rank=rank, text=conceal(line, secrets)) for line in tail.lines())
+                yield from (LogLine(rank=rank, text=conceal(line, secrets)) for line in tail.lines(ended=ended))
             if ended or not follow:
                 return
             time.sleep(POLL_SECONDS)

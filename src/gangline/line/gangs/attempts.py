@@ -68,6 +68,8 @@ class FinishedGang:
     shares: tuple[GangShare, ...]
     """Of every attempt, for the ledger."""
     attempts: int
+    earlier: tuple[GangEnd, ...] = ()
+    """Ends of the attempts before the last one."""
     restarts: int = 0
     """Of ranks in all gangs, and of gangs."""
     error: GanglineError | None = None
@@ -79,6 +81,7 @@ class _Attempts:
     """What the gangs of a stage took so far."""
 
     shares: list[GangShare] = field(default_factory=list)
+    ends: list[GangEnd] = field(default_factory=list)
     restarts: int = 0
     """Of ranks in these gangs, and of gangs, the next one included."""
     charged: int = 0
@@ -87,6 +90,7 @@ class _Attempts:
 
     def add(self, end: GangEnd, *, is_earlier: bool) -> None:
         self.shares.append(GangShare(end.allocated_seconds, end.ledger))
+        self.ends.append(end)
         self.restarts += end.restarts + 1
         progressed = end.step is not None and end.step > self.furthest_step
         self.charged += not is_earlier and not (_is_stopped(end) and progressed)
@@ -129,7 +133,8 @@ def run_gang(
             error = _error(end, missing_file_hint(ctx, end))
             return FinishedGang(
                 name=gang.name, plan=plan, end=end, result=None if error else read_result(ctx, plan),
-                shares=tuple(so_far.shares), attempts=attempt, restarts=so_far.restarts - 1, error=error,
+                shares=tuple(so_far.shares), attempts=attempt, earlier=tuple(so_far.ends[:-1]),
+                restarts=so_far.restarts - 1, error=error,
             )  # fmt: skip
         _keep_files(ctx, plan, attempt)
         plan = next_plan

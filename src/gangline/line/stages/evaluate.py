@@ -13,6 +13,7 @@ from gangline.line.results.ledger import failed_result, with_shares
 from gangline.line.results.loss_curve import seed_values
 from gangline.line.results.metrics_file import read_program_metrics, with_program_metrics
 from gangline.line.results.outputs import read_outputs
+from gangline.line.results.processes import joined_reports, with_processes
 from gangline.line.results.training_result import TrainingResult
 from gangline.planner.gang_plans import evaluate_plan, seed_plan
 from gangline.spec.codec import digest
@@ -47,7 +48,7 @@ def evaluate(ctx: RunContext) -> StageResult:
         message=_message(metrics) + "".join(f" · {name} {what}" for name, what in not_finite.items()),
         key=key,
         outputs={NOT_FINITE: not_finite} if not_finite else {},
-        change=lambda record: _record_metrics(record, finished, metrics, curve),
+        change=lambda record: _record_metrics(ctx, record, finished, metrics, curve),
     )
 
 
@@ -74,7 +75,13 @@ def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
     message = f"{_message(metrics)} · measured by the program itself"
 
     def change(record: Record) -> Record:
-        return replace(record, metrics=record.metrics | metrics, curve=curve, ledger=with_shares(record, *finished))
+        return replace(
+            record,
+            metrics=record.metrics | metrics,
+            curve=curve,
+            ledger=with_shares(record, *finished),
+            processes=with_processes(ctx, record, *finished),
+        )
 
     return StageResult(message=message, key=key, change=change)
 
@@ -196,12 +203,15 @@ def _gate_of(ctx: RunContext, name: str) -> QualityGate | None:
     return next((each for each in ctx.line.gate.quality if each.metric == name), None)
 
 
-def _record_metrics(record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve) -> Record:
+def _record_metrics(
+    ctx: RunContext, record: Record, finished: FinishedGang, metrics: Mapping[str, Metric], curve: Curve
+) -> Record:
     return replace(
         record,
         metrics=record.metrics | dict(metrics),
         curve=curve,
         ledger=with_shares(record, finished),
+        processes=with_processes(ctx, record, finished),
     )
 
 
@@ -223,7 +233,8 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
 
     def change(record: Record) -> Record:
         curve = replace(record.curve, seed_points=earlier.curve.seed_points)
-        return replace(record, metrics=record.metrics | metrics, curve=curve)
+        processes = joined_reports(record.processes, earlier.processes)
+        return replace(record, metrics=record.metrics | metrics, curve=curve, processes=processes)
 
     origin = stage_origin(earlier, "evaluate")
     message = f"{_message(metrics)} · taken from {origin}"

@@ -10,6 +10,7 @@ from gangline.line.record.context import RunContext, StageResult
 from gangline.line.results import band
 from gangline.line.results.changed_gates import with_changes
 from gangline.line.results.outputs import judge_outputs
+from gangline.line.results.processes import judge_processes
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
@@ -106,6 +107,7 @@ def judge(
         built: Versions that the build stage installed; None if it made no environment.
     """
     yield _reproducible(table, record, built)
+    yield judge_processes(record.processes, table.may_fail)
     if (of_outputs := judge_outputs(record)) is not None:
         yield of_outputs
     for wanted in table.quality:

@@ -16,12 +16,14 @@ from gangline.line.results.metrics_file import (
     with_program_metrics,
 )
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
+from gangline.line.results.processes import read_processes, record_failed_processes
 from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
 from gangline.line.stages.submit import train_key, with_gang
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical
+from gangline.spec.gang.processes import ProcessReport
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Curve
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
@@ -57,9 +59,11 @@ def train(ctx: RunContext) -> StageResult:
     not_finite = _not_finite(finished, ctx.line.train.seed) | written.not_finite
     measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
+    ended = read_processes(ctx, finished) if finished.error is None else None
     doubts = _doubts(ctx, finished, measured, collected) if error is None else []
     if error is None:
-        _record_traceback(ctx, finished)
+        _record_traceback(ctx, finished, ended)
+        record_failed_processes(ctx, ended)
         _record_unreported(
             ctx, {*own, *not_finite, *measured.metrics}, has_curve=_has_curve(measured.curve),
             joined=_joined(finished), keeps=collected is not None,
@@ -82,7 +86,9 @@ def train(ctx: RunContext) -> StageResult:
             "attempts": finished.attempts,
             "save_seconds": measured.save_seconds,
         },
-        change=lambda record: _with_results(replace(record, ran=ran), finished, measured, collected, not_finite),
+        change=lambda record: _with_results(
+            replace(record, ran=ran, processes=ended), finished, measured, collected, not_finite
+        ),
     )
 
 
@@ -166,11 +172,13 @@ def _record_unreported(
         ctx.record_event("train", UNREPORTED, said)
 
 
-def _record_traceback(ctx: RunContext, finished: FinishedGang) -> None:
+def _record_traceback(ctx: RunContext, finished: FinishedGang, ended: ProcessReport | None) -> None:
     """An exception that the program caught itself may be all that it did."""
     found = finished.end.evidence.get("traceback")
     if isinstance(found, dict):
         rank, said = clean(str(found.get("rank")), limit=10), clean(str(found.get("said")), limit=300)
+        if ended is not None and any(each.said and each.said in said for each in ended.failed):
+            return  # that of another process
         text = f"the program ended with exit 0, but the log of rank {rank} ends with a traceback: {said}"
         ctx.record_event("train", "program", text)
 
@@ -269,6 +277,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
     joined, keeps = outputs.get(unreported_metrics.JOINED, True), earlier.outputs is not None
     _record_unreported(ctx, reported, has_curve=_has_curve(earlier.curve), joined=joined, keeps=keeps)
     _record_doubts(ctx, outputs.get(DOUBTS, ()))
+    record_failed_processes(ctx, earlier.processes)
     _record_other_gpus(ctx, earlier.ran)
 
     def change(record: Record) -> Record:
@@ -287,6 +296,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
             diagnoses=earlier.diagnoses,
             training=earlier.training,
             ran=earlier.ran,
+            processes=earlier.processes,
             metrics=record.metrics | metrics,
             outputs=earlier.outputs,
             artifacts=(*record.artifacts, *artifacts),

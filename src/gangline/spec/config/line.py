@@ -230,6 +230,9 @@ class GateTable:
     """Refuse where no base run has the metric; false: such a run becomes the base."""
     reproducible: bool | Literal["strict"] = True
     """Refuse what contradicts the record, as a dirty tree does; strict: refuse what is not pinned, too."""
+    may_fail: tuple[str, ...] = ()
+    """Programs whose failure is handled by the program that starts them: globs of file names and modules, as
+    `["probe.py"]`. A program below which failures are not seen, such as the script of a shell, is accepted likewise."""
     parity: float = 1e-4
     """Largest loss difference in a replay."""
 

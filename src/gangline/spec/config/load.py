@@ -27,7 +27,7 @@ PROTECTED_TABLES = (PROJECT_NAME, "gate", "publish", "env.base", "data.holdout")
 """Keys of a line that say how a run is judged and what becomes of it: the protected branch's hold."""
 LATER_DEFAULTS: dict[str, Any] = {
     "project.distributed": True, "project.outputs": [], "project.metrics": None, "project.path": [],
-    "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto",
+    "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto", "gate.may_fail": [],
 }  # fmt: skip
 """Keys that lines have had since after the first runs, with their defaults."""
 HOW_TO_BEGIN = (

@@ -279,7 +279,7 @@ class ServeTable:
     tokens: str | None = None
     """Reference to the file of accepted tokens."""
     proxies: tuple[str, ...] = ()
-    """Addresses and networks of the proxies before the service: what they say of whom they speak for counts."""
+    """Addresses and networks of the proxies before the service, whose `X-Forwarded-For` counts."""
     repositories: dict[str, str] = field(default_factory=dict)
     """Project to a repository of this machine, for lines without a forge."""
     this_repository: bool = True

@@ -64,8 +64,16 @@ def parse(line: str) -> PodLine:
 
 
 def to_message(end: GangEnd) -> str:
-    """Termination message of a pod: `end` as JSON, its evidence and reason cut until it fits."""
-    for variant in (end, replace(end, evidence={}), replace(end, evidence={}, reason=end.reason[:800], ledger={})):
+    """Termination message of a pod: `end` as JSON, its evidence and reason cut until it fits.
+
+    What is known of the processes goes last: without it a gang that ended well is not known to have.
+    """
+    processes = {name: value for name, value in end.evidence.items() if name == "processes"}
+    short = replace(end, reason=end.reason[:800])
+    for variant in (
+        end, replace(end, evidence=processes), replace(short, evidence=processes, ledger={}),
+        replace(short, evidence={}, ledger={}),
+    ):  # fmt: skip
         text = canonical(variant)
         if len(text) <= TERMINATION_BYTES:
             return text.decode()

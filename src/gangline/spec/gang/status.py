@@ -54,7 +54,8 @@ class GangEnd:
     restarts: int = 0
     time: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
-    """Signal, oom_kill count, last log lines, stacks by rank; of a good end, the traceback that a log ends with."""
+    """Signal, oom_kill count, last log lines, stacks by rank; of a good end, the traceback that a log ends with.
+    `processes`: a `ProcessReport` of all generations."""
     ledger: dict[str, float] = field(default_factory=dict)
     """Seconds of all ranks of this node by cause; sums to `allocated_seconds`."""
     allocated_seconds: float = 0.0

@@ -4,7 +4,7 @@ import faulthandler
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -12,7 +12,7 @@ from typing import cast
 from gangline.errors import GanglineError, TrainingError
 from gangline.keeper.ipc.signals import STACKS_SIGNAL
 from gangline.spec.python_environment import CODE_PATH
-from gangline.train.startup import audit
+from gangline.train.startup import audit, processes
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     run_task(os.environ)
 
 
-def run_task(environ: Mapping[str, str]) -> None:
+def run_task(environ: MutableMapping[str, str]) -> None:
     """Run the rank that `environ` describes; does not return."""
     faulthandler.enable(sys.stderr)
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
@@ -28,7 +28,7 @@ def run_task(environ: Mapping[str, str]) -> None:
     os.chdir(code)
     folders = environ.get(CODE_PATH, code).split(os.pathsep)
     sys.path[:] = [*folders, *(each for each in sys.path if each not in ("", *folders))]
-    end_watch = _start_audit(environ)
+    end_watch = _start_watches(environ)
     exit_code = _rank_main()
     end_watch()
     sys.stdout.flush()
@@ -36,8 +36,11 @@ def run_task(environ: Mapping[str, str]) -> None:
     os._exit(exit_code)  # no destructors: threads of a dead gang's collectives must not keep this one
 
 
-def _start_audit(environ: Mapping[str, str]) -> Callable[[], None]:
-    """Start the audit of this process, unless `sitecustomize` has; returns the function that writes its last report."""
+def _start_watches(environ: MutableMapping[str, str]) -> Callable[[], None]:
+    """Start the watches of this process, unless `sitecustomize` has; returns the function that ends its audit."""
+    if environ.get("GANGLINE_PROCESSES") and "_gangline_startup.processes" not in sys.modules:
+        with suppress(Exception):  # the gate says that nothing is known, and the rank runs
+            processes.begin(environ)
     if (begun := sys.modules.get("_gangline_startup.audit")) is not None:
         return cast(Callable[[], None], begun.end)
     if environ.get("GANGLINE_RAN"):

@@ -17,7 +17,6 @@ calls of torch. An audit hook cannot be removed and must not raise: everything i
 few comparisons.
 """
 
-import json
 import os
 import stat
 import sys
@@ -30,6 +29,7 @@ from typing import Any
 from .devices import gpu_names
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
+from .report_file import ReportFile
 from .torch_reads import TorchReads
 
 MOST_READS = 100
@@ -42,9 +42,6 @@ MOST_HOSTS = 20
 MOST_PROGRAMS = 20
 MOST_ELSEWHERE = 50
 MOST_PACKAGES = 1000
-MOST_FILE_BYTES = (1 << 20) - 4096
-"""Size of the report of all processes of a rank, but for the lines that say that it is full."""
-FULL_BYTES = 1 << 20
 _FULL = b'{"event": "unseen", "why": "the report of this rank was full"}\n'
 _PREFIX = sys.prefix[:1000]
 _FIRST_SECONDS, _GROWTH, _MOST_SECONDS = 2.0, 6, 600.0
@@ -55,10 +52,11 @@ class ProgramAudit:
 
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self.due = time.monotonic() + _FIRST_SECONDS
-        self._path, self._environ = path, environ
+        self._environ = environ
+        self._write = ReportFile(path, _FULL).write
         self._places = places = FileOrigins(environ)
         self._look = Programs(
-            environment=(*places.packages, *places.environment), declared=places.declared, report=path, environ=environ
+            environment=(*places.packages, *places.environment), declared=places.declared, environ=environ
         )
         self._programs: set[str] = set()
         self._gpus: set[str] = set()
@@ -68,8 +66,6 @@ class ProgramAudit:
         self._seen: set[Any] = {path}
         self._unseen: set[str] = set()
         """Why reads were not examined."""
-        self._is_full = False
-        """The report was, and says so."""
         self._hosts: set[str] = set()
         self._reads = self._num_left = 0
         self._reported: tuple[int, int] | None = None
@@ -243,20 +239,6 @@ class ProgramAudit:
             self._versions.update(versions(fresh, self._places.packages))
         found = [self._versions[top] for top in imported]
         return dict(sorted({each for each in found if each is not None})[:MOST_PACKAGES])
-
-    def _write(self, line: Mapping[str, Any]) -> None:
-        data = json.dumps({**line, "pid": os.getpid()}).encode() + b"\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(self._path, flags, 0o644)
-        try:
-            size = os.fstat(handle).st_size
-            if size + len(data) <= MOST_FILE_BYTES:
-                os.write(handle, data)
-            elif size + len(_FULL) <= FULL_BYTES and not self._is_full:
-                self._is_full = True
-                os.write(handle, _FULL)
-        finally:
-            os.close(handle)
 
 
 def begin(environ: Mapping[str, str]) -> ProgramAudit:

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .shells import SHELLS
+
 EVENTS = frozenset({"subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"})
 """`os.spawn` is an event on Windows only: elsewhere these functions fork and then call `os.exec`."""
-_TOOLS = re.compile(
+TOOLS = re.compile(
     r"(?:\w+-linux-gnu-)?(?:ar|as|c\+\+|cc|clang|clang\+\+|g\+\+|gcc|ld|nm|objdump|ranlib|strip)(?:-[\d.]+)?"
     r"|chmod|cuobjdump|date|echo|false|getconf|git|hipcc|hipconfig|hostname|id|ifconfig|ip|kill|ldconfig|lscpu|lspci"
     r"|mkdir|ninja|nproc|numactl|nvcc|nvdisasm|nvidia-smi|pgrep|ps|ptxas|rm|rmdir|rocm-smi|rocm_agent_enumerator"
@@ -28,8 +30,7 @@ _TOOL_FOLDERS = (
     "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/lib", "/usr/local/cuda",
     "/opt/nvidia", "/opt/rocm", "/nix/store",
 )  # fmt: skip
-_SHELLS = ("sh", "bash", "dash")
-_PLAIN = re.compile(r"[\w./:,@%+= -]+")
+PLAIN_COMMAND = re.compile(r"[\w./:,@%+= -]+")
 """A command for a shell of plain words: without a second command, redirection, quotes or variables."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _NO_CALLERS = (_HERE + "/", os.path.join(os.path.dirname(os.__file__), "subprocess.py"))
@@ -39,18 +40,20 @@ class Programs:
     """Examines the programs that one process starts."""
 
     def __init__(
-        self, *, environment: Iterable[str], declared: tuple[str, ...], report: str, environ: Mapping[str, str]
-    ) -> None:
+        self, *, environment: Iterable[str], declared: tuple[str, ...], environ: Mapping[str, str],
+        variable: str = "GANGLINE_RAN",
+    ) -> None:  # fmt: skip
         """
         Args:
             environment: Folders of the rank's packages and programs; all folders end with a slash.
             declared: Folders whose files this module may read; others would count as an undeclared read.
-            report: File to which this process reports.
             environ: Variables of this process.
+            variable: Names the file to which this process and the ones that it starts report.
         """
         self._environment = tuple(environment)
         self._tools = (*self._environment, *(f"{each}/" for each in _TOOL_FOLDERS))
-        self._declared, self._report, self._environ = declared, report, environ
+        self._declared, self._environ, self._variable = declared, environ, variable
+        self._python = os.path.realpath(sys.executable)
 
     def started(self, event: str, arguments: Sequence[Any]) -> str | None:
         """Name of the program about to be started; None: it does not exist, reports itself, or reads no data."""
@@ -68,38 +71,42 @@ class Programs:
             found = sys.executable if leader in (0, os.getpid()) else os.readlink(f"/proc/{leader}/exe")
         except OSError:
             return None
-        return None if os.path.realpath(found) == os.path.realpath(sys.executable) else os.path.basename(found)
+        return None if os.path.realpath(found) == self._python else os.path.basename(found)
 
     def _unseen(self, path: str, words: list[str], cwd: str, environ: Mapping[str, str]) -> str | None:
-        found = _which(path, cwd, environ)
-        if found is None or self._is_compiler(_caller()):
+        found = find_program(path, cwd, environ)
+        if found is None or self.is_compiler(_caller()):
             return None
         name = os.path.basename(found)
-        if name in _SHELLS and words[1:2] == ["-c"] and len(words) == 3 and _PLAIN.fullmatch(words[2]):
+        if name in SHELLS and words[1:2] == ["-c"] and len(words) == 3 and PLAIN_COMMAND.fullmatch(words[2]):
             inner = words[2].split()
-            if inner and (_TOOLS.fullmatch(inner[0]) or _which(inner[0], cwd, environ)):  # else a builtin of the shell
+            if inner and (
+                TOOLS.fullmatch(inner[0]) or find_program(inner[0], cwd, environ)
+            ):  # else a builtin of the shell
                 return self._unseen(inner[0], inner, cwd, environ)
-        return None if self._is_tool(found, words) or self._reports_itself(found, words, environ) else name
+        return None if self.is_tool(found, words) or self.reports_itself(found, words, environ) else name
 
-    def _is_compiler(self, caller: str) -> bool:
+    def is_compiler(self, caller: str) -> bool:
+        """True: the code that starts a program is torch's compiler."""
         return "/torch/_inductor/" in caller and caller.startswith(self._environment)
 
-    def _is_tool(self, found: str, words: Sequence[str]) -> bool:
+    def is_tool(self, found: str, words: Sequence[str]) -> bool:
+        """True: a tool of the system or the environment that reads no training data."""
         name = os.path.basename(found)
-        of_tools = _TOOLS.fullmatch(name) is not None and found.startswith(self._tools)
+        of_tools = TOOLS.fullmatch(name) is not None and found.startswith(self._tools)
         return of_tools and (name != "git" or not _OF_GIT.isdisjoint(words))
 
-    def _reports_itself(self, found: str, words: list[str], environ: Mapping[str, str]) -> bool:
+    def reports_itself(self, found: str, words: list[str], environ: Mapping[str, str]) -> bool:
         """True: the program is this Python, with the start-up folder on its path."""
-        python, flags = self._interpreter(found, words, environ)
+        python, flags = self.interpreter(found, words, environ)
         return (
-            os.path.realpath(python) == os.path.realpath(sys.executable)
+            os.path.realpath(python) == self._python
             and not _ignores_path(flags)
-            and environ.get("GANGLINE_RAN") == self._report
+            and environ.get(self._variable) == self._environ.get(self._variable)
             and _HERE in environ.get("PYTHONPATH", "").split(os.pathsep)
         )
 
-    def _interpreter(self, found: str, words: list[str], environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    def interpreter(self, found: str, words: list[str], environ: Mapping[str, str]) -> tuple[str, list[str]]:
         """(program, arguments) that the system starts for `found`: for a script, the interpreter of its first line."""
         head = _head(found) if found.startswith(self._declared) else []
         first, second, *_ = *head, b"", b""
@@ -109,11 +116,11 @@ class Programs:
             first = second.replace(b'"$0" "$@"', b"").replace(b"'''exec'", b"#!")
         name, *flags = os.fsdecode(first[2:]).split() or [""]
         if os.path.basename(name) == "env" and flags:
-            name, *flags = _which(flags[0], "", environ) or "", *flags[1:]
+            name, *flags = find_program(flags[0], "", environ) or "", *flags[1:]
         return name.strip("\"'"), flags
 
 
-def _which(path: str, cwd: str, environ: Mapping[str, str]) -> str | None:
+def find_program(path: str, cwd: str, environ: Mapping[str, str]) -> str | None:
     """Absolute path of the file that the system will start; None: there is none."""
     folders = [""] if "/" in path else environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in folders:

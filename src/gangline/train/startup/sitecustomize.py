@@ -27,23 +27,22 @@ def _origin_of(finder: object) -> str:
     return f"{kind.__module__}.{kind.__name__}".lower()
 
 
-_WATCHES = {"GANGLINE_RAN": "audit", "GANGLINE_METRICS_FILE": "metrics_writers"}
+_WATCHES = {"GANGLINE_PROCESSES": "processes", "GANGLINE_RAN": "audit", "GANGLINE_METRICS_FILE": "metrics_writers"}
 """Module that watches this process, by the variable that asks for it."""
 
 
 def _watch() -> None:
-    environ = os.environ
-    wanted = [module for variable, module in _WATCHES.items() if environ.get(variable)]
-    if wanted:
-        from importlib import import_module
-        from importlib.util import module_from_spec, spec_from_file_location
-
-        init = os.path.join(_HERE, "__init__.py")
-        spec = spec_from_file_location("_gangline_startup", init, submodule_search_locations=[_HERE])
-        if spec is not None:
-            sys.modules[spec.name] = module_from_spec(spec)
-            for each in wanted:
-                import_module(f"_gangline_startup.{each}").begin(environ)
+    package = type(sys)("_gangline_startup")  # without `importlib.util`, whose imports cost every program its start
+    package.__path__ = [_HERE]
+    for variable, module in _WATCHES.items():
+        if os.environ.get(variable):
+            sys.modules[package.__name__] = package
+            name = f"{package.__name__}.{module}"
+            try:
+                __import__(name)
+                sys.modules[name].begin(os.environ)
+            except Exception:  # noqa: S112  # the program starts without this report
+                continue
 
 
 def _next() -> None:
