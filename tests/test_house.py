@@ -47,6 +47,13 @@ def test_the_changelog_begins_with_what_comes_next_and_then_has_this_version():
     assert f"defaultVersion: v{__version__}" in (ROOT / "jenkins/casc/jenkins.yaml").read_text()
 
 
+def test_the_first_screen_is_one_and_names_the_test_command():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 80
+    assert len(text.split()) <= 750
+    assert "make test " in text
+
+
 def test_tasks_that_the_documentation_names_exist():
     recipes = (ROOT / "Makefile").read_text() + (ROOT / "tests/cluster/cluster.mk").read_text()
     tasks = set(re.findall(r"^([a-z-]+):", recipes, re.MULTILINE))
