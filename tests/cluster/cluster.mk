@@ -2,7 +2,7 @@
 .PHONY: cluster-up cluster-down test-cluster bench-cluster
 
 cluster-up: setup-dev ## a one-node Kubernetes cluster of our own: root, Linux, Go; minutes once, then seconds
-	@$(BIN)/python -m tests.cluster.rig up --train
+	@$(BIN)/python -m tests.cluster.rig up --train --operators
 
 cluster-down: setup-dev ## end it, put back what it changed
 	@$(BIN)/python -m tests.cluster.rig down

@@ -22,13 +22,12 @@ from tests.cluster.images import recipes
 from tests.cluster.images.base import base_path
 from tests.cluster.images.importing import has
 from tests.cluster.operators import jobset, kueue, trainer
-from tests.cluster.rig import env, machine, places
+from tests.cluster.rig import env, machine, places, store
 from tests.cluster.rig.kubectl import Kubectl
 from tests.cluster.rig.trouble import Lacking, Trouble
 from tests.cluster.rig.up import bring, up
 from tests.cluster.rig.wait import await_true
 from tests.cluster.servers.build import missing, program
-from tests.tools.__main__ import tools_folder
 
 from gangline.launch.kubernetes.objects.render import RootName
 from gangline.storage.objects.protocol import ObjectStore
@@ -141,9 +140,8 @@ class Cluster:
             served = {"jobset": "jobsets.jobset.x-k8s.io", "trainjob": "trainjobs.trainer.kubeflow.org"}[kind]
             if not self.serves(served):
                 pytest.skip(f"the given cluster serves no {served}")
-        elif shutil.which("go") is None:
-            pytest.skip(f"Go is not on the PATH; the manifests that {kind}s need lie in its module cache")
         else:
+            _demand_operator(*{"jobset": ["jobset"], "trainjob": ["jobset", "trainer-controller-manager"]}[kind])
             with _alone("roots"):
                 {"jobset": jobset, "trainjob": trainer}[kind].install(self.kubectl)
 
@@ -153,8 +151,7 @@ class Cluster:
             if not self.serves("workloads.kueue.x-k8s.io"):
                 pytest.skip("the given cluster serves no workloads.kueue.x-k8s.io")
             return contextlib.nullcontext()
-        if shutil.which("go") is None:
-            pytest.skip("Go is not on the PATH; the manifests that Kueue needs lie in its module cache")
+        _demand_operator("kueue")
         return _one_at_a_time("kueue", kueue.lent(self.kubectl))
 
     def lend_kinds_of_kueue(self) -> contextlib.AbstractContextManager[None]:
@@ -173,6 +170,14 @@ class Cluster:
         if not value:
             pytest.skip(f"{name} is not set; with GANGLINE_TEST_KUBECONFIG it says what this test needs")
         return value
+
+
+def _demand_operator(*names: str) -> None:
+    """Skip where one of these servers is not built, or its manifests cannot be had."""
+    if shutil.which("go") is None:
+        pytest.skip(f"Go is not on the PATH; the manifests that {' and '.join(names)} need lie in its module cache")
+    if wanted := [name for name in names if not program(name).is_file()]:
+        pytest.skip(f"make cluster-up builds {', '.join(wanted)}, minutes once")
 
 
 @contextlib.contextmanager
@@ -209,7 +214,7 @@ def _given() -> Cluster:
 
 def _slow_to_make() -> list[str]:
     """What nobody should wait for inside a test."""
-    tools = [tools_folder() / "minio", base_path()]
+    tools = [store.server(), base_path()]
     return [name for _, name in missing()] + [path.stem for path in tools if not path.is_file()]
 
 

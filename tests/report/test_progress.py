@@ -40,6 +40,16 @@ def test_a_gang_that_has_ended_has_no_time_left():
     assert "ETA" not in seen(*(step(i) for i in range(1, 9)), ended, steps=500).sentence()
 
 
+def test_steps_of_a_gang_that_its_queue_stopped_say_nothing_of_it_when_it_resumes():
+    states = [GangEvent(kind="state", text=each, status=GangStatus(state=each)) for each in ("waiting", "starting")]
+    progress = seen(step(1), step(2), states[0])
+    progress.see(states[1])
+    assert progress.state.startswith("starting")
+    progress.see(step(3))
+    progress.see(states[1])
+    assert progress.state == "", "it steps again, whatever an older state says"
+
+
 def test_when_a_gang_ends_is_known_while_it_steps_alone():
     progress = seen(steps=60)
     assert progress.ends_in_seconds is None

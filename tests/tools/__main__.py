@@ -49,10 +49,12 @@ tools  Go is not on the PATH; it builds MinIO, versitygw and Gitea for the tests
 """
 
 
-def main() -> int:
+def main(*names: str) -> int:
+    """Build the tools of these names, or all of them; the exit code."""
     folder = tools_folder()
-    missing = [tool for tool in TOOLS if installed_version(folder / tool.name, tool.package) != tool.version]
-    for tool in TOOLS:
+    wanted = [tool for tool in TOOLS if not names or tool.name in names]
+    missing = [tool for tool in wanted if installed_version(folder / tool.name, tool.package) != tool.version]
+    for tool in wanted:
         if tool not in missing:
             say(f"{tool.name} {tool.version} is there: {folder / tool.name}")
     if missing and shutil.which("go") is None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tests.tools.__main__ as tools
 from tests.tools.__main__ import TOOLS, tools_folder
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,17 @@ def test_half_a_program_is_not_a_program(tmp_path):
         (tmp_path / tool.name).write_bytes(b"half")
     ended = run(tmp_path, PATH=str(tmp_path), GANGLINE_TOOLS=str(tmp_path))
     assert ended.returncode == 10
+
+
+def test_only_the_tools_that_are_named_are_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("GANGLINE_TOOLS", str(tmp_path))
+    monkeypatch.setattr(tools.shutil, "which", lambda name: "go")
+    built = []
+    monkeypatch.setattr(tools, "build", lambda tool, folder: built.append(tool.name) or 0)
+    assert tools.main("minio") == 0
+    assert built == ["minio"]
+    tools.main()
+    assert built == ["minio", *(tool.name for tool in TOOLS)]
 
 
 @pytest.mark.tools

@@ -6,10 +6,11 @@ event, without the values of variables, which may be secrets.
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import structlog
-from stamina.instrumentation import RetryDetails, set_on_retry_hooks
+from stamina.instrumentation import RetryDetails, get_on_retry_hooks, set_on_retry_hooks
 from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -62,8 +63,25 @@ def _to_json(event: EventDict, **_: object) -> str:
     return to_json(event)
 
 
+@contextmanager
+def retries_as_notes(note: Callable[[str], object]) -> Iterator[None]:
+    """Tell `note` of retries in a sentence while the block runs, in place of a log line: a person reads along."""
+
+    def tell(details: RetryDetails) -> None:
+        if details.retry_num in SAID_RETRIES:
+            again = f"tried {details.retry_num} times, again in {details.wait_for:.1f} s"
+            note(f"no answer yet, {again}: {details.caused_by}")
+
+    before = get_on_retry_hooks()
+    set_on_retry_hooks([tell])
+    try:
+        yield
+    finally:
+        set_on_retry_hooks(before)
+
+
 def _say_retry(details: RetryDetails) -> None:
-    """What is tried again, why, and when; of an outage a few lines, not one for each try."""
+    """Log what is tried again, why, and when; of an outage a few lines, not one for each try."""
     if details.retry_num not in SAID_RETRIES:
         return
     wait = round(details.wait_for, 1)

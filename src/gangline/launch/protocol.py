@@ -52,6 +52,8 @@ class GangStatus:
     """Servers of its nodes in node-rank order, as far as known."""
     placed: tuple[PlacedServer, ...] = ()
     """Servers that a placer gave its nodes, in node-rank order; empty: none places them."""
+    placed_by: str = "the placer"
+    """Component that gave them, as a sentence names it."""
     tile: int = 1
     """Consecutive nodes that the plan wants in one group of servers."""
 

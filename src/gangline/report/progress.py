@@ -79,9 +79,10 @@ class StageProgress:
             self.steps_now = self.steps_now and event.kind == "note"
 
     def _see_state(self, status: GangStatus) -> None:
+        self.steps_now = self.steps_now and status.state != "waiting"  # a queue stopped it: its steps are past
         trains = status.state in ("starting", "running") and self.steps_now  # the state may be older than the steps
         self.state = "" if trains else _state_words(status)
-        self.doing = "" if status.state == "stopping" else self.doing
+        self.doing = "" if status.state in ("stopping", "waiting") else self.doing
         self.stale_seconds = status.stale_seconds
         self.situation = (status.state, self.situation[1], self.stale_seconds > 0)
         self._see_waiting(status.waiting)

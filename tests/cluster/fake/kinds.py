@@ -68,11 +68,11 @@ CUSTOM = {
     ),
     "jobset": (_kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", is_custom=True, **_WORK),),
     "kueue": (
-        _kind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload", is_custom=True, **_WORK),
-        _kind("kueue.x-k8s.io", "v1beta1", "localqueues", "LocalQueue", is_custom=True, **_WORK),
-        _kind("kueue.x-k8s.io", "v1beta1", "clusterqueues", "ClusterQueue", namespaced=False, is_custom=True, **_WORK),
-        _kind("kueue.x-k8s.io", "v1beta1", "resourceflavors", "ResourceFlavor", namespaced=False, is_custom=True),
-        _kind("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", namespaced=False, is_custom=True),
+        _kind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", is_custom=True, **_WORK),
+        _kind("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue", is_custom=True, **_WORK),
+        _kind("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False, is_custom=True, **_WORK),
+        _kind("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False, is_custom=True),
+        _kind("kueue.x-k8s.io", "v1beta2", "topologies", "Topology", namespaced=False, is_custom=True),
     ),
     "volcano": (
         _kind("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", is_custom=True, has_generation=True),

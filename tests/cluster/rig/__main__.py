@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
 
 def _up(asked: argparse.Namespace) -> int:
     began = time.monotonic()
-    up(train=asked.train)
+    up(train=asked.train, operators=asked.operators)
     print(f"cluster  up after {time.monotonic() - began:.1f} s: KUBECONFIG={places.kubeconfig()}")
     return 0
 
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     starts = commands.add_parser("up", help="build what is missing, start, wait until pods can run")
     starts.add_argument("--train", action="store_true", help="bring the image with torch, too (3 GB, once)")
+    starts.add_argument("--operators", action="store_true", help="build Kueue, JobSet and Trainer, too, for the suites")
     ends = commands.add_parser("down", help="end it; put back what it changed")
     ends.add_argument("--purge", action="store_true", help="forget imported images and keys")
     commands.add_parser("env", help="print shell lines: KUBECONFIG, PATH and the variables of the tests")

@@ -15,6 +15,7 @@ from tests.cluster.rig import places
 from tests.cluster.rig.trouble import Trouble
 from tests.tools.__main__ import tools_folder
 
+SERVER = "minio"
 NAMESPACE = "gangline-store"
 BUCKET = "gangline"
 ACCESS_KEY = "gangline"
@@ -37,7 +38,7 @@ def credentials() -> str:
 
 def server() -> Path:
     """Made by `make tools`."""
-    return tools_folder() / "minio"
+    return tools_folder() / SERVER
 
 
 def environment_file() -> Path:

@@ -75,6 +75,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # the kernel shares the cores out by session: each command counts for itself
                 env={"GOGC": "400", **os.environ},  # they are small here: memory buys a fifth of their time
                 preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509  # one thread, so no lock is held
             )

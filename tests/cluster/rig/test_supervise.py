@@ -1,5 +1,6 @@
 """What the supervisor runs is started again when it ends, and never outlives it."""
 
+import os
 import subprocess
 import sys
 import time
@@ -32,6 +33,14 @@ def test_stop_leaves_none_running(tmp_path):
     running = [each.pid for each in supervisor._running.values()]
     supervisor.stop()
     assert [process.started(pid) for pid in running] == [None, None]
+
+
+def test_each_command_counts_for_itself_where_the_kernel_shares_cores_out_by_session(tmp_path):
+    supervisor = Supervisor(tmp_path)
+    supervisor.start({"one": ["sleep", "100"], "two": ["sleep", "100"]})
+    sessions = {os.getsid(each.pid) for each in supervisor._running.values()}
+    supervisor.stop()
+    assert len(sessions | {os.getsid(0)}) == 3
 
 
 def test_children_of_a_killed_supervisor_die(tmp_path):

@@ -19,7 +19,7 @@ from tests.cluster.rig.inside import ctr
 from tests.cluster.rig.output import say
 from tests.cluster.rig.trouble import Trouble
 from tests.cluster.rig.wait import await_true
-from tests.cluster.servers.build import build_all
+from tests.cluster.servers.build import build
 from tests.tools.__main__ import main as make_tools
 
 _ROOT = Path(__file__).parents[3]
@@ -28,11 +28,15 @@ _FRESH = ("etcd", "kubelet", "pod-logs", "log", "store", "api.sock", "store.sock
 """In the state folder; each cluster begins without them. Images stay."""
 
 
-def up(*, train: bool = False) -> None:
-    """Idempotent; with `train` the image with torch is there, too. Raises `Trouble`."""
+def up(*, train: bool = False, operators: bool = False) -> None:
+    """Idempotent; with `train` the image with torch is there, too, with `operators` what the suites install.
+
+    Raises:
+        Trouble: Something did not come up in time.
+    """
     machine.check()
     with _alone():
-        build_all()
+        build(operators=operators)
         _make_store_server()
         if not is_complete():
             _start()
@@ -127,7 +131,7 @@ def bring(base: Image, image: Image) -> Image:
 
 
 def _make_store_server() -> None:
-    if not store.server().is_file() and make_tools():
+    if not store.server().is_file() and make_tools(store.SERVER):
         raise Trouble("the cluster's store is MinIO, which `make tools` builds; it did not")
 
 

@@ -59,6 +59,8 @@ def _kubernetes_version() -> tuple[str, ...]:
     return tuple(f"{package}.{name}={value}" for package in _VERSION_PACKAGES for name, value in reported.items())
 
 
+OPERATORS = "operators"
+"""Module of what only some suites put into the cluster; the cluster itself comes up without it."""
 _COMMANDS = ("kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 MODULES = (
     Module(name="pause", packages=(".",)),
@@ -70,7 +72,7 @@ MODULES = (
         variables=_kubernetes_version(),
     ),
     Module(
-        name="operators",
+        name=OPERATORS,
         packages=(
             "sigs.k8s.io/jobset",
             "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
@@ -85,13 +87,15 @@ def program(name: str) -> Path:
     return next(module.folder / name for module in MODULES if name in module.programs)
 
 
-def missing() -> list[tuple[Module, str]]:
-    return [(module, name) for module in MODULES for name in module.programs if not (module.folder / name).is_file()]
+def missing(*, operators: bool = False) -> list[tuple[Module, str]]:
+    """Programs that are not there; `operators`: those of the suites, too."""
+    modules = [module for module in MODULES if operators or module.name != OPERATORS]
+    return [(module, name) for module in modules for name in module.programs if not (module.folder / name).is_file()]
 
 
-def build_all() -> None:
+def build(*, operators: bool = False) -> None:
     """Build what is missing, a line each; raises `Lacking` without Go, `Trouble` with the compiler's last words."""
-    wanted = missing()
+    wanted = missing(operators=operators)
     if wanted and shutil.which("go") is None:
         raise Lacking(
             f"the servers of the test cluster ({', '.join(name for _, name in wanted)}) are built by Go, which is not "

@@ -35,4 +35,12 @@ def test_without_go_it_says_what_would_be_built_and_what_to_do(tmp_path, monkeyp
     monkeypatch.setenv("GANGLINE_TEST_CLUSTER", str(tmp_path))
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
     with pytest.raises(Lacking, match=r"kube-apiserver.*apt-get install golang"):
-        build.build_all()
+        build.build()
+
+
+def test_operators_of_the_suites_are_built_for_those_who_ask_for_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("GANGLINE_TEST_CLUSTER", str(tmp_path))
+    cluster = {name for _, name in build.missing()}
+    assert {name for _, name in build.missing(operators=True)} - cluster == {
+        "jobset", "trainer-controller-manager", "kueue"
+    }  # fmt: skip

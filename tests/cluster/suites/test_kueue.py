@@ -14,7 +14,7 @@ from tests.cluster.workspace import Workspace, short_line, site_of
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
 
-from gangline.launch.kubernetes.placement.kueue_admission import is_admitted
+from gangline.launch.kubernetes.placement.kueue_workload import admission
 from gangline.spec.gang.podset import Resources
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -119,7 +119,7 @@ def test_gang_of_a_queue_without_a_topology_runs_on_its_plain_flavor_though_a_to
     events = list(here.launcher.follow("plain"))
     assert events[-1].end.exit_code == 0, said(events)
     (workload,) = workloads(here)
-    assert is_admitted(workload)
+    assert admission(workload) is not None
     flavors = workload["status"]["admission"]["podSetAssignments"][0]["flavors"]
     assert set(flavors.values()) == {"gangline-test-plain"}
 
@@ -172,6 +172,11 @@ def test_gang_that_a_graver_one_puts_back_resumes_as_the_same_job_and_ends_well(
     seen += events
     assert seen[-1].end.exit_code == 0, said(seen)
     assert here.again().submit(pair(here, PACED, "patient", priority="low")).uid == first.uid
+    assert [each.data["event"] for each in seen if each.text.startswith("evicted by Kueue, eviction 1: ")] == [
+        "evicted"
+    ]
+    resumed = [each.status.state for each in seen if each.status is not None]
+    assert "stopping" not in resumed[resumed.index("waiting", 1) : -1 - resumed[::-1].index("running")]
     put_back = [each for each in workloads(here) if "patient" in each["metadata"]["name"]]
     assert any(each["type"] == "Preempted" for each in put_back[0]["status"]["conditions"]), put_back
 
@@ -187,4 +192,4 @@ def test_record_of_a_line_says_when_its_gang_was_admitted_and_where_it_ran(kueue
     assert record["run"]["verdict"] == "passed"
     assert record["run"]["created"] < record["gang"]["admitted"]
     assert len(record["gang"]["servers"]) == 2
-    assert all(is_admitted(each) for each in kueue.read("workloads", "-n", namespace)["items"])
+    assert all(admission(each) is not None for each in kueue.read("workloads", "-n", namespace)["items"])

@@ -178,7 +178,7 @@ def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(wor
 
     def elsewhere(launcher, name):
         for servers, known in ((("a", "b", "c"), ()), (("a", "b", "c"), placed), (("a", "c", "b"), placed)):
-            status = GangStatus(state="running", servers=servers, placed=known)
+            status = GangStatus(state="running", servers=servers, placed=known, placed_by="Kueue")
             yield GangEvent(kind="state", text="running", status=status)
             seen.append(workspace.records()[0].gang.order)
         yield from events(launcher, name)
@@ -191,7 +191,7 @@ def test_nodes_on_other_servers_than_they_were_given_are_named_in_the_record(wor
     assert [(each.node_rank, each.placed, each.found) for each in seen[2].moved] == [(1, "b", "c"), (2, "c", "b")]
     tables = [each.sha256 for each in record.artifacts if each.kind == "ranks"]
     assert len(set(tables)) == 2  # of the order that was placed, and of the one that was found
-    said = "2 of 3 nodes run on other servers than the placer gave them, as node 1 on c instead of b"
+    said = "2 of 3 nodes run on other servers than Kueue gave them, as node 1 on c instead of b"
     assert said in [event.text for event in record.events if event.kind == "placement"]
 
 

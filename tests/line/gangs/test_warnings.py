@@ -29,6 +29,8 @@ from gangline.line.gangs.warnings import warning_of
          "step 80: replicas take 10 and 6 samples"),
         ("note", "whether tiles share a group is not known", {"event": "tiles_not_known"},
          "whether tiles share a group is not known"),
+        ("note", "evicted by Kueue, eviction 1: Preempted", {"event": "evicted"},
+         "evicted by Kueue, eviction 1: Preempted"),
         ("note", "from 2 to 3 ranks: 3 ranks were asked for", {"event": "resized", "generation": 4},
          "generation 4: from 2 to 3 ranks: 3 ranks were asked for"),
         ("progress", "step", {"step": 4}, None),

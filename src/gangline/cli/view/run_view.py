@@ -52,14 +52,16 @@ def choose_view(*, json: bool) -> RunView:
 
 @contextmanager
 def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
-    """Hold the screen while the block runs; a failure whose reason was shown is not printed twice.
+    """Hold the screen while the block runs, with retries as notes; a failure whose reason was shown is printed once.
 
     Args:
         view: The screen.
         drives: Whether the run waits for a driver once this one has left, or was only watched.
     """
+    from gangline.cli.log_setup import retries_as_notes  # structlog, which a command without a run never needs
+
     try:
-        with exit_on_sigterm(), view:
+        with exit_on_sigterm(), view, retries_as_notes(view.note):
             yield view
     except GanglineError as error:
         if not view.ended:

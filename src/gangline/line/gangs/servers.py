@@ -29,8 +29,8 @@ def rank_order(ctx: RunContext, stage: str, status: GangStatus) -> RankOrder | N
         ctx.record_event(
             stage,
             "placement",
-            f"{order.num_moved} of {len(status.servers)} nodes run on other servers than the placer gave them, as node"
-            f" {first.node_rank} on {first.found} instead of {first.placed}",
+            f"{order.num_moved} of {len(status.servers)} nodes run on other servers than {status.placed_by} gave them,"
+            f" as node {first.node_rank} on {first.found} instead of {first.placed}",
         )
     if order.num_split:
         how = _KEPT_BY_VOLCANO if ctx.site.launch.route == "volcano" else ""

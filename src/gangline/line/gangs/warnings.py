@@ -17,7 +17,7 @@ def warning_of(event: GangEvent) -> str | None:
         return f"restart {event.data.get('generation')}: {event.text}"
     if event.data.get("event") == "resized":
         return f"generation {event.data.get('generation')}: {event.text}"
-    if event.data.get("event") == "tiles_not_known":
+    if event.data.get("event") in ("tiles_not_known", "evicted"):
         return event.text
     write = _WARNINGS.get(event.text)
     return write(event.data) if write is not None else None

@@ -262,7 +262,7 @@ def test_list_that_the_server_forgets_halfway_is_asked_for_again(times):
 
 def test_list_of_what_is_not_served_is_refused():
     with pytest.raises(ApiRejected, match="nothing is served there"):
-        FakeApi().items("/apis/kueue.x-k8s.io/v1beta1/workloads")
+        FakeApi().items("/apis/kueue.x-k8s.io/v1beta2/workloads")
 
 
 @pytest.mark.row("K3")

@@ -7,6 +7,7 @@ from tests.cluster.fake.api import FakeApi
 
 from gangline.launch.kubernetes.client.api import ApiForbidden
 from gangline.launch.kubernetes.cluster.components import COMPONENTS, installed, table
+from gangline.launch.kubernetes.cluster.rights import READER
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "cluster-setup.md"
 SERVERS = Path(__file__).parents[3] / "cluster" / "servers"
@@ -48,6 +49,16 @@ def versions(cluster):
 def test_versions_are_those_of_the_controllers_images_and_unknown_without_a_tag():
     found = {"kubernetes": "1.36.0-eks-1", "kueue": "0.19.2", "jobset": "0.20.1", "trainer": "", "argo": ""}
     assert versions(Cluster(*GROUPS)) == found
+
+
+def test_reader_may_see_every_controller_that_is_looked_for_and_no_other():
+    api = FakeApi(rights=READER)
+    for name in {place.rpartition("/")[2] for component in COMPONENTS for place in component.places}:
+        assert api.get(f"/apis/apps/v1/namespaces/somewhere/deployments/{name}") is None, "it may, and there is none"
+    with pytest.raises(ApiForbidden):
+        api.get("/apis/apps/v1/namespaces/somewhere/deployments/another")
+    (right,) = (each for each in READER if each.group == "apps")
+    assert len(right.names) == len({place.rpartition("/")[2] for each in COMPONENTS for place in each.places})
 
 
 def test_what_this_account_may_not_see_has_no_version():

@@ -32,11 +32,11 @@ def test_plain_cluster_has_jobs_and_nothing_else():
 
 def test_queues_and_topologies_of_kueue_are_known():
     api = FakeApi(serve=("kueue",))
-    version = {"apiVersion": "kueue.x-k8s.io/v1beta1"}
+    version = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
     queue = {**version, "kind": "LocalQueue", "metadata": {"name": "shared"}, "spec": {"clusterQueue": "gpus"}}
     topology = {**version, "kind": "Topology", "metadata": {"name": "racks"}, "spec": {}}
-    api.create("/apis/kueue.x-k8s.io/v1beta1/namespaces/gangs/localqueues", queue)
-    api.create("/apis/kueue.x-k8s.io/v1beta1/topologies", topology)
+    api.create("/apis/kueue.x-k8s.io/v1beta2/namespaces/gangs/localqueues", queue)
+    api.create("/apis/kueue.x-k8s.io/v1beta2/topologies", topology)
     facts = read_facts(api)
     assert (facts.queues, facts.topologies) == ({"shared": "gpus"}, ("racks",))
 
@@ -53,10 +53,10 @@ def test_queues_and_topologies_of_kueue_are_known():
 )
 def test_levels_of_a_queue_are_those_that_all_its_flavors_have(flavors, levels):
     api = FakeApi(serve=("kueue",))
-    kueue = "/apis/kueue.x-k8s.io/v1beta1"
+    kueue = "/apis/kueue.x-k8s.io/v1beta2"
 
     def make(kind, plural, name, spec):
-        body = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
         api.create(f"{kueue}/{plural}", body)
 
     for name, labels in {"racks": ("block", "rack", "host"), "rows": ("row", "rack", "host")}.items():

@@ -9,8 +9,8 @@ def step(rank: int, number: int) -> str:
     return event_line({"event": "step", "rank": rank, "step": number})
 
 
-def take(reported: PodEvents, *lines: str):
-    return [event for line in lines for event in reported.take(line)]
+def take(reported: PodEvents, *lines: str, uid: str = "pod"):
+    return [event for line in lines for event in reported.take(uid, line)]
 
 
 def test_rank_0_is_reported_word_for_word_and_the_others_by_their_last_step():
@@ -51,29 +51,23 @@ def test_latest_word_of_each_keeper_counts():
     reported = PodEvents()
     for generation in range(2):
         for node in range(2):
-            status = KeeperStatus(
-                node_rank=node, pid=1, start_time=1, state="running", generation=generation, restarts=generation,
-                joined=(2 * node, 2 * node + 1),
-            )  # fmt: skip
-            take(reported, status_line(status))
-    assert (reported.joined, reported.generation, reported.restarts) == (4, 1, 1)
+            take(reported, status_line(_keeper(node, "running", generation)), uid=f"pod-{node}")
+    latest = reported.statuses_of({"pod-0", "pod-1"})
+    assert [status.generation for status in latest.values()] == [1, 1]
+    assert (reported.generation, reported.restarts) == (1, 1)
 
 
-def test_a_keeper_that_leaves_is_known_until_a_later_generation_begins():
+def test_a_pod_that_is_gone_has_no_say_in_the_one_after_it():
     reported = PodEvents()
-    assert reported.leaving == set()
-    take(
-        reported,
-        *(status_line(_keeper(node, "running", 0)) for node in range(2)),
-        status_line(_keeper(1, "stopping", 0)),
-    )
-    assert reported.leaving == {1}
-    take(reported, status_line(_keeper(0, "starting", 1)))
-    assert reported.leaving == set(), "an evicted pod left; the others start anew"
+    take(reported, status_line(_keeper(0, "ended", 3)), uid="before")
+    assert reported.statuses_of({"after"}) == {}, "it has not reported anything yet"
+    take(reported, status_line(_keeper(0, "starting", 0)), uid="after")
+    assert {uid: each.state for uid, each in reported.statuses_of({"after"}).items()} == {"after": "starting"}
+    assert reported.generation == 3, "what has happened to the gang stays"
 
 
 def _keeper(node: int, state: GangState, generation: int) -> KeeperStatus:
     return KeeperStatus(
-        node_rank=node, pid=1, start_time=1, state=state, generation=generation, restarts=0, ranks={}, joined=(),
-        reason="",
+        node_rank=node, pid=1, start_time=1, state=state, generation=generation, restarts=generation, ranks={},
+        joined=(), reason="",
     )  # fmt: skip

@@ -51,7 +51,7 @@ def drained(streams: LogStreams) -> list[str]:
     patience, found = time.monotonic() + 60, []
     while not streams.is_drained:
         assert time.monotonic() < patience
-        found += streams.lines(seconds=0.05)
+        found += [line for _, line in streams.lines(seconds=0.05)]
     return found
 
 

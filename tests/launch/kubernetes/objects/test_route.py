@@ -14,7 +14,7 @@ from gangline.spec.gang.podset import Placement, PodSet, ServerKind
 
 PLAIN = ClusterFacts(version="1.34", served=("batch/v1/jobs",))
 KUEUE = ClusterFacts(
-    version="1.34", served=("kueue.x-k8s.io/v1beta1/workloads",), topologies=("default",), queues={"shared": "team"}
+    version="1.34", served=("kueue.x-k8s.io/v1beta2/workloads",), topologies=("default",), queues={"shared": "team"}
 )
 
 

@@ -27,6 +27,7 @@ def snapshot(kept: dict[str, Any]) -> Snapshot:
         nodes=kept["nodes"],
         workload=kept["workload"],
         cluster_queue=kept.get("cluster_queue"),
+        topology_nodes=kept.get("topology_nodes"),
         pending=kept.get("pending", []),
         pod_group=kept.get("pod_group"),
         volcano_queue=kept.get("volcano_queue"),

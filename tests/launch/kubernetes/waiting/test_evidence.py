@@ -13,7 +13,7 @@ from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
 
-GROUP = "kueue.x-k8s.io/v1beta1"
+GROUP = "kueue.x-k8s.io/v1beta2"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
 MISSING = "Can't admit new workloads: references missing ResourceFlavor(s): h200."
 FACTS = ClusterFacts(served=(f"{GROUP}/workloads", f"{GROUP}/clusterqueues"), queues={"shared": "team-a"})

@@ -72,7 +72,14 @@ READER = (
     Right(group=KAI_TOPOLOGIES, resource="topologies", verbs=("list",)),
     Right(resource="services", verbs=("get",), names=("kubernetes",)),
     Right(group="discovery.k8s.io", resource="endpointslices", verbs=("get",), names=("kubernetes",)),
-)
+    Right(
+        group="apps", resource="deployments", verbs=("get",),
+        names=(
+            "jobset-controller-manager", "kubeflow-trainer-controller-manager", "kueue-controller-manager",
+            "ml-pipeline", "workflow-controller",
+        ),
+    ),
+)  # fmt: skip
 """In the whole cluster, to name the gangs that hold servers; without it no holders are named."""
 
 PLACER = (

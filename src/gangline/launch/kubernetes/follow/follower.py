@@ -23,14 +23,15 @@ from gangline.launch.kubernetes.placement.kueue_admission import KueueAdmission
 from gangline.launch.kubernetes.placement.observed_servers import ObservedServers
 from gangline.launch.kubernetes.state.gang_end import PodEnd, pod_end
 from gangline.launch.kubernetes.state.gang_state import gang_state, status_of
-from gangline.launch.kubernetes.state.pods import is_living, node_rank, phase, pods_path
+from gangline.launch.kubernetes.state.pods import is_living, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
 from gangline.launch.kubernetes.waiting.explain import WaitReporter
+from gangline.launch.kubernetes.waiting.snapshot import one_line
 from gangline.launch.protocol import GangEvent, GangStatus
-from gangline.spec.gang.podset import PodSet
-from gangline.spec.gang.status import GangState
+from gangline.spec.gang.podset import PlacedServer, PodSet
+from gangline.spec.gang.status import GangState, KeeperStatus
 
 _TICK_SECONDS = 0.2
 _PLACE_SECONDS = 0.5
@@ -62,6 +63,7 @@ class KubernetesFollower:
         self._observed = ObservedServers(api, num_nodes=self._podset.num_nodes)
         self._status: GangStatus | None = None
         self._last_error = ""
+        self._said: set[str] = set()
         self._placed_time = float("-inf")
 
     @property
@@ -128,25 +130,45 @@ class KubernetesFollower:
             self._ends[end.uid] = end
 
     def _lines(self, seconds: float) -> Iterator[GangEvent]:
-        for line in self._streams.lines(seconds=seconds):
-            yield from self._pod_events.take(line)
+        for uid, line in self._streams.lines(seconds=seconds):
+            yield from self._pod_events.take(uid, line)
         yield from self._pod_events.flush()
 
     def _now(self) -> GangStatus:
         pods = self._pods.objects()
         state = self._state_of(pods)
-        placed = self._root.placed or self._admitted.servers or self._observed.servers
+        placed_by, placed = self._placed(pods)
         status = status_of(state, pods, self._podset, placed=placed)
-        is_reported = len(self._pod_events.statuses) == self._podset.num_nodes and state in ("starting", "running")
+        statuses = self._keeper_statuses(pods)
+        is_reported = len(statuses) == self._podset.num_nodes and state in _UNDER_WAY
+        latest = max(statuses, key=lambda each: each.generation, default=None)
         return replace(
             status,
-            joined=self._pod_events.joined if is_reported else status.joined,
-            ranks=self._pod_events.world_size or status.ranks,
+            placed_by=placed_by,
+            joined=sum(len(each.joined) for each in statuses) if is_reported else status.joined,
+            ranks=(latest.world_size if latest else 0) or status.ranks,
             generation=max(status.generation, self._pod_events.generation),
             restarts=max(status.restarts, self._pod_events.restarts),
             waiting=self._waits.sentence if state in ("waiting", "starting") else "",
             stale_seconds=self._stale_seconds,
         )
+
+    def _placed(self, pods: list[Object]) -> tuple[str, tuple[PlacedServer, ...]]:
+        """Who gave the gang its servers, and these."""
+        if self._root.placed:
+            return "the placer", self._root.placed
+        if given := self._admitted.placed(pods):
+            return "Kueue", given
+        return "the scheduler", self._observed.servers
+
+    def _keeper_statuses(self, pods: list[Object]) -> list[KeeperStatus]:
+        """Latest status of each pod that runs or has succeeded; a pod that was stopped has no say in those after it."""
+        up = {
+            pod["metadata"]["uid"]
+            for pod in pods
+            if phase(pod) == "Succeeded" or (is_living(pod) and phase(pod) == "Running")
+        }
+        return list(self._pod_events.statuses_of(up).values())
 
     def _state_of(self, pods: list[Object]) -> GangState:
         if not self._is_listed:
@@ -157,17 +179,11 @@ class KubernetesFollower:
 
     def _with_pod_events(self, status: GangStatus) -> GangStatus:
         """`status` with what only the pods' logs show: pods whose ranks are done are stopping, not starting."""
-        leaving = self._leaving(self._pods.objects())
+        statuses = self._keeper_statuses(self._pods.objects())
+        latest = max((each.generation for each in statuses), default=0)
+        leaving = sum(each.generation == latest and each.state in ("stopping", "ended") for each in statuses)
         is_over = leaving == self._podset.num_nodes or (leaving and status.state == "starting")
         return replace(status, state="stopping", waiting="") if is_over and status.state in _UNDER_WAY else status
-
-    def _leaving(self, pods: list[Object]) -> int:
-        """Number of nodes that are done, without those whose pod was lost and will be replaced."""
-        reported = self._pod_events.leaving
-        up = {
-            node_rank(pod) for pod in pods if phase(pod) == "Succeeded" or (is_living(pod) and phase(pod) == "Running")
-        }
-        return len(reported & up)
 
     def _state_event(self, status: GangStatus) -> GangEvent:
         self._status = status
@@ -201,19 +217,24 @@ class KubernetesFollower:
                 )
 
     def _check_quota(self) -> Iterator[GangEvent]:
-        """Stop a gang of Kueue whose pods may run outside their quota."""
+        """Stop a gang of Kueue whose pods may run outside their quota, and report how often Kueue evicted one."""
         pods = self._pods.objects()
         if self._admitted.is_due(self._root, pods):
             look = partial(self._admitted.look, self._root, pods)
             yield from self._attempt(look, "cannot check whether its pods run within their quota")
+            yield from self._tiles_not_known(self._admitted.unknown)
         if self._admitted.wrong:
             yield from self._attempt(
                 partial(self._refuse, self._admitted.wrong), "cannot stop a gang that must not run"
             )
+        if (eviction := self._admitted.eviction) is not None:
+            text = f"evicted by Kueue, eviction {eviction.times}: {one_line(eviction.message)}"
+            yield from self._once(text, "evicted")
 
     def _gather(self) -> None:
         pods = self._pods.objects()
         seen = gather_evidence(self._api, self._root, pods, num_nodes=self._podset.num_nodes, facts=self._facts)
+        self._admitted.see_evictions(seen.workload)
         self._waits.take(explain(seen))
 
     def _refuse(self, why: str) -> None:
@@ -230,12 +251,20 @@ class KubernetesFollower:
     def _observe_servers(self) -> Iterator[GangEvent]:
         """Read the servers of a gang that neither our placer nor Kueue placed."""
         pods = self._pods.objects()
-        if not (self._root.placed or self._admitted.servers) and self._observed.is_due(pods):
-            yield from self._attempt(partial(self._observed.look, pods), "cannot read where its servers are")
-            if self._podset.tile > 1 and self._observed.unknown:
-                each = f"whether each tile of {self._podset.tile} nodes shares a group of servers is not known"
-                text = f"{each}: {self._observed.unknown}"
-                yield GangEvent(kind="note", text=text, data={"event": "tiles_not_known"})
+        if not (self._root.placed or self._admitted.placed(pods)) and self._observed.is_due(pods):
+            look = partial(self._observed.look, pods, levels=self._admitted.levels)
+            yield from self._attempt(look, "cannot read where its servers are")
+            yield from self._tiles_not_known(self._observed.unknown)
+
+    def _tiles_not_known(self, why: str) -> Iterator[GangEvent]:
+        if self._podset.tile > 1 and why:
+            each = f"whether each tile of {self._podset.tile} nodes shares a group of servers is not known"
+            yield from self._once(f"{each}: {why}", "tiles_not_known")
+
+    def _once(self, text: str, event: str) -> Iterator[GangEvent]:
+        if text not in self._said:
+            self._said.add(text)
+            yield GangEvent(kind="note", text=text, data={"event": event})
 
     def _delete_dead_pods(self) -> Iterator[GangEvent]:
         """Delete pods of dead servers: only then their replacements are created."""

@@ -27,6 +27,7 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass
 class _Stream:
+    uid: str
     name: str
     is_over: threading.Event = field(default_factory=threading.Event)
     """Its container has ended or its pod is gone; what is read now is the rest of the log."""
@@ -40,7 +41,7 @@ class LogStreams:
         self._api = api
         self._since = since
         self._most = most
-        self._lines: queue.Queue[str] = queue.Queue(_MAX_LINES)
+        self._lines: queue.Queue[tuple[str, str]] = queue.Queue(_MAX_LINES)
         self._streams: dict[str, _Stream] = {}
         self._over = threading.Event()
 
@@ -55,9 +56,9 @@ class LogStreams:
             if uid not in self._streams and phase(pod) != "Pending" and busy < self._most:
                 self._start(uid, pod)
 
-    def lines(self, *, seconds: float) -> list[str]:
-        """Lines read so far, after waiting at most `seconds` for the first."""
-        found: list[str] = []
+    def lines(self, *, seconds: float) -> list[tuple[str, str]]:
+        """(uid of the pod, line) of each line read so far, after waiting at most `seconds` for the first."""
+        found: list[tuple[str, str]] = []
         try:
             found.append(self._lines.get(timeout=seconds))
             while len(found) < _MAX_LINES:
@@ -76,7 +77,7 @@ class LogStreams:
         self._over.set()
 
     def _start(self, uid: str, pod: Object) -> None:
-        stream = self._streams[uid] = _Stream(pod["metadata"]["name"])
+        stream = self._streams[uid] = _Stream(uid, pod["metadata"]["name"])
         if is_over(pod):
             stream.is_over.set()
         threading.Thread(target=self._follow, args=(stream,), name=f"log {stream.name}", daemon=True).start()
@@ -89,7 +90,7 @@ class LogStreams:
             try:
                 for stamp, text in self._api.logs(stream.name, container=CONTAINER, since=last, follow=not was_over):
                     last = stamp
-                    if not self._put(text):
+                    if not self._put(stream.uid, text):
                         return
             except ApiUnavailable:
                 was_over = False
@@ -100,10 +101,10 @@ class LogStreams:
             (self._over if stream.is_over.is_set() else stream.is_over).wait(_PAUSE_SECONDS)
         stream.is_drained.set()
 
-    def _put(self, line: str) -> bool:
+    def _put(self, uid: str, line: str) -> bool:
         while not self._over.is_set():
             try:
-                self._lines.put(line, timeout=0.5)
+                self._lines.put((uid, line), timeout=0.5)
             except queue.Full:
                 continue
             return True
@@ -159,7 +160,7 @@ def follow_logs(
                 _keep_up(api, podset, nodes, streams)
                 if deadline == float("inf") and has_ended():
                     deadline = time.monotonic() + DRAIN_SECONDS
-            yield from _of_ranks(streams.lines(seconds=WAIT_SECONDS), wanted)
+            yield from _of_ranks((line for _, line in streams.lines(seconds=WAIT_SECONDS)), wanted)
             if deadline < float("inf") and streams.is_drained:
                 return
     finally:

@@ -1,7 +1,7 @@
 """Events from the pods' stdout: all events of rank 0, and the steps of other ranks once a second."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from gangline.launch.protocol import GangEvent
@@ -13,46 +13,32 @@ _KEEPER_EVENTS = {"restart": "restart", "watchdog": "note", "resized": "note"}
 
 
 class PodEvents:
-    """Turns lines into events, and stores the latest status of each keeper by node rank."""
+    """Turns lines into events, and stores the latest status of each keeper by the uid of its pod.
+
+    Attributes:
+        generation: Highest generation that a keeper reported.
+        restarts: Highest number of restarts that a keeper reported.
+    """
 
     def __init__(self) -> None:
-        self.statuses: dict[int, KeeperStatus] = {}
+        self.generation = self.restarts = 0
+        self._statuses: dict[str, KeeperStatus] = {}
         self._steps: dict[int, dict[str, Any]] = {}
         self._flushed = time.monotonic()
         self._restarts: set[int] = set()
 
-    @property
-    def world_size(self) -> int:
-        """Ranks of the latest generation; 0: no keeper reported one."""
-        latest = max(self.statuses.values(), key=lambda status: status.generation, default=None)
-        return latest.world_size if latest else 0
+    def statuses_of(self, uids: Collection[str]) -> dict[str, KeeperStatus]:
+        """Latest status of each of these pods that has reported one; those of all other pods are forgotten."""
+        self._statuses = {uid: status for uid, status in self._statuses.items() if uid in uids}
+        return self._statuses
 
-    @property
-    def joined(self) -> int:
-        """Number of ranks that have joined the current generation."""
-        return sum(len(each.joined) for each in self.statuses.values())
-
-    @property
-    def generation(self) -> int:
-        """Highest generation that a keeper reported."""
-        return max((each.generation for each in self.statuses.values()), default=0)
-
-    @property
-    def restarts(self) -> int:
-        """Highest number of restarts that a keeper reported."""
-        return max((each.restarts for each in self.statuses.values()), default=0)
-
-    @property
-    def leaving(self) -> set[int]:
-        """Nodes whose keepers are done with the latest generation, so that a pod that is not ready is not starting."""
-        latest = [each for each in self.statuses.values() if each.generation == self.generation]
-        return {each.node_rank for each in latest if each.state in ("stopping", "ended")}
-
-    def take(self, line: str) -> Iterator[GangEvent]:
-        """Events of one line of a pod's stdout; lines of keeper status are stored instead."""
+    def take(self, uid: str, line: str) -> Iterator[GangEvent]:
+        """Events of one line of the stdout of pod `uid`; lines of keeper status are stored instead."""
         said = parse(line)
         if said.status is not None:
-            self.statuses[said.status.node_rank] = said.status
+            self._statuses[uid] = said.status
+            self.generation = max(self.generation, said.status.generation)
+            self.restarts = max(self.restarts, said.status.restarts)
         elif said.event is not None and "keeper" in said.event:
             yield from self._keeper(said.event)
         elif said.event is not None:

@@ -64,15 +64,40 @@ def read_servers(api: KubernetesApi) -> tuple[ServerFacts, ...]:
     return survey_servers(nodes, pods)
 
 
-def read_locations(api: KubernetesApi) -> dict[str, Location]:
-    """Where each node is in the network, by node name and by the labels of nodes.
+def read_locations(api: KubernetesApi, *, levels: Sequence[str] = (), by_host: bool = False) -> dict[str, Location]:
+    """Where each node is in the network, by the labels of nodes.
+
+    Args:
+        api: Of the cluster.
+        levels: Labels of the levels of a Topology above single servers, widest first: the last one names groups, the
+            others blocks, and a node that lacks one is nowhere. None given: the labels of the network.
+        by_host: Name nodes by their host name label, not by their own name.
 
     Raises:
         ApiForbidden: This account may not list nodes.
         ConfigError: The labels contradict each other.
     """
     nodes, _ = api.items(NODES, bare=True)
-    return locate(_node_labels(node) for node in nodes)
+    located = (
+        {each.node: _on_levels(each.labels, levels) for each in map(_node_labels, nodes)}
+        if levels
+        else locate(map(_node_labels, nodes))
+    )
+    hosts = _hosts(nodes) if by_host else {}
+    return {hosts.get(node) or node: location for node, location in located.items()}
+
+
+def _on_levels(labels: Mapping[str, str], levels: Sequence[str]) -> Location:
+    if any(level not in labels for level in levels):
+        return Location()
+    *blocks, group = (labels[level] for level in levels)
+    return Location(group=group, block="/".join(blocks), source_labels=tuple(levels))
+
+
+def _hosts(nodes: Iterable[Object]) -> dict[str, str]:
+    """Host name label of each node that has one, by node name."""
+    hosts = {node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(HOSTNAME) for node in nodes}
+    return {node: host for node, host in hosts.items() if host}
 
 
 def read_fabric_groups(api: KubernetesApi) -> tuple[Group, ...]:
@@ -82,14 +107,12 @@ def read_fabric_groups(api: KubernetesApi) -> tuple[Group, ...]:
         ApiForbidden: This account may not list nodes.
         ConfigError: No node has such a label, or the labels contradict each other.
     """
-    nodes, _ = api.items(NODES, bare=True)
-    hosts = {node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(HOSTNAME) for node in nodes}
-    located = locate(_node_labels(node) for node in nodes)
-    found = read_groups({hosts[node] or node: location for node, location in located.items()})
+    located = read_locations(api, by_host=True)
+    found = read_groups(located)
     if not found:
         known = ", ".join(family[0] for family in FAMILIES[:3])
         raise ConfigError(
-            f"wanted nodes with a label that names their group, as {known}, found none on {len(nodes)} nodes; label "
+            f"wanted nodes with a label that names their group, as {known}, found none on {len(located)} nodes; label "
             "the nodes with gangline/fabric-group, or state the groups in fabric.toml"
         )
     return found

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gangline.errors import GanglineError
-from gangline.launch.kubernetes.client.api import ApiUnavailable, KubernetesApi, Object
+from gangline.launch.kubernetes.client.api import ApiForbidden, ApiUnavailable, KubernetesApi, Object
 from gangline.launch.kubernetes.client.object_cache import trim_pod
 from gangline.launch.kubernetes.cluster.batch_schedulers import queues_path
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
@@ -14,15 +14,17 @@ from gangline.launch.kubernetes.objects.kueue import GROUP
 from gangline.launch.kubernetes.objects.labels import DEADLINE, GANG, collection_path
 from gangline.launch.kubernetes.objects.pod import VOLCANO_GROUP
 from gangline.launch.kubernetes.objects.volcano import pod_groups_path
-from gangline.launch.kubernetes.placement.kueue_admission import kueue_version, read_workload
+from gangline.launch.kubernetes.placement.kueue_workload import kueue_version, read_workload
+from gangline.launch.kubernetes.placement.servers import NODES
 from gangline.launch.kubernetes.state.pods import is_ready, phase, pods_path
 from gangline.launch.kubernetes.state.roots import Root
 from gangline.launch.kubernetes.waiting import Snapshot, explain
 from gangline.launch.kubernetes.waiting.snapshot import event_time, read_time
+from gangline.launch.kubernetes.waiting.topology import read_topology_verdict
 
 _MAX_PODS_QUERIED = 4
 """Number of pods whose events are read, as those of one gang have the same cause."""
-_HELD_BY_OTHERS = ("unschedulable", "quota", "queue")
+_HELD_BY_OTHERS = ("unschedulable", "scattered", "quota", "queue")
 """Kinds for which the pods of other gangs are read, to name the holders."""
 
 
@@ -62,6 +64,8 @@ def gather_evidence(
         return replace(seen, cluster_queue=_cluster_queue(api, workload, facts))
     if waiting is None or waiting.kind not in _HELD_BY_OTHERS:
         return seen
+    if workload is not None and (verdict := read_topology_verdict(waiting.raw)) is not None:
+        seen = replace(seen, topology_nodes=_topology_nodes(api, workload, facts, verdict.topology))
     return replace(seen, others=_others(api, root.object["metadata"]["name"]))
 
 
@@ -133,6 +137,33 @@ def _cluster_queue(api: KubernetesApi, workload: Object | None, facts: ClusterFa
     name = facts.queues.get(str(((workload or {}).get("spec") or {}).get("queueName")))
     path = f"/apis/{GROUP}/{kueue_version(facts)}/clusterqueues/{name}"
     return next(iter(_allowed(lambda: [found] if name and (found := api.get(path)) else [])), None)
+
+
+def _topology_nodes(api: KubernetesApi, workload: Object, facts: ClusterFacts, topology: str) -> list[Object] | None:
+    """Nodes of the flavors of its queue that have this topology; None: this account may not read them."""
+    groups = ((_cluster_queue(api, workload, facts) or {}).get("spec") or {}).get("resourceGroups") or ()
+    path = f"/apis/{GROUP}/{kueue_version(facts)}/resourceflavors"
+    nodes: dict[str, Object] = {}
+    try:
+        for name in sorted({flavor["name"] for group in groups for flavor in group["flavors"]}):
+            flavor = (api.get(f"{path}/{name}") or {}).get("spec") or {}
+            labels = ",".join(f"{key}={value}" for key, value in (flavor.get("nodeLabels") or {}).items())
+            if flavor.get("topologyName") == topology:
+                nodes |= {
+                    node["metadata"]["name"]: node for node in api.items(NODES, labels=labels, keep=_trim_node)[0]
+                }
+    except ApiForbidden:
+        return None
+    return list(nodes.values()) or None
+
+
+def _trim_node(node: Object) -> Object:
+    """Its labels, and what pods may use of it."""
+    allocatable = (node.get("status") or {}).get("allocatable")
+    return {
+        "metadata": {key: node["metadata"].get(key) for key in ("name", "labels")},
+        "status": {"allocatable": allocatable},
+    }
 
 
 def _pending(api: KubernetesApi, workload: Object | None, facts: ClusterFacts) -> list[Object]:

@@ -6,12 +6,10 @@ from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.state.pods import true_condition
 from gangline.launch.kubernetes.waiting.holders import holders
 from gangline.launch.kubernetes.waiting.snapshot import Snapshot, WaitingReason, one_line, read_time
+from gangline.launch.kubernetes.waiting.topology import no_room
 
 _SHORT = re.compile(r"insufficient unused quota (?:in cohort )?for (\S+) in flavor (\S+?), (\S+) more needed")
 _NEVER = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*> maximum capacity \((\S+?)\)")
-_SCATTERED = re.compile(
-    r'topology "([^"]+)" (?:allows to fit only (\d+) out of (\d+) pod|doesn\'t allow to fit any of (\d+) pod)'
-)
 _NOT_COVERED = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _OTHER_NAMESPACE = "namespace doesn't match ClusterQueue selector"
 _NO_FLAVOR = re.compile(
@@ -30,8 +28,11 @@ def impossible(seen: Snapshot) -> WaitingReason | None:
     if condition is None:
         return None
     reason, text = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    room = no_room(seen, text, queue=_queue(seen))
+    if room is not None and room.final_after_seconds is not None:
+        return room
     sentence = _wrong_queue(_queue(seen), reason, text)
-    if not sentence and not _SHORT.search(text) and not _SCATTERED.search(text):  # one flavor may give it yet
+    if not sentence and not _SHORT.search(text) and room is None:  # one flavor may give it yet
         sentence = _too_small(_queue(seen), reason, text)
     return (
         WaitingReason(kind="queue-never", sentence=sentence, raw=text, final_after_seconds=_FINAL_SECONDS)
@@ -82,7 +83,20 @@ def queued(seen: Snapshot) -> WaitingReason | None:
     """A gang that waits for its turn."""
     if seen.workload is None or true_condition(seen.workload, "Admitted"):
         return None
-    return _held(seen) or _put_back(seen) or _checked(seen.workload) or _not_yet(seen)
+    return _deactivated(seen) or _held(seen) or _put_back(seen) or _checked(seen.workload) or _not_yet(seen)
+
+
+def _deactivated(seen: Snapshot) -> WaitingReason | None:
+    """Somebody, or Kueue itself after too many tries, took this gang alone out of its queue."""
+    workload = seen.workload or {}
+    if (workload.get("spec") or {}).get("active") is not False:
+        return None
+    evicted = _condition(workload, "Evicted") or {}
+    text = str(evicted.get("message") or (_not_reserved(seen) or {}).get("message") or "")
+    name, namespace = (workload["metadata"].get(key, key.upper()) for key in ("name", "namespace"))
+    again = f"""kubectl -n {namespace} patch workload {name} --type merge -p '{{"spec":{{"active":true}}}}'"""
+    sentence = f"Kueue keeps this gang alone back, not its queue: {one_line(text)}; {again} lets it wait again"
+    return WaitingReason(kind="deactivated", sentence=sentence, raw=text)
 
 
 def _held(seen: Snapshot) -> WaitingReason | None:
@@ -91,8 +105,7 @@ def _held(seen: Snapshot) -> WaitingReason | None:
     text, queue = str(condition.get("message") or ""), _queue(seen)
     if "is inactive" in text or condition.get("reason") == "Suspended":
         return _inactive(seen, text)
-    is_off = ((seen.workload or {}).get("spec") or {}).get("active") is False
-    if not is_off and condition.get("reason") not in _HELD and "is stopped" not in text:
+    if condition.get("reason") not in _HELD and "is stopped" not in text:
         return None
     sentence = f"queue {queue} is stopped by its administrator"
     return WaitingReason(kind="queue-stopped", sentence=f"{sentence}: {one_line(text)}" if text else sentence, raw=text)
@@ -150,11 +163,8 @@ def _not_yet(seen: Snapshot) -> WaitingReason:
             holder=held.first if held else "",
             until=held.until if held else "",
         )
-    if found := _SCATTERED.search(text):
-        fits, wanted = (found[2] or "0"), (found[3] or found[4])
-        return WaitingReason(
-            kind="scattered", sentence=f"free servers are scattered: {fits} of {wanted} pods fit {found[1]}", raw=text
-        )
+    if (room := no_room(seen, text, queue=_queue(seen))) is not None:
+        return room
     if reason in ("WaitingForPreemptedWorkloads", "WaitingForPodsReady"):
         return WaitingReason(
             kind="preempting", sentence=f"other workloads are being preempted: {one_line(text)}", raw=text

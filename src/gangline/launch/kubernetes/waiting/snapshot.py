@@ -49,6 +49,8 @@ class Snapshot:
     """Kueue's, of this gang."""
     cluster_queue: Object | None = None
     """Kueue's, behind the gang's queue; read where the queue is said to be inactive."""
+    topology_nodes: list[Object] | None = None
+    """Nodes of the flavors on the Topology that has no room for the gang; None: not read, or this account may not."""
     pending: list[Object] = field(default_factory=list)
     """Kueue's pending workloads of the same queue, in order."""
     pod_group: Object | None = None
