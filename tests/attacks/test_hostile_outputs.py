@@ -23,7 +23,7 @@ from gangline.line.results.rank_times import read_parts, read_ranks, read_save_s
 from gangline.line.results.training_result import read_metrics
 from gangline.spec import output_limits
 from gangline.spec.config.site import Site
-from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.gang.status import GangResult, JobResult, WeightsEvaluation, WeightsFile
 from gangline.spec.measurements import PHASES
 from gangline.spec.plan import Job
 from gangline.spec.run_flags import stage
@@ -235,6 +235,10 @@ def test_a_result_names_its_own_checkpoint_or_the_one_it_was_given():
         check_result(GangResult(checkpoint=given), PLAN, key="k")
 
 
+def evaluated(*evaluations):
+    return GangResult(jobs=(JobResult(seed=1, step=1, evaluations=evaluations),))
+
+
 @pytest.mark.parametrize(
     "result",
     [
@@ -244,6 +248,12 @@ def test_a_result_names_its_own_checkpoint_or_the_one_it_was_given():
         GangResult(jobs=(JobResult(seed=1, step=1, metrics={"x" * 201: 1.0}),)),
         GangResult(jobs=(JobResult(seed=1, step=-1),)), GangResult(metric_units={"x" * 201: ""}),
         GangResult(jobs=(JobResult(seed=1, step=1, metrics={"loss": float("nan")}),)),
+        evaluated(*[WeightsEvaluation(step=1, metrics={})] * 65), evaluated(WeightsEvaluation(step=-1, metrics={})),
+        evaluated(WeightsEvaluation(step=1, metrics={"loss": float("inf")})),
+        evaluated(WeightsEvaluation(step=1, metrics={str(each): 1.0 for each in range(257)})),
+        evaluated(WeightsEvaluation(step=1, metrics={}, weights=dict.fromkeys(map(str, range(257)), WeightsFile()))),
+        evaluated(WeightsEvaluation(step=1, metrics={}, weights={"x" * 201: WeightsFile()})),
+        evaluated(WeightsEvaluation(step=1, metrics={}, weights={"w": WeightsFile(sha256="\x1b[31m")})),
     ],
 )  # fmt: skip
 def test_a_result_that_holds_more_than_a_result_does_is_refused(result):

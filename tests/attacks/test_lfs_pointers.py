@@ -54,6 +54,15 @@ def test_a_pointer_enters_no_code_layer_and_no_data(repo, pointer):
 
 
 @pytest.mark.row("F1")
+def test_all_of_several_pointers_are_named_at_once(repo):
+    pointer = next(iter(FORMS.values()))
+    repositories.commit(repo, {"docs/a.png": pointer, "docs/b.png": pointer, "docs/words.md": "words"})
+    with pytest.raises(ConfigError, match=r'docs/a.png: .*, as in 1 more: .*exclude = \["docs/a.png", "docs/b.png"\]'):
+        pack(repo)
+    assert pack(repo, exclude=("docs/a.png", "docs/b.png")).files == 2
+
+
+@pytest.mark.row("F1")
 @pytest.mark.parametrize(("data", "what"), [
     ("/annex/objects/SHA256E-s3200000--4d.bin\n", "a pointer of git-annex"),
     ("\0GITCRYPT\0\x17\x03", "a file that git-crypt encrypted"),

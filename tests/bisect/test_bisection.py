@@ -20,6 +20,7 @@ from gangline.line.run.driver import open_run_workspace
 from gangline.report.bisection.html import render_html_bisection
 from gangline.report.bisection.markdown import render_markdown_bisection
 from gangline.report.bisection.text import render_bisection
+from gangline.spec.config.site import SandboxTable
 
 pytestmark = pytest.mark.long
 
@@ -65,7 +66,9 @@ def begin(workspace, shas, **changes):
 def test_the_commit_is_found_by_runs_that_are_cut_short_and_found_again_for_nothing(past):
     workspace, shas = past
     search = begin(workspace, shas, metric="loss@5")
-    assert (search.state.at, search.state.steps, search.forecast.trainings) == (5, 8, 4 + 3)
+    assert (search.state.at, search.state.steps) == (5, 8)
+    forecast = search.forecast
+    assert (forecast.least, forecast.trainings, forecast.most) == (4 + 3, 4 + 3 * 2, 2 * 8 + 3 * 8)
     states = []
     ended = search.run(tell=states.append)
     assert (ended.ending, ended.first_bad) == ("found", shas[3])
@@ -106,6 +109,23 @@ def check_pages(workspace, ended):
     assert "first bad commit" in render_markdown_bisection(ended, culprit)
 
 
+def test_ends_that_reported_metrics_alone_say_what_a_training_costs(past):
+    workspace, _ = past
+    line = LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
+    program = "import json\njson.dump({{'error': {0}}}, open('metrics.json', 'w'))\n"
+    shas = [
+        repositories.commit(workspace.repo, {"line.toml": line, "answer.py": program.format(value)}) for value in (1, 2)
+    ]
+    record = workspace.run(commit=shas[0])
+    assert not record.curve.points
+    search = begin(workspace, shas, metric="error")
+    assert search.forecast.hours == pytest.approx(
+        search.forecast.trainings * record.plan.measured.wall_seconds / 3600, rel=0.01
+    )
+    with pytest.raises(UsageError, match="found 'accuracy'; it has error"):
+        begin(workspace, shas, metric="accuracy")
+
+
 def test_a_training_that_somebody_cancelled_is_begun_again(past):
     workspace, shas = past
     numbers = ("train.stop_at=5", "train.seed=1", "evaluate.seeds=1", "gate.quality=[]", 'prove.plan="off"')
@@ -118,6 +138,25 @@ def test_a_training_that_somebody_cancelled_is_begun_again(past):
     assert measurer.train(shas[0], [1]) == ""
     assert sorted(each.run.attempt for each in workspace.records()) == [1, 2]
     assert set(measurer.recorded(shas[0]).values) == {1}
+
+
+def test_a_training_of_an_earlier_search_is_made_again_where_it_read_what_has_changed_since(past, tmp_path):
+    workspace, _ = past
+    workspace.site = replace(workspace.site, sandbox=SandboxTable(mode="off"))
+    level = tmp_path / "level.txt"
+    level.write_text("0.0")
+    program = PROGRAM.format(level=f"float(open({str(level)!r}).read())", number=9)
+    shas = [repositories.commit(workspace.repo, {"answer.py": program + "#" * end}) for end in range(2)]
+    search = begin(workspace, shas, metric="loss@5")
+    assert search.measurer.train(shas[0], [1]) == ""
+    first = search.measurer.recorded(shas[0]).values
+    level.write_text("0.5")
+    later = replace(search.measurer, wanted=replace(search.measurer.wanted, since="2999-01-01T00:00:00Z"))
+    assert later.recorded(shas[0]).left_out == f"{level}, undeclared and changed since"
+    assert later.train(shas[0], [1]) == ""
+    assert later.recorded(shas[0]).values[1] == pytest.approx(first[1] + 0.5)
+    assert later.train(shas[0], [1]) == "", "and not once more: the newest one read what is there now"
+    assert sorted(each.run.attempt for each in workspace.records()) == [1, 2]
 
 
 def test_ends_in_the_wrong_order_or_next_to_each_other_are_refused(past):

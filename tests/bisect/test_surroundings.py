@@ -9,7 +9,8 @@ from tests.line.repositories import commit
 from gangline.bisect.recorded_values import read_values
 from gangline.bisect.surroundings import Surroundings, surroundings_now
 from gangline.line.request.run_request import resolve_request
-from gangline.spec.program_files import RuntimeReport
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
+from gangline.train.startup.contents import contents_of
 
 RAN = RuntimeReport(python="3.11.7", packages={"numpy": "2.4.6", "Scikit_learn": "1.8"})
 NOW = {"python": "3.11.7", "numpy": "2.4.6", "scikit-learn": "1.8", "torch": "3"}
@@ -37,6 +38,18 @@ def test_values_with_other_packages_do_not_count_where_a_program_imported_them(n
     reported = replace(BASE, ran=RAN, inputs=replace(BASE.inputs, image=None))
     assert Surroundings(versions=NOW | now).other_in(reported) == other
     assert not Surroundings(versions=NOW | now).other_in(replace(reported, ran=replace(RAN, foreign=("Python 3.13",))))
+
+
+def test_values_of_runs_that_read_undeclared_files_count_as_long_as_these_are_the_same(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_text("1")
+    read = UndeclaredRead(path=str(path), **contents_of(str(path))._asdict())
+    reported = replace(BASE, ran=replace(RAN, reads=(read,), num_reads=1))
+    later = replace(LAST, since="2027-01-01T00:00:00Z")
+    assert read_values([reported], LINE, later, Surroundings()).values
+    path.write_text("5")
+    found = read_values([reported], LINE, later, Surroundings())
+    assert (found.values, found.left_out) == ({}, f"{path}, undeclared and changed since")
 
 
 def test_what_the_search_trained_itself_counts():

@@ -52,13 +52,30 @@ def test_equal_trees_of_two_repositories_give_equal_bytes(repo, tmp_path):
     assert pack(repo).data == pack(other).data
 
 
-def test_documents_and_the_line_itself_stay_out(repo):
-    assert list(contents(pack(repo))) == ["model.py", "pkg/b.py"]
+def test_all_that_is_tracked_but_the_line_itself_is_in_the_layer(repo):
+    repositories.commit(repo.root, {".gitignore": "out/", ".gangline/made.txt": "1"})
+    packed = pack(repo)
+    assert list(contents(packed)) == [".gitignore", "README.md", "docs/guide.txt", "model.py", "pkg/b.py"]
+    assert (str(packed.left_out), packed.left_out.paths) == ("", ())
 
 
-def test_include_and_exclude_choose(repo):
-    assert list(contents(pack(repo, include=("pkg/**",)))) == ["pkg/b.py"]
-    assert list(contents(pack(repo, exclude=("pkg/**",)))) == ["README.md", "docs/guide.txt", "model.py"]
+def test_include_and_exclude_choose_and_what_they_leave_out_is_counted(repo):
+    included = pack(repo, include=("pkg/**",))
+    assert list(contents(included)) == ["pkg/b.py"]
+    assert str(included.left_out) == "3 tracked files are left out by project.include, 3 B"
+    excluded = pack(repo, exclude=("docs/**", "*.md", "pkg/nothing"))
+    assert list(contents(excluded)) == ["model.py", "pkg/b.py"]
+    assert excluded.left_out.paths == ("README.md", "docs/guide.txt")
+    assert str(excluded.left_out) == "2 tracked files are left out by project.exclude, 2 B"
+    assert str(pack(repo, include=("**",), exclude=("docs/**",)).left_out) == (
+        "1 tracked file is left out by project.include and project.exclude, 1 B"
+    )
+
+
+def test_of_a_line_in_a_folder_files_of_that_folder_count_alone(repo):
+    repositories.commit(repo.root, {"service/run.py": "run", "service/notes.md": "n", "common/a.py": "a"})
+    line = Repository.at(repo.root / "service")
+    assert pack(line, include=("**", "../common/**"), exclude=("*.md",)).left_out.paths == ("notes.md",)
 
 
 def test_a_changed_line_leaves_the_layer_as_it_was(repo):
@@ -81,7 +98,7 @@ def test_a_link_to_a_folder_becomes_copies_of_what_it_holds(repo):
 
 def test_a_link_to_what_the_layer_leaves_out_still_has_its_content(repo):
     link(repo, "guide.txt", "docs/guide.txt")
-    found = contents(pack(repo))
+    found = contents(pack(repo, exclude=("docs/**",)))
     assert found["guide.txt"] == "d"
     assert "docs/guide.txt" not in found
 
@@ -146,7 +163,9 @@ def test_a_submodule_with_content_is_refused_and_an_empty_one_is_not(repo, tmp_p
     commit = repositories.git(other, "rev-parse", "HEAD")
     repositories.git(repo.root, "update-index", "--add", "--cacheinfo", f"160000,{commit},third/party")
     repositories.git(repo.root, "commit", "--quiet", "-m", "submodule")
-    assert "model.py" in contents(pack(repo))
+    packed = pack(repo)
+    assert "model.py" in contents(packed)
+    assert (packed.left_out.paths, packed.left_out.keys) == (("third/party",), ("project.include",))
     (repo.root / "third/party").mkdir(parents=True)
     (repo.root / "third/party/a.py").write_text("a")
     with pytest.raises(ConfigError, match="third/party is a submodule"):
@@ -226,7 +245,7 @@ def test_the_layer_unpacks_with_its_executables(repo, tmp_path):
     (repo.root / "run.sh").write_text("#!/bin/sh\n")
     (repo.root / "run.sh").chmod(0o755)
     repositories.commit(repo.root, {})
-    assert unpack(pack(repo).data, tmp_path / "code") == 3
+    assert unpack(pack(repo).data, tmp_path / "code") == 5
     assert (tmp_path / "code" / "run.sh").stat().st_mode & 0o111
     assert (tmp_path / "code" / "pkg" / "b.py").read_text() == "bb"
 
@@ -236,10 +255,28 @@ def test_nothing_left_is_said_so(repo):
         pack(repo, include=("nothing/**",))
 
 
-def test_too_large_names_the_largest(repo, monkeypatch):
-    monkeypatch.setattr(layer, "MAX_BYTES", 2)
-    with pytest.raises(ConfigError, match=r"pkg/b\.py"):
+def test_what_is_too_large_names_the_heaviest_and_the_key_that_leaves_it_out(repo, monkeypatch):
+    repositories.commit(repo.root, {f"docs/images/{n}.png": "x" * 100 for n in range(5)} | {"notes.md": "n" * 300})
+    monkeypatch.setattr(layer, "MAX_BYTES", 400)
+    with pytest.raises(ConfigError) as refused:
+        pack(repo, exclude=("*.txt",))
+    assert "at most 400 B, found 805 B: docs/images/** has 500 B; what" in str(refused.value)
+    assert str(refused.value).endswith('project.exclude = ["*.txt", "docs/images/**"]')
+    assert "notes.md" in contents(pack(repo, exclude=("*.txt", "docs/images/**")))
+    monkeypatch.setattr(layer, "MAX_BYTES", 4)
+    with pytest.raises(ConfigError, match=r'project.exclude = \["docs/images/\*\*", "notes.md", "pkg/b.py"\]'):
         pack(repo)
+    monkeypatch.setattr(layer, "MAX_BYTES", 4000)
+    monkeypatch.setattr(layer, "MAX_FILES", 6)
+    with pytest.raises(ConfigError, match=r"at most 6 files, found 10 files: docs/images/\*\* has 5 files"):
+        pack(repo)
+
+
+def test_the_heaviest_of_a_line_in_a_folder_are_named_as_the_line_names_them(repo, monkeypatch):
+    repositories.commit(repo.root, {"service/run.py": "run", "service/docs/big.bin": "b" * 500, "common/a.py": "a"})
+    monkeypatch.setattr(layer, "MAX_BYTES", 100)
+    with pytest.raises(ConfigError, match=r'docs/big.bin has 500 B; .* project.exclude = \["docs/big.bin"\]'):
+        pack(Repository.at(repo.root / "service"), include=("**", "../common/**"))
 
 
 def test_names_as_people_track_them_are_in_the_layer(repo, tmp_path):

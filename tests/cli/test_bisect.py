@@ -32,7 +32,7 @@ def test_where_no_one_can_agree_a_budget_is_demanded_and_nothing_begins(gangline
     result = gangline("bisect", "loss", "--good", good)
     assert result.exit_code == 2
     assert "--budget 1h" in str(result.exception)
-    assert "2 commits · about 6 trainings to the end" in result.stderr
+    assert "2 commits · about 6 trainings, up to 24 where values are noisy, to the end" in result.stderr
     assert not (workspace / ".gangline" / "store" / "bisects").exists()
 
 

@@ -4,7 +4,10 @@ import json
 
 import pytest
 from tests.cli.test_run import Toy
+from tests.line import repositories
+from typer.testing import CliRunner
 
+from gangline.cli.main import app
 from gangline.errors import ConfigError, GateError, UsageError
 
 LINE = """
@@ -59,3 +62,28 @@ def test_keys_are_checked_before_anything_is_trained(tmp_path):
         code, out, err = fresh.call("compare", "--set", change)
         assert code == exit_code, out + err
     assert json.loads(fresh.call("list", "--json")[1]) == []
+
+
+def test_a_run_that_read_what_has_changed_since_is_run_again_and_the_change_is_judged_alone(tmp_path, monkeypatch):
+    number, site = tmp_path / "n.txt", tmp_path / "site.toml"
+    number.write_text("1")
+    site.write_text('[sandbox]\nmode = "off"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    program = f"import json\njson.dump({{'loss': float(open({str(number)!r}).read())}}, open('metrics.json', 'w'))\n"
+    repo = repositories.make_repository(tmp_path / "repo", {"line.toml": LINE, "toy.py": program})
+    change = ("--set", "train.seed=2")
+    for overrides in ((), change[1:]):
+        repositories.settle_inventory(repo, overrides=overrides)
+
+    def compare():
+        done = CliRunner().invoke(app, ["compare", *change, "--repo", str(repo), "--site", str(site)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "is run again" not in compare()
+    number.write_text("5")
+    said = " ".join(compare().split())
+    assert said.count(f"changed since this run read it: {number}, which the line does not declare") == 2
+    assert said.count("is run again") == 2
+    assert "SAME loss within the tolerance" in said
+    assert "loss 5 ± 5.0 % 5 +0.0 %" in said

@@ -45,7 +45,7 @@ def test_a_line_that_is_there_is_kept_unless_forced(gangline, repo):
 
 def test_json_has_the_line_and_a_dry_run_writes_nothing(gangline, repo):
     document = json.loads(gangline("init", "--dry-run", "--json").stdout)
-    assert document["script"] == {"path": "train.py", "kind": "torchrun", "line": 3}
+    assert document["script"] == {"path": "train.py", "kind": "torchrun", "line": 3, "shown_in": "train.py"}
     assert {key["key"] for key in document["keys"]} >= {"project.command", "train.steps"}
     assert not document["written"]
     assert not (repo / "line.toml").exists()
@@ -54,6 +54,37 @@ def test_json_has_the_line_and_a_dry_run_writes_nothing(gangline, repo):
 def test_what_is_not_committed_is_reported(gangline, repo):
     (repo / "train.py").write_text(SCRIPT + "x = 1\n")
     assert "note      not committed: train.py: commit or stash them" in gangline("init").stdout
+
+
+def test_a_lock_that_git_does_not_track_is_named_and_not_called_missing(gangline, repo):
+    (repo / "requirements-lock.txt").write_text(f"numpy==2.0.0 --hash=sha256:{'a' * 64}\n")
+    said = gangline("init", "--dry-run").stdout
+    assert "requirements-lock.txt is not committed: git add requirements-lock.txt" in said
+    assert "no lock of packages" not in said
+    subprocess.run(["git", "add", "requirements-lock.txt"], cwd=repo, check=True)
+    assert 'lock = "requirements-lock.txt"' in gangline("init", "--dry-run").stdout
+
+
+def test_documents_that_nothing_reads_are_left_out_and_the_line_says_why(gangline, repo):
+    (repo / "docs").mkdir()
+    for name in ("docs/page.rst", "README.md"):
+        (repo / name).write_text("words")
+    subprocess.run(["git", "add", "--all"], cwd=repo, check=True)
+    text = gangline("init", "--dry-run").stdout
+    assert "# no Python file names them; a change there does not train again" in text
+    assert 'exclude = ["docs/**", "*.md"]' in text
+    (repo / "corpus.py").write_text("import glob\nPAGES = glob.glob('docs/*')\n")
+    subprocess.run(["git", "add", "--all"], cwd=repo, check=True)
+    assert 'exclude = ["*.md"]' in gangline("init", "--dry-run").stdout
+
+
+def test_names_of_files_are_printed_on_one_line(gangline, repo):
+    name = "sub\nnote      all is well.py"
+    (repo / name).write_text("import torch\nfor x in y: loss.backward()\n")
+    subprocess.run(["git", "add", "--all"], cwd=repo, check=True)
+    said = gangline("init", "--dry-run").stdout
+    assert "\nnote      all is well" not in said
+    assert "all is well" in said
 
 
 def test_the_line_that_is_written_is_not_said_to_be_uncommitted_in_a_subfolder_either(gangline, repo):

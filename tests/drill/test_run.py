@@ -1,6 +1,7 @@
 """A rehearsal on two real ranks, from the strike to the record."""
 
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -74,13 +75,65 @@ def test_a_killed_rank_comes_back_and_the_record_says_so(repo):
     assert "drilled" in record.stages["publish"].message
     assert report.drill.lost_steps <= 20
     assert record.gang.restarts == 1
-    assert record.ledger.seconds["drill"] > 0
+    assert record.ledger.seconds["drill"] == pytest.approx(2 * report.drill.lost_seconds)
     assert sum(record.ledger.seconds.values()) == pytest.approx(record.ledger.allocated_seconds, rel=1e-3)
     assert [line.split()[0] for line in reported if not line.startswith(("plan", "train", "run"))] == [
         "inject", "detect", "recover", "lost", "samples", "check", "result",
     ]  # fmt: skip
     home = GangFolder(launchers.gangs_root(repo) / record.gang.name).inside
     assert list(procfs.with_variable("GANGLINE_HOME", str(home))) == []
+
+
+PROGRAM = """
+import time
+from gangline.train import Program
+
+with Program() as program:
+    loss, folder = 5.0, program.resume()
+    if folder is not None:
+        loss = float((folder / "loss.txt").read_text())
+    while program.has_more:
+        time.sleep(0.1)
+        loss *= 0.9
+        program.step(loss=loss)
+        if program.save_due:
+            program.save({"loss.txt": str(loss).encode()})
+"""
+PROGRAM_LINE = """
+[project]
+name = "own"
+command = ["python", "train.py"]
+[train]
+steps = 30
+global_batch = 2
+ranks = 2
+[train.checkpoint]
+every = 8
+"""
+
+
+@pytest.mark.long
+@pytest.mark.row("T1")
+@pytest.mark.timeout(600)
+def test_what_a_drill_cost_a_program_is_one_figure_in_its_result_its_ledger_and_its_stored_page(repo):
+    """A program accounts for no steps: its time is `other`, so what was lost is taken from there."""
+    (repo / "train.py").write_text(PROGRAM)
+    (repo / "line.toml").write_text(PROGRAM_LINE)
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "-m", "a program")
+    report, record, reported = rehearse(repo, "kill-rank")
+    assert report.drill.result in ("held", "held_late"), reported
+    lost = 2 * report.drill.lost_seconds
+    assert record.ledger.seconds["drill"] == pytest.approx(lost)
+    assert record.ledger.seconds["start"] > 0.1, "the first start is an ordinary one"
+    assert sum(record.ledger.seconds.values()) == pytest.approx(record.ledger.allocated_seconds, rel=1e-3)
+    assert any(f", {lost:.1f} rank-seconds" in line for line in reported)
+    store = site_paths.open_site_store(repo, Site(), {"HOME": str(repo.parent)})
+    page = store.get(f"{record.prefix}/report.html").data
+    assert f'<td class="wide">{report.drill.result.replace("_", " ")}' in page.decode()
+    assert b"no result yet" not in page
+    (pinned,) = [each.sha256 for each in record.artifacts if each.key.endswith("/report.html")]
+    assert sha256(page).hexdigest() == pinned
 
 
 @pytest.mark.slow

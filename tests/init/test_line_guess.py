@@ -174,7 +174,7 @@ def test_options_in_camel_case_are_read():
 def test_a_script_whose_words_are_not_read_from_its_text_is_said_to_take_some(text, says):
     notes = of({"train.py": f"import sklearn\n{text}{MAIN}"}).notes
     assert any(says in note for note in notes)
-    assert any("it has no option --seed" in note for note in notes) == ("hydra" not in text)
+    assert any("no option --seed was found in train.py" in note for note in notes) == ("hydra" not in text)
 
 
 def test_a_script_that_reads_the_seed_of_the_environment_is_not_asked_to():
@@ -389,3 +389,81 @@ def test_an_option_without_which_nothing_is_saved_is_given(saves):
     assert values(guess)["project.command"] == ["python", "train.py", *([saves] if saves else []), "--seed", "{seed}"]
     nothing = of({"train.py": DDP + flag + MAIN})
     assert saves not in values(nothing)["project.command"]
+
+
+ENDLESS = """\
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("{name}", type=int, default={default}, help="-1: for ever")
+parser.add_argument("--seed", type=int, default=1)
+args = parser.parse_args()
+while args.steps < 0 or step < args.steps:
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize("name", ["--max-steps", "--steps", "--num-iterations", "--max_train_steps"])
+@pytest.mark.parametrize("default", ["-1", "0", "None"])
+def test_a_default_that_may_mean_no_end_is_no_number_of_steps_and_the_command_gives_one(name, default):
+    guess = of({"train.py": ENDLESS.format(name=name, default=default)})
+    assert values(guess)["project.command"] == ["python", "train.py", name, "100", "--seed", "{seed}"]
+    steps = next(key for key in guess.keys if key.name == "steps")
+    assert (steps.value, steps.why) == (100, f"{name} of the command; its default {default} may mean no end")
+
+
+def test_an_option_of_steps_is_left_alone_where_epochs_are_counted_or_its_default_is_not_known():
+    counts = ENDLESS.format(name="--max-steps", default="-1") + "parser.add_argument('--epochs', default=3)\n"
+    guess = of({"train.py": counts})
+    assert values(guess)["project.command"] == ["python", "train.py", "--seed", "{seed}"]
+    why = next(key.why for key in guess.keys if key.name == "steps")
+    assert why == "? it counts 3 epochs; for progress alone, the program decides when it ends"
+    for default in ("STEPS", "80 * 1000"):
+        found = values(of({"train.py": ENDLESS.format(name="--max-steps", default=default)}))
+        assert "--max-steps" not in found["project.command"]
+        assert found["train.steps"] == (80_000 if "80" in default else 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "why"),
+    [
+        ("'--device-batch-size', default=32", 32, "--device-batch-size of train.py"),
+        ("'--global-batch-size', default=48", 48, "--global-batch-size of train.py"),
+        ("'--total-batch-size', default=-1", 2, "? samples of a step: --total-batch-size of train.py is one"),
+        ("'--device-batch-size', default=32)\nparser.add_argument('--total-batch-size', default=-1", 32,
+         "? --device-batch-size of train.py; --total-batch-size may make more passes of it"),
+    ],
+)  # fmt: skip
+def test_batches_of_a_device_and_of_all_ranks_are_distinguished(options, value, why):
+    guess = of({"train.py": f"import torch\nparser.add_argument({options})\nloss.backward()\n"})
+    assert next((key.value, key.why) for key in guess.keys if key.name == "global_batch") == (value, why)
+
+
+def test_line_ends_of_windows_change_nothing():
+    files = {
+        "train.py": ENDLESS.format(name="--max-steps", default="-1") + "torch.save(1, 'model.pt')\n",
+        "requirements.txt": "numpy==2.0.0 \\\n    --hash=sha256:" + "a" * 64 + "\n    # via x\n",
+        "pyproject.toml": "[project.scripts]\nmytrain = 'p.cli:main'\n",
+        "p/cli.py": "def main(): pass\n",
+    }
+    plain, windows = of(files), of({path: text.replace("\n", "\r\n") for path, text in files.items()})
+    assert (plain.keys, plain.notes) == (windows.keys, windows.notes)
+    assert values(plain)["env.lock"] == "requirements.txt"
+
+
+def test_fields_are_options_only_of_the_classes_that_a_parser_is_given():
+    text = """\
+from dataclasses import dataclass
+from transformers import HfArgumentParser, Trainer
+@dataclass
+class Collator:
+    tokenizer: object
+@dataclass
+class Data:
+    seed: int = 1
+def main():
+    HfArgumentParser((Data, TrainingArguments)).parse_args_into_dataclasses()
+    Trainer(model).train()
+"""
+    assert values(of({"train.py": text + MAIN}))["project.command"] == ["python", "train.py", "--seed", "{seed}"]
+    rest = "import argparse, torch\np.add_argument('opts', nargs=argparse.REMAINDER)\nloss.backward()\n"
+    assert values(of({"train.py": rest}))["project.command"] == ["python", "train.py"]

@@ -22,6 +22,7 @@ from gangline.kfp.task_events import FILE, TaskEventReader, TaskEventWriter
 from gangline.line.gangs.follow import Interrupted
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.record.observer import SilentObserver
+from gangline.line.request.run_request import resolve_request
 from gangline.line.run import driver as becoming
 from gangline.line.stages.run_stage import run_stage
 from gangline.spec.record import StageInfo
@@ -43,7 +44,8 @@ while not pathlib.Path(os.environ["HOME"], "go").exists():
 @pytest.fixture
 def home(workspace, tmp_path):
     """That of programs of the workspace's own commits."""
-    sandbox = sandbox_of(workspace.repo, "own", **workspace.where)
+    asked = resolve_request(workspace.repo, commit=None, overrides=(), strategy=None)
+    sandbox = sandbox_of(workspace.repo, "own", home=asked.kept_home, **workspace.where)
     return tmp_path if sandbox.is_unconfined else sandbox.home
 
 

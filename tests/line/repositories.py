@@ -26,6 +26,7 @@ LINE = """\
 [project]
 name = "cheap"
 command = ["python", "answer.py"]
+exclude = ["*.md"]
 [train]
 steps = 4
 global_batch = 2

@@ -3,10 +3,22 @@
 import re
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.report.text import clean, code, markdown, percent, place, quantity, short, step_time, visible
+from gangline.report.text import (
+    change_words,
+    clean,
+    code,
+    markdown,
+    percent,
+    place,
+    quantity,
+    short,
+    step_time,
+    visible,
+)
 
 EVIL = "\x1b[31mred\x1b[0m\x07 \u202eevil\u2066 \r\nnext\x00 \u200bline\ud800"
 
@@ -68,3 +80,15 @@ def test_quantities_read_as_people_write_them():
     assert [step_time(0.1254), step_time(2.0), short("sha256:abcdef0123"), short(None)] == [
         "125 ms", "2.0 s", "abcdef01", "-",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (None, "-"), (0.0, "+0.0 %"), (0.016, "+1.6 %"), (-0.00003, "-0.003 %"), (-1e-9, "-1e-07 %"), (0.5, "+50 %"),
+        (4.0, "+400 %"), (99999.0, "100,000 times"), (-5000.0, "-4,999 times"),
+        (-0.99995, "-99.995 %"), (-1.0, "-100 %"), (1e300, "1e+300 times"),
+    ],
+)  # fmt: skip
+def test_a_change_is_seen_however_small_and_a_factor_where_a_percentage_only_hides(change, words):
+    assert change_words(change) == words

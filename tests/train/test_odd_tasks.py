@@ -72,9 +72,12 @@ REFUSED = {
     "Plain": (10, "Loss.total must be a scalar tensor, found float"),
     "Synced": (10, "norm is a SyncBatchNorm, which synchronizes all ranks"),
     "EvaluationFails": (30, "the measure's own mistake"),
+    "EvaluationIsNumber": (10, r"wanted accuracy as \(sum, weight\), two numbers, of a batch; .*float"),
+    "EvaluationChanges": (10, "wanted the same names for every batch, found"),
     "NotFiniteLater": (31, r"\['eval_loss'\] over the holdout split are not finite"),
 }
-OFTEN = {("Synced", "ddp"), ("Ragged", "fsdp"), ("Closure", "ddp"), ("Detached", "fsdp")}
+OFTEN = {("Synced", "ddp"), ("Ragged", "fsdp"), ("Closure", "ddp"), ("Detached", "fsdp"),
+         ("EvaluationIsNumber", "ddp"), ("EvaluationChanges", "ddp")}  # fmt: skip
 
 
 @pytest.mark.parametrize(

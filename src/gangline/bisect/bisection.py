@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 
-from gangline.bisect.bisector import BisectLimits, Bisector, seconds_each
+from gangline.bisect.bisector import MAX_SEEDS, BisectLimits, Bisector, seconds_each
 from gangline.bisect.decisions import steps_left
 from gangline.bisect.history import read_history
 from gangline.bisect.recorded_values import MetricAtStep, cheapest_step, next_curve_step, step_to_measure
@@ -76,10 +76,14 @@ class BisectRequest:
 class BisectForecast:
     """Expected cost of a search."""
 
+    least: int
+    """Missing values of the ends, and one for each step of the search: commits that are clear after one seed."""
     trainings: int
-    """Expected number: missing values of the ends, and one for each step of the search."""
+    """The same with as many seeds for each step as for the ends, which is expected."""
+    most: int
+    """The same with as many seeds as a commit gets before it is skipped."""
     hours: float | None
-    """Rank-hours, like the budget; None if nothing was measured yet."""
+    """Rank-hours of `trainings`, like the budget; None if nothing was measured yet."""
 
 
 @dataclass(kw_only=True)
@@ -94,11 +98,19 @@ class Bisection:
     @property
     def forecast(self) -> BisectForecast:
         """Expected cost of the remaining search."""
-        ends = (self.state.suspects[0], self.state.suspects[-1])
-        missing = sum(max(0, self.state.seeds - len(each.values)) for each in ends)
-        trainings = missing + steps_left(self.state.sides)
-        seconds = seconds_each(self.state, self.limits)
-        return BisectForecast(trainings=trainings, hours=None if seconds is None else seconds * trainings / 3600)
+        known = [len(each.values) for each in (self.state.suspects[0], self.state.suspects[-1])]
+        steps, seeds = steps_left(self.state.sides), self.state.seeds
+
+        def trainings(of_ends: int, of_commits: int) -> int:
+            return sum(max(0, of_ends - count) for count in known) + steps * of_commits
+
+        expected, seconds = trainings(seeds, seeds), seconds_each(self.state, self.limits)
+        return BisectForecast(
+            least=trainings(seeds, 1),
+            trainings=expected,
+            most=trainings(MAX_SEEDS * seeds, MAX_SEEDS * seeds),
+            hours=None if seconds is None else seconds * expected / 3600,
+        )
 
     def run(self, *, tell: OnState) -> BisectState:
         """Search to the end; `tell` is called with every new state.
@@ -236,12 +248,12 @@ def _require_metric(metric: str, records: list[Record | None]) -> None:
 
 
 def _whole_run(workspace: RunWorkspace, sha: str) -> Record | None:
-    """The newest run of a commit, if it has a plan and a curve."""
+    """The newest run of a commit, if it has a plan and a curve or metrics."""
     try:
         record = look_up_run(workspace.store, workspace.repo, sha)
     except UsageError:
         return None
-    return record if record.plan is not None and record.curve.points else None
+    return record if record.plan is not None and (record.curve.points or record.metrics) else None
 
 
 def _better(ends: list[RunRequest], records: list[Record | None], metric: str) -> Better | None:
@@ -262,5 +274,6 @@ def _rank_seconds(record: Record, at: int) -> float | None:
     if record.plan is None or not record.plan.measured.wall_seconds:
         return None
     measured = record.plan.measured
-    cut = (measured.step_seconds or 0.0) * max(0, record.curve.points[-1].step - at)
+    last = record.curve.points[-1].step if record.curve.points else at
+    cut = (measured.step_seconds or 0.0) * max(0, last - at)
     return max(0.0, (measured.wall_seconds or 0.0) - cut) * record.plan.world_size

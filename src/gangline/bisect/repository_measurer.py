@@ -84,7 +84,7 @@ class RepositoryMeasurer:
         try:
             run_line(
                 workspace.repo, site=replace(workspace.site, forge={}), environ=workspace.environ, commit=sha,
-                overrides=(*overrides, "gate.quality=[]", 'prove.plan="off"'), again=self._was_cancelled(sha, numbers),
+                overrides=(*overrides, "gate.quality=[]", 'prove.plan="off"'), again=self._needs_again(sha, numbers),
                 target=self.target, observer=workspace.observer,
             )  # fmt: skip
         except NonFiniteError:
@@ -95,20 +95,22 @@ class RepositoryMeasurer:
             return str(error).splitlines()[0]
         return ""
 
-    def _was_cancelled(self, sha: str, numbers: Mapping[str, int]) -> bool:
-        """Whether an equal training was cancelled before, so that it needs another attempt."""
-        project = self._project(sha)
+    def _needs_again(self, sha: str, numbers: Mapping[str, int]) -> bool:
+        """Whether an equal training was cancelled before, or had other data or packages than now."""
+        request = self._request(sha)
+        assert not isinstance(request, str), "a commit that is trained has a request"
         records = [
             record
-            for record in list_runs(self.workspace.store, project=project, commit=sha)
+            for record in list_runs(self.workspace.store, project=request.line.project.name, commit=sha)
             if all(record.inputs.values.get(key) == value for key, value in numbers.items())
         ]
         newest = max(records, key=lambda record: record.run.attempt, default=None)
-        return newest is not None and newest.run.verdict in {"cancelled", "superseded"}
-
-    def _project(self, sha: str) -> str | None:
-        request = self._request(sha)
-        return None if isinstance(request, str) else request.line.project.name
+        if newest is None:
+            return False
+        is_older = newest.run.created < self.wanted.since
+        return newest.run.verdict in {"cancelled", "superseded"} or (
+            is_older and self._now(request).other_in(newest) != ""
+        )
 
     def _request(self, sha: str) -> RunRequest | str:
         """Request of the unchanged commit, or the reason why it has none."""

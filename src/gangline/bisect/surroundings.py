@@ -1,4 +1,5 @@
-"""Inputs of a training other than its commit, as they are now: data of the store, packages of an unlocked environment.
+"""Inputs of a training other than its commit, as they are now: data of the store, packages of an unlocked environment,
+files that its ranks read and that no key declares.
 
 A recorded value counts if its run had the same, because a search compares commits, not data or packages.
 """
@@ -9,8 +10,9 @@ from dataclasses import dataclass, field
 from gangline.build.own_environment import installed_versions, software_versions
 from gangline.errors import ConfigError
 from gangline.line.request.run_request import RunRequest
+from gangline.line.results.undeclared_reads import changed_since, named
 from gangline.line.stages.data_files import read_data
-from gangline.report.facts import imported_versions
+from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import Line
@@ -30,6 +32,8 @@ class Surroundings:
 
     def other_in(self, record: Record) -> str:
         """`data b6467f6e, now bc91679d`: the first that was different in a run; empty if none is known to be."""
+        if changed := changed_since(record):
+            return f"{named(changed)}, undeclared and changed since"
         if self.data and record.inputs.data not in ("", self.data):
             return f"data {short(record.inputs.data)}, now {short(self.data)}"
         if not self.versions or record.inputs.image is not None or (record.ran is not None and record.ran.foreign):

@@ -1,11 +1,13 @@
-"""Code layer of a commit: the tracked files that `project.include` and `exclude` select, as one deterministic ZIP."""
+"""Code layer of a commit: its tracked files but those that the line leaves out, as one deterministic ZIP."""
 
+import json
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.build import submodules
+from gangline.build.left_out import LeftOut, heaviest_globs
 from gangline.build.symlinks import SymlinkResolver
 from gangline.errors import ConfigError, IntegrityError
 from gangline.git.objects import TreeEntry, substitute
@@ -17,7 +19,9 @@ from gangline.storage.objects import code_layer
 from gangline.storage.objects.code_layer import LayerFile
 from gangline.units import format_bytes
 
-_NEVER = ("line.toml", ".gangline/**", ".gitignore", ".gitattributes")
+_NEVER = ("line.toml", ".gangline/**")
+"""The line counts by its keys, and gangline's own folder is no input."""
+_MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class CodeLayer:
     """Of the line in the layer; empty: it is the top."""
     edited: tuple[str, ...] = ()
     """Submodules whose files on disk are not those of their commit, which the layer has."""
+    left_out: LeftOut = LeftOut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,23 @@ class LayerSelection:
         wanted = not self.project.own or any_matches(own, self.project.own)
         return wanted and not any_matches(own, self.project.exclude) and not any_matches(own, _NEVER)
 
+    def left_out(self, entries: Iterable[TreeEntry]) -> LeftOut:
+        """Which of `entries`, at their places in the layer, the line leaves out."""
+        head = f"{self.folder}/" if self.folder else ""
+        own = [replace(each, path=each.path.removeprefix(head)) for each in entries if each.path.startswith(head)]
+        found = [
+            each for each in own
+            if not any_matches(each.path, _NEVER) and (each.is_submodule or not self.holds(f"{head}{each.path}"))
+        ]  # fmt: skip
+        has_submodule = any(each.is_submodule for each in found)
+        keys = {
+            "project.include": bool(self.project.own) or has_submodule, "project.exclude": bool(self.project.exclude),
+        }  # fmt: skip
+        return LeftOut(
+            paths=tuple(each.path for each in found), size_bytes=sum(each.size_bytes for each in found),
+            keys=tuple(key for key, is_set in keys.items() if is_set),
+        )  # fmt: skip
+
     def names_submodule(self, submodule: str) -> bool:
         """Does a glob of `project.include` begin with this path of the layer?"""
         own = [posixpath.join(self.folder, each) for each in self.project.own]
@@ -100,7 +122,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     entries = tuple(each for each in whole.entries if not each.is_submodule)
     links = _links(repository, entries, choice)
     chosen = dict(_selected(entries, links, choice))
-    _check_size(chosen)
+    _check_size({path: entry.size_bytes for path, entry in chosen.items()}, choice)
     _check_path(chosen, choice)
     contents = repository.blobs([entry.blob for entry in chosen.values()])
     files = [
@@ -113,7 +135,9 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     except IntegrityError as error:
         raise refusal(f"the code layer: {error}; rename it or leave it out by project.exclude") from error
     size = sum(entry.size_bytes for entry in chosen.values())
-    return CodeLayer(data, len(files), size, tuple(sorted(links.wanted)), choice.folder, whole.edited)
+    return CodeLayer(
+        data, len(files), size, tuple(sorted(links.wanted)), choice.folder, whole.edited, choice.left_out(whole.entries)
+    )
 
 
 def _outside_files(repository: Repository, commit: str, choice: LayerSelection) -> list[TreeEntry]:
@@ -148,18 +172,23 @@ def _selected(
             yield path, files[source]
 
 
-def _check_size(chosen: dict[str, TreeEntry]) -> None:
-    if not chosen:
+def _check_size(sizes: Mapping[str, int], choice: LayerSelection) -> None:
+    if not sizes:
         raise ConfigError(
             "project.include and project.exclude select no file of the commit; commit a file or change them"
         )
-    size = sum(entry.size_bytes for entry in chosen.values())
-    if size > code_layer.MAX_BYTES:
-        worst = max(chosen, key=lambda path: chosen[path].size_bytes)
-        raise refusal(
-            f"the code layer holds at most {format_bytes(code_layer.MAX_BYTES)}, found {format_bytes(size)};"
-            f' leave the largest out: project.exclude = ["{worst}"]'
-        )
+    count = (dict.fromkeys(sizes, 1), code_layer.MAX_FILES, lambda number: f"{number:,} files")
+    for weights, most, shown in ((sizes, code_layer.MAX_BYTES, format_bytes), count):
+        total = sum(weights.values())
+        if total > most:
+            heavy = heaviest_globs(weights, most=most)
+            globs = [each.removeprefix(f"{choice.folder}/") for each in heavy]
+            raise refusal(
+                f"the code layer holds at most {shown(most)}, found {shown(total)}:"
+                f" {', '.join(f'{glob} has {shown(heavy[each])}' for glob, each in zip(globs, heavy, strict=True))};"
+                " what the program reads of it can be data of the store (data.text, data.shards), the rest is left out"
+                f" by project.exclude = {json.dumps([*choice.project.exclude, *globs])}"
+            )
 
 
 def _check_path(chosen: Iterable[str], choice: LayerSelection) -> None:
@@ -176,13 +205,15 @@ def _check_path(chosen: Iterable[str], choice: LayerSelection) -> None:
 
 
 def _refuse_pointers(files: Iterable[LayerFile]) -> None:
-    for file in files:
-        if found := substitute(file.data):
-            raise refusal(
-                f"{file.path}: wanted the file, found {found}: its content is not in the commit; commit"
-                " the file itself, name data by a key of the store (data.text, data.shards), or leave it out:"
-                f' project.exclude = ["{file.path}"]'
-            )
+    pointers = {file.path: found for file in files if (found := substitute(file.data))}
+    if pointers:
+        path, found = next(iter(pointers.items()))
+        more = f", as in {len(pointers) - 1} more" if len(pointers) > 1 else ""
+        raise refusal(
+            f"{path}: wanted the file, found {found}{more}: its content is not in the commit; commit"
+            " the file itself, name data by a key of the store (data.text, data.shards), or leave it out:"
+            f" project.exclude = {json.dumps(list(pointers)[:_MOST_NAMED])}"
+        )
 
 
 def _refuse_submodules(top: Path, found: Iterable[str], choice: LayerSelection) -> None:

@@ -7,10 +7,9 @@ from gangline.drill.catalogue import DrillKind
 from gangline.drill.history import Aftermath, Injection
 from gangline.drill.promises import PROMISES, no_promises, store_promises
 from gangline.drill.sample_counts import SampleCounts
-from gangline.spec.measurements import Drill, Ledger
+from gangline.line.results.ledger import with_drill_loss
+from gangline.spec.measurements import Drill
 from gangline.spec.record import Record
-
-_LOST_TO = ("restart", "redone", "stalled", "resume", "rendezvous", "build", "start")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,26 +95,14 @@ def arguments(injection: Injection, seed: int) -> dict[str, float]:
 
 
 def with_drill(record: Record, drill: Drill) -> Record:
-    """The record with `drill`, once; its lost time moves from the causes of failures to `drill` in the ledger."""
+    """The record with `drill`, once; in a ledger that is there already its lost time becomes the cause `drill`."""
     if drill in record.drills:
         return record
     same = [each for each in record.drills if (each.name, each.arguments) != (drill.name, drill.arguments)]
     ledger = record.ledger
-    if ledger is not None and drill.lost_seconds and record.plan is not None:
-        ledger = charge(ledger, drill.lost_seconds * record.plan.world_size)
+    if ledger is not None and record.plan is not None:
+        ledger = with_drill_loss(ledger, [drill], record.gang, ranks=record.plan.world_size)
     return replace(record, drills=(*same, drill), ledger=ledger)
-
-
-def charge(ledger: Ledger, seconds: float) -> Ledger:
-    """Move up to `seconds` from the causes of a failure to `drill`; the sum stays equal."""
-    left, rows = seconds, dict(ledger.seconds)
-    for cause in _LOST_TO:
-        taken = min(left, rows.get(cause, 0.0))
-        if taken > 0:
-            rows[cause] -= taken
-            left -= taken
-    rows["drill"] = rows.get("drill", 0.0) + seconds - left
-    return replace(ledger, seconds=rows)
 
 
 def _broken(kind: DrillKind, injection: Injection, after: Aftermath, interval: int) -> list[str]:

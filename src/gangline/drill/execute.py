@@ -14,12 +14,13 @@ from gangline.drill.sample_counts import SampleCounts, count_samples, with_redon
 from gangline.drill.setup import DrillSetup
 from gangline.drill.store_check import incomplete_checkpoints, invalid_checkpoints
 from gangline.drill.target import DrillRequest, DrillTarget
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, GanglineError
 from gangline.launch.local.folder import GangFolder
 from gangline.line.gangs import launchers
 from gangline.line.record import runs
 from gangline.line.record.store import RecordStore
 from gangline.line.request.trust import checkpoint_owner
+from gangline.line.stages.report import redraw
 from gangline.signing.keys import signing_key, trusted_keys
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
@@ -108,15 +109,20 @@ class _CheckpointWatch:
 def record_result(
     context: DrillContext, request: DrillRequest, record: Record, outcome: DrillOutcome
 ) -> tuple[Record, Drill]:
-    """Check invariants and store, judge, and replace the mark in the record by the result."""
+    """Check invariants and store, judge, replace the mark in the record by the result, and draw its pages again."""
     if outcome.injection is None:
         found = not_injected(request.kind, outcome.reason, seed=request.seed)
     else:
         found = _evaluate(context, request, record, outcome)
-    record = RecordStore.of(context.store, record, Sealer.of(context.site, context.environ)).change(
+    sealer = Sealer.of(context.site, context.environ)
+    record = RecordStore.of(context.store, record, sealer).change(
         lambda each: with_drill(_without_mark(each, request), found)
     )
-    return record, found
+    try:
+        return redraw(context.store, record, sealer), found
+    except GanglineError as error:
+        context.tell(f"report   not drawn again, gangline report {record.run.id} does it: {error}")
+        return record, found
 
 
 def _evaluate(context: DrillContext, request: DrillRequest, record: Record, outcome: DrillOutcome) -> Drill:

@@ -32,7 +32,7 @@ class DrillRequest:
     seed: int
 
     def choose_target(self, plan: Plan) -> DrillTarget:
-        """Rank and step of the fault, chosen by the seed away from start and end of the training.
+        """Rank and step of the fault, chosen by the seed between two saves in the middle of the training.
 
         Raises:
             UsageError: The run has no such rank or step.
@@ -45,9 +45,16 @@ class DrillRequest:
         _check(rank, step, plan)
         seconds = self.kind.seconds if self.seconds is None or self.kind.seconds is None else self.seconds
         ranks = chance.choice(_elastic_sizes(plan)) if self.kind.name == "resize" else plan.world_size
-        if self.kind.setup == "store" and self.step is None:
-            step = _step_before_save(step, plan)
+        if self.step is None:
+            step = _step_before_save(step, plan) if self.kind.setup == "store" else _step_between_saves(step, plan)
         return DrillTarget(kind=self.kind, rank=rank, step=step, seconds=seconds, ranks=ranks)
+
+
+def _step_between_saves(step: int, plan: Plan) -> int:
+    """A step half an interval after a save, which is durable by then, so that the gang has something to resume from."""
+    every = plan.checkpoint.every
+    save = max(1, step // every) * every
+    return save + max(1, min(every, plan.steps - save) // 2) if save + 1 < plan.steps else step
 
 
 def _step_before_save(step: int, plan: Plan) -> int:

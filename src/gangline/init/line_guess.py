@@ -1,48 +1,33 @@
 """Proposal of a line from what a repository contains, each value with its reason."""
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from gangline.errors import ConfigError, UsageError
 from gangline.init.console_scripts import ConsoleScript, console_scripts
 from gangline.init.declared_stages import UNKNOWN, DeclaredStage, declared_stages
-from gangline.init.script_analysis import read_script
-from gangline.init.training_script import SCRIPT_KINDS, Script, ScriptOption
+from gangline.init.guessed_key import GuessedKey
+from gangline.init.number_keys import FIRST_STEPS, bounding_option, number_keys
+from gangline.init.package_locks import guess_lock
+from gangline.init.python_files import PythonFiles
+from gangline.init.script_choice import ScriptChoice, choose_script, is_source, likelihood
+from gangline.init.training_script import SCRIPT_KINDS, STARTS_ITS_OWN, Script, ScriptOption
 from gangline.spec.config.line import PublishTable
-from gangline.spec.config.lock import check_lock
-from gangline.spec.config.problems import refusal
+from gangline.spec.globs import matches
 
-_LEFT_OUT = frozenset({"tests", "test", "docs", "doc", "examples", "setup.py", "conftest.py", "noxfile.py"})
-_LIKELY = ("train", "main", "finetune", "pretrain", "run", "fit")
-_RANKS_HERE = 2
 _HYDRA = "out"
 """Folder that Hydra writes to; by itself it names one by the time."""
 _MOST_READS = 50
 """Paths of data that git is asked about."""
-_LOCKS = re.compile(r"uv\.lock|pylock\.toml|requirements[^/]*\.(txt|lock)")
+_DOCUMENTS = {"docs/**": re.compile(rb"\bdocs?\b"), "*.md": re.compile(rb"\.md\b")}
+"""Globs of files that programs seldom read, and what names them in one that does."""
 _METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
 _OUTPUT = re.compile(
     r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|keras|h5|joblib|onnx|pkl|json|csv|png)|([\w-]+/)+"
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GuessedKey:
-    """A key of the proposed line."""
-
-    table: str
-    name: str
-    value: object
-    why: str
-    """Origin of the value; starts with `?` if the value is only a placeholder."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the value comes from the repository and is not a placeholder."""
-        return not self.why.startswith("?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +49,8 @@ def guess_line(
     has_gpu: bool = False,
     branch: str | None = None,
     leaves_out: Callable[[str], bool] = lambda _path: False,
+    tracked: Collection[str] | None = None,
+    untracked: Mapping[str, bytes] | None = None,
 ) -> LineGuess:
     """The line for `files` (path -> content) of a repository in `folder`.
 
@@ -74,44 +61,51 @@ def guess_line(
         has_gpu: Whether this machine has a GPU.
         branch: The repository's default branch, if known.
         leaves_out: Whether git ignores a path, so that no commit has it.
+        tracked: Paths of all tracked files; None: those of `files`.
+        untracked: Files at the top that may be locks, and that git neither tracks nor ignores.
 
     Raises:
         ConfigError: No file looks like a training, or `script` is not Python.
         UsageError: `script` is not among the files.
     """
-    entries = console_scripts(files.get("pyproject.toml", b""), files)
+    parsed, entries = PythonFiles(files), console_scripts(files)
+    tracked = files.keys() if tracked is None else tracked
     stages, notes = declared_stages(files)
-    stage = _stage(stages, files, script, entries)
-    chosen, others = _choose(files, stage.script if stage else script, entries)
-    entry = entries.get(chosen.path) if chosen.only_defines and not stage else None
-    if stage:
-        chosen = _as_declared(chosen, stage)
+    stage = _stage(stages, parsed, script, entries)
+    choice = choose_script(files, parsed, stage.script if stage else script, entries)
+    chosen = _as_declared(choice.script, stage) if stage else choice.script
+    entry = None if stage else entries.get(chosen.path)
+    if entry and not (chosen.module.only_defines or entry.command):
+        entry = None
+    lock = guess_lock(files, tracked=tracked, untracked=untracked)
     keys = [
         GuessedKey(table="project", name="name", value=_slug(folder), why="the folder's name"),
-        *(_declared_command(chosen, stage) if stage else _command(chosen, entry)),
+        *(_declared_command(chosen, stage) if stage else _command(choice, entry)),
         *_path(files, chosen, entry),
+        *_exclude(files, tracked),
         *_written(chosen, stage),
         *_single_process(chosen),
-        *_lock(files),
-        *_numbers(chosen),
+        *([GuessedKey(table="env", name="lock", value=lock.path, why="its packages have hashes")] if lock.path else []),
+        *number_keys(chosen, is_declared=stage is not None),
         *_branches(branch),
     ]
     reports = any(key.name == "metrics" for key in keys)
     notes += [
         *_other_stages(stages, stage), *_only_defines(chosen, entry),
-        *_notes(files, chosen, has_gpu=has_gpu, reports=reports), *_missing(chosen, leaves_out),
+        *_other_entries(entries, entry), *_notes(chosen, has_gpu=has_gpu, reports=reports), *lock.notes,
+        *_missing(chosen, leaves_out),
     ]  # fmt: skip
-    return LineGuess(script=chosen, others=others, keys=tuple(keys), notes=tuple(notes))
+    return LineGuess(script=chosen, others=choice.others, keys=tuple(keys), notes=tuple(notes))
 
 
 def _stage(
-    stages: Iterable[DeclaredStage], files: Mapping[str, bytes], wanted: str | None,
+    stages: Iterable[DeclaredStage], parsed: PythonFiles, wanted: str | None,
     entries: Mapping[str, ConsoleScript],
 ) -> DeclaredStage | None:  # fmt: skip
     """Of those that train, `main`, else the last that writes metrics, else the last; None: no command can be taken."""
     taken = [each for each in stages if each.words and wanted in (None, each.script)]
-    read = [(each, script) for each in taken if (script := read_script(each.script, files[each.script])) is not None]
-    trains = [each for each, script in read if _score(script, entries.get(each.script)) > 0]
+    read = [(each, script) for each in taken if (script := parsed.script(each.script)) is not None]
+    trains = [each for each, script in read if likelihood(script, entries.get(each.script)) > 0]
     trains = trains or [each for each, _ in read]
     ranked = sorted(trains, key=lambda each: (each.name == "main", each.metrics is not None))
     return ranked[-1] if ranked else None
@@ -128,70 +122,42 @@ def _as_declared(script: Script, stage: DeclaredStage) -> Script:
     return replace(script, options=options, numbers=numbers, reads=(*script.reads, *stage.reads))
 
 
-def _choose(
-    files: Mapping[str, bytes], wanted: str | None, entries: Mapping[str, ConsoleScript]
-) -> tuple[Script, tuple[Script, ...]]:
-    if wanted is not None and wanted not in files:
-        raise UsageError(f"--script: wanted a tracked file, found no {wanted!r}; git add it, or name another")
-    paths = [wanted] if wanted else [path for path in files if path.endswith(".py") and not _is_left_out(path)]
-    found = [script for path in paths if (script := read_script(path, files[path])) is not None]
-    if wanted and not found:
-        raise refusal(f"--script {wanted}: wanted Python that this interpreter reads, found a syntax error")
-    scores = {each.path: _score(each, entries.get(each.path)) for each in found}
-    likely = sorted(
-        (each for each in found if wanted or scores[each.path] > 0), key=lambda each: (-scores[each.path], each.path)
-    )
-    if not likely:
-        notebooks = sorted(path for path in files if path.endswith(".ipynb"))
-        first = next((path for path in paths if not path.endswith("__init__.py")), "train.py")
-        advice = f"gangline init --script {first} chooses any tracked file"
-        if notebooks:
-            advice = f"jupyter nbconvert --to script {notebooks[0]}, git add it"
-        among = "1 Python file" if len(paths) == 1 else f"{len(paths)} Python files"
-        raise refusal(f"wanted a script that trains, found none among {among}; {advice}")
-    return likely[0], tuple(likely[1:4])
-
-
-def _is_left_out(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return any(part in _LEFT_OUT or part.startswith((".", "test_")) for part in parts)
-
-
-def _score(script: Script, entry: ConsoleScript | None) -> int:
-    """How likely the script is the training; 0 or less if it is not."""
-    stem = PurePosixPath(script.path).stem.lower() + (f" {entry.name.lower()}" if entry else "")
-    framework = {"plain": 0, "torch": 3, "sklearn": 3, "xgboost": 4, "jax": 4, "keras": 4}.get(script.kind, 8)
-    name = next((6 - place for place, word in enumerate(_LIKELY) if word in stem), 0)
-    starts = 4 if script.has_main or entry else 0
-    if script.only_defines and not entry:
-        return 0
-    if not script.trains and framework < 8:
-        return 0 if not (name and starts) else 1
-    return framework + name + starts - 2 * (len(PurePosixPath(script.path).parts) - 1)
-
-
 def _slug(folder: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", folder.lower()).lstrip("-0123456789")[:20].strip("-") or "model"
 
 
-def _command(script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
+def _command(choice: ScriptChoice, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
+    script = choice.script
     path = PurePosixPath(script.path)
     module = script.relative and len(path.parts) > 1
     start = ["-m", ".".join(path.with_suffix("").parts)] if module else [script.path]
-    start = entry.words if entry else start
-    required = [word for each in script.required for word in _known_options(each)]
+    if entry:
+        start = entry.words
+    required = [] if entry and entry.command else [word for each in script.required for word in _known_options(each)]
+    endless = bounding_option(script)
+    steps = [endless.name, str(FIRST_STEPS)] if endless else []
     seed = [script.seed_option, "{seed}"] if script.seed_option else []
-    line = f", line {script.line}" if script.line else ""
-    why = f"{SCRIPT_KINDS[script.kind][0]}{line}" if entry is None else f"{entry.name} of pyproject.toml"
-    if unknown := [each.name for each in script.required if _placeholder(each) == "?"]:
-        why = f"? a value for {', '.join(unknown)}: {script.path} needs one"
-    elif required:
-        why += f"; it wants {', '.join(each.name for each in script.required)}"
     saves = [script.save_flag] if script.save_flag and any(_globs(script)) else []
-    why += f"; {script.save_flag}, or it saves nothing" if saves else ""
     hydra = [f"hydra.run.dir={_HYDRA}"] if script.by_hydra else []
-    words = ["python", *start, *required, *saves, *seed, *hydra]
-    yield GuessedKey(table="project", name="command", value=words, why=why)
+    words = ["python", *start, *required, *steps, *saves, *seed, *hydra]
+    yield GuessedKey(table="project", name="command", value=words, why=_why_command(choice, entry, saves))
+
+
+def _why_command(choice: ScriptChoice, entry: ConsoleScript | None, saves: Iterable[str]) -> str:
+    script = choice.script
+    if unknown := [each.name for each in script.required if _placeholder(each) == "?"]:
+        why = f"? a value for {', '.join(unknown)}: {script.options_path} needs one"
+    elif entry and entry.command:
+        return f"? the arguments that {entry.name} {entry.command} of {entry.pyproject} needs"
+    elif entry:
+        why = f"{entry.name} of {entry.pyproject}"
+    else:
+        why = ", ".join(filter(None, [SCRIPT_KINDS[script.kind][0], script.sign]))
+        if wants := [each.name for each in script.required]:
+            why += f"; it wants {', '.join(wants)}"
+    why += "".join(f"; {flag}, or it saves nothing" for flag in saves)
+    is_unsure = choice.has_equals and not why.startswith("?")
+    return f"? others are as likely, --script chooses; {why}" if is_unsure else why
 
 
 def _declared_command(script: Script, stage: DeclaredStage) -> Iterable[GuessedKey]:
@@ -205,12 +171,29 @@ def _declared_command(script: Script, stage: DeclaredStage) -> Iterable[GuessedK
 
 
 def _path(files: Mapping[str, bytes], script: Script, entry: ConsoleScript | None) -> Iterable[GuessedKey]:
-    """`project.path` for a `src` layout whose package the script imports."""
+    """`project.path` for the folder of an entry's package, and for a `src` layout whose package the script imports."""
     found = {
         path.split("/")[1].removesuffix(".py") for path in files if path.startswith("src/") and path.endswith(".py")
     }
-    if used := sorted(found & {*script.imports, *([entry.module.partition(".")[0]] if entry else [])}):
+    used = sorted(found & script.imports)
+    if entry and entry.root:
+        yield GuessedKey(
+            table="project", name="path", value=[entry.root], why=f"{entry.module} is imported from {entry.root}"
+        )
+    elif used:
         yield GuessedKey(table="project", name="path", value=["src"], why=f"{used[0]} is imported from src")
+
+
+def _exclude(files: Mapping[str, bytes], tracked: Collection[str]) -> Iterable[GuessedKey]:
+    """`project.exclude` for documents that no Python file of the repository names."""
+    sources = [data for path, data in files.items() if path.endswith((".py", ".ipynb")) and is_source(path)]
+    globs = [
+        glob for glob, names in _DOCUMENTS.items()
+        if any(matches(path, glob) for path in tracked) and not any(map(names.search, sources))
+    ]  # fmt: skip
+    if globs:
+        why = "no Python file names them; a change there does not train again"
+        yield GuessedKey(table="project", name="exclude", value=globs, why=why)
 
 
 def _written(script: Script, stage: DeclaredStage | None) -> Iterable[GuessedKey]:
@@ -251,51 +234,20 @@ def _placeholder(option: ScriptOption) -> str:
     return "?"
 
 
-def _lock(files: Mapping[str, bytes]) -> Iterable[GuessedKey]:
-    for path in sorted(files):
-        if not _LOCKS.fullmatch(path) or (path.startswith("req") and b"--hash=sha256:" not in files[path]):
-            continue
-        try:
-            check_lock(files[path], file=path)
-        except ConfigError:
-            continue
-        yield GuessedKey(table="env", name="lock", value=path, why="its packages have hashes")
-        return
-
-
-def _numbers(script: Script) -> Iterable[GuessedKey]:
-    steps, epochs, batch = script.number("steps"), script.number("epochs"), script.number("batch")
-    if steps:
-        yield GuessedKey(table="train", name="steps", value=steps[0], why=f"{steps[1]} of {script.path}, which decides")
-    else:
-        known = f"it counts {epochs[0]} epochs" if epochs else "not in the script"
-        yield GuessedKey(
-            table="train", name="steps", value=100, why=f"? {known}; for progress, the program ends by itself"
-        )
-    if batch:
-        yield _global_batch(script, *batch)
-    else:
-        yield GuessedKey(
-            table="train", name="global_batch", value=_RANKS_HERE, why="? samples of a step: the program has its own"
-        )
-
-
-def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:
-    """Samples of a pass, times the passes of an update, times the ranks unless the script divides by them."""
-    passes, other = script.number("accumulates") or (1, "")
-    has_ranks = SCRIPT_KINDS[script.kind][1]
-    shared = {each.lstrip("-").replace("-", "_").lower() for each in (name, other)} & script.shared
-    ranks = _RANKS_HERE if has_ranks and not shared else 1
-    why = f"{name}{f' x {other}' if passes > 1 else ''} of {script.path}"
-    if has_ranks:
-        why += ", shared by its ranks" if shared else f", if it has {_RANKS_HERE} ranks"
-    return GuessedKey(table="train", name="global_batch", value=batch * passes * ranks, why=why)
-
-
 def _single_process(script: Script) -> Iterable[GuessedKey]:
-    if not SCRIPT_KINDS[script.kind][1]:
-        why = f"{script.path} does not divide work among ranks"
-        yield GuessedKey(table="project", name="distributed", value=False, why=why)
+    """`project.distributed` of a script for whose ranks no code was found, or that starts its processes itself."""
+    search = script.search
+    if search is None or SCRIPT_KINDS[script.kind][1]:
+        return
+    if script.kind in STARTS_ITS_OWN:
+        who = "lightning" if script.kind == "lightning" else script.path
+        why = f"{who} starts its processes itself, {script.sign}"
+    else:
+        count = search.num_modules
+        inside = f" and the {f'{count} modules' if count > 1 else 'module'} of the repository that it uses"
+        why = f"no code for ranks in {script.path}{inside if count else ''}"
+        why = f"? {why}; not seen: {search.not_seen}" if search.not_seen else why
+    yield GuessedKey(table="project", name="distributed", value=False, why=why)
 
 
 def _branches(default: str | None) -> Iterable[GuessedKey]:
@@ -304,7 +256,7 @@ def _branches(default: str | None) -> Iterable[GuessedKey]:
 
 
 def _only_defines(script: Script, entry: ConsoleScript | None) -> Iterable[str]:
-    if script.only_defines and entry is None:
+    if script.module.only_defines and entry is None:
         yield f'{script.path} only defines functions: started, it does nothing; "python", "-c" and a call start one'
 
 
@@ -316,7 +268,16 @@ def _other_stages(stages: Iterable[DeclaredStage], stage: DeclaredStage | None) 
         yield f"no command of {', '.join(others)} is one script of Python without a shell: none was taken"
 
 
-def _notes(files: Mapping[str, bytes], script: Script, *, has_gpu: bool, reports: bool) -> Iterable[str]:
+def _other_entries(entries: Mapping[str, ConsoleScript], entry: ConsoleScript | None) -> Iterable[str]:
+    for other in entries.values():
+        if other is not entry and other.command:
+            yield (
+                f"{other.name} of {other.pyproject} has a sub-command {other.command}:"
+                f" project.command = {json.dumps(['python', *other.words])} and its arguments"
+            )
+
+
+def _notes(script: Script, *, has_gpu: bool, reports: bool) -> Iterable[str]:
     if script.needs_nccl and not has_gpu:
         yield 'its backend is "nccl", and there is no GPU here: "gloo" works on CPUs'
     accumulation = script.accumulation
@@ -327,11 +288,12 @@ def _notes(files: Mapping[str, bytes], script: Script, *, has_gpu: bool, reports
     if "hydra" in script.imports:
         yield 'Hydra takes its keys as further words of project.command: "seed={seed}", if its configuration has seed'
     elif script.seed_option is None and script.kind != "gangline" and not script.reads_seed:
-        yield "it has no option --seed: read GANGLINE_SEED, or all seeds of a band give equal results"
+        yield (
+            f"no option --seed was found in {script.options_path}: read GANGLINE_SEED, or all seeds of a band give"
+            " equal results"
+        )
     if not reports and script.kind != "gangline":
         yield "no metric is reported: project.metrics names a file of numbers, or three lines of Program give a curve"
-    if not list(_lock(files)):
-        yield "no lock: uv pip compile --generate-hashes requirements.in -o requirements.txt makes one for env.lock"
 
 
 def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:

@@ -3,7 +3,8 @@
 import json
 from itertools import groupby
 
-from gangline.init.line_guess import GuessedKey, LineGuess
+from gangline.init.guessed_key import GuessedKey
+from gangline.init.line_guess import LineGuess
 
 _WIDEST = 48
 """A comment follows a key of at most so many characters; a longer key has it above."""

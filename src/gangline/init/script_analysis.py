@@ -1,4 +1,4 @@
-"""Analysis of a training script by its syntax tree: kind, options, numbers, files; nothing is imported or run."""
+"""Analysis of a training script by its syntax tree: options, numbers, files; nothing is imported or run."""
 
 import ast
 import re
@@ -6,12 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from gangline.init.python_module import PythonModule, last_name
 from gangline.init.training_script import Script, ScriptOption
 
-_PLAIN = {"xgboost": "xgboost", "lightgbm": "sklearn", "keras": "keras", "tensorflow": "keras", "jax": "jax",
-          "flax": "jax", "sklearn": "sklearn"}  # fmt: skip
-_TRAINS = frozenset({"backward", "fit", "partial_fit", "train", "step", "grad", "value_and_grad"})
-_DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _FIELD_PARSERS = frozenset({"cli", "HfArgumentParser"})
 """Calls that make options of the fields of dataclasses."""
 _RANKS = re.compile(
@@ -32,61 +29,44 @@ _ROUNDS = 3
 """Rounds of substituting names: `out_dir = "out"`, `path = join(out_dir, "a")`, `file = join(path, "b")`."""
 
 
-def read_script(path: str, data: bytes) -> Script | None:
-    """The script in the file at `path`; None if this version of Python cannot parse it."""
+def parse(data: bytes) -> ast.Module | None:
+    """Syntax tree of a file; None if this version of Python cannot parse it."""
     try:
-        tree = ast.parse(data)
+        return ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+OPTION_CALLS = frozenset({"add_argument", "option", "argument", *_FIELD_PARSERS})
+"""Calls that make options."""
+
+
+def read_options(tree: ast.Module) -> tuple[ScriptOption, ...]:
+    """Options that a file makes."""
+    return tuple(_options(list(ast.walk(tree))))
+
+
+def read_script(
+    module: PythonModule, tree: ast.Module, *, options: tuple[ScriptOption, ...], options_path: str
+) -> Script:  # fmt: skip
+    """The script that `module` is, by its syntax tree."""
     nodes = list(ast.walk(tree))
-    imports = frozenset(_imported(nodes))
-    kind, line = _kind(nodes, imports)
-    options = tuple(_options(nodes))
     known = _known_texts(nodes, options)
     written = tuple(_written(nodes, known))
     return Script(
-        path=path, kind=kind, line=line, imports=imports,
-        has_main=any(isinstance(each, ast.If) and _is_main(each.test) for each in tree.body),
-        only_defines=all(isinstance(each, _DEFINES) or _is_text(each) for each in tree.body),
-        trains=any(isinstance(each, ast.Call) and _called(each) in _TRAINS for each in nodes),
+        path=module.path, module=module,
         relative=any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in nodes),
-        options=options, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)), texts=written,
-        reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
+        options=options, options_path=options_path, numbers=_numbers(nodes), shared=frozenset(_shared(nodes)),
+        texts=written, reads=tuple(sorted(set(_read(nodes, known, options)) - set(written))),
         needs_nccl=_needs_nccl(nodes, known), takes_words=not options and _takes_words(nodes),
         reads_seed=any(isinstance(each, ast.Constant) and each.value == "GANGLINE_SEED" for each in nodes),
         by_hydra=any(isinstance(each, ast.FunctionDef) and any(map(_is_hydra, each.decorator_list)) for each in nodes),
     )  # fmt: skip
 
 
-def _kind(nodes: list[ast.AST], imports: frozenset[str]) -> tuple[str, int]:
-    calls = {_called(each): each.lineno for each in nodes if isinstance(each, ast.Call)}
-    trainer = calls.get("Trainer") or next((line for name, line in calls.items() if name.endswith("Trainer")), None)
-    shown = (
-        ("gangline", "gangline" in imports, calls.get("Session") or calls.get("Program") or 0),
-        ("accelerate", "accelerate" in imports and "Accelerator" in calls, calls.get("Accelerator", 0)),
-        ("transformers", bool(imports & {"transformers", "trl"} and trainer), trainer or 0),
-        ("lightning", bool(imports & {"lightning", "pytorch_lightning"} and trainer), trainer or 0),
-        ("spawns", "spawn" in calls and "torch" in imports, calls.get("spawn", 0)),
-        ("torchrun", "init_process_group" in calls, calls.get("init_process_group", 0)),
-    )
-    for kind, is_it, line in shown:
-        if is_it:
-            return kind, line
-    library = next((kind for name, kind in _PLAIN.items() if name in imports), None)
-    return library or ("torch" if "torch" in imports else "plain"), 0
-
-
-def _imported(nodes: list[ast.AST]) -> Iterator[str]:
-    for each in nodes:
-        if isinstance(each, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in each.names)
-        elif isinstance(each, ast.ImportFrom) and each.module and not each.level:
-            yield each.module.partition(".")[0]
-
-
 def _called(call: ast.Call) -> str:
     """Last name of the called expression."""
-    return _last_name(call.func)
+    return last_name(call.func)
 
 
 def _is_hydra(decorator: ast.expr) -> bool:
@@ -97,20 +77,9 @@ def _is_hydra(decorator: ast.expr) -> bool:
     return False
 
 
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _is_main(test: ast.expr) -> bool:
-    names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
-    return "__name__" in names
-
-
 def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
     """Arguments of argparse, click and similar libraries."""
-    called = {_called(each) for each in nodes if isinstance(each, ast.Call)}
-    if called & _FIELD_PARSERS:
-        yield from _fields(nodes)
+    yield from _fields(nodes)
     for each in nodes:
         if not isinstance(each, ast.Call) or _called(each) not in ("add_argument", "option", "argument"):
             continue
@@ -118,35 +87,44 @@ def _options(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
         if not names:
             continue
         name = max(names, key=len)
-        settings = {keyword.arg: _constant(keyword.value) for keyword in each.keywords}
-        optional = name.startswith("-") or settings.get("nargs") in ("?", "*")
+        given = {keyword.arg: keyword.value for keyword in each.keywords}
+        settings = {name: _constant(value) for name, value in given.items()}
+        many = settings.get("nargs") in ("?", "*", "...") or last_name(given.get("nargs")) == "REMAINDER"
         is_flag = settings.get("action") == "store_true" or settings.get("is_flag") is True
-        required = settings.get("required") is True or not optional
-        yield ScriptOption(name=name, default=settings.get("default"), required=required, is_flag=is_flag)
+        required = settings.get("required") is True or not (name.startswith("-") or many)
+        default = _default(given.get("default"))
+        yield ScriptOption(name=name, default=default, required=required, is_flag=is_flag)
 
 
 def _fields(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
-    """Fields of dataclasses, as tyro and HfArgumentParser make options of them."""
+    """Fields of the classes that are handed to tyro or HfArgumentParser, which make options of them."""
+    parsers = [each for each in nodes if isinstance(each, ast.Call) and _called(each) in _FIELD_PARSERS]
+    parsed = {last_name(name) for parser in parsers for arg in parser.args for name in ast.walk(arg)}
     for each in nodes:
-        if not isinstance(each, ast.ClassDef) or "dataclass" not in map(_decorator, each.decorator_list):
+        if not isinstance(each, ast.ClassDef) or each.name not in parsed:
             continue
         for field in each.body:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                default = None if field.value is None else _constant(field.value)
+                default, required = _default(field.value), field.value is None
                 yield ScriptOption(
-                    name=f"--{field.target.id}", default=default, required=field.value is None, is_flag=default is False
+                    name=f"--{field.target.id}", default=default, required=required, is_flag=default is False
                 )
 
 
-def _decorator(node: ast.expr) -> str:
-    return _last_name(node.func if isinstance(node, ast.Call) else node)
+def _default(node: ast.expr | None) -> Any:
+    """Value of a literal or a product of numbers; `...` if it is another expression, None if there is none."""
+    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+        return None
+    value = _whole(node)
+    value = _constant(node) if value is None else value
+    return ... if value is None else value
 
 
 def _takes_words(nodes: list[ast.AST]) -> bool:
     """Whether it indexes `sys.argv` or asks for its length."""
     held = (each.value for each in nodes if isinstance(each, ast.Subscript))
     asked = (arg for each in nodes if isinstance(each, ast.Call) and _called(each) == "len" for arg in each.args)
-    return any(_last_name(each) == "argv" for each in (*held, *asked))
+    return any(last_name(each) == "argv" for each in (*held, *asked))
 
 
 def _constant(node: ast.expr) -> Any:
@@ -185,27 +163,26 @@ def _shared(nodes: list[ast.AST]) -> Iterator[str]:
                 pass
             case _:
                 continue
-        if (name := _last_name(whole)) and any(map(_counts_ranks, ast.walk(by))):
+        if (name := last_name(whole)) and any(map(_counts_ranks, ast.walk(by))):
             yield name.lower()
 
 
 def _counts_ranks(node: ast.AST) -> bool:
     """Whether it is a name such as `world_size`, or a text such as the key of `os.environ["WORLD_SIZE"]`."""
-    text = node.value if isinstance(node, ast.Constant) else _last_name(node)
+    text = node.value if isinstance(node, ast.Constant) else last_name(node)
     return isinstance(text, str) and bool(_RANKS.search(text))
-
-
-def _last_name(node: ast.AST) -> str:
-    """Name of a variable or attribute; empty: it is none."""
-    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
 
 
 def _known_texts(nodes: list[ast.AST], options: Iterable[ScriptOption]) -> dict[str, str]:
     """Names that have one text wherever they are used, such as `out_dir = "out"` and defaults of options."""
     values: dict[str, list[ast.expr]] = {}
-    assigned = [*_assigned(nodes), *_defaults(nodes), *((each.key, ast.Constant(each.default)) for each in options)]
+    assigned = [
+        *_assigned(nodes),
+        *_defaults(nodes),
+        *((each.key, ast.Constant(each.default)) for each in options if each.default is not ...),
+    ]
     for name, node in assigned:
-        if _last_name(node) != name and not (isinstance(node, ast.Constant) and node.value is None):
+        if last_name(node) != name and not (isinstance(node, ast.Constant) and node.value is None):
             values.setdefault(name, []).append(node)
     known: dict[str, str] = {}
     for _ in range(_ROUNDS):
@@ -220,8 +197,8 @@ def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
     """Names of variables, attributes and keyword arguments, with the assigned expression."""
     for each in nodes:
         if isinstance(each, ast.Assign):
-            yield from ((name, each.value) for target in each.targets if (name := _last_name(target)))
-        elif isinstance(each, ast.AnnAssign) and each.value is not None and (name := _last_name(each.target)):
+            yield from ((name, each.value) for target in each.targets if (name := last_name(target)))
+        elif isinstance(each, ast.AnnAssign) and each.value is not None and (name := last_name(each.target)):
             yield name, each.value
         elif isinstance(each, ast.Call):
             yield from ((keyword.arg, keyword.value) for keyword in each.keywords if keyword.arg)

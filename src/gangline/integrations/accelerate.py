@@ -15,12 +15,14 @@ with GanglineRun() as run:
 """
 
 import shutil
+from typing import SupportsFloat
 
-import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored, wait_for_all
+from gangline.train.account.evaluations import WeightsPaths
+from gangline.train.account.reported_numbers import as_number
 
 STATE = "state"
 """Name of the folder in a save."""
@@ -51,10 +53,9 @@ class GanglineRun(Joined):
             accelerator.load_state(str(folder))
         return self.step_number
 
-    def step(self, accelerator: Accelerator, loss: "torch.Tensor | float", **numbers: float) -> None:
+    def step(self, accelerator: Accelerator, loss: SupportsFloat, **numbers: SupportsFloat) -> None:
         """Report the mean loss over ranks of a finished step; save when due; end after a stop request."""
-        value = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
-        self.program.step(loss=mean_over_ranks(value), **numbers)
+        self.program.step(loss=mean_over_ranks(as_number("run.step: loss", loss)), **numbers)
         if not self.in_gang:
             return
         self._leaving = any_rank(self.program.stop_asked)
@@ -63,9 +64,9 @@ class GanglineRun(Joined):
         if self._leaving:
             self.program.leave()
 
-    def report(self, **metrics: float) -> None:
-        """Metrics of the finished training, equal on all ranks."""
-        self._report(metrics)
+    def report(self, *, weights: WeightsPaths | None = None, **metrics: SupportsFloat) -> None:
+        """Report metrics of the finished training, equal on all ranks, and the files of weights they are of."""
+        self.program.report(weights=weights, **metrics)
 
     def _save(self, accelerator: Accelerator) -> None:
         folder = self.program.shared_folder / STATE

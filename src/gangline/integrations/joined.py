@@ -1,6 +1,7 @@
 """Base class of the integrations: a `Program`, with flags and means over all ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -8,6 +9,9 @@ from typing import Self
 import torch
 from torch import distributed as dist
 
+from gangline.errors import UsageError
+from gangline.train.account.reported_numbers import as_number
+from gangline.train.api.measured_weights import fingerprint
 from gangline.train.api.program import Program
 
 
@@ -18,6 +22,8 @@ class Joined:
         """The arguments apply when the program runs by itself; in a gang the values of the line do."""
         self.program = Program(steps=steps, global_batch=global_batch, seed=seed)
         self._leaving = False
+        self._evaluated = ""
+        """Fingerprint of the weights of the last evaluation, on rank 0."""
 
     def __enter__(self) -> Self:
         self.program.__enter__()
@@ -53,10 +59,29 @@ class Joined:
         """The process was started by `gangline run`; otherwise it runs on its own, as one rank."""
         return self.program.in_gang
 
-    def _report(self, metrics: Mapping[str, object]) -> None:
-        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
-        if numbers:
-            self.program.report(**numbers)
+    def _note_weights(self, model: torch.nn.Module) -> None:
+        """Remember the weights of the evaluation that begins, which may be an average; local."""
+        if self.in_gang and self.program.rank == 0:
+            self._evaluated = fingerprint(dict(model.named_parameters()))
+
+    def _holds_evaluated(self, model: torch.nn.Module) -> bool:
+        """Whether `model` has the weights of the last evaluation; false on other ranks than 0."""
+        return bool(self._evaluated) and self._evaluated == fingerprint(dict(model.named_parameters()))
+
+    def _report(self, metrics: Mapping[str, float], weights: Iterable[Path] = ()) -> None:
+        """Report `metrics`, and with `weights` the files that hold what they were measured on; those that are gone."""
+        files = [path for path in weights if path.exists()]
+        if metrics:
+            self.program.report(weights=files or None, **metrics)
+
+
+def numbers_of(metrics: Mapping[str, object]) -> dict[str, float]:
+    """The numbers among what a library calls its metrics; texts, lists and arrays are not."""
+    numbers: dict[str, float] = {}
+    for name, value in metrics.items():
+        with suppress(UsageError):
+            numbers[name] = as_number(name, value)
+    return numbers
 
 
 def any_rank(flag: bool) -> bool:

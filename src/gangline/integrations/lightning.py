@@ -9,16 +9,20 @@ The loss of each step goes to the loss curve and the watchdog. A checkpoint is s
 steps and after a stop request; the next generation resumes from it.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
 
 from gangline.errors import ConfigError
-from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, restored
+from gangline.integrations.joined import Joined, any_rank, mean_over_ranks, numbers_of, restored
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
 from gangline.train import heartbeat
+from gangline.train.account.reported_numbers import as_number
 
 CHECKPOINT = "lightning.ckpt"
 """Name of the file in a save."""
@@ -65,7 +69,21 @@ class GanglineEnvironment(LightningEnvironment):
 
 
 class GanglineCallback(Joined, Callback):
-    """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank."""
+    """Enter it, pass it to the `Trainer`, resume from `resume()`; the same on every rank.
+
+    Metrics of a validation are of the checkpoints that are written before the next step, those of `validate` and `test`
+    with a `ckpt_path` of that checkpoint.
+    """
+
+    def __init__(self, *, steps: int = 100, global_batch: int = 16, seed: int = 1) -> None:
+        """The arguments apply when the program runs by itself; in a gang the values of the line do."""
+        super().__init__(steps=steps, global_batch=global_batch, seed=seed)
+        self._validated: dict[str, float] = {}
+        """Metrics of the validation since the last step."""
+        self._logged: dict[str, object] = {}
+        """What the model had logged before the evaluation."""
+        self._written: dict[Path, int] = {}
+        """Times of the checkpoints that were examined."""
 
     def trainer_options(self) -> dict[str, Any]:
         """`devices`, `num_nodes`, `strategy` and `plugins` of the gang, empty outside. Calls `seed_everything`."""
@@ -101,7 +119,7 @@ class GanglineCallback(Joined, Callback):
             return
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs
         self.program.step_number = trainer.global_step - 1
-        self.program.step(loss=mean_over_ranks(float(torch.as_tensor(loss).detach())))
+        self.program.step(loss=mean_over_ranks(as_number("the loss of training_step", loss)))
         if not self.in_gang:
             return
         self._leaving = any_rank(self.program.stop_asked)
@@ -109,6 +127,29 @@ class GanglineCallback(Joined, Callback):
             self._save(trainer)
         if self._leaving:
             trainer.should_stop = True
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Examine the checkpoints that were written since the last step."""
+        del batch, batch_idx
+        self._examine_checkpoints(trainer, pl_module)
+        self._validated = {}
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember what was logged before: the rest is measured on the weights of now."""
+        del pl_module
+        self._logged = dict(trainer.callback_metrics)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember what was logged before."""
+        self.on_validation_start(trainer, pl_module)
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Remember the weights of the validation."""
+        del trainer, batch
+        if batch_idx == dataloader_idx == 0:
+            self._note_weights(pl_module)
 
     def on_validation_batch_end(self, *arguments: Any, **more: Any) -> None:
         """Send a heartbeat: a validation counts as progress."""
@@ -118,8 +159,15 @@ class GanglineCallback(Joined, Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Metrics for gates: what the model logged; the last validation counts."""
         del pl_module
-        if not trainer.sanity_checking:
-            self._report({name: float(value) for name, value in trainer.callback_metrics.items()})
+        if trainer.sanity_checking:
+            return
+        logged = dict(trainer.callback_metrics)
+        self._report(numbers_of(logged))
+        found = numbers_of({name: each for name, each in logged.items() if self._logged.get(name) is not each})
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._validated = found
+        elif trainer.ckpt_path:
+            self._report(found, [Path(trainer.ckpt_path)])
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """As after a validation."""
@@ -131,8 +179,33 @@ class GanglineCallback(Joined, Callback):
         if self._leaving:
             self.program.leave()
 
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Examine the last checkpoints."""
+        self._examine_checkpoints(trainer, pl_module)
+        self._validated = {}
+
+    def _examine_checkpoints(self, trainer: Trainer, model: LightningModule) -> None:
+        """Report the last validation as that of the checkpoints which were written after it, of the same weights."""
+        if not (self.in_gang and self.program.rank == 0):
+            return
+        found = [path for path in _checkpoints(trainer) if path.exists()]
+        times = {path: path.stat().st_mtime_ns for path in found}
+        new = [path for path in found if self._written.get(path) != times[path]]
+        self._written |= times
+        if self._validated and new and self._holds_evaluated(model):
+            for path in new:
+                self._report(self._validated, [path])
+
     def _save(self, trainer: Trainer) -> None:
         file = self.program.shared_folder / CHECKPOINT
         trainer.save_checkpoint(file)  # collective, and it waits for all
         self.program.save({CHECKPOINT: file})
         trainer.strategy.barrier()
+
+
+def _checkpoints(trainer: Trainer) -> Iterator[Path]:
+    """Files that the trainer's own callbacks have written and keep."""
+    for each in trainer.checkpoint_callbacks:
+        if isinstance(each, ModelCheckpoint):
+            named = {*each.best_k_models, each.best_model_path, each.last_model_path}
+            yield from (Path(name) for name in sorted(filter(None, named)))

@@ -129,11 +129,10 @@ def _of_rank(environment: KeeperEnvironment, plan: Plan, *, shape: GangShape, ra
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "GANGLINE_HEARTBEAT": str(environment.home / "heartbeat" / str(rank)),
+        "GANGLINE_RAN": str(environment.out / "ranks" / f"ran-{rank}.jsonl"),  # each rank may read files of its own
+        "GANGLINE_PREFIX": str(environment.rank_prefix),
         "GANGLINE_PROCESSES": str(environment.processes / f"{rank}.jsonl"),
     }
-    if local_rank == 0:  # the other ranks run the same code
-        own["GANGLINE_RAN"] = str(environment.out / "ranks" / f"ran-{rank}.jsonl")
-        own["GANGLINE_PREFIX"] = str(environment.rank_prefix)
     if environment.outputs is not None and environment.outputs.metrics is not None:
         own["GANGLINE_METRICS_FILE"] = str(environment.code / plan.program.folder / environment.outputs.metrics)
         own["GANGLINE_METRICS_WRITERS"] = str(environment.metrics_writers)

@@ -16,7 +16,7 @@ SAVE_PARTS = ("blocking", "whole")
 FORECAST_PARTS = ("memory", "step", "wall", "money", "wire", *PARTS)
 VERDICTS = get_args(Verdict)
 ANSWERS = get_args(Answer)
-GATES = ("budget", "base", "reproducible", "processes", "quality", "parity", "other")
+GATES = ("budget", "base", "reproducible", "processes", "weights", "quality", "parity", "other")
 """The part of a gate's name before its colon."""
 EXITS = (
     "1", "2", "10", "20", "30", "31", "32", "33", "34", "35", "40", "50", "60", "70", "75", "137", "143", "other",

@@ -8,6 +8,7 @@ from typing import Any
 from gangline import __version__
 from gangline.registry import model_files
 from gangline.registry.folder_signature import sign_folder
+from gangline.report.inputs import NO_DATA, version_rows
 from gangline.report.text import code, markdown
 from gangline.signing.keys import SigningKey
 from gangline.signing.provenance import render_model_provenance
@@ -96,14 +97,16 @@ def render_card(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters = {"code": lambda value: CodeSpan(code(value)), "seconds": format_seconds, "count": format_count}
-    environment.filters |= filters
+    environment.filters |= {
+        "code": lambda value: CodeSpan(code(value)), "seconds": format_seconds, "count": format_count,
+        "version_rows": version_rows,
+    }  # fmt: skip
     source = files("gangline.registry").joinpath("templates/card.md.j2").read_text("utf-8")
     return environment.from_string(source).render(
         record=record, model=model, version=version, task=task, key_id=key_id, size=format_bytes(weights_bytes),
         metrics=[_metric_row(name, metric) for name, metric in sorted(record.metrics.items())],
         options=_options(record), limits=_known_limits(record, of_program=of_program),
-        form="files as the program wrote them" if of_program else "safetensors",
+        form="files as the program wrote them" if of_program else "safetensors", no_data=NO_DATA,
     )  # fmt: skip
 
 

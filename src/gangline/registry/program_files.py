@@ -14,6 +14,7 @@ from gangline.registry.artifact_download import fetch_artifacts
 from gangline.registry.model_files import COMPLETE
 from gangline.registry.run_artifacts import RunArtifact, output_key, read_output_list
 from gangline.spec.codec import from_json
+from gangline.spec.gang.status import WeightsFile
 from gangline.spec.globs import any_matches
 from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, SAVED_PATHS
 from gangline.spec.record import Record
@@ -32,8 +33,10 @@ class ProgramFiles:
 
     origin: str
     """Origin of the weights, as a version names it: key of the list of outputs, or folder of the save."""
-    names: tuple[str, ...]
-    """Paths in the version."""
+    files: dict[str, WeightsFile]
+    """Content of each, by its path in the version."""
+    paths: tuple[str, ...]
+    """Paths of the files among the outputs or in the save."""
     fetch: Callable[[Path], None]
     """Writes each file into a folder, to its path; IntegrityError where content is not that of the record."""
 
@@ -80,7 +83,10 @@ def _from_outputs(store: ObjectStore, record: Record, globs: Sequence[str]) -> P
         for _ in fetch_artifacts(store, items, folder, overwrite=False):
             pass
 
-    return ProgramFiles(origin=key, names=tuple(names.values()), fetch=fetch) if items else None
+    if not items:
+        return None
+    files = {names[file.path]: WeightsFile(sha256=file.sha256) for file in chosen}
+    return ProgramFiles(origin=key, files=files, paths=tuple(names), fetch=fetch)
 
 
 def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: bytes) -> ProgramFiles | None:
@@ -103,7 +109,10 @@ def _from_save(store: ObjectStore, record: Record, globs: Sequence[str], key: by
                 for block in _blocks(store, f"{folder}/{name}", manifest.files[name]):
                     file.write(block)
 
-    return ProgramFiles(origin=folder, names=tuple(names.values()), fetch=fetch) if chosen else None
+    if not chosen:
+        return None
+    files = {names[path]: WeightsFile(blocks=manifest.files[name].content) for path, name in chosen.items()}
+    return ProgramFiles(origin=folder, files=files, paths=tuple(names), fetch=fetch)
 
 
 def _paths_of_save(store: ObjectStore, folder: str, manifest: Manifest, stored: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,9 @@ from gangline.spec.globs import any_matches
 from gangline.spec.record import UNPROTECTED, Record
 from gangline.spec.run_flags import is_experiment, stopped_early, was_drilled
 
+WEIGHTS = "weights"
+"""Name of the gate on whether the judged metrics are of the weights that are published."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotPublished:
@@ -32,7 +35,7 @@ def check_rules(record: Record, line: Line) -> NotPublished | None:
 def check_gates(record: Record, *, require_base: bool = False) -> str:
     """One sentence on gates and proof; raises GateError if one of them refuses."""
     for gate in record.gates:
-        must_know = gate.name == "processes" or (require_base and gate.name != "reproducible")
+        must_know = gate.name == "processes" or (require_base and gate.name not in ("reproducible", WEIGHTS))
         if gate.verdict == "no" or (must_know and gate.verdict == "unknown"):
             raise GateError(f"gate {gate.name} says {gate.verdict}: {gate.reason}")
     proof = record.proof
@@ -82,7 +85,14 @@ def skip_reason(record: Record, line: Line) -> str | None:
     """Why the line never publishes this run; None where its gates decide."""
     if stopped_early(record):
         return "it was asked to stop before its schedule ended (train.stop_at): run without to publish"
-    return unpublishable_reason(record) or _branch_reason(record.commit.branch, line.publish.branches)
+    branch = _branch_reason(record.commit.branch, line.publish.branches)
+    return unpublishable_reason(record) or branch or _weights_reason(record)
+
+
+def _weights_reason(record: Record) -> str | None:
+    """Why the metrics that the gates judged may be those of other weights."""
+    gate = next((each for each in record.gates if each.name == WEIGHTS and each.verdict == "unknown"), None)
+    return f"gate {WEIGHTS} is unknown: {gate.reason}" if gate else None
 
 
 def _branch_reason(branch: str | None, wanted: tuple[str, ...]) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from gangline.spec.measurements import PHASES, Band, Ledger, Metric, RankRow
 from gangline.spec.mesh import Mesh
@@ -20,7 +20,7 @@ from gangline.spec.record import (
     StageInfo,
 )
 from gangline.spec.replica_shares import shares_words
-from gangline.spec.run_flags import flags_of, not_finite
+from gangline.spec.run_flags import flags_of, not_finite, stage
 from gangline.units import format_bytes, format_number
 
 Side = Literal["better", "same", "worse", "unknown"]
@@ -28,6 +28,7 @@ Side = Literal["better", "same", "worse", "unknown"]
 ALL_GOOD = "every stage is done and no gate said no"
 """Reason of a run that passed, where every gate judged."""
 _FIRST_OUTPUTS = 4
+SHOWN_METRICS = 12
 LONGEST = 500
 """Characters of a reason; lists and databases take no longer ones."""
 MARKS = {"yes": "✓", "no": "✗", "unknown": "?"}
@@ -105,10 +106,30 @@ def side_of(value: float, band: Band | None, better: Literal["lower", "higher"] 
 
 
 def headline(record: Record) -> JudgedMetric | None:
-    """The metric that the first quality gate judges; else the first by name."""
-    gated = [gate.name.removeprefix("quality:") for gate in record.gates if gate.name.startswith("quality:")]
-    name = next((n for n in gated if n in record.metrics), min(record.metrics, default=None))
+    """The metric that the first quality gate judges; else the first of `metric_order`."""
+    name = next(iter(metric_order(record)), None)
     return judge(name, record.metrics[name]) if name is not None else None
+
+
+def metric_order(record: Record) -> list[str]:
+    """Names of metrics: what gates judge, then the others by name, those in a table of a metrics file (`a.b`) last."""
+    gated = [name for name in gated_metrics(record) if name in record.metrics]
+    return gated + sorted(record.metrics.keys() - set(gated), key=lambda name: ("." in name, name))
+
+
+def gated_metrics(record: Record) -> list[str]:
+    """Metrics that quality gates of the run judge, in their order."""
+    found = (gate.name.removeprefix("quality:") for gate in record.gates if gate.name.startswith("quality:"))
+    return list(dict.fromkeys(found))
+
+
+def shown_metrics(record: Record) -> tuple[list[JudgedMetric], list[JudgedMetric]]:
+    """The first metrics, with all that gates judge, and the others, which pages fold: a file may hold many settings."""
+    gated = gated_metrics(record)
+    rows = [judge(name, record.metrics[name]) for name in metric_order(record)]
+    first = [row for row in rows if row.name in gated or "." not in row.name] or rows
+    first = first[: max(SHOWN_METRICS, len(gated))]
+    return first, [row for row in rows if row not in first]
 
 
 def plan_words(record: Record) -> str | None:
@@ -184,6 +205,8 @@ class PinnedItem:
     name: str
     pinned: str
     by: str
+    uncompared: str
+    """What it depends on and no digest or version in the record describes."""
 
 
 def pinned_rows(record: Record) -> list[PinnedItem]:
@@ -191,17 +214,14 @@ def pinned_rows(record: Record) -> list[PinnedItem]:
     items = next((gate.evidence.get("items") for gate in record.gates if gate.name == "reproducible"), None)
     rows = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
     return [
-        PinnedItem(str(each.get("name")), pinned, str(each.get("by")))
+        PinnedItem(str(each.get("name")), pinned, str(each.get("by")), _uncompared(each))
         for each in rows if (pinned := str(each.get("pinned"))) in MARKS
     ]  # fmt: skip
 
 
-def imported_versions(record: Record) -> dict[str, str]:
-    """Python and packages by version as ranks imported them, and gangline's; empty: no rank reported any."""
-    if record.ran is None or not record.ran.packages:
-        return {}
-    own = {name: version for name, version in record.inputs.versions.items() if name == "gangline"}
-    return {**own, **({"python": record.ran.python} if record.ran.python else {}), **record.ran.packages}
+def _uncompared(item: dict[str, Any]) -> str:
+    """In older records the whole reason why the item is unknown."""
+    return str(item.get("uncompared", item.get("by") if item.get("pinned") == "unknown" else ""))
 
 
 def undeclared(record: Record) -> list[str]:
@@ -277,6 +297,11 @@ def first_outside(record: Record) -> int | None:
         if run == 3:
             return points[at - 2].step
     return None
+
+
+def trained_by(record: Record) -> str:
+    """Run whose training this one took, and whose times it shows; empty: it trained itself."""
+    return stage(record, "train").taken_from or ""
 
 
 def forecast_off(record: Record) -> float | None:

@@ -26,6 +26,16 @@ def clean(text: object, limit: int = 400) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters of a line, without its middle, as names and paths differ at their ends."""
+    head = min(_HEAD, (limit - 1) // 2)
+    return text if len(text) <= limit else f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+_HEAD = 24
+"""Characters of its beginning."""
+
+
 def visible(text: str, limit: int = 4000) -> str:
     """One line as it was written, its indentation too, without what steers a terminal or hides."""
     shown = sanitize.visible(text[: limit * 8].expandtabs().replace("\n", " ")).rstrip()
@@ -55,6 +65,21 @@ def percent(share: float, *, signed: bool = False) -> str:
     digits = 0 if abs(value) >= 9.95 else 1
     sign = "+" if signed else ""
     return f"{value:{sign}.{digits}f} %"
+
+
+def change_words(change: float | None) -> str:
+    """`+1.6 %`, `-0.003 %` of what hardly changed, `100,000 times` of what is no longer alike; None is `-`."""
+    if change is None:
+        return "-"
+    if abs(change) >= _MANY:
+        return f"{change + 1:,.0f} times" if abs(change) < _MOST else f"{change + 1:.3g} times"
+    if 0 < abs(change) < _HARDLY:
+        return f"{change * 100:+.1g} %"
+    return f"{change * 100:.5g} %" if -1 < change < _HARDLY - 1 else percent(change, signed=True)
+
+
+_HARDLY, _MANY, _MOST = 0.0005, 99.0, 1e6
+"""Changes that a percentage with one decimal does not show, that it only hides, and that need a power of ten."""
 
 
 def share_words(share: float | None) -> str:

@@ -19,6 +19,10 @@ MOST_RESULT_BYTES = 32 * MIB
 MOST_JOBS = 1000
 MOST_METRICS = 256
 """Named by one job of a result."""
+MOST_EVALUATIONS = 64
+"""Weights of one job that something was measured on."""
+MOST_WEIGHTS_FILES = 256
+"""Files of one of them."""
 MOST_NAME = 200
 """Characters of such a name."""
 MOST_OUTPUTS_BYTES = 32 * MIB

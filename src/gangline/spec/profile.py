@@ -247,6 +247,8 @@ class MeasuredRun:
     """Training stood still so long for one save, on average; None: it saved nothing."""
     train_seconds: float | None = None
     """The gang had its places so long, its restarts among them; without the time in a queue."""
+    outside_seconds: float | None = None
+    """Time of a gang without a restart in which it took no step and made no save: its start, imports, an evaluation."""
     failures: int = 0
     """Restarts it went through."""
     restart_seconds: float | None = None

@@ -102,12 +102,32 @@ class LoadedModule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UndeclaredRead:
-    """A file that was opened for reading, and that neither the line nor the commit nor the environment holds."""
+    """A file that was opened for reading, and that neither the line nor the commit nor the environment holds.
+
+    It is described as it was when a rank opened it first. A folder whose names were listed is described alike: its
+    path ends with a slash, its size is the number of names, its digest one of the sorted names.
+    """
 
     path: str
     size_bytes: int
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    """Time of the last change, which no program can set; 0: the record is older than these fields."""
+    sha256: str = ""
+    """Digest of a file up to 4 MiB; empty: it is larger, or changed while it was opened."""
+    changed: bool = False
+    """It was another one when a second process opened it, or when the ranks had ended."""
     left: bool = False
     """An earlier run left it in a home that is kept on this machine."""
+
+    def is_same(self, other: "UndeclaredRead") -> bool | None:
+        """Whether both describe one content; None: not known."""
+        if self.sha256 and other.sha256:
+            return self.sha256 == other.sha256
+        if self.size_bytes != other.size_bytes:
+            return False
+        is_timed = self.ctime_ns != 0
+        return True if is_timed and (self.mtime_ns, self.ctime_ns) == (other.mtime_ns, other.ctime_ns) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,12 +151,18 @@ class RuntimeReport:
     """At most 100."""
     num_reads: int = 0
     """Of such files; more than `reads` where there were many."""
+    listed: tuple[UndeclaredRead, ...] = ()
+    """Folders whose names were listed and that nothing declares; at most 50."""
+    num_listed: int = 0
+    """Number of such folders; more than `listed` where there were many."""
     hosts: tuple[str, ...] = ()
     """Names of other machines that were looked up; at most 20."""
     programs: tuple[str, ...] = ()
     """Names of programs that were started and that do not report what they read; at most 20."""
     unseen: tuple[str, ...] = ()
     """Why some of what they read was not examined; at most 5."""
+    searches: tuple[str, ...] = ()
+    """Patterns, and folders that are not there, that were looked for in the code layer; at most 20."""
     gpus: tuple[str, ...] = ()
     """Kinds that they used, as the driver calls them; at most 8. Empty: none, or not known."""
     ranks: tuple[int, ...] = ()

@@ -8,6 +8,7 @@ from tests.build.wheels import lock_of
 from tests.line import repositories
 
 from gangline.build.virtualenv import read_commit_lock
+from gangline.build.virtualenv.locks import missing_index
 from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.spec.config.line import EnvTable
@@ -129,3 +130,37 @@ def test_a_lock_that_is_not_committed_is_named(bench):
     repository = Repository.at(repositories.make_repository(bench.folder / "without", {"a.py": ""}))
     with pytest.raises(ConfigError, match=r"wanted gone\.txt in the commit, found none; git add it"):
         read_commit_lock(repository, repository.tree("HEAD"), EnvTable(lock="gone.txt"))
+
+
+OF_AN_INDEX = UV_LOCK.replace(
+    'version = "1.0"\nsource = { registry = "https://elsewhere.example/simple" }',
+    'version = "1.0+cpu"\nsource = { registry = "https://me:word@elsewhere.example/whl/cpu/" }',
+).replace(SPAM[0], SPAM[0].replace("1.0", "1.0+cpu"))
+INDEX = "https://elsewhere.example/whl/cpu/"
+
+
+def test_a_package_of_an_index_that_the_site_lacks_names_index_and_key(bench):
+    lock = bench.lock({"uv.lock": OF_AN_INDEX, "pyproject.toml": PROJECT})
+    with pytest.raises(ConfigError) as refused:
+        bench.make(lock)
+    assert str(refused.value) == (
+        f"uv.lock: spam 1.0+cpu comes from an index of its own ({INDEX} in uv.lock), which this site does not have:"
+        f' in site.toml [index.cpu] url = "{INDEX}"'
+    )
+
+
+def test_where_the_site_has_the_index_or_the_public_one_the_words_are_those_of_uv(bench):
+    failure = "there is no version of spam==1.0+cpu"
+    lock = bench.lock({"uv.lock": OF_AN_INDEX, "pyproject.toml": PROJECT})
+    assert missing_index(lock, failure, known=f"cpu={INDEX.rstrip('/')}") == ""
+    assert missing_index(lock, "No space left on device", known="") == ""
+    public = UV_LOCK.replace("https://elsewhere.example/simple", "https://pypi.org/simple")
+    lock = bench.lock({"uv.lock": public, "pyproject.toml": PROJECT})
+    assert missing_index(lock, "there is no version of spam==1.0", known="") == ""
+
+
+def test_a_build_of_requirements_that_name_no_index_is_said_to_have_one(bench):
+    lock = bench.lock({"requirements.txt": f"spam==1.0+cpu --hash=sha256:{'a' * 64}\n"})
+    found = missing_index(lock, "there is no version of spam==1.0+cpu", known="")
+    assert found.startswith("requirements.txt: spam 1.0+cpu comes from an index of its own, which this site does not")
+    assert found.endswith('[index.NAME] url = "..."')

@@ -23,6 +23,16 @@ def test_each_answer_is_a_line_and_the_strip_follows(capsys):
     assert "good, 2 seeds, trained" in lines[0]
 
 
+def test_a_note_of_each_training_is_said_once(capsys):
+    view = BisectView()
+    for seed in (1, 2):
+        view.note(f"an experiment: train.stop_at=10, train.seed={seed} on the command line; never a base")
+        view.note("nothing is published from here")
+        view.note(f"rank {seed} is slow")
+    said = capsys.readouterr().err
+    assert (said.count("an experiment"), said.count("nothing is published"), said.count("is slow")) == (1, 1, 2)
+
+
 def test_without_a_terminal_nothing_moves_and_with_json_nothing_is_said(capsys):
     view = BisectView()
     view.run_started(records.bare())

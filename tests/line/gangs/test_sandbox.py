@@ -3,23 +3,18 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.line import repositories
 
 from gangline.errors import ConfigError, IntegrityError, TrainingError
-from gangline.git.repository import Repository
 from gangline.launch.sandbox import find_engine
 from gangline.launch.sandbox.engines import OtherUser, Unconfined
 from gangline.line.gangs import sandbox as sandboxes
-from gangline.line.gangs.attempts import missing_file_hint
-from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
+from gangline.line.gangs.sandbox import hidden_path_in, sandbox_of
 from gangline.line.request.kept_home import KeptHome
 from gangline.line.request.run_request import CommitOrigin
 from gangline.spec.config.site import ForgeTable, SandboxTable, ServeTable, Site, StoreTable
-from gangline.spec.gang.status import GangEnd
-from gangline.spec.record import RunInfo
 
 FORK = CommitOrigin(branch="their-idea", pull_request=7, trust="fork")
 OFF = Site(sandbox=SandboxTable(mode="off"))
@@ -153,49 +148,6 @@ def test_a_program_that_misses_a_hidden_path_is_shown_how_it_is_shown(workspace,
     sandbox = sandbox_of(workspace.repo, "own", **workspace.where)
     assert hidden_path_in(["FileNotFoundError: [Errno 2] No such file: '/no/such/file'"], sandbox) == ""
     assert hidden_path_in([f"FileNotFoundError: '{tmp_path}'"], replace(sandbox, trust="fork")) == ""
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ("words.csv", "words.csv is in the folder, but git ignores it: a run has only the files of the commit"),
-        ("/gangs/mine/code/words.csv", "words.csv is in the folder, but git ignores it"),
-        ("/pods/code/0123abcd/new/words.txt", "new/words.txt is in the folder, but it is not committed"),
-        ("answer.py", ""),
-        ("../repo/words.csv", ""),
-        ("nowhere.csv", ""),
-        ("/elsewhere/words.csv", ""),
-        ("No module named 'new.helper'", "new/helper.py is in the folder, but it is not committed"),
-        ("No module named 'lib'", "lib/__init__.py is in the folder, but it is not committed"),
-        ("No module named 'answer'", ""),
-    ],
-)
-def test_a_program_that_misses_a_file_that_its_commit_lacks_is_shown_why(tmp_path, asked, says):
-    repo = repositories.make_repository(tmp_path / "repo")
-    repositories.commit(repo, {".gitignore": "*.csv\n"})
-    (repo / "words.csv").write_text("words")
-    for name in ("new/words.txt", "new/helper.py", "lib/__init__.py"):
-        (repo / name).parent.mkdir(exist_ok=True)
-        (repo / name).write_text("words")
-    repository = Repository.at(repo)
-    error = "ModuleNotFoundError: {}" if asked.startswith("No module") else "FileNotFoundError: [Errno 2] No file: '{}'"
-    lines = [error.format(asked), "and more"]
-    found = path_outside_layer(lines, repository, repository.tree("HEAD"))
-    assert says in found if says else found == ""
-
-
-def test_a_fork_is_not_shown_what_is_in_the_folder(tmp_path):
-    repo = repositories.make_repository(tmp_path / "repo")
-    (repo / "private.txt").write_text("words")
-    repository = Repository.at(repo)
-    end = GangEnd(exit_code=1, retry="never", reason="", evidence={"log": ["FileNotFoundError: 'private.txt'"]})
-    said = {}
-    for trust in ("own", "fork"):
-        commit = SimpleNamespace(trust=trust, tree=repository.tree("HEAD"))
-        record = SimpleNamespace(commit=commit, run=RunInfo(id="r", project="p", created="", target="kubernetes"))
-        said[trust] = missing_file_hint(SimpleNamespace(record=record, repository=repository), end)
-    assert "private.txt is in the folder, but it is not committed" in said["own"]
-    assert said["fork"] == ""
 
 
 @needs_engine

@@ -15,6 +15,7 @@ from gangline.errors import StillRunning
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.record.stage_time import StageTime
 from gangline.line.record.states import end_stage, record_stage_seconds, start_stage
+from gangline.line.request.run_request import resolve_request
 from gangline.serve.orders.driver_process import PROGRAM, DriverProcess
 from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import stage
@@ -70,7 +71,8 @@ class Training:
 @pytest.fixture
 def training(workspace, tmp_path):
     repositories.commit(workspace.repo, {"answer.py": "import os\n" + PATIENT + repositories.PROGRAM})
-    sandbox = sandbox_of(workspace.repo, "own", **workspace.where)
+    asked = resolve_request(workspace.repo, commit=None, overrides=(), strategy=None)
+    sandbox = sandbox_of(workspace.repo, "own", home=asked.kept_home, **workspace.where)
     found = Training(workspace, tmp_path if sandbox.is_unconfined else sandbox.home)
     yield found
     found.end()

@@ -165,7 +165,8 @@ def test_a_default_branch_without_a_line_lets_no_branch_publish_itself(repo, tex
     on_branch(repo, "feature", {"line.toml": LAX})
     found = question(repo)
     assert (found.protected, found.rules) == (False, None)
-    assert found.rules_problem.startswith("on main: ")
+    assert found.rules_problem.startswith("on main")
+    assert found.protection.lacks_line is (text is None)
 
 
 def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo, tmp_path):
@@ -178,7 +179,11 @@ def test_a_line_that_origin_lacks_is_the_reason_at_birth_and_at_publication(repo
     record = find_or_create_run(
         store, question(clone), again=False, target="local", site=Site(), sealer=new_sealer()
     ).record
-    assert "on origin/master: there is no line.toml; push" in record.events[0].text
+    said = (
+        "nothing is published: on origin/master, the default branch, there is no line.toml yet; push a commit with one"
+    )
+    assert record.events[0].text.startswith(said)
+    assert record.events[0].stage == "publish", "a first run does not begin with it"
     assert unpublishable_reason(record) == record.events[0].text
     repositories.git(clone, "update-ref", "refs/remotes/origin/master", "HEAD")  # as git push leaves it
     assert question(clone).protected

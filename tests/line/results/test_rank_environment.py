@@ -11,11 +11,10 @@ from gangline.line.results.rank_environment import (
     MOST_GPUS,
     MOST_PACKAGES,
     MOST_PROGRAMS,
-    MOST_READS,
     read_rank_environment,
-    undeclared_reads_text,
     work_tree_error,
 )
+from gangline.line.results.undeclared_reads import MOST_READS, obstacle
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
 from gangline.storage.folder.store import FolderStore
 
@@ -68,17 +67,60 @@ def test_no_report_is_not_an_empty_report(store):
     assert read_rank_environment(store, "runs/x") is None
 
 
+def test_what_a_file_held_is_kept_and_a_second_process_that_found_another_one_is_noted(store):
+    held = {"size_bytes": 5, "mtime_ns": 1, "ctime_ns": 2, "sha256": "a" * 64}
+    same, other, large = ({"event": "read", "path": f"/data/{name}", **held} for name in ("same", "other", "large"))
+    folder = {"event": "listed", "path": "/data/", **held}
+    put(store, PYTHON, same, other, {**large, "sha256": ""}, folder, {"event": "ran", "reads": 3, "listed": 4})
+    later = {"mtime_ns": 8, "ctime_ns": 9}
+    put(
+        store,
+        PYTHON,
+        {**same, **later},
+        {**other, **later, "sha256": "b" * 64},
+        {**large, **later, "sha256": ""},
+        rank=1,
+    )
+    found = read_rank_environment(store, "runs/x")
+    assert found.reads[0] == UndeclaredRead(path="/data/same", **held)
+    assert [(each.path, each.changed) for each in found.reads] == [
+        ("/data/same", False), ("/data/other", True), ("/data/large", True)
+    ]  # fmt: skip
+    assert (found.listed, found.num_listed) == ((UndeclaredRead(path="/data/", **held),), 4)
+
+
+def test_a_list_of_several_processes_that_is_full_is_known_not_to_be_whole(store):
+    for rank in (0, 1):
+        reads = [{"event": "read", "path": f"/data/{rank}/{number}", "size_bytes": 1} for number in range(60)]
+        put(
+            store,
+            PYTHON,
+            *reads,
+            {"event": "listed", "path": f"/data/{rank}/"},
+            {"event": "ran", "reads": 60},
+            rank=rank,
+        )
+    found = read_rank_environment(store, "runs/x")
+    assert (len(found.reads), found.num_reads) == (MOST_READS, MOST_READS + 1)
+    assert (len(found.listed), found.num_listed) == (2, 2)
+    assert (
+        obstacle(found)
+        == "it read at least 101 files and 2 folders that the line does not declare: too many to be compared"
+    )
+
+
 def test_lies_and_nonsense_cost_no_more_than_themselves(store):
     put(
         store, PYTHON, "{", "[]", "null", {"event": "ran", "modules": 7, "packages": [1, [2], ["a", None]]},
-        {"event": "read", "path": 7}, {"event": "host", "name": "a\x1b[31mb"},
+        {"event": "read", "path": 7}, {"event": "read", "path": "/y", "mtime_ns": [], "sha256": "a"},
+        {"event": "host", "name": "a\x1b[31mb"},
         {"event": "ran", "elsewhere": {"m": "f"}}, {"event": "started"}, {"event": "started", "program": "c\x1bat"},
         {"event": "read", "path": "/x" * 3000, "size_bytes": -1},
     )  # fmt: skip
     reported = read_rank_environment(store, "runs/x")
     assert (reported.hosts, reported.programs) == (("a [31mb",), ("c at",))
     assert reported.elsewhere == (LoadedModule(name="m", file="f"),)
-    assert [(len(each.path), each.size_bytes) for each in reported.reads] == [(400, 0)]
+    assert [(len(each.path), each.size_bytes, each.sha256) for each in reported.reads] == [(2, 0, ""), (400, 0, "")]
     assert reported.packages == {}
 
 
@@ -111,25 +153,12 @@ def test_a_module_of_the_work_tree_is_named_with_its_file_and_others_are_not_ref
     )
 
 
-def test_reads_are_said_with_what_declares_them():
-    ran = RuntimeReport(reads=(UndeclaredRead(path="/work/data/labels.txt", size_bytes=5),), num_reads=4)
-    said = undeclared_reads_text(ran, Path("/work"))
-    assert said.startswith("read 4 files that the line does not declare: data/labels.txt, ...; data.text")
-    assert undeclared_reads_text(RuntimeReport()) == ""
-    many = tuple(UndeclaredRead(path=f"/d/{number}", size_bytes=1) for number in range(MOST_READS))
-    assert undeclared_reads_text(RuntimeReport(reads=many, num_reads=MOST_READS)).startswith("read at least 100 files")
-    hub = RuntimeReport(reads=(UndeclaredRead(path="/h/.cache/huggingface/hub/x", size_bytes=5),), num_reads=1)
-    assert "this includes downloads of a hub" in undeclared_reads_text(hub)
-    left = RuntimeReport(reads=(UndeclaredRead(path="/w/t.json", size_bytes=5, left=True),), num_reads=1)
-    assert undeclared_reads_text(left).endswith("; this includes what an earlier run left in .gangline/home")
-
-
 def test_what_did_not_change_in_a_kept_home_since_the_run_began_was_left_there(store):
     home = Path("/w/.gangline/home")
     read = {"event": "read", "size_bytes": 5}
-    others = [{**read, "path": f"/data/{number}", "changed": 1.0} for number in range(MOST_READS)]
-    changed = {"old": 99.9, "new": 100, "lie": "200", "unknown": None}
-    in_home = [{**read, "path": f"{home}/main/{name}", "changed": when} for name, when in changed.items()]
+    others = [{**read, "path": f"/data/{number}", "ctime_ns": 1} for number in range(MOST_READS)]
+    changed = {"old": 99_900_000_000, "new": 100_000_000_000, "lie": "200", "unknown": None}
+    in_home = [{**read, "path": f"{home}/main/{name}", "ctime_ns": when} for name, when in changed.items()]
     put(store, PYTHON, *others[1:], *in_home)
     reads = read_rank_environment(store, "runs/x", homes=home, since=100.0).reads
     left = [each.path.rpartition("/")[2] for each in reads if each.left]

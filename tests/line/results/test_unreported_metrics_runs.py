@@ -56,6 +56,14 @@ def test_a_program_that_reports_nothing_passes_no_gate_and_is_shown_how_to_repor
     assert "program.report(accuracy=...)" in said
 
 
+def test_a_program_that_reports_by_a_file_is_not_asked_for_a_curve(workspace):
+    """Also where no gate judges, as in the trainings of a bisection."""
+    line = repositories.LINE.replace('"answer.py"]', '"answer.py"]\nmetrics = "metrics.json"')
+    text = "import json\njson.dump({'loss': 1.5}, open('metrics.json', 'w'))\n"
+    repositories.commit(workspace.repo, {"answer.py": text, "line.toml": line})
+    assert unreported(workspace.run()) == []
+
+
 def test_a_program_that_swallows_its_exception_passes_with_a_note_of_it(workspace):
     caught = "import traceback\ntry:\n    raise ValueError('no data')\nexcept ValueError:\n    traceback.print_exc()\n"
     said = "the program ended with exit 0, but the log of rank 0 ends with a traceback: ValueError: no data"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from tests.line import repositories
 from tests.line.records import record
 
@@ -88,6 +89,19 @@ def test_time_in_a_queue_is_not_time_of_the_gang():
     waited = replace(waited, stages={"train": StageInfo(state="done", seconds=7200.0)})
     ran = replace(waited.plan, measured=replace(waited.plan.measured, wall_seconds=600.0))
     assert [each.train_seconds for each in measured([waited, replace(waited, plan=ran)])] == [7200.0, 600.0]
+
+
+def test_time_outside_the_steps_is_known_of_a_run_without_a_restart():
+    made = trained("a" * 40, 1, seconds=0.2)
+    took = Forecast(
+        step_seconds=0.2, wall_seconds=90.0, terms=(Term(part="checkpoint", seconds=0.05, origin="measured"),)
+    )
+    made = replace(made, plan=replace(made.plan, measured=took))
+    ended = replace(made, stages={"train": StageInfo(state="done", outputs={"final_step": 12})})
+    gang = GangInfo(launcher="local", name="g", uid="u", podset="p", restarts=1)
+    (first, second, third) = measured([made, ended, replace(ended, gang=gang)])
+    assert (first.outside_seconds, third.outside_seconds) == (None, None)
+    assert second.outside_seconds == pytest.approx(90.0 - 12 * 0.25)
 
 
 def test_runs_of_forks_and_drilled_ones_teach_nothing(tmp_path):

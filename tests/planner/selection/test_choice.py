@@ -121,6 +121,15 @@ def test_forecast_ties_prefer_one_axis():
     assert choice.name == "fsdp-16"
 
 
+def test_a_forecast_counts_what_earlier_runs_took_outside_their_steps():
+    """Start, imports and evaluation of a program of few steps are most of its time, whatever the plan."""
+    history = [measured("ddp", DDP, 0.22, on=CPU, outside_seconds=each) for each in (80.0, 90.0, None)]
+    choice = choose_plan(line(), SITE, cpu(2), SMALL, history)
+    assert choice.forecast.wall_seconds == pytest.approx(120 * 0.22 + 85.0)
+    stated = replace(SITE, plan=replace(SITE.plan, start_seconds=60.0))
+    assert choose_plan(line(), stated, cpu(2), SMALL, history).forecast.wall_seconds == pytest.approx(120 * 0.22 + 25.0)
+
+
 def test_measured_forecast_says_how_often():
     choice = choose_plan(line(), SITE, cpu(2), SMALL, [measured("ddp", DDP, each, on=CPU) for each in (1.0, 2.0)])
     assert (choice.forecast.step_seconds, choice.forecast.wall_seconds) == (1.5, 180.0)

@@ -170,7 +170,7 @@ def test_measurements_that_are_costs_are_not_reported_twice_and_what_is_judged_c
         return replace(record, metrics=record.metrics | reported)
 
     comparison = compare(with_measurements(BASE), with_measurements(with_loss(2.37)))
-    assert [number.name for number in comparison.metrics] == ["a_metric", "eval_loss", "step_seconds"]
+    assert [number.name for number in comparison.metrics] == ["eval_loss", "a_metric", "step_seconds"]
     changed = with_measurements(with_loss(2.37))
     metrics = {name: replace(each, value=each.value * 1.01) for name, each in changed.metrics.items()}
     comparison = compare(with_measurements(BASE), replace(changed, metrics=metrics))
@@ -299,8 +299,8 @@ def test_what_no_record_has_the_content_of_may_have_changed_too():
         assert "may have changed, too: data: none declared; read 1 file" in text
     reads = (UndeclaredRead(path="/d/a", size_bytes=13), UndeclaredRead(path="/d/b", size_bytes=1))
     other = compare(before, replace(before, ran=RuntimeReport(reads=reads)))
-    assert [(each.kind, each.base, each.this) for each in other.changes] == [
-        ("read", "/d/a of 12 B", "/d/a of 13 B and 1 more")
+    assert [(each.kind, each.name, each.base, each.this) for each in other.changes] == [
+        ("read", "2 undeclared files, such as /d/a", "12 B", "13 B")
     ]
     assert compare(BASE, BASE).unpinned == ()
 
@@ -310,7 +310,8 @@ def test_a_judged_metric_that_is_not_finite_is_worse_also_where_it_was_the_only_
     broken = replace(with_loss(2.37), metrics={}, stages=BASE.stages | {"train": train})
     comparison = compare(BASE, broken)
     assert (comparison.outcome, comparison.why) == ("WORSE", "eval_loss not finite")
-    other = compare(BASE, replace(broken, commit=replace(broken.commit, sha="5" * 40)))
+    inputs = replace(broken.inputs, code="c" * 64)
+    other = compare(BASE, replace(broken, commit=replace(broken.commit, sha="5" * 40), inputs=inputs))
     assert other.next_command == "gangline bisect eval_loss --good 9f31c2a0 --bad 55555555"
     assert compare(replace(BASE, metrics={"loss": Metric(value=1.0)}), broken).outcome == "NOT COMPARABLE"
 
@@ -440,3 +441,71 @@ def on(gpus, planned=""):
 def test_another_kind_of_device_is_a_change_as_ranks_found_it_else_as_planned(base, this, words):
     changes = [(each.base, each.this) for each in compare(base, this).changes if each.kind == "device"]
     assert changes == words
+
+
+def with_command(*words):
+    return replace(BASE, inputs=replace(BASE.inputs, values={**BASE.inputs.values, "project.command": list(words)}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (["--lr", "0.02"], ["--lr", "0.000001"], "line.toml project.command --lr 0.02 -> 0.000001"),
+        (["--lr=0.02"], ["--lr=0.01"], "line.toml project.command --lr=0.02 -> --lr=0.01"),
+        ([], ["--warmup", "10"], "line.toml project.command - -> --warmup 10"),
+        (["--name", "a b"], [], "line.toml project.command --name 'a b' -> -"),
+    ],
+)
+def test_of_a_long_command_the_words_that_differ_are_named(before, after, said):
+    many = ["python", "train.py", "--data-dir", "/data/of/a/very/long/name", "--text", "x" * 60]
+    comparison = compare(with_command(*many, *before, "--end"), with_command(*many, *after, "--end"))
+    assert f"one change: {said}" in render_comparison(comparison)
+
+
+def test_two_words_that_differ_are_two_changes_and_a_command_that_was_a_task_is_named_whole():
+    twice = compare(with_command("a", "--lr", "1", "--seed", "2"), with_command("a", "--lr", "3", "--seed", "4"))
+    assert [change.name for change in twice.changes] == ["project.command --lr", "project.command --seed"]
+    task = replace(BASE, inputs=replace(BASE.inputs, values={**BASE.inputs.values, "project.command": None}))
+    (change,) = compare(task, with_command("python", "a.py")).changes
+    assert (change.name, change.base, change.this) == ("project.command", "-", '["python", "a.py"]')
+
+
+def test_where_code_line_and_environment_are_equal_no_commit_is_searched():
+    other = replace(with_loss(9.0), commit=replace(BASE.commit, sha="5" * 40))
+    assert compare(BASE, other).next_command == f"gangline report {other.run.id} --open"
+    for name in ("code", "line", "environment"):
+        changed = replace(other, inputs=replace(other.inputs, **{name: "c" * 64}))
+        assert compare(BASE, changed).next_command.startswith("gangline bisect eval_loss")
+
+
+def test_times_of_a_training_that_was_taken_are_those_of_its_run():
+    train = StageInfo(state="taken", taken_from=BASE.run.id)
+    taken = replace(BASE, run=records.refused().run, stages=BASE.stages | {"train": train})
+    comparison = compare(BASE, taken)
+    assert {(number.of, number.change) for number in comparison.costs} == {(BASE.run.id, None)}
+    row = next(line for line in render_comparison(comparison).splitlines() if line.strip().startswith("training"))
+    assert row.endswith(f"of {BASE.run.id}")
+    assert "%" not in row
+    for text in (render_markdown_comparison(comparison), render_html_comparison(comparison)):
+        assert f", of {BASE.run.id}" in text
+
+
+def with_settings(count):
+    """A run whose metrics file holds many settings beside the loss that its gate judges."""
+    settings = {f"user_config.{number:02}": Metric(value=float(number)) for number in range(count)}
+    gate = Gate(name="quality:eval_loss", verdict="yes", reason="")
+    return replace(BASE, metrics=BASE.metrics | settings, gates=(gate,))
+
+
+def test_settings_of_a_metrics_file_are_folded_and_decide_no_outcome():
+    comparison = compare(with_settings(40), with_settings(40))
+    assert comparison.why == "eval_loss within the band; bits_per_byte equal"
+    for text in (
+        render_comparison(comparison),
+        render_markdown_comparison(comparison),
+        render_html_comparison(comparison),
+    ):
+        assert "more metrics, " in text
+        assert text.count("user_config.") <= 12
+    bare = replace(with_settings(5), metrics={f"a.{n}": Metric(value=1.0) for n in range(5)}, gates=())
+    assert compare(bare, bare).why == "a.0, a.1, a.2 and 2 more equal"

@@ -18,6 +18,7 @@ from gangline.serve.pages import render_compare
 from gangline.serve.pages.comparison import best_places
 from gangline.serve.pages.curve_overlay import DASHES, at_step, departure, overlay, spread, style_of
 from gangline.spec.measurements import Band, Curve, CurvePoint, Metric
+from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 
 BAND = Band(center=10.0, half=1.0, n=3, origin="r")
 
@@ -28,6 +29,15 @@ def page_of(runs, **options) -> str:
 
 def metrics(*values: float | None) -> list[Metric | None]:
     return [None if value is None else Metric(value=value, better="lower") for value in values]
+
+
+def samples_of_reads(*digests):
+    """Two attempts of a run that read the same undeclared file, at two times, with these digests of its content."""
+    base = records.passed()
+    for number, sha256 in enumerate(digests, start=1):
+        read = UndeclaredRead(path="/d/labels.txt", size_bytes=2, mtime_ns=number, ctime_ns=number, sha256=sha256)
+        run = replace(base.run, id=f"{base.run.id}{number}", attempt=number)
+        yield replace(base, run=run, ran=RuntimeReport(reads=(read,), num_reads=1))
 
 
 def letters(page: str) -> list[str]:
@@ -95,7 +105,16 @@ def test_only_rows_that_differ_are_shown():
 def test_equal_runs_differ_in_nothing():
     base = records.passed()
     twin = replace(base, run=replace(base.run, id="bytegpt-9f31c2a0-aaaaaa", attempt=2))
-    assert "Nothing: same line, code, environment, data and plan." in page_of([base, twin])
+    assert "nothing changed: same line, code, environment, data and plan" in page_of([base, twin])
+
+
+def test_runs_that_read_undeclared_files_differ_in_them_or_may_have_changed_unseen():
+    base, twin = samples_of_reads("a" * 64, "b" * 64)
+    assert "/d/labels.txt 2 B, aaaaaaaa 2 B, bbbbbbbb" in text_of(page_of([base, twin]))
+    base, twin = samples_of_reads("", "")
+    said = text_of(page_of([base, twin]))
+    assert "nothing that records have changed: same line, code, environment, plan and declared data" in said
+    assert "may have changed, too: data: read /d/labels.txt" in said
 
 
 def test_a_run_can_become_the_first_or_be_left_out():

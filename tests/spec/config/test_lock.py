@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from gangline.errors import ConfigError
 from gangline.spec.config.load import load_line_text
-from gangline.spec.config.lock import MOST_BYTES, read_lock
+from gangline.spec.config.lock import MOST_BYTES, lock_indexes, read_lock
 
 HASH = f"--hash=sha256:{'0' * 64}"
 OTHER = f"--hash=sha256:{'a1' * 32}"
@@ -169,3 +169,37 @@ def test_the_locks_of_this_repository_pass():
     folder = Path(__file__).parents[3] / "requirements"
     assert all(read_lock(file.read_bytes(), file=file.name) for file in folder.glob("*.txt"))
     assert list(folder.glob("*.txt"))
+
+
+@pytest.mark.parametrize(
+    ("line", "works"),
+    [
+        ("--index-url https://me:word@a.example/simple", r'delete the line: .* site.toml \[index.NAME\] url = "..."'),
+        ("--extra-index-url=https://a.example/simple", r"delete the line: wheels come from the indexes of the site"),
+        ("-i https://a.example/simple", "only with --emit-index-url"),
+        ("--find-links /srv/wheels", "environments.find_links of site.toml"),
+        ("-e .", "the code of the commit is on the path of Python"),
+        ("-r base.txt", "uv pip compile --generate-hashes a.txt -o requirements.lock writes one file of both"),
+        ("--no-binary :all:", "delete the line, it has no effect here"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_a_line_of_options_is_named_with_what_works_instead(line, works, ending):
+    with pytest.raises(ConfigError, match=works) as refused:
+        read_lock(f"{line}{ending}spam==1 {HASH}{ending}".encode(), file="a.txt")
+    assert "me:word" not in str(refused.value)
+    assert "uv pip compile --generate-hashes writes that" not in str(refused.value)
+
+
+def test_indexes_of_packages_are_read_without_credentials():
+    lock = """
+    version = 1
+    package = [
+        {name = "Torch", version = "2.9.1+cpu", source = {registry = "https://me:word@a.example/whl/cpu?key=1"}},
+        {name = "local", version = "1", source = {registry = "../wheels"}},
+        {name = "git", version = "1", source = {git = "https://a.example/x"}}, {name = 3, version = "1"},
+    ]
+    """
+    assert lock_indexes(lock.encode(), file="uv.lock") == {("torch", "2.9.1+cpu"): "https://a.example/whl/cpu"}
+    pylock = 'lock-version = "1.0"\npackages = [{name = "a", version = "1", index = "https://a.example/simple"}]\n'
+    assert lock_indexes(pylock.encode(), file="pylock.toml") == {("a", "1"): "https://a.example/simple"}

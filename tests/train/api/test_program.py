@@ -9,7 +9,9 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from tests.ports import free_port
 from tests.train.gang import KEY, make_plan
 
@@ -121,6 +123,19 @@ def test_the_next_generation_continues_from_the_newest_save(in_gang):
     assert [each["reason"] for each in events if each["event"] == "done"] == ["ValueError: its own mistake", "finished"]
 
 
+def test_losses_and_metrics_may_be_tensors_and_numbers_of_libraries(in_gang):
+    home = in_gang(0)
+    with Program() as program:
+        program.step(loss=(torch.ones(1, requires_grad=True) * 2).sum(), learning_rate=np.float32(0.5))
+        with pytest.raises(UsageError, match=r"program\.step: loss: wanted one number, found Tensor of shape \(2,\)"):
+            program.step(loss=torch.ones(2))
+        program.report(eval_loss=torch.tensor(0.25), error=np.float32(0.5))
+    line = json.loads((home / "out" / "metrics.jsonl").read_text())
+    assert (line["step"], line["loss"], line["learning_rate"]) == (1, 2.0, 0.5), "the refused step does not count"
+    result = from_json(GangResult, (home / "out" / "result.json").read_bytes())
+    assert result.jobs[0].metrics == {"eval_loss": 0.25, "error": 0.5}
+
+
 SCRIPT = """
 import sys
 from gangline.train import Program
@@ -215,7 +230,7 @@ def test_a_program_that_is_asked_to_stop_leaves_with_143(in_gang):
         leave_unasked()
 
 
-@pytest.mark.parametrize("name", ["../state", "a/b", "", ".."])
+@pytest.mark.parametrize("name", ["../state", "a/b", "", "..", 3])
 def test_a_save_takes_plain_names_only(tmp_path, name):
     saves = ProgramSaves(
         open_store(f"file:{tmp_path}"), "p", run="r", plan_digest="0" * 64, generation=0, key=KEY, keep=2

@@ -28,7 +28,7 @@ with Session(steps=6, global_batch=8) as session:
         session.backward(Loss(total=errors.sum(), weight=batch["weight"].sum()))
         session.step(optimizer)
     if not session.stopped:
-        session.report(error=float(session.world_size))
+        session.report(error=torch.tensor(float(session.world_size), requires_grad=True))
 """
 
 

@@ -176,6 +176,17 @@ class EvaluationFails(Usual):
         raise ValueError("the measure's own mistake")
 
 
+class EvaluationIsNumber(Usual):
+    def evaluate(self, model, batch):
+        return {"accuracy": 0.5}
+
+
+class EvaluationChanges(Usual):
+    def evaluate(self, model, batch):
+        self.calls = getattr(self, "calls", 0) + 1
+        return {f"accuracy_{self.calls}": (1.0, 2.0)}
+
+
 class NotFiniteLater(Usual):
     def loss(self, outputs, batch):
         found = super().loss(outputs, batch)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gangline.spec.python_environment import STARTUP
-from gangline.train.startup import audit, devices, report_file
+from gangline.train.startup import audit, devices, file_reads, report_file
 
 READ = "import os; labels = open(os.environ['OUTSIDE'] + '/labels.txt').read()\n"
 
@@ -112,8 +112,10 @@ def test_paths_of_every_kind_are_taken_and_many_are_counted(workspace):
     )
     done = workspace.run(text)
     assert done.returncode == 0, done.stderr
-    assert len(workspace.lines("read")) == audit.MOST_READS
+    assert len(workspace.lines("read")) == file_reads.MOST_READS
     assert workspace.lines("ran")[-1]["reads"] >= 131
+    (unseen,) = workspace.lines("unseen")
+    assert unseen["why"] == "files beyond the first 100 of a process", "which a worker says that has no last report"
 
 
 def test_a_file_that_is_opened_to_be_continued_is_read_if_there_is_something_in_it(workspace):
@@ -136,8 +138,8 @@ def test_a_name_of_the_commit_is_another_file_in_another_folder(workspace):
 
 
 def test_files_of_the_commit_leave_room_for_others_and_files_beyond_it_are_said_to_be_unseen(workspace, monkeypatch):
-    monkeypatch.setattr(audit, "MOST_SEEN", 3)
-    watched = audit.ProgramAudit(str(workspace.reported), workspace.environ())
+    monkeypatch.setattr(file_reads, "MOST_SEEN", 3)
+    watched = audit.ProgramAudit(str(workspace.reported), workspace.environ()).reads
     for number in range(10):
         watched.opened(str(workspace.code / f"{number}.png"), os.O_RDONLY)
     watched.opened(str(workspace.outside / "labels.txt"), os.O_RDONLY)
@@ -163,20 +165,20 @@ def test_what_earlier_runs_left_in_a_kept_home_is_reported_beyond_all_other_limi
     plan.touch()
     (home / "fresh.pyc").write_text("of this gang")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(audit, "MOST_READS", 1)
-    monkeypatch.setattr(audit, "MOST_SEEN", 3)
+    monkeypatch.setattr(file_reads, "MOST_READS", 1)
+    monkeypatch.setattr(file_reads, "MOST_SEEN", 3)
     watched = audit.ProgramAudit(str(workspace.reported), workspace.environ(GANGLINE_PLAN=str(plan)))
     for path in (*pictures, home / "fresh.pyc", home / "left.txt", home / "left.pyc"):
-        watched.opened(str(path), os.O_RDONLY)
-    read = {each["path"]: each["changed"] for each in workspace.lines("read")}
+        watched.reads.opened(str(path), os.O_RDONLY)
+    read = {each["path"]: each["ctime_ns"] for each in workspace.lines("read")}
     assert [Path(each).name for each in read] == ["0.png", "left.txt", "left.pyc"]
-    assert read[str(home / "left.txt")] == round((home / "left.txt").stat().st_ctime, 3)
+    assert read[str(home / "left.txt")] == (home / "left.txt").stat().st_ctime_ns
 
 
 def test_an_audit_that_a_program_breaks_says_so(workspace):
     done = workspace.run("import os, os.path\nos.path.abspath = None\n" + READ * 2 + "print(labels)\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2\n", "")
-    assert [each["why"] for each in workspace.lines("unseen")] == ["the audit of open failed: TypeError"]
+    assert "the audit of open failed: TypeError" in [each["why"] for each in workspace.lines("unseen")]
 
 
 @pytest.mark.parametrize("path", ["'\\0'", "None", "object()", "1.5"])
@@ -232,6 +234,28 @@ def test_modules_that_torch_compiled_in_this_run_are_distinguished_those_of_befo
     (reported,) = workspace.lines("ran")
     assert reported["modules"]["compiled"] == 2
     assert sorted(name for name, _ in reported["elsewhere"]) == ["fetched", "older"]
+
+
+TEMPLATES = """\
+import os, sys, tempfile, types
+torch = sys.modules["torch.distributed.nn.jit.instantiator"] = types.ModuleType("torch.distributed.nn.jit.instantiator")
+torch.folder = tempfile.TemporaryDirectory(dir=os.environ["TMPDIR"])
+torch.INSTANTIATED_TEMPLATE_DIR_PATH = torch.folder.name
+other = tempfile.TemporaryDirectory(dir=os.environ["TMPDIR"])
+for folder, name in ((torch.folder, "_remote_module_non_scriptable"), (other, "fetched")):
+    sys.path.append(folder.name)
+    open(os.path.join(folder.name, name + ".py"), "w").close()
+import _remote_module_non_scriptable, fetched
+"""
+"""What `import torch.distributed.nn` does in torch 2.9, and what a program may do."""
+
+
+def test_modules_that_torch_writes_from_its_templates_are_compiled_and_others_of_a_temporary_folder_are_not(workspace):
+    assert workspace.run(TEMPLATES, TMPDIR=str(workspace.outside)).returncode == 0
+    (reported,) = workspace.lines("ran")
+    assert reported["modules"]["compiled"] == 1
+    assert [name for name, _ in reported["elsewhere"]] == ["fetched"]
+    assert reported["last"] is True, "though the folders are gone by then"
 
 
 def test_children_report_next_to_their_parent_however_they_begin(workspace):

@@ -25,7 +25,7 @@ from packaging.markers import Marker
 from gangline.build.virtualenv import rank_runtime
 from gangline.build.virtualenv.installation import Installation, delete_folder, folder_size, install
 from gangline.build.virtualenv.interpreters import Interpreter, find_interpreter
-from gangline.build.virtualenv.locks import CommitLock, read_commit_lock
+from gangline.build.virtualenv.locks import CommitLock, missing_index, read_commit_lock
 from gangline.build.virtualenv.uv import Uv
 from gangline.errors import ConfigError, storage_errors
 from gangline.git.repository import Repository
@@ -186,6 +186,9 @@ def make_environment(
                 manifest = install(_installation(request, draft, folder), uv=uv, notify=notify)
                 draft.rename(folder)
                 replace_file(manifest_file(folder), canonical(manifest), durable=False)
+            except ConfigError as error:
+                said = missing_index(request.lock, str(error), known=uv.indexes)
+                raise (ConfigError(said) if said else error) from error
             finally:
                 delete_folder(draft)
     return VirtualEnvironment(digest=request.digest, folder=folder, lock=lock, manifest=manifest, is_cached=False)

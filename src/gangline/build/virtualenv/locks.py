@@ -1,7 +1,8 @@
 """Lock of a commit (requirements, pylock or uv.lock) as hashed requirements; runs no project code, uses no network."""
 
+import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangline.build.virtualenv.uv import Uv
@@ -9,9 +10,10 @@ from gangline.errors import ConfigError
 from gangline.git.repository import Repository
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.line import EnvTable
-from gangline.spec.config.lock import Pin, kind_of, read_lock, read_pylock, read_toml
+from gangline.spec.config.lock import PUBLIC_INDEX, Pin, kind_of, lock_indexes, read_lock, read_pylock, read_toml
 
 _MOST_PROJECTS = 1000
+_INDEX_NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class CommitLock:
     pins: tuple[Pin, ...]
     requires_python: str | None
     """Specifier; None: any."""
+    indexes: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Address of the index of a package, by name and version, where the lock says one."""
 
 
 def read_commit_lock(repository: Repository, tree: str, table: EnvTable, uv: Uv | None = None) -> CommitLock | None:
@@ -49,11 +53,36 @@ def read_commit_lock(repository: Repository, tree: str, table: EnvTable, uv: Uv 
         return CommitLock(table.lock, data, read_lock(data, file=table.lock), required)
     if kind_of(table.lock) == "pylock":
         found = read_pylock(data, file=table.lock)
-        return CommitLock(table.lock, found.requirements, found.pins, required or found.requires_python)
+        indexes = lock_indexes(data, file=table.lock)
+        return CommitLock(table.lock, found.requirements, found.pins, required or found.requires_python, indexes)
     requires = read_toml(data, file=table.lock).get("requires-python")
     exported = _export(repository, tree, table, data, uv or Uv.find({}))
     pins = read_lock(exported, file=f"{table.lock}, exported")
-    return CommitLock(table.lock, exported, pins, required or (requires if isinstance(requires, str) else None))
+    requires = required or (requires if isinstance(requires, str) else None)
+    return CommitLock(table.lock, exported, pins, requires, lock_indexes(data, file=table.lock))
+
+
+def missing_index(lock: CommitLock, failure: str, *, known: str) -> str:
+    """Sentence on the package that uv did not find, and that comes from an index which the site lacks; empty: none is.
+
+    Args:
+        lock: The lock that was installed.
+        failure: What uv said.
+        known: Text with the addresses of the site's indexes.
+    """
+    for pin in lock.pins:
+        index = lock.indexes.get((pin.name, pin.version), "")
+        is_own = index not in ("", PUBLIC_INDEX) or "+" in pin.version
+        if not is_own or (index and index.rstrip("/") in known) or f"{pin.name}=={pin.version}" not in failure:
+            continue
+        name = index.rstrip("/").rpartition("/")[2]
+        name, url = (name if _INDEX_NAME.fullmatch(name) else "own", index) if index else ("NAME", "...")
+        where = f" ({index} in {lock.file})" if index else ""
+        return (
+            f"{lock.file}: {pin.name} {pin.version} comes from an index of its own{where}, which this site does not"
+            f' have: in site.toml [index.{name}] url = "{url}"'
+        )
+    return ""
 
 
 def _export(repository: Repository, tree: str, table: EnvTable, data: bytes, uv: Uv) -> bytes:

@@ -64,6 +64,12 @@ class Uv:
         fixed = {"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": _downloads(site), "NO_COLOR": "1"}
         return Uv(program, passed | indexes | links | fixed, secrets)
 
+    @property
+    def indexes(self) -> str:
+        """Addresses of the indexes that it asks, but for the public one, in one text."""
+        named = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX_URL")
+        return " ".join(self.environ.get(name, "") for name in named)
+
     def run(self, *arguments: str, folder: Path, what: str, tick: Callable[[float], None] = lambda _: None) -> bytes:
         """Run uv; its standard output. uv is killed if this call ends early. `tick` gets the seconds so far every 15 s.
 

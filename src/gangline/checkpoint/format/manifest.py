@@ -52,6 +52,11 @@ class FileEntry:
         if not all(_HEX.fullmatch(each) for each in self.blocks):
             raise IntegrityError("a digest is 64 lower-case hex digits")
 
+    @property
+    def content(self) -> str:
+        """SHA-256 over the digests of its blocks, in order."""
+        return hashlib.sha256("".join(self.blocks).encode()).hexdigest()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gangline.bisect.bisection import Bisection, BisectRequest, prepare
+from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare
 from gangline.bisect.history import read_culprit
 from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
@@ -123,13 +123,19 @@ def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
     cost = "cost not known before the first" if forecast.hours is None else f"about {_amount(forecast.hours, unit)}"
     where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else "the end"
     limit = "" if asked.budget_hours is None else f", at most {_amount(asked.budget_hours, unit)}"
-    trainings = f"{forecast.trainings} trainings to {where}"
-    say(f"{len(state.suspects)} commits · about {trainings} · {cost}{limit} · {state.id}", err=True)
+    say(f"{len(state.suspects)} commits · {_trainings(forecast)} to {where} · {cost}{limit} · {state.id}", err=True)
     if yes or asked.budget_hours is not None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("wanted --budget or --yes without a terminal, found neither; --budget 1h sets a limit")
     typer.confirm("Begin?", abort=True, err=True)
+
+
+def _trainings(forecast: BisectForecast) -> str:
+    """`about 6 to 10 trainings, up to 46 where values are noisy,`: how many seeds a commit takes is seen later."""
+    low, high = forecast.least, forecast.trainings
+    about = f"{low} to {high}" if low < high else str(high)
+    return f"about {about} trainings, up to {forecast.most} where values are noisy,"
 
 
 def _amount(hours: float, unit: str) -> str:

@@ -22,14 +22,20 @@ from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.line.record.observer import Observer, ObserverRelay, SilentObserver
 from gangline.line.request.run_request import resolve_request
-from gangline.line.stages.run_line import run_line
+from gangline.line.results.undeclared_reads import changed_since
+from gangline.line.stages.run_line import RunArguments, run_line
 from gangline.spec.record import Record
 
 
 class LastRecord(ObserverRelay):
-    """Keeps the record that a run ended with."""
+    """Keeps the record that a run ended with, and whether it had ended before."""
 
     record: Record | None = None
+    had_ended = False
+
+    def run_started(self, record: Record) -> None:
+        self.had_ended = record.run.state == "ended"
+        super().run_started(record)
 
     def run_ended(self, record: Record) -> None:
         self.record = record
@@ -53,8 +59,9 @@ def command(
 ) -> None:
     """Train a commit as it is, then with the keys of --set, and judge the second run against the first.
 
-    Both are runs as any other: whichever has ended is not trained again, and the same command resumes an interrupted
-    one. What their gates say is shown and decides nothing here. Three seeds in [evaluate] give the first run a band.
+    Both are runs as any other: whichever has ended is not trained again, unless undeclared files that it read have
+    changed since, and the same command resumes an interrupted one. What their gates say is shown and decides nothing
+    here. Three seeds in [evaluate] give the first run a band.
     """
     require_format(format_)
     if not set_:
@@ -72,21 +79,30 @@ def command(
 def _run(
     workspace: Workspace, commit: str | None, overrides: tuple[str, ...], *, target: str | None, quiet: bool
 ) -> Record:
-    """Run it to its end; a refusal by a gate is a result, too."""
+    """Run it to its end; one that has ended is run again if files that it read have changed since."""
 
     def to_its_end(observer: Observer) -> Record:
-        last = LastRecord(observer)
-        try:
-            return run_line(
-                workspace.repo, site=workspace.site, environ=workspace.environ, commit=commit, overrides=overrides,
-                target=target, observer=last,
-            )  # fmt: skip
-        except GateError:
-            if last.record is None:
-                raise
-            return last.record
+        asked: RunArguments = {"commit": commit, "overrides": overrides}
+        last = _run_once(workspace, asked, target=target, observer=observer)
+        record = last.record
+        assert record is not None, "a run that has ended was shown to its observer"
+        if not last.had_ended or not changed_since(record):
+            return record
+        observer.note(f"{record.run.id} is run again")
+        return _run_once(workspace, {**asked, "again": True}, target=target, observer=observer).record or record
 
     if quiet:
         return to_its_end(SilentObserver())
     with attended_view(choose_view(json=False)) as view:
         return to_its_end(view)
+
+
+def _run_once(workspace: Workspace, asked: RunArguments, *, target: str | None, observer: Observer) -> LastRecord:
+    """Run it to its end; a refusal by a gate is a result, too."""
+    last = LastRecord(observer)
+    try:
+        run_line(workspace.repo, site=workspace.site, environ=workspace.environ, target=target, observer=last, **asked)
+    except GateError:
+        if last.record is None:
+            raise
+    return last

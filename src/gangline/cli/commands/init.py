@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +17,7 @@ from gangline.git.repository import Repository
 from gangline.init.declared_stages import FILES
 from gangline.init.line_guess import LineGuess, guess_line
 from gangline.init.line_text import line_text
+from gangline.init.package_locks import CONDA, is_lock_name
 from gangline.init.training_script import SCRIPT_KINDS
 from gangline.spec.config.load import load_line
 from gangline.spec.config.problems import printable
@@ -43,13 +44,16 @@ def command(
         raise UsageError(
             f"wanted a repository without {LINE}, found {target}; --force writes over it, gangline plan reads it"
         )
+    tracked = repository.files()
     guess = guess_line(
-        _files(repository, script),
+        _files(repository, tracked, script),
         folder=path.resolve().name,
         script=script,
         has_gpu=Path("/dev/nvidiactl").exists(),
         branch=default.name if (default := repository.default_branch()) else None,
         leaves_out=partial(_leaves_out, repository),
+        tracked=tracked,
+        untracked=_untracked(repository),
     )
     text = line_text(guess)
     if not dry_run:
@@ -59,19 +63,29 @@ def command(
     if json:
         print_json(_document(guess, text, written=not dry_run, following=following))
         return
-    say("\n".join(_page(guess, text, target=target, dry_run=dry_run, dirty=_dirty(repository), following=following)))
+    page = _page(guess, text, target=target, dry_run=dry_run, dirty=_dirty(repository), following=following)
+    say("\n".join(map(printable, page)))
 
 
-def _files(repository: Repository, script: str | None) -> Mapping[str, bytes]:
+def _files(repository: Repository, tracked: Iterable[str], script: str | None) -> Mapping[str, bytes]:
     """Tracked files to read, the shallow ones first; before the first commit, all files."""
-    names = sorted(repository.files(), key=lambda name: (name.count("/"), name))
-    wanted = [name for name in names if name.endswith(_READ) or name in (script, *FILES)][:_MOST_FILES]
-    found = {}
-    for name in wanted:
-        file = repository.root / name
-        if file.is_file() and not file.is_symlink() and file.stat().st_size <= _MOST_BYTES:
-            found[name] = file.read_bytes()
-    return found
+    names = sorted(tracked, key=lambda name: (name.count("/"), name))
+    return _contents(repository, [name for name in names if name.endswith(_READ) or name in (script, *FILES, *CONDA)])
+
+
+def _untracked(repository: Repository) -> Mapping[str, bytes]:
+    """Files in the folder of the line that may be locks, and that no commit has."""
+    names = repository.uncommitted()[1] if repository.has("HEAD") else ()
+    return _contents(repository, [name for each in names if is_lock_name(name := each.removeprefix(repository.prefix))])
+
+
+def _contents(repository: Repository, names: Sequence[str]) -> Mapping[str, bytes]:
+    files = {name: repository.root / name for name in names[:_MOST_FILES]}
+    return {
+        name: file.read_bytes()
+        for name, file in files.items()
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= _MOST_BYTES
+    }
 
 
 def _leaves_out(repository: Repository, path: str) -> bool:
@@ -109,7 +123,7 @@ def _page(
 ) -> list[str]:
     """Lines to show; a name of the repository stays on its own, whatever is in it."""
     seen, others = guess.script, ", ".join(f"{each.path} ({each.kind})" for each in guess.others)
-    where = f", line {seen.line}" if seen.line else ""
+    where = f", {seen.sign}" if seen.sign else ""
     lines = [f"script    {seen.path}: {SCRIPT_KINDS[seen.kind][0]}{where}"]
     lines += [f"          others: {others}; --script chooses"] if others else []
     lines += [f"{'would be' if dry_run else 'wrote':<10}{target}", *(f"          {each}" for each in text.splitlines())]
@@ -119,8 +133,14 @@ def _page(
 
 
 def _document(guess: LineGuess, text: str, *, written: bool, following: str) -> dict[str, object]:
+    search = guess.script.search
     return {
-        "script": {"path": guess.script.path, "kind": guess.script.kind, "line": guess.script.line},
+        "script": {
+            "path": guess.script.path,
+            "kind": guess.script.kind,
+            "line": search.line if search else 0,
+            "shown_in": search.path if search else guess.script.path,
+        },
         "others": [{"path": each.path, "kind": each.kind} for each in guess.others],
         "keys": [
             {"key": f"{each.table}.{each.name}", "value": each.value, "known": each.is_known, "why": each.why}

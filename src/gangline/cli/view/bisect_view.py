@@ -1,5 +1,6 @@
 """View of a bisection: a line per answer, the history as a strip, the remaining time."""
 
+import re
 import sys
 import time
 
@@ -13,6 +14,8 @@ from gangline.spec.bisect import BisectCommit, BisectState
 from gangline.spec.record import Record
 from gangline.units import format_seconds
 
+_VALUE = re.compile(r"=[^\s,;]*")
+
 
 class BisectView(SilentObserver):
     """Observer of the runs of a search and listener to its states; everything goes to stderr."""
@@ -23,6 +26,8 @@ class BisectView(SilentObserver):
         self._began = time.monotonic()
         self._asked = 0
         self._run = ""
+        self._notes: set[str] = set()
+        """Notes that were shown, without values of keys, such as the seed of an experiment."""
         self._moving = sys.stderr.isatty()
 
     def tell(self, state: BisectState) -> None:
@@ -46,7 +51,11 @@ class BisectView(SilentObserver):
             say_over(f"  {stage} {self._run}: step {clean(step, 20)}")
 
     def note(self, text: str) -> None:
-        self._say(f"  {clean(text)}")
+        """Say it, unless an earlier training of the search had the same to say."""
+        known = _VALUE.sub("=", text)
+        if known not in self._notes:
+            self._notes.add(known)
+            self._say(f"  {clean(text)}")
 
     def _time_left(self, state: BisectState) -> str:
         left = steps_left(state.sides)

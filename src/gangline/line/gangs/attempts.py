@@ -13,21 +13,25 @@ from gangline.build.own_environment import editable_packages_in, missing_module
 from gangline.errors import CancelledError, CapacityError, GanglineError, IntegrityError, StorageError, error_for
 from gangline.launch.protocol import Gang
 from gangline.line.gangs.follow import earlier_end, follow
+from gangline.line.gangs.missed_files import path_outside_layer
 from gangline.line.gangs.missed_names import missing_package, missing_variable
 from gangline.line.gangs.podsets import podset_for
-from gangline.line.gangs.sandbox import hidden_path_in, path_outside_layer, sandbox_of
+from gangline.line.gangs.sandbox import hidden_path_in, sandbox_of
 from gangline.line.record.context import RunContext
 from gangline.metrics.step_table import step_of
 from gangline.spec import identity
 from gangline.spec.codec import from_json
+from gangline.spec.config.grammar import SHA256
 from gangline.spec.gang.status import GangEnd, GangResult
 from gangline.spec.output_limits import (
+    MOST_EVALUATIONS,
     MOST_EVENT_BYTES,
     MOST_JOBS,
     MOST_METRIC_BYTES,
     MOST_METRICS,
     MOST_NAME,
     MOST_RESULT_BYTES,
+    MOST_WEIGHTS_FILES,
 )
 from gangline.spec.plan import Plan
 from gangline.spec.record import RETRY
@@ -194,20 +198,26 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
             f"{key}: wanted a checkpoint below {plan.run_prefix}/, or one that the plan names,"
             f" found {result.checkpoint[:200]!r}"
         )
+    evaluations = [each for job in result.jobs for each in job.evaluations]
     names = [name for job in result.jobs for name in (*job.metrics, *job.not_finite)]
+    names += [name for each in evaluations for name in (*each.metrics, *each.weights)]
     sizes = {
         "jobs": (len(result.jobs), MOST_JOBS),
         "metrics of a job": (
             max((len(job.metrics) + len(job.not_finite) for job in result.jobs), default=0),
             MOST_METRICS,
         ),
+        "evaluations": (max((len(job.evaluations) for job in result.jobs), default=0), MOST_EVALUATIONS),
+        "metrics of an evaluation": (max((len(each.metrics) for each in evaluations), default=0), MOST_METRICS),
+        "files of weights": (max((len(each.weights) for each in evaluations), default=0), MOST_WEIGHTS_FILES),
         "units of metrics": (len(result.metric_units), MOST_METRICS),
         "characters of a name": (max(map(len, [*names, *result.metric_units]), default=0), MOST_NAME),
     }
     for what, (found, most) in sizes.items():
         if found > most:
             raise IntegrityError(f"{key}: wanted at most {most} {what}, found {found}")
-    values = ((name, value) for job in result.jobs for name, value in job.metrics.items())
+    measured = [*(job.metrics for job in result.jobs), *(each.metrics for each in evaluations)]
+    values = [(name, value) for metrics in measured for name, value in metrics.items()]
     if not_finite := next((name for name, value in values if not isfinite(value)), None):
         raise IntegrityError(f"{key}: wanted finite numbers as metrics, {not_finite} is not finite")
     texts = {text for job in result.jobs for text in job.not_finite.values()}
@@ -215,7 +225,10 @@ def check_result(result: GangResult, plan: Plan, *, key: str) -> None:
         raise IntegrityError(
             f"{key}: wanted nan, inf or -inf as numbers that are not finite, found {min(invalid)[:40]!r}"
         )
-    steps = [result.final_step, *(job.step for job in result.jobs)]
+    digests = {text for each in evaluations for file in each.weights.values() for text in (file.sha256, file.blocks)}
+    if wrong_digest := next((text for text in digests - {""} if not SHA256.fullmatch(text)), None):
+        raise IntegrityError(f"{key}: wanted digests of weights of 64 hex digits, found {wrong_digest[:80]!r}")
+    steps = [result.final_step, *(job.step for job in result.jobs), *(each.step for each in evaluations)]
     if wrong := [step for step in steps if step_of({"step": step}) is None]:
         raise IntegrityError(f"{key}: wanted a step from 0 on, found one of {wrong[0].bit_length()} bits")
 
@@ -256,7 +269,7 @@ def missing_file_hint(ctx: RunContext, end: GangEnd) -> str:
 def _hints(ctx: RunContext, lines: Sequence[str]) -> Iterator[str]:
     """The likeliest first; most are empty."""
     commit = ctx.record.commit
-    yield path_outside_layer(lines, ctx.repository, commit.tree)
+    yield path_outside_layer(lines, ctx.repository, commit.tree, ctx.line.project)
     yield missing_variable(lines, ctx.environ, ctx.line.train.env)
     if ctx.record.run.launcher.is_here:
         yield missing_module(lines, editable_packages_in(ctx.repository.work_tree))

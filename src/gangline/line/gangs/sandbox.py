@@ -4,27 +4,23 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from gangline.errors import ConfigError
-from gangline.git.repository import Repository
 from gangline.launch.sandbox import Sandbox, SandboxEngine, find_engine
 from gangline.launch.sandbox.environment import is_secret
 from gangline.launch.sandbox.host_paths import covers_of, hidden_paths, home_paths
 from gangline.launch.sandbox.module_runner import ModuleRunner
 from gangline.launch.sandbox.process_runner import ProcessRunner
 from gangline.launch.sandbox.view import holds_any, is_there
-from gangline.line.gangs.missed_names import MODULE
 from gangline.line.request.kept_home import FOLDER, KeptHome
-from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
 from gangline.spec.record import Trust
 from gangline.storage import site_paths
 
 _MISSED = re.compile(r"(?:FileNotFoundError|PermissionError|No such file or directory).*?['\"](/[^'\"]+)['\"]")
-_ABSENT = re.compile(r"(?:FileNotFoundError|No such file or directory).*?['\"]([^'\"]+)['\"]")
 _USERS_FOLDERS = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
                   "TMPDIR", "GANGLINE_CACHE", "UV_CACHE_DIR", "DOCKER_CONFIG", "GNUPGHOME", "CREDENTIALS_DIRECTORY",
                   "JENKINS_HOME", "JENKINS_AGENT_WORKDIR", "WORKSPACE_TMP")  # fmt: skip
@@ -78,36 +74,6 @@ def hidden_path_in(lines: Sequence[str], sandbox: Sandbox) -> str:
     found = (match[1] for line in reversed(lines) if (match := _MISSED.search(line)))
     path = next((each for each in found if is_there(Path(each))), None)
     return f"; {path} exists but is hidden from model code: sandbox.read in site.toml shows it" if path else ""
-
-
-def path_outside_layer(lines: Sequence[str], repository: Repository, tree: str) -> str:
-    """Sentence about a file or module that a program missed and that is in the folder but not in `tree`."""
-    names = (name for line in reversed(lines) for name in _missed_files(line))
-    for path in (each for name in names for each in _in_layer(name)):
-        if is_inside(path) and is_there(repository.root / path) and not repository.has(f"{tree}:{path}"):
-            reason = "git ignores it" if repository.ignores(path) else "it is not committed"
-            return f"; {path} is in the folder, but {reason}: a run has only the files of the commit"
-    return ""
-
-
-def _missed_files(line: str) -> Iterator[str]:
-    if (match := _ABSENT.search(line)) is not None:
-        yield match[1]
-    if (match := MODULE.search(line)) is not None:
-        path = match[1].replace(".", "/")
-        yield from (f"{path}.py", f"{path}/__init__.py")
-
-
-def _in_layer(name: str) -> Iterator[str]:
-    """Possible paths in the commit of a rank's path: ranks work in a folder `code`, or in `code/DIGEST`."""
-    path = PurePosixPath(name)
-    if not path.is_absolute():
-        yield str(path)
-        return
-    for index, part in enumerate(path.parts):
-        if part == "code":
-            rest = path.parts[index + 1 :]
-            yield from (str(PurePosixPath(*each)) for each in (rest, rest[1:]) if each)
 
 
 def _shown(site: Site, hidden: tuple[Path, ...]) -> Iterator[Path]:

@@ -1,6 +1,6 @@
 """Context of a run: the record, line, store, launcher and observer that a stage may use; and the result of a stage."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from gangline.errors import GanglineError
 from gangline.launch.protocol import Launcher
 from gangline.line.record import states
 from gangline.line.record.observer import Observer
+from gangline.line.record.runs import read_base
 from gangline.line.record.stage_time import StageTime
 from gangline.line.record.store import Change, RecordStore
 from gangline.signing.record_seal import Sealer
@@ -17,7 +18,7 @@ from gangline.spec import run_flags
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.plan import Plan
-from gangline.spec.record import Driver, Event, Record, run_prefix
+from gangline.spec.record import STAGES, Driver, Event, Record
 from gangline.storage import site_paths
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
@@ -110,11 +111,7 @@ class RunContext:
     @cached_property
     def base(self) -> Record | None:
         """Record of the run that this one is compared with, chosen when the run was created."""
-        base = self.record.commit.base
-        if base is None:
-            return None
-        record = RecordStore(self.store, run_prefix(self.record.run.project, base.commit, base.run)).read()
-        return None if record is None else self.sealer.check(record)
+        return read_base(self.store, self.record, self.sealer)
 
     def change(self, change: Change) -> Record:
         """Write one change as the driver, together with the pending events."""
@@ -148,6 +145,16 @@ class RunContext:
         """Output `name` of an earlier stage; None if it has none of that name."""
         return run_flags.stage(self.record, stage).outputs.get(name)
 
+    def find_cached_stages(self, name: str, key: str) -> Iterator[Record]:
+        """Earlier runs whose stage `name` has this key, nearest first; none for a later attempt (`run --again`)."""
+        if self.record.run.attempt > 1:
+            return iter(())
+        return self.earlier_runs.with_stage(name, key, taker=self.record)
+
     def find_cached_stage(self, name: str, key: str) -> Record | None:
-        """An earlier run whose stage `name` can be reused; None also for a later attempt (`run --again`)."""
-        return None if self.record.run.attempt > 1 else self.earlier_runs.with_stage(name, key, taker=self.record)
+        """The nearest earlier run whose stage can be reused; of a stage after train one of the same training."""
+        found = self.find_cached_stages(name, key)
+        if STAGES.index(name) > STAGES.index("train"):
+            trained = states.stage_origin(self.record, "train")
+            found = (each for each in found if states.stage_origin(each, "train") == trained)
+        return next(found, None)

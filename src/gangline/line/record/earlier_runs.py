@@ -29,9 +29,9 @@ class EarlierRuns:
     reusable: tuple[Record, ...]
     """Runs whose stages may be reused, nearest first; includes the base."""
 
-    def with_stage(self, name: str, key: str, *, taker: Record) -> Record | None:
-        """The nearest run whose stage `name` has a result and this key, and may be taken by `taker`."""
-        return next((each for each in self._with_stage(name, key) if may_take(taker, each)), None)
+    def with_stage(self, name: str, key: str, *, taker: Record) -> Iterator[Record]:
+        """Runs whose stage `name` has a result and this key, and may be taken by `taker`, nearest first."""
+        return (each for each in self._with_stage(name, key) if may_take(taker, each))
 
     def refused_with_stage(self, name: str, key: str, *, taker: Record) -> Record | None:
         """The nearest run that has such a result, which `taker` may not take."""

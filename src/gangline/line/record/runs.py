@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from gangline.errors import IntegrityError, UsageError
 from gangline.line.record.store import RecordStore
+from gangline.signing.record_seal import Sealer
 from gangline.spec import identity
 from gangline.spec.record import Record, run_prefix
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
@@ -58,6 +59,19 @@ def find_run(store: ObjectStore, run: str) -> Record:
     if record is None:
         raise UsageError(f"{exact[0]} has no record.json; was the run deleted? gangline list shows the runs")
     return record
+
+
+def read_base(store: ObjectStore, record: Record, sealer: Sealer) -> Record | None:
+    """Record of the run that `record` is compared with; None: it has none, or that was deleted.
+
+    Raises:
+        IntegrityError: Its seal is invalid.
+    """
+    base = record.commit.base
+    if base is None:
+        return None
+    found = RecordStore(store, run_prefix(record.run.project, base.commit, base.run)).read()
+    return None if found is None else sealer.check(found)
 
 
 def mark_open(store: ObjectStore, record: Record) -> None:

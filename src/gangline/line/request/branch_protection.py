@@ -39,6 +39,8 @@ class Protection:
     """All that the repository has."""
     problem: str = ""
     """Why there are no rules."""
+    lacks_line: bool = False
+    """The default branch has no line.toml: its repository does not use gangline yet."""
 
 
 def read_protection(repository: Repository) -> Protection:
@@ -51,10 +53,16 @@ def read_protection(repository: Repository) -> Protection:
         )
         return Protection(branch=None, text=None, publishes=closed, branches=branches, problem=problem)
     try:
-        text, line = _line_of(repository, branch)
+        found = _line_of(repository, branch)
     except ConfigError as error:
         problem = f"on {branch.shown}: {error}"
         return Protection(branch=branch, text=None, publishes=closed, branches=branches, problem=problem)
+    if found is None:
+        problem = f"on {branch.shown}, the default branch, there is no line.toml yet; push a commit with one to it"
+        return Protection(
+            branch=branch, text=None, publishes=closed, branches=branches, problem=problem, lacks_line=True
+        )
+    text, line = found
     return Protection(
         branch=branch, text=text, project=line.project.name, publishes=line.publish.branches, branches=branches,
         trigger=line.trigger,
@@ -110,10 +118,10 @@ def _project_name(text: bytes | None) -> object:
     return table.get("name") if isinstance(table, dict) else None
 
 
-def _line_of(repository: Repository, branch: Branch) -> tuple[str, Line]:
+def _line_of(repository: Repository, branch: Branch) -> tuple[str, Line] | None:
     tree = repository.tree_if_any(branch.commit)
     data = None if tree is None else repository.file(tree, _FILE, most_bytes=MOST_BYTES)
     if data is None or tree is None:
-        raise ConfigError("there is no line.toml; push a commit with one to that branch")
+        return None
     text = data.decode(errors="replace")
     return text, load_line_text(text, file=_FILE, reader=lambda path: repository.file(tree, path))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gangline.line.gangs.attempts import FinishedGang, GangShare
 from gangline.line.record.context import StageResult
-from gangline.spec.measurements import LEDGER_CAUSES, Ledger
+from gangline.spec.measurements import LEDGER_CAUSES, Drill, Ledger
 from gangline.spec.plan import Device
-from gangline.spec.record import Record
+from gangline.spec.record import GangInfo, Record
 
 
 def merge_ledgers(device: Device, shares: Iterable[GangShare]) -> Ledger:
@@ -41,6 +41,27 @@ def exact(share: GangShare) -> dict[str, float]:
     if rest > 0:
         rows["other"] = rows.get("other", 0.0) + rest
     return {cause: seconds for cause, seconds in rows.items() if seconds > 0}
+
+
+def with_drill_loss(ledger: Ledger, drills: Iterable[Drill], gang: GangInfo | None, *, ranks: int) -> Ledger:
+    """The ledger with the time that drills cost all `ranks` as a cause of its own; the rows keep their sum.
+
+    It is taken from what failures cause, then from what each generation does at its start, as far as later ones did
+    it, and the rest from the steps, or from `other` where ranks account for no steps. The first start stays as it was.
+    """
+    lost = math.fsum(drill.lost_seconds * ranks for drill in drills if drill.lost_seconds)
+    later = 1 - 1 / gang.generations if gang is not None else 0.0
+    steps = ("compute", "data", "wait", "bubble", "checkpoint") if ledger.seconds.get("compute") else ()
+    causes = [("restart", 1.0), ("redone", 1.0), ("stalled", 1.0), ("resume", 1.0), ("rendezvous", later)]
+    causes += [("build", later), *((cause, 1.0) for cause in (*steps, "other", "idle"))]
+    left, rows = lost, dict(ledger.seconds)
+    for cause, share in causes:
+        taken = min(left, rows.get(cause, 0.0) * share)
+        if taken > 0:
+            rows[cause] -= taken
+            left -= taken
+    charged = {"drill": rows.get("drill", 0.0) + lost - left} if lost > left else {}
+    return replace(ledger, seconds=rows | charged)
 
 
 def with_shares(record: Record, *finished: FinishedGang) -> Ledger | None:

@@ -6,26 +6,35 @@ what the driver knows of commit, code layer, data and image does not depend on i
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, IntegrityError
+from gangline.line.gangs.attempts import FinishedGang
+from gangline.line.record.context import RunContext
+from gangline.line.request.kept_home import FOLDER
+from gangline.line.results.undeclared_reads import MOST_LISTED, MOST_READS, add_read, left_first, with_changed_files
 from gangline.sanitize import clean
 from gangline.spec.gang.status import read_event
 from gangline.spec.program_files import LoadedModule, RuntimeReport, UndeclaredRead
 from gangline.storage.objects.growing_file import split_lines
 from gangline.storage.objects.protocol import ObjectStore, get_bounded, list_all
+from gangline.units import parse_time
 
 MOST_FILES = 64
 MOST_BYTES = 1 << 20
 """Of each file."""
-MOST_PACKAGES, MOST_ELSEWHERE, MOST_READS, MOST_HOSTS, MOST_PROGRAMS, MOST_GPUS = 600, 50, 100, 20, 20, 8
-MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN = 20, 5, 5
-KEPT_HOMES = ".gangline/home"
-"""Folder of homes of ranks of own commits on this machine, which stay with the downloads in them."""
-_LONGEST_PATH, _LONGEST_NAME = 400, 100
-_COUNT = 10**9
+MOST_PACKAGES, MOST_ELSEWHERE, MOST_HOSTS = 600, 50, 20
+MOST_PROGRAMS, MOST_GPUS, MOST_INTERPRETERS, MOST_FOREIGN, MOST_UNSEEN, MOST_SEARCHES = 20, 8, 20, 5, 5, 20
+_LONGEST_PATH, _LONGEST_NAME, _SHA256 = 400, 100, 64
+_COUNT = 1 << 63
+_NAMES = {
+    "host": ("name", MOST_HOSTS, _LONGEST_NAME), "started": ("program", MOST_PROGRAMS, _LONGEST_NAME),
+    "unseen": ("why", MOST_UNSEEN, _LONGEST_NAME), "gpu": ("name", MOST_GPUS, _LONGEST_NAME),
+    "search": ("pattern", MOST_SEARCHES, _LONGEST_PATH),
+}  # fmt: skip
+"""Key, most names and most characters of the events that are names alone."""
 _FILE = re.compile(r".*/ran-(\d{1,7})\.jsonl")
 _ORIGINS = ("code", "environment", "standard", "gangline", "compiled", "elsewhere")
 
@@ -58,6 +67,22 @@ def read_rank_environment(
     return merger.report() if merger.ranks else None
 
 
+def gang_environment(ctx: RunContext, finished: FinishedGang, stage: str) -> RuntimeReport | None:
+    """The report of a gang that has ended; None if it is invalid, which does not fail the run.
+
+    Files that ranks of this machine read are looked at again; paths that a fork names are not opened.
+    """
+    homes = None if ctx.record.run.launcher.has_pods else ctx.home.resolve() / FOLDER
+    since = created.timestamp() if (created := parse_time(ctx.record.run.created)) else 0.0
+    try:
+        ran = read_rank_environment(ctx.store, finished.plan.output_prefix, homes=homes, since=since)
+    except IntegrityError as error:
+        ctx.record_event(stage, "events", f"not read: {error}")
+        return None
+    is_looked_at = ctx.record.run.launcher.is_here and ctx.record.commit.trust == "own"
+    return with_changed_files(ran) if ran is not None and is_looked_at else ran
+
+
 def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigError | None:
     """The error of a gang that loaded modules below `root`, the work tree of the driver; None if it did not.
 
@@ -70,23 +95,6 @@ def work_tree_error(ran: RuntimeReport, root: Path, *, home: Path) -> ConfigErro
     return ConfigError(
         f"wanted the code of the commit, found module {found[0].name} of {found[0].file}{more}, from the work tree;"
         " commit it where project.path finds it, or uninstall the package that is installed editable from there"
-    )
-
-
-def undeclared_reads_text(ran: RuntimeReport, root: Path | None = None) -> str:
-    """`read 3 files that the line does not declare: labels.txt, ...`; empty if no such read was seen."""
-    if not ran.num_reads:
-        return ""
-    shown = [clean(_short(each.path, root), limit=120) for each in ran.reads[:3]]
-    more = ", ..." if ran.num_reads > len(shown) else ""
-    least = "at least " if len(ran.reads) >= MOST_READS else ""  # several processes may each have read others
-    files = "1 file" if ran.num_reads == 1 else f"{least}{ran.num_reads} files"
-    cached = any("/.cache/huggingface/" in each.path for each in ran.reads)
-    hub = "; this includes downloads of a hub: pin their revision by its full commit" if cached else ""
-    left = f"; this includes what an earlier run left in {KEPT_HOMES}" if any(each.left for each in ran.reads) else ""
-    return (
-        f"read {files} that the line does not declare: {', '.join(shown)}{more}; data.text, data.shards or"
-        f" project.include declare files of the repository or the store{hub}{left}"
     )
 
 
@@ -115,12 +123,10 @@ class _ReportMerger:
         """By prefix."""
         self._elsewhere: dict[str, str] = {}
         self._reads: dict[str, UndeclaredRead] = {}
-        self._left: dict[str, UndeclaredRead] = {}
-        self._num_reads = 0
-        self._hosts: dict[str, None] = {}
-        self._programs: dict[str, None] = {}
-        self._unseen: dict[str, None] = {}
-        self._gpus: set[str] = set()
+        self._listed: dict[str, UndeclaredRead] = {}
+        self._num_reads = self._num_listed = 0
+        self._names: dict[str, dict[str, None]] = {}
+        """Names in the order of their events, by the kind of event."""
         self._is_whole = False
 
     def add(self, rank: int, event: Mapping[str, Any]) -> None:
@@ -130,17 +136,13 @@ class _ReportMerger:
                 if (found := self._interpreter(event)) is not None:
                     found.version = found.version or _text(event.get("version"), 40)
                     found.is_own = found.is_own and event.get("own") is not False
-            case "read":
-                self._add_read(event)
-            case "host" if len(self._hosts) < MOST_HOSTS and (name := _text(event.get("name"), _LONGEST_NAME)):
-                self._hosts[name] = None
-            case "started" if len(self._programs) < MOST_PROGRAMS:
-                if name := _text(event.get("program"), _LONGEST_NAME):
-                    self._programs[name] = None
-            case "unseen" if len(self._unseen) < MOST_UNSEEN and (why := _text(event.get("why"), _LONGEST_NAME)):
-                self._unseen[why] = None
-            case "gpu" if len(self._gpus) < MOST_GPUS and (name := _text(event.get("name"), _LONGEST_NAME)):
-                self._gpus.add(name)
+            case "read" | "listed" as kind if (read := _read(event)).path:
+                self._add_read(kind, read)
+            case str(kind) if kind in _NAMES:
+                key, most, limit = _NAMES[kind]
+                names = self._names.setdefault(kind, {})
+                if len(names) < most and (name := _text(event.get(key), limit)):
+                    names[name] = None
             case "ran":
                 self._add_summary(event)
 
@@ -156,23 +158,31 @@ class _ReportMerger:
             packages=dict(sorted(main.packages.items())),
             modules=main.modules,
             elsewhere=tuple(LoadedModule(name=name, file=file) for name, file in self._elsewhere.items()),
-            reads=(*self._left.values(), *self._reads.values())[:MOST_READS],
-            num_reads=max(self._num_reads, len(self._left) + len(self._reads)),
-            hosts=tuple(self._hosts),
-            programs=tuple(self._programs),
-            unseen=tuple(self._unseen),
-            gpus=tuple(sorted(self._gpus)),
+            reads=left_first(self._reads.values())[:MOST_READS],
+            num_reads=max(self._num_reads, len(self._reads)),
+            listed=tuple(self._listed.values()),
+            num_listed=max(self._num_listed, len(self._listed)),
+            hosts=tuple(self._names.get("host", ())),
+            programs=tuple(self._names.get("started", ())),
+            unseen=tuple(self._names.get("unseen", ())),
+            searches=tuple(self._names.get("search", ())),
+            gpus=tuple(sorted(self._names.get("gpu", ()))),
             ranks=tuple(self.ranks),
             is_whole=self._is_whole,
         )
 
-    def _add_read(self, event: Mapping[str, Any]) -> None:
-        path, changed = _text(event.get("path"), _LONGEST_PATH), event.get("changed")
-        is_kept = self._homes is not None and _is_in(path, self._homes)
-        is_left = is_kept and not (isinstance(changed, int | float) and changed >= self._since)
-        reads = self._left if is_left else self._reads
-        if path and len(reads) < MOST_READS:
-            reads.setdefault(path, UndeclaredRead(path=path, size_bytes=_count(event.get("size_bytes")), left=is_left))
+    def _add_read(self, kind: Literal["read", "listed"], read: UndeclaredRead) -> None:
+        """One that has no room is counted: the list of several processes is not whole then."""
+        if kind == "read" and self._is_left(read):
+            add_read(self._reads, replace(read, left=True), most=2 * MOST_READS)
+        elif kind == "read" and not add_read(self._reads, read, most=MOST_READS):
+            self._num_reads = max(self._num_reads, MOST_READS + 1)
+        elif kind == "listed" and not add_read(self._listed, read, most=MOST_LISTED):
+            self._num_listed = max(self._num_listed, MOST_LISTED + 1)
+
+    def _is_left(self, read: UndeclaredRead) -> bool:
+        is_kept = self._homes is not None and _is_in(read.path, self._homes)
+        return is_kept and read.ctime_ns < self._since * 1e9
 
     def _add_summary(self, event: Mapping[str, Any]) -> None:
         found = self._interpreter(event) or _Interpreter()
@@ -187,6 +197,7 @@ class _ReportMerger:
         if sum(modules.values()) > sum(found.modules.values()):
             found.modules = {name: number for name, number in modules.items() if number}
         self._num_reads = max(self._num_reads, _count(event.get("reads")))
+        self._num_listed = max(self._num_listed, _count(event.get("listed")))
         self._is_whole = self._is_whole or event.get("last") is True
 
     def _interpreter(self, event: Mapping[str, Any]) -> _Interpreter | None:
@@ -195,6 +206,17 @@ class _ReportMerger:
         if len(self._interpreters) < MOST_INTERPRETERS:
             return self._interpreters.setdefault(prefix, _Interpreter())
         return self._interpreters.get(prefix)
+
+
+def _read(event: Mapping[str, Any]) -> UndeclaredRead:
+    sha256 = _text(event.get("sha256"), _SHA256)
+    return UndeclaredRead(
+        path=_text(event.get("path"), _LONGEST_PATH),
+        size_bytes=_count(event.get("size_bytes")),
+        mtime_ns=_count(event.get("mtime_ns")),
+        ctime_ns=_count(event.get("ctime_ns")),
+        sha256=sha256 if len(sha256) == _SHA256 else "",
+    )
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
@@ -216,7 +238,3 @@ def _count(value: Any) -> int:
 
 def _is_in(file: str, folder: Path) -> bool:
     return PurePosixPath(file).is_relative_to(folder)
-
-
-def _short(path: str, root: Path | None) -> str:
-    return str(PurePosixPath(path).relative_to(root)) if root is not None and _is_in(path, root) else path

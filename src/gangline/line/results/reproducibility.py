@@ -4,12 +4,16 @@ Most items are known to the driver; those on packages, modules and files come fr
 (`results.rank_environment`), and are unknown without it.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.line.request.run_request import CLEAN_TREE
-from gangline.line.results.rank_environment import undeclared_reads_text
+from gangline.line.results.undeclared_reads import (
+    NO_REPORT,
+    has_declared_data,
+    invisible_reads,
+    undeclared_reads_text,
+)
 from gangline.line.results.unreported_metrics import form_of
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Answer
@@ -18,16 +22,9 @@ from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.units import format_count
 
-NATIVE = frozenset({
-    "av", "catboost", "cudf", "decord", "deeplake", "duckdb", "faiss", "h5py", "imageio-ffmpeg", "lightgbm", "lmdb",
-    "netcdf4", "nvidia-dali", "onnxruntime", "opencv-python", "polars", "pyarrow", "rasterio", "safetensors",
-    "sentencepiece", "soundfile", "tables", "tensorflow", "tensorstore", "tf", "tokenizers", "torchaudio", "torchcodec",
-    "xgboost", "zarr",
-})  # fmt: skip
-"""Packages that open files in native code, where no audit hook of Python sees it."""
-_BUILD = re.compile(r"-(cpu|gpu|cu(da)?\d+|rocm|directml|openvino|qnn|macos|intel|headless|contrib|lts|nightly)(?=-|$)")
-"""Parts of the names of other builds of a package: `xgboost-cpu`, `opencv-contrib-python-headless`."""
-_NO_REPORT = "no rank reported what it ran: none was a Python that reads PYTHONPATH (python -I, -E and -S do not)"
+LEFT_OUT = "left_out"
+"""Output of the build stage: tracked files that the code layer leaves out."""
+_MOST_PATHS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +36,8 @@ class ReproducibilityItem:
     """no: it differs from the record."""
     by: str
     """What pins it, or why it is not pinned."""
+    uncompared: str = ""
+    """What no digest or version in the record describes, so that a comparison cannot see whether it changed."""
 
 
 def reproducibility_items(record: Record, built: Mapping[str, str] | None = None) -> tuple[ReproducibilityItem, ...]:
@@ -46,7 +45,7 @@ def reproducibility_items(record: Record, built: Mapping[str, str] | None = None
     return (
         _commit(record),
         ReproducibilityItem(name="line", pinned="yes", by=f"digest {record.inputs.line[:12]}"),
-        ReproducibilityItem(name="code", pinned="yes", by=f"layer {record.inputs.code[:12]}"),
+        ReproducibilityItem(name="code", pinned="yes", by=_code(record)),
         *_environment(record, built),
         _modules(record.ran),
         _data(record),
@@ -72,6 +71,16 @@ def _commit(record: Record) -> ReproducibilityItem:
     )  # fmt: skip
 
 
+def _code(record: Record) -> str:
+    """The layer, and the tracked files that are not in it."""
+    left_out = stage(record, "build").outputs.get(LEFT_OUT) or {"paths": ()}
+    layer, paths = f"layer {record.inputs.code[:12]}", left_out["paths"]
+    if not paths:
+        return layer
+    more = ", ..." if len(paths) > _MOST_PATHS else ""
+    return f"{layer}; {left_out['text']}: {', '.join(paths[:_MOST_PATHS])}{more}"
+
+
 def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[ReproducibilityItem]:
     lock, ran = lock_of(record), record.ran
     if (image := record.inputs.image) is not None:
@@ -86,7 +95,7 @@ def _environment(record: Record, built: Mapping[str, str] | None) -> Iterator[Re
         )
         return
     if ran is None:
-        yield ReproducibilityItem(name="environment", pinned="unknown", by=_NO_REPORT)
+        yield ReproducibilityItem(name="environment", pinned="unknown", by=NO_REPORT)
     elif built is not None and (other := _others(ran, built)):
         by = f"other versions than those of {lock or 'its build'} were imported: {_shown(other)}"
         yield ReproducibilityItem(name="environment", pinned="no", by=by)
@@ -131,31 +140,25 @@ def _imported(ran: RuntimeReport | None) -> str:
 
 def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
     if ran is None or not ran.modules:
-        return ReproducibilityItem(
-            name="modules", pinned="unknown", by=_NO_REPORT if ran is None else "no rank reported which it loaded"
-        )
+        by = NO_REPORT if ran is None else "no rank reported which it loaded"
+        return ReproducibilityItem(name="modules", pinned="unknown", by=by, uncompared=by)
     if ran.elsewhere:
         first, more = ran.elsewhere[0], len(ran.elsewhere) - 1
         shown = f"{first.name} of {first.file}" + (f" and {more} more" if more else "")
-        return ReproducibilityItem(
-            name="modules", pinned="unknown", by=f"neither in the commit nor in the environment: {shown}"
-        )
+        by = f"neither in the commit nor in the environment: {shown}"
+        return ReproducibilityItem(name="modules", pinned="unknown", by=by, uncompared=by)
     counts = ", ".join(f"{number} {name}" for name, number in sorted(ran.modules.items()))
     cut = "" if ran.is_whole else "; incomplete, because ranks ended without their final report"
     return ReproducibilityItem(name="modules", pinned="yes", by=f"of code layer and environment: {counts}{cut}")
 
 
 def _data(record: Record) -> ReproducibilityItem:
-    ran = record.ran
-    declared = bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
-    by = f"digest {record.inputs.data[:12]}" if declared else "none declared"
-    if ran is None:
-        return ReproducibilityItem(name="data", pinned="unknown", by=f"{by}; other reads are not known: {_NO_REPORT}")
-    native = [] if declared else sorted(name for name in ran.packages if _BUILD.sub("", _plain(name)) in NATIVE)
-    unexamined = f"some reads were not examined: {'; '.join(ran.unseen)}" if ran.unseen else ""
-    unknown = [text for text in (undeclared_reads_text(ran), _unseen([*ran.programs, *native]), unexamined) if text]
-    if unknown:
-        return ReproducibilityItem(name="data", pinned="unknown", by="; ".join([by, *unknown]))
+    by = f"digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
+    reads = undeclared_reads_text(record.ran) if record.ran is not None else ""
+    invisible = list(invisible_reads(record))
+    if unknown := [each for each in (reads, *invisible) if each]:
+        uncompared = "; ".join([by, *invisible]) if invisible else ""
+        return ReproducibilityItem(name="data", pinned="unknown", by="; ".join([by, *unknown]), uncompared=uncompared)
     return ReproducibilityItem(
         name="data", pinned="yes", by=f"{by}; no read of a file outside commit and environment was seen"
     )
@@ -169,11 +172,6 @@ def _seeds(record: Record) -> str:
     return given if is_taken else f"{given} in GANGLINE_SEED; whether the program reads it is not seen"
 
 
-def _unseen(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"reads of {', '.join(names[:3])}{more} are not visible" if names else ""
-
-
 def _start(record: Record) -> Iterator[ReproducibilityItem]:
     """A checkpoint is its run's, signed by the project; retention deletes it, whatever other runs start from it."""
     start = record.training.started_from if record.training is not None else None
@@ -184,7 +182,8 @@ def _start(record: Record) -> Iterator[ReproducibilityItem]:
 def _network(ran: RuntimeReport | None) -> Iterator[ReproducibilityItem]:
     if ran is not None and ran.hosts:
         more = f" and {len(ran.hosts) - 3} more" if len(ran.hosts) > 3 else ""
-        yield ReproducibilityItem(name="network", pinned="unknown", by=f"connected to {', '.join(ran.hosts[:3])}{more}")
+        by = f"connected to {', '.join(ran.hosts[:3])}{more}"
+        yield ReproducibilityItem(name="network", pinned="unknown", by=by, uncompared=by)
 
 
 def _gpus(record: Record) -> Iterator[ReproducibilityItem]:

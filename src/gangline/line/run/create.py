@@ -104,23 +104,28 @@ def _describe(
             versions=own_environment.software_versions(),
             values=effective(line),
         ),
-        events=tuple(Event(time=now(), stage="resolve", kind=kind, text=text) for kind, text in _notes(request, base)),
+        events=tuple(
+            Event(time=now(), stage=stage, kind=kind, text=text) for stage, kind, text in _notes(request, base)
+        ),
     )
 
 
-def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str]]:
-    """Notes on how the run is judged and whether it can be published, each with its event kind."""
+def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str, str]]:
+    """Stage, event kind and text of notes on how the run is judged and whether it can be published.
+
+    Where nothing was ever published the stage publish says why, and a first run does not begin with it.
+    """
     if dirty := request.dirty_note:
-        yield "rules", dirty
+        yield "resolve", "rules", dirty
     if request.own_name not in (None, request.line.project.name):
-        yield "rules", _other_name(request)
+        yield "resolve", "rules", _other_name(request)
     if unprotected := _unprotected(request):
-        yield UNPROTECTED, unprotected
+        yield "publish" if _lacks_line(request) else "resolve", UNPROTECTED, unprotected
     if request.overrides:
         keys = ", ".join(request.overrides)
-        yield "rules", f"an experiment: {keys} on the command line; never a base, never published"
+        yield "resolve", "rules", f"an experiment: {keys} on the command line; never a base, never published"
     if base is None and request.repository.is_shallow:
-        yield "rules", _SHALLOW
+        yield "resolve", "rules", _SHALLOW
 
 
 def _other_name(request: RunRequest) -> str:
@@ -130,10 +135,17 @@ def _other_name(request: RunRequest) -> str:
     )
 
 
+def _lacks_line(request: RunRequest) -> bool:
+    """Whether there are no rules because the default branch has no line yet."""
+    return request.protection.lacks_line and bool(request.rules_problem) and not request.branch_problem
+
+
 def _unprotected(request: RunRequest) -> str:
     """Why the commit is on no branch that publishes; empty if it is on one."""
     if request.branch_problem:
         return f"nothing is published: {request.branch_problem}"
+    if _lacks_line(request):
+        return f"nothing is published: {request.rules_problem}"
     if request.rules_problem:
         return f"nothing is published, the rules of the default branch are not known: {request.rules_problem}"
     if request.rules == request.commit and request.trust == "own":

@@ -4,18 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 from gangline.build import code_layer
+from gangline.build.left_out import LeftOut
 from gangline.build.own_environment import editable_packages_in, refuse_work_tree
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access
+from gangline.line.results.reproducibility import LEFT_OUT
 from gangline.line.stages.data_files import read_data
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
+from gangline.sanitize import clean
 from gangline.spec.codec import canonical, digest
 from gangline.spec.config.problems import printable
 from gangline.spec.plan import DataSource
 from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_bytes
+
+_MOST_LEFT_OUT = 20
 
 
 def build(ctx: RunContext) -> StageResult:
@@ -57,15 +62,26 @@ def build(ctx: RunContext) -> StageResult:
         taken_from=stage_origin(earlier, "build") if earlier else None,
         message=f"{_environment_text(environment)} · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
+        + (f"; {layer.left_out}" if layer.left_out.paths else "")
         + (f" · unchanged since {earlier.run.id}" if earlier else ""),
         key=key,
-        outputs={"code": code_key, "data": put_blob(ctx.store, canonical(data)), **_outputs(ctx, environment)},
+        outputs={
+            "code": code_key,
+            "data": put_blob(ctx.store, canonical(data)),
+            **_outputs(ctx, environment),
+            **({LEFT_OUT: _left_out(layer.left_out)} if layer.left_out.paths else {}),
+        },
         change=change,
     )
 
 
 def _environment_text(environment: RunEnvironment) -> str:
     return f"environment {environment.digest[:8]} ({environment.source})"
+
+
+def _left_out(found: LeftOut) -> dict[str, Any]:
+    """Part of the record on tracked files that ranks do not have."""
+    return {"text": str(found), "paths": [clean(path, limit=200) for path in found.paths[:_MOST_LEFT_OUT]]}
 
 
 def _outputs(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:

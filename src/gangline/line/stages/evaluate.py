@@ -14,13 +14,25 @@ from gangline.line.results.loss_curve import seed_values
 from gangline.line.results.metrics_file import read_program_metrics, with_program_metrics
 from gangline.line.results.outputs import read_outputs
 from gangline.line.results.processes import joined_reports, with_processes
+from gangline.line.results.published_weights import (
+    EVALUATIONS,
+    measured_alike,
+    measured_on,
+    published_weights,
+    read_evaluations,
+    weights_output,
+)
+from gangline.line.results.rank_environment import gang_environment
 from gangline.line.results.training_result import TrainingResult
+from gangline.line.results.undeclared_reads import undeclared_reads_text, with_reads_of
 from gangline.planner.gang_plans import evaluate_plan, seed_plan
+from gangline.registry.publish_rules import WEIGHTS
 from gangline.spec.codec import digest
 from gangline.spec.config.line import QualityGate
-from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.gang.status import GangResult, JobResult, WeightsEvaluation
 from gangline.spec.measurements import Curve, Metric
-from gangline.spec.record import Record
+from gangline.spec.program_files import RuntimeReport
+from gangline.spec.record import UNDECLARED, Record
 from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.units import format_number
 
@@ -43,47 +55,66 @@ def evaluate(ctx: RunContext) -> StageResult:
     if finished.result is None:
         return failed_result(key, finished)
     metrics, curve = judge_metrics(ctx, finished.result), _with_seeds(ctx, finished.result)
-    not_finite = _not_finite(ctx, finished.result)
+    not_finite, ran = _not_finite(ctx, finished.result), _with_reads(ctx, finished)
     return StageResult(
         message=_message(metrics) + "".join(f" · {name} {what}" for name, what in not_finite.items()),
         key=key,
         outputs={NOT_FINITE: not_finite} if not_finite else {},
-        change=lambda record: _record_metrics(ctx, record, finished, metrics, curve),
+        change=lambda record: _record_metrics(ctx, replace(record, ran=ran), finished, metrics, curve),
     )
 
 
 def _evaluate_program(ctx: RunContext, key: str) -> StageResult:
     """Metrics that a program reported itself; it is trained once more for each further seed of the line."""
-    reported = dict(ctx.output("train", "metrics") or {})
+    weights, evaluations = published_weights(ctx), read_evaluations(ctx.output("train", EVALUATIONS))
+    of_weights = measured_on(weights, evaluations)
+    reported = {**(ctx.output("train", "metrics") or {}), **(of_weights.metrics if of_weights else {})}
+    outputs = {WEIGHTS: weights_output(ctx.line, weights, evaluations, {*reported, *ctx.record.metrics})}
+    if weights is not None:
+        key = digest([key, ctx.line.publish.files, ctx.line.project.metrics_of])
     not_finite = ctx.output("train", NOT_FINITE) or {}
     if missing := sorted(set(ctx.line.evaluate.metrics) - reported.keys() - TrainingResult.METRICS - not_finite.keys()):
         reason = unreported_metrics.missing_metric(missing[0], reported, unreported_metrics.form_of(ctx.record))
         raise ConfigError(f"line.toml: evaluate.metrics: {reason}")
     seeds = sorted(set(ctx.record.inputs.seeds) - {ctx.line.train.seed})
     if not reported and not (seeds and ctx.record.curve.points):
-        return StageResult(state="skipped", message="the program reports no metrics", key=key)
+        return StageResult(state="skipped", message="the program reports no metrics", key=key, outputs=outputs)
     if seeds and (earlier := ctx.find_cached_stage("evaluate", key)):
         return _taken(ctx, key, earlier)
     finished = list(_train_seeds(ctx, seeds))
     if finished and finished[-1].error is not None:
         return failed_result(key, *finished, what=f"seed {finished[-1].plan.seed}")
     job = JobResult(seed=ctx.line.train.seed, step=int(ctx.output("train", "final_step")), metrics=reported)
-    others = [_job_result(ctx, each) for each in finished]
+    others = [_job_result(ctx, each, of_weights) for each in finished]
     result = GangResult(final_step=job.step, jobs=(job, *others))
     curve = _with_seeds(ctx, result)
     metrics = own_metrics(ctx, result)
-    message = f"{_message(metrics)} · measured by the program itself"
+    if of_weights is not None:
+        metrics |= {name: replace(metrics[name], step=of_weights.step) for name in of_weights.metrics}
+    message, ran = f"{_message(metrics)} · measured by the program itself", _with_reads(ctx, *finished)
 
     def change(record: Record) -> Record:
         return replace(
             record,
             metrics=record.metrics | metrics,
             curve=curve,
+            ran=ran,
             ledger=with_shares(record, *finished),
             processes=with_processes(ctx, record, *finished),
         )
 
-    return StageResult(message=message, key=key, change=change)
+    return StageResult(message=message, key=key, change=change, outputs=outputs)
+
+
+def _with_reads(ctx: RunContext, *finished: FinishedGang) -> RuntimeReport | None:
+    """The report of the training's ranks, with what those of other gangs read."""
+    trained = ran = ctx.record.ran
+    for each in finished:
+        ran = with_reads_of(ran, gang_environment(ctx, each, "evaluate"))
+    known, text = (undeclared_reads_text(each, ctx.repository.work_tree) if each else "" for each in (trained, ran))
+    if text != known:
+        ctx.record_event("evaluate", UNDECLARED, f"a rank {text}")
+    return ran
 
 
 def _train_seeds(ctx: RunContext, seeds: Sequence[int]) -> Iterator[FinishedGang]:
@@ -103,13 +134,17 @@ def _job_started(seed: int, chain: int, *, of: int, steps: int) -> GangEvent:
     return GangEvent(kind="progress", text="job_started", data=data)
 
 
-def _job_result(ctx: RunContext, finished: FinishedGang) -> JobResult:
-    """Metrics of a seed, from the program's result or metrics file; empty if it writes neither."""
+def _job_result(ctx: RunContext, finished: FinishedGang, of_weights: WeightsEvaluation | None) -> JobResult:
+    """Metrics of a seed, from the program's result or metrics file; empty if it writes neither.
+
+    Where those of the run are `of_weights`, those of the seed are of its own files of these names.
+    """
     seed, jobs = finished.plan.seed, finished.result.jobs if finished.result else ()
     job = next((job for job in jobs if job.seed == seed), JobResult(seed=seed, step=0))
     written = read_program_metrics(ctx, finished, read_outputs(ctx, finished))
     losses = job.losses or tuple(sorted(written.losses.items()))
-    return replace(job, metrics=with_program_metrics(job.metrics, written), losses=losses)
+    metrics = with_program_metrics(job.metrics, written) | measured_alike(of_weights, job.evaluations)
+    return replace(job, metrics=metrics, losses=losses)
 
 
 def _equal_metrics(ctx: RunContext, result: GangResult) -> set[str]:

@@ -11,6 +11,7 @@ from gangline.line.results import band
 from gangline.line.results.changed_gates import with_changes
 from gangline.line.results.outputs import judge_outputs
 from gangline.line.results.processes import judge_processes
+from gangline.line.results.published_weights import judge_weights
 from gangline.line.results.reproducibility import reproducibility_items
 from gangline.line.results.unreported_metrics import form_of, missing_metric
 from gangline.line.stages.evaluate import compared_with_base
@@ -110,6 +111,8 @@ def judge(
     yield judge_processes(record.processes, table.may_fail)
     if (of_outputs := judge_outputs(record)) is not None:
         yield of_outputs
+    if (of_weights := judge_weights(record)) is not None:
+        yield of_weights
     for wanted in table.quality:
         if (value := not_finite(record).get(wanted.metric)) is not None:
             reason = f"{wanted.metric} is {value}, which is not finite"

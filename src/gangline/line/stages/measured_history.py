@@ -80,11 +80,21 @@ def _measured(record: Record, plan: PlanInfo, step_seconds: float) -> MeasuredRu
         peak_memory_bytes=plan.measured.memory_bytes,
         save_seconds=stage(record, "train").outputs.get("save_seconds"),
         train_seconds=plan.measured.wall_seconds or stage(record, "train").seconds,
+        outside_seconds=_outside_seconds(record, plan, step_seconds),
         failures=_restarts_in_gangs(record),
         restart_seconds=_restart_seconds(record, plan.mesh.world_size),
         parts={term.part: term.seconds for term in plan.measured.terms},
         forecast=plan.forecast,
     )
+
+
+def _outside_seconds(record: Record, plan: PlanInfo, step_seconds: float) -> float | None:
+    steps = stage(record, "train").outputs.get("final_step")
+    restarts = record.gang.restarts if record.gang is not None else 0
+    if plan.measured.wall_seconds is None or not steps or restarts:
+        return None
+    saves = sum(term.seconds for term in plan.measured.terms if term.part == "checkpoint")
+    return max(0.0, plan.measured.wall_seconds - float(steps) * (step_seconds + saves))
 
 
 def _device_name(record: Record, plan: PlanInfo) -> str:

@@ -7,12 +7,16 @@ from pathlib import Path
 from gangline.errors import GanglineError
 from gangline.forge.pull_request_comment import publish_comment
 from gangline.line.record.context import RunContext, StageResult
+from gangline.line.record.runs import read_base
+from gangline.line.record.store import RecordStore
 from gangline.report.run.html import render_html
 from gangline.report.run.junit import render_junit
 from gangline.report.run.markdown import render_markdown
+from gangline.signing.record_seal import Sealer
 from gangline.spec.codec import digest
 from gangline.spec.record import Artifact, Record
 from gangline.spec.run_flags import stage
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now
 
 
@@ -20,12 +24,7 @@ def report(ctx: RunContext) -> StageResult:
     """Never raises: errors of drawing, store and forge become events of the record."""
     drawn = _as_ended(ctx.record)
     try:
-        pages = {
-            "report.html": ("report", "text/html", render_html(drawn, ctx.base)),
-            "report.md": ("report", "text/markdown", render_markdown(drawn)),
-            "junit.xml": ("junit", "application/xml", render_junit(drawn)),
-        }
-        artifacts = tuple(_put(ctx, name, *page) for name, page in pages.items())
+        artifacts = _draw(ctx.store, drawn, ctx.base)
     except GanglineError as error:
         ctx.record_event("report", "trouble", f"the report could not be drawn or stored: {error}")
         return StageResult(state="skipped", message="not drawn: gangline report tries again")
@@ -34,13 +33,45 @@ def report(ctx: RunContext) -> StageResult:
 
     def change(record: Record) -> Record:
         links = record.links | {"report": f"{prefix}/report.html"} | commented
-        return replace(record, artifacts=(*record.artifacts, *artifacts), links=links)
+        return replace(record, artifacts=_with_pages(record, artifacts), links=links)
 
     return StageResult(
         message=f"{_place(ctx)}/{{{','.join(files_of(drawn, prefix))}}}",
         key=digest(ctx.record.stages),
         change=change,
     )
+
+
+def redraw(store: ObjectStore, record: Record, sealer: Sealer) -> Record:
+    """Draw the pages of a run again that got a result after its report stage; the record with their digests.
+
+    A run whose report is not drawn yet is returned as it is.
+
+    Raises:
+        GanglineError: The pages could not be stored; `gangline report` draws them from the record.
+    """
+    if stage(record, "report").state != "done":
+        return record
+    artifacts = _draw(store, record, read_base(store, record, sealer))
+    return RecordStore.of(store, record, sealer).change(
+        lambda each: replace(each, artifacts=_with_pages(each, artifacts))
+    )
+
+
+def _draw(store: ObjectStore, record: Record, base: Record | None) -> tuple[Artifact, ...]:
+    """Draw and store the pages of a record, which name all artifacts but themselves."""
+    drawn = replace(record, artifacts=_with_pages(record, ()))
+    pages = {
+        "report.html": ("report", "text/html", render_html(drawn, base)),
+        "report.md": ("report", "text/markdown", render_markdown(drawn)),
+        "junit.xml": ("junit", "application/xml", render_junit(drawn)),
+    }
+    return tuple(_put(store, f"{record.prefix}/{name}", *page) for name, page in pages.items())
+
+
+def _with_pages(record: Record, pages: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+    """Artifacts of the record with `pages` in place of those that were drawn before."""
+    return (*(each for each in record.artifacts if each.kind not in ("report", "junit")), *pages)
 
 
 def _comment(ctx: RunContext, drawn: Record) -> dict[str, str]:
@@ -75,8 +106,7 @@ def _as_ended(record: Record) -> Record:
     return replace(record, stages=record.stages | {"report": info})
 
 
-def _put(ctx: RunContext, name: str, kind: str, media_type: str, text: str) -> Artifact:
+def _put(store: ObjectStore, key: str, kind: str, media_type: str, text: str) -> Artifact:
     data = text.encode()
-    key = f"{ctx.records.prefix}/{name}"
-    ctx.store.put(key, data)
+    store.put(key, data)
     return Artifact(kind=kind, key=key, media_type=media_type, size_bytes=len(data), sha256=sha256(data).hexdigest())

@@ -11,6 +11,7 @@ from gangline.line.record.states import raise_for_verdict
 from gangline.line.request import targets
 from gangline.line.request.run_request import CommitOrigin, resolve_request
 from gangline.line.request.trigger import refusal
+from gangline.line.results.undeclared_reads import changed_since, named
 from gangline.line.run.create import find_or_create_run
 from gangline.line.run.driver import RunWorkspace, driving, open_run_workspace
 from gangline.line.stages.executor import execute_stages, require_earlier_stages, select_stages
@@ -94,8 +95,13 @@ def run_line(
 
 
 def _report_end(workspace: RunWorkspace, record: Record) -> Record:
-    """Result of a run that has ended, without taking its lease."""
+    """Result of a run that has ended, without taking its lease; what it read may be another thing now."""
     workspace.observer.run_started(record)
+    if changed := changed_since(record):
+        workspace.observer.note(
+            f"changed since this run read it: {named(changed)}, which the line does not declare; gangline run --again"
+            " trains on what is there now"
+        )
     workspace.observer.run_ended(record)
     return raise_for_verdict(record)
 

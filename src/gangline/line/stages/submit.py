@@ -10,10 +10,8 @@ from gangline.line.gangs.train_secrets import left_out_variables
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.runs import open_runs
 from gangline.line.record.states import stage_origin
-from gangline.spec.codec import digest
-from gangline.spec.forecast import Forecast
+from gangline.line.stages.earlier_training import find_training, train_key
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.plan import Plan
 from gangline.spec.record import ENVIRONMENT, GangInfo, Record
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.s3.run_credentials import credential_owners, credential_policy
@@ -23,7 +21,7 @@ from gangline.units import now
 def submit(ctx: RunContext) -> StageResult:
     """Returns at once; raises CapacityError (20) without room and IntegrityError (50) for another gang of the name."""
     key = train_key(ctx)
-    earlier = ctx.find_cached_stage("train", key)
+    earlier = find_training(ctx, key)
     if earlier is not None:
         return StageResult(
             state="skipped", message=f"no gang needed: {stage_origin(earlier, 'train')} has trained this", key=key
@@ -119,16 +117,3 @@ def with_gang(record: Record, gang: Gang, target: str, restarts: int = 0) -> Rec
         admitted=now() if gang.servers else None, restarts=restarts,
     )  # fmt: skip
     return replace(record, gang=info)
-
-
-def train_key(ctx: RunContext) -> str:
-    """Digest of everything that decides weights and outputs; not of the names of run and plan."""
-    inputs, project = ctx.record.inputs, ctx.line.project
-    decides = [inputs.code, inputs.environment, inputs.image, ctx.line.train.env, inputs.data, _numeric_part(ctx.plan)]
-    kept = [project.outputs, project.metrics]
-    return digest([*decides, *(kept if any(kept) else ())])
-
-
-def _numeric_part(plan: Plan) -> Plan:
-    """The plan without fields that do not change a rank's numbers."""
-    return replace(plan, run="", run_prefix="", reason="", candidates=(), forecast=Forecast(), evaluate_metrics=())

@@ -2,12 +2,14 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.build.code_layer import LayerSelection
+from gangline.errors import ConfigError
 from gangline.line.gangs.attempts import FinishedGang, run_gang
+from gangline.line.gangs.missed_files import files_left_out, search_text
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
-from gangline.line.request.kept_home import FOLDER
 from gangline.line.results import ledger, unreported_metrics
 from gangline.line.results.metrics_file import (
     MetricsFile,
@@ -17,12 +19,15 @@ from gangline.line.results.metrics_file import (
 )
 from gangline.line.results.outputs import CollectedOutputs, read_outputs
 from gangline.line.results.processes import read_processes, record_failed_processes
-from gangline.line.results.rank_environment import read_rank_environment, undeclared_reads_text, work_tree_error
+from gangline.line.results.published_weights import EVALUATIONS
+from gangline.line.results.rank_environment import gang_environment, work_tree_error
 from gangline.line.results.rank_metrics import differing_metrics_text, reporting_processes_text
 from gangline.line.results.training_result import TrainingResult, read_training_result
-from gangline.line.stages.submit import train_key, with_gang
+from gangline.line.results.undeclared_reads import reuse_text, undeclared_reads_text
+from gangline.line.stages.earlier_training import find_training, train_key
+from gangline.line.stages.submit import with_gang
 from gangline.sanitize import clean
-from gangline.spec.codec import canonical
+from gangline.spec.codec import canonical, to_plain
 from gangline.spec.gang.processes import ProcessReport
 from gangline.spec.gpu_names import other_kinds
 from gangline.spec.measurements import Curve
@@ -30,7 +35,7 @@ from gangline.spec.program_files import OUTPUTS_KIND, SAVE_KIND, RuntimeReport
 from gangline.spec.record import UNDECLARED, UNREPORTED, Record
 from gangline.spec.run_flags import NOT_FINITE, stage
 from gangline.storage.objects.blobs import put_blob
-from gangline.units import format_count, format_number, now, parse_time, sparkline
+from gangline.units import format_count, format_number, now, sparkline
 
 _MOST_NAMED = 3
 DOUBTS = "doubts"
@@ -40,7 +45,7 @@ DOUBTS = "doubts"
 def train(ctx: RunContext) -> StageResult:
     """Fails with the error of the gang's exit code (30 to 34, 50); measurements up to then are recorded."""
     key = train_key(ctx)
-    earlier = ctx.find_cached_stage("train", key) if ctx.record.gang is None else None
+    earlier = find_training(ctx, key) if ctx.record.gang is None else None
     if earlier is not None:
         return _taken(ctx, key, earlier)
     target = ctx.record.run.target
@@ -60,8 +65,11 @@ def train(ctx: RunContext) -> StageResult:
     measured = read_training_result(ctx, finished, written=written)
     not_finite |= measured.not_finite
     ended = read_processes(ctx, finished) if finished.error is None else None
-    doubts = _doubts(ctx, finished, measured, collected) if error is None else []
-    if error is None:
+    searches = _searches_text(ctx, ran)
+    doubts = _doubts(ctx, finished, measured, collected, searches) if error is None else []
+    if error is not None:
+        error = type(error)("; ".join(filter(None, [str(error), searches])))
+    else:
         _record_traceback(ctx, finished, ended)
         record_failed_processes(ctx, ended)
         _record_unreported(
@@ -79,6 +87,7 @@ def train(ctx: RunContext) -> StageResult:
             "export_names": _store_export_names(ctx, finished),
             "final_step": measured.final_step,
             "metrics": own,
+            EVALUATIONS: _evaluations(finished, ctx.line.train.seed),
             **({NOT_FINITE: not_finite} if not_finite else {}),
             **({DOUBTS: doubts} if doubts else {}),
             unreported_metrics.JOINED: _joined(finished),
@@ -93,14 +102,8 @@ def train(ctx: RunContext) -> StageResult:
 
 
 def _ran(ctx: RunContext, finished: FinishedGang) -> RuntimeReport | None:
-    """Environment as the ranks report it; None if invalid, which does not fail the run."""
-    try:
-        homes = None if ctx.record.run.launcher.has_pods else ctx.home.resolve() / FOLDER
-        since = created.timestamp() if (created := parse_time(ctx.record.run.created)) else 0.0
-        ran = read_rank_environment(ctx.store, finished.plan.output_prefix, homes=homes, since=since)
-    except IntegrityError as error:
-        ctx.record_event("train", "events", f"not read: {error}")
-        return None
+    """Environment as the ranks report it; None if they reported nothing valid."""
+    ran = gang_environment(ctx, finished, "train")
     if ran is not None and (text := undeclared_reads_text(ran, ctx.repository.work_tree)):
         ctx.record_event("train", UNDECLARED, f"a rank {text}")
     _record_other_gpus(ctx, ran)
@@ -117,6 +120,16 @@ def _record_other_gpus(ctx: RunContext, ran: RuntimeReport | None) -> None:
         planned = ctx.record.plan.device_name if ctx.record.plan else ""
         text = f"ranks computed on {', '.join(others)}, and the plan is for {planned}: its forecast does not hold"
         ctx.record_event("train", "gpus", text)
+
+
+def _searches_text(ctx: RunContext, ran: RuntimeReport | None) -> str:
+    """Searches for files that the code layer leaves out: they found nothing, and raised nothing."""
+    if ran is None or not ran.searches:
+        return ""
+    project, folder = ctx.line.project, LayerSelection.of(ctx.line.project, ctx.repository).folder
+    return search_text(
+        ran.searches, files_left_out(ctx.repository, ctx.record.commit.tree, project), folder=folder
+    )  # fmt: skip
 
 
 def _work_tree_error(ctx: RunContext, ran: RuntimeReport | None) -> ConfigError | None:
@@ -136,6 +149,12 @@ def _own_metrics(finished: FinishedGang, seed: int) -> dict[str, float]:
     """Final metrics of the program."""
     jobs = finished.result.jobs if finished.result else ()
     return next((dict(job.metrics) for job in jobs if job.seed == seed), {})
+
+
+def _evaluations(finished: FinishedGang, seed: int) -> list[Any]:
+    """What the program measured on which weights."""
+    jobs = finished.result.jobs if finished.result else ()
+    return [to_plain(each) for job in jobs if job.seed == seed for each in job.evaluations]
 
 
 def _not_finite(finished: FinishedGang, seed: int) -> dict[str, str]:
@@ -159,13 +178,13 @@ def _record_unreported(
 ) -> None:
     """Record which metrics a program did not report, and how to report them; that is no failure.
 
-    One whose gates judge what it reports needs no curve.
+    One whose gates judge what it reports needs no curve, nor does one whose line names the file that it reports by.
     """
     if ctx.line.project.task is not None:
         return
     judged = ctx.line.gate.quality
     names = [gate.metric for gate in judged if gate.metric not in reported]
-    has_curve = has_curve or bool(judged and not names)
+    has_curve = has_curve or bool(judged and not names) or bool(ctx.line.project.metrics and reported)
     if said := unreported_metrics.missing_metrics_text(
         names, has_curve=has_curve, form="joined" if joined else "other", is_all=not (reported or has_curve or keeps)
     ):
@@ -184,12 +203,13 @@ def _record_traceback(ctx: RunContext, finished: FinishedGang, ended: ProcessRep
 
 
 def _doubts(
-    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None
-) -> list[str]:
+    ctx: RunContext, finished: FinishedGang, measured: TrainingResult, collected: CollectedOutputs | None,
+    searches: str,
+) -> list[str]:  # fmt: skip
     """What a program that ended well did otherwise than one would take it to have, a sentence each."""
     if ctx.line.project.task is not None:
         return []
-    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected)) if said]
+    found = [said for said in (_leftovers_text(finished), metrics_writers_text(ctx, collected), searches) if said]
     if finished.result is None:
         return found
     plan = finished.plan
@@ -245,22 +265,28 @@ def _with_results(
     metrics = {name: each for name, each in measured.metrics.items() if name not in not_finite}
     if _other_gpus(record, record.ran):
         metrics.pop("mfu", None)  # a share of what other devices can do
+    gang = replace(
+        record.gang,
+        released=finished.end.time or now(),
+        waiting=None,
+        generations=finished.end.generation + 1,
+        restarts=finished.restarts,
+    )
     return replace(
         record,
         plan=replace(record.plan, measured=measured.measured),
-        gang=replace(
-            record.gang,
-            released=finished.end.time or now(),
-            waiting=None,
-            generations=finished.end.generation + 1,
-            restarts=finished.restarts,
-        ),
+        gang=gang,
         curve=measured.curve,
         ranks=measured.ranks,
         diagnoses=measured.diagnoses,
         training=measured.training,
         metrics=record.metrics | metrics,
-        ledger=ledger.merge_ledgers(finished.plan.device, finished.shares),
+        ledger=ledger.with_drill_loss(
+            ledger.merge_ledgers(finished.plan.device, finished.shares),
+            record.drills,
+            gang,
+            ranks=record.plan.world_size,
+        ),
         outputs=collected.info if collected else None,
         artifacts=(*record.artifacts, *measured.artifacts, *([collected.artifact] if collected else [])),
     )
@@ -303,7 +329,7 @@ def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
         )
 
     origin = stage_origin(earlier, "train")
-    message = f"taken from {origin}: same code, environment, data and plan"
+    message = f"taken from {origin}: {reuse_text(earlier)}"
     return StageResult(state="taken", message=message, key=key, taken_from=origin, outputs=outputs, change=change)
 
 

@@ -126,7 +126,7 @@ def forecast_of(
     by_parts = formula_of(evidence, shape, options)
     step = median(each.step_seconds for each in equal) if equal else by_parts.step_seconds
     terms = _as_measured(by_parts.terms, equal) if equal else by_parts.terms
-    wall = None if step is None else line.train.steps * (step + _of_saves(terms))
+    wall = None if step is None else line.train.steps * (step + _of_saves(terms)) + _outside_steps(evidence)
     hours = 0.0 if pool.device == "cpu" else None if wall is None else wall * shape.mesh.world_size / 3600
     trace = profile.trace(options.precision) if profile else None
     return replace(
@@ -279,6 +279,14 @@ def _as_measured(terms: Sequence[Term], equal: Sequence[MeasuredRun]) -> tuple[T
 def _of_saves(terms: Sequence[Term]) -> float:
     """What an ordinary step has nothing of."""
     return sum(term.seconds for term in terms if term.part == "checkpoint")
+
+
+def _outside_steps(evidence: ForecastEvidence) -> float:
+    """Seconds of a gang outside its steps and saves, as earlier runs on such devices took, beyond the start that the
+    site states and forecasts count anyway; 0 if none is known."""
+    found = (each.outside_seconds for each in evidence.history if each.device == evidence.pool.device)
+    known = [seconds for seconds in found if seconds is not None]
+    return max(0.0, median(known) - evidence.trust.start_seconds) if known else 0.0
 
 
 def _money(hours: float | None, pool: Pool) -> float | None:

@@ -1,19 +1,21 @@
 """Differences between two runs before training: line keys, code, files, packages, data, plan."""
 
 import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
+from gangline.report.comparison.reads import read_change, uncompared_reads
 from gangline.report.comparison.types import Change, ComparisonContext, FileChange, Kind
-from gangline.report.facts import imported_versions, pinned_rows
+from gangline.report.facts import pinned_rows
+from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.load import LATER_DEFAULTS
-from gangline.spec.program_files import UndeclaredRead
 from gangline.spec.record import Record
 from gangline.spec.replica_shares import shares_words
-from gangline.units import format_bytes
 
-_GATES = "gate.quality"
+_GATES, _COMMAND = "gate.quality", "project.command"
 _UNSEEN = ("modules", "data", "network")
 """Items of the gate `reproducible` that no digest or version in two records compares."""
 
@@ -42,14 +44,16 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
     before, after = _devices(base, this)
     if before != after:
         yield _change("device", "kind", before, after)
-    if reads := _other_reads(base, this):
-        yield _change("read", "undeclared files", *reads)
+    if reads := read_change(base, this):
+        yield _change("read", *reads)
 
 
 def unpinned_between(base: Record, this: Record) -> tuple[str, ...]:
     """What may differ between two runs without a record of it: `data: none declared; reads of cat are not visible`."""
     rows = [*pinned_rows(this), *pinned_rows(base)]
-    found = {row.name: row.by for row in reversed(rows) if row.name in _UNSEEN and row.pinned == "unknown"}
+    found = {row.name: row.uncompared for row in reversed(rows) if row.name in _UNSEEN and row.uncompared}
+    if unknown := uncompared_reads(base, this):
+        found["data"] = "; ".join(filter(None, [unknown, found.get("data", "")]))
     return tuple(f"{name}: {found[name]}" for name in _UNSEEN if name in found)
 
 
@@ -61,16 +65,32 @@ def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tupl
 
 
 def _line_differences(base: dict[str, Any], this: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Keys that differ; of quality gates each by its metric, as their whole list is cut off before what differs."""
+    """Keys that differ; of a command its words, of quality gates each by its metric, which a whole list hides."""
+    commands = _word_differences(base.get(_COMMAND), this.get(_COMMAND))
+    base, this = ({key: value for key, value in values.items() if key != _COMMAND} for values in (base, this))
     before, after = _gates(base), _gates(this)
     if before is None or after is None:
-        return _differences(base, this)
+        return commands + _differences(base, this)
     opened = ((each, before[each], after[each]) for each in before.keys() & after.keys())
     keys = [(f"{_GATES} {each}.{row[0]}", *row[1:]) for each, *two in opened for row in _differences(*two)]
     alone = before.keys() ^ after.keys()
     one = [(f"{_GATES} {each}", _gate_words(before.get(each)), _gate_words(after.get(each))) for each in alone]
     others = ({name: value for name, value in values.items() if name != _GATES} for values in (base, this))
-    return sorted([*_differences(*others), *keys, *one], key=lambda row: row[0])
+    return sorted([*commands, *_differences(*others), *keys, *one], key=lambda row: row[0])
+
+
+def _word_differences(base: Any, this: Any) -> list[tuple[str, Any, Any]]:
+    """Words of a command that differ, each by the option before it: the whole of it is cut off before what differs."""
+    if not (isinstance(base, list) and isinstance(this, list)):
+        return [] if base == this else [(_COMMAND, base, this)]
+    before, after = (list(map(str, words)) for words in (base, this))
+    rows = []
+    for tag, start, end, new_start, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        option = before[start - 1] if tag == "replace" and start and before[start - 1].startswith("-") else ""
+        if tag != "equal":
+            name = f"{_COMMAND} {option}".rstrip()
+            rows.append((name, shlex.join(before[start:end]) or "-", shlex.join(after[new_start:new_end]) or "-"))
+    return rows
 
 
 def _gates(values: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
@@ -102,21 +122,6 @@ def _versions(base: Record, this: Record, beyond: ComparisonContext) -> tuple[di
 
 def _with_others(imported: Mapping[str, str], names: Collection[str], locked: Mapping[str, str]) -> dict[str, str]:
     return {name: imported.get(name) or locked.get(name) or "not imported" for name in names}
-
-
-def _other_reads(base: Record, this: Record) -> tuple[str, str] | None:
-    """Files that no key declares and that one run alone read, or with another size; None: none is known."""
-    if base.ran is None or this.ran is None:
-        return None
-    before, after = set(base.ran.reads), set(this.ran.reads)
-    return (_read_words(before - after), _read_words(after - before)) if before != after else None
-
-
-def _read_words(reads: Collection[UndeclaredRead]) -> str:
-    if not reads:
-        return "none"
-    first, more = min(reads, key=lambda each: each.path), len(reads) - 1
-    return f"{first.path} of {format_bytes(first.size_bytes)}" + (f" and {more} more" if more else "")
 
 
 def _devices(base: Record, this: Record) -> tuple[str, str]:

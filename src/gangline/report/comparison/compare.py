@@ -7,7 +7,7 @@ from gangline.report.comparison.advice import way_to_compare
 from gangline.report.comparison.changes import changes_between, files_between, unpinned_between
 from gangline.report.comparison.curves import curves_of
 from gangline.report.comparison.types import ComparedNumber, Comparison, ComparisonContext, Outcome, RunLabel
-from gangline.report.facts import side_of, verdict_word
+from gangline.report.facts import side_of, trained_by, verdict_word
 from gangline.report.text import short
 from gangline.sanitize import sanitized
 from gangline.spec.measurements import Band, Metric
@@ -23,6 +23,8 @@ _AS_COST = {"step_seconds": "step_seconds", "memory_peak_bytes": "memory_bytes"}
 MOST_PERCENT = 1e6
 """Of a tolerance that a record names; more, or what is no number, judges nothing."""
 _FEW_SEEDS = "the base evaluated fewer than three seeds"
+_NAMED = 3
+"""Metrics without a band that are named as equal: a metrics file may hold many settings."""
 _MEASURED = {*_AS_COST, "tokens_per_second", "mfu"}
 """Speed and memory, which do not decide the outcome."""
 
@@ -121,7 +123,7 @@ def _shown(metrics: tuple[ComparedNumber, ...], costs: tuple[ComparedNumber, ...
     """What is judged first; a measurement without a judgement that is among the costs is not shown twice."""
     cost_names = {number.name for number in costs}
     shown = [number for number in metrics if number.side != "unknown" or _AS_COST.get(number.name) not in cost_names]
-    return tuple(sorted(shown, key=lambda number: (number.side == "unknown", number.name)))
+    return tuple(sorted(shown, key=lambda number: (not number.band, number.side == "unknown", number.name)))
 
 
 def _outcome(base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> tuple[Outcome, str]:
@@ -145,7 +147,10 @@ def _broken(base: Record, this: Record) -> list[str]:
 
 def _same_words(metrics: list[ComparedNumber], base: Record) -> str:
     equal = [number.name for number in metrics if not number.band and number.name not in _MEASURED]
-    said = [_band_words(metrics, "within", base), f"{', '.join(equal)} equal" if equal else ""]
+    judged, plain = [name for name in equal if _is_judged(base, name)], [name for name in equal if "." not in name]
+    equal = judged or plain or equal
+    more = f" and {len(equal) - _NAMED} more" if len(equal) > _NAMED else ""
+    said = [_band_words(metrics, "within", base), f"{', '.join(equal[:_NAMED])}{more} equal" if equal else ""]
     return "; ".join(each for each in said if each)
 
 
@@ -193,7 +198,7 @@ def _costs(base: Record, this: Record) -> tuple[ComparedNumber, ...]:
         return ()
     pairs = ((n, unit, getattr(base.plan.measured, n), getattr(this.plan.measured, n)) for n, unit in _COSTS)
     return tuple(
-        ComparedNumber(name=name, unit=unit, base=before, this=after)
+        ComparedNumber(name=name, unit=unit, base=before, this=after, of=trained_by(this))
         for name, unit, before, after in pairs
         if before is not None and after is not None
     )
@@ -211,9 +216,15 @@ def _unmatched(base: Record, this: Record) -> list[str]:
     return [name for name in _alone(base, this) if _is_judged(base, name)]
 
 
+def _is_of_commits(base: Record, this: Record) -> bool:
+    """Whether a commit between them can be the cause: code, line or environment differ."""
+    before, after = base.inputs, this.inputs
+    return (before.code, before.line, before.environment) != (after.code, after.line, after.environment)
+
+
 def _next(outcome: Outcome, base: Record, this: Record, metrics: tuple[ComparedNumber, ...]) -> str:
     worse = next(iter([*_broken(base, this), *(number.name for number in metrics if number.side == "worse")]), None)
-    if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha:
+    if outcome == "WORSE" and worse and base.commit.sha != this.commit.sha and _is_of_commits(base, this):
         return f"gangline bisect {worse} --good {short(base.commit.sha)} --bad {short(this.commit.sha)}"
     if outcome != "NOT COMPARABLE":
         return f"gangline report {this.run.id} --open"

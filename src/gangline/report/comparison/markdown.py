@@ -4,13 +4,14 @@ from gangline.report.comparison.text import (
     alone_lines,
     both_courses,
     curve_words,
+    shown_numbers,
     spread_word,
     unchanged_words,
     unpinned_lines,
 )
 from gangline.report.comparison.types import ComparedNumber, Comparison
 from gangline.report.facts import SIDE_MARKS
-from gangline.report.text import code, markdown, percent, quantity
+from gangline.report.text import change_words, code, markdown, percent, quantity
 from gangline.units import format_number
 
 _MARKS = {"BETTER": "✓", "SAME": "✓", "WORSE": "✗", "NOT COMPARABLE": "?"}
@@ -26,7 +27,7 @@ def render_markdown_comparison(comparison: Comparison) -> str:
         *map(markdown, alone_lines(comparison)),
         _curves(comparison),
         _changes(comparison),
-        *(markdown(line, 300) for line in unpinned_lines(comparison)),
+        *(markdown(line, 300) for line in unpinned_lines(comparison.unpinned)),
         _files(comparison),
     ]
     parts.append(f"next: {code(comparison.next_command)}")
@@ -42,21 +43,22 @@ def _sides(comparison: Comparison) -> str:
 
 
 def _numbers(comparison: Comparison) -> str:
-    numbers = (*comparison.metrics, *comparison.costs)
+    shown, folded = shown_numbers(comparison)
+    numbers = (*shown, *comparison.costs)
     if not numbers:
         return ""
     rows = [f"|  | number | base | this | change | {spread_word(comparison)} |", "|--|--|--:|--:|--:|--:|"]
-    return "\n".join([*rows, *map(_row, numbers)])
+    return "\n".join([*rows, *map(_row, numbers)]) + (f"\n\n{folded}" if folded else "")
 
 
 def _row(number: ComparedNumber) -> str:
     band = number.band
     spread = f"± {percent(band.half / abs(band.center))}" if band and band.center else "-"
     base, this = (markdown(quantity(each, number.unit)) for each in (band.center if band else number.base, number.this))
-    change = percent(number.change, signed=True) if number.change is not None else "-"
+    this += f", of {markdown(number.of, 80)}" if number.of else ""
     mark = SIDE_MARKS[number.side] if band else ""
     name = markdown(number.name.removesuffix("_bytes").removesuffix("_seconds"), 40)
-    return f"| {mark} | {name} | {base} | {this} | {change} | {spread} |"
+    return f"| {mark} | {name} | {base} | {this} | {change_words(number.change)} | {spread} |"
 
 
 def _curves(comparison: Comparison) -> str:
@@ -70,7 +72,7 @@ def _curves(comparison: Comparison) -> str:
 
 def _changes(comparison: Comparison) -> str:
     if not comparison.changes:
-        return unchanged_words(comparison)
+        return unchanged_words(comparison.unpinned)
     rows = ["| what changed |  | base | this |", "|--|--|--|--|"]
     for change in comparison.changes[:_SHOWN]:
         cells = ("line.toml" if change.kind == "line" else change.kind, change.name, change.base, change.this)

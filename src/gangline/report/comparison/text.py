@@ -6,11 +6,11 @@ from math import fsum
 
 from gangline.report.comparison.types import Change, ComparedCurves, ComparedNumber, Comparison, FileChange
 from gangline.report.facts import SIDE_MARKS
-from gangline.report.text import clean, percent, quantity
+from gangline.report.text import change_words, clean, percent, quantity, shortened
 from gangline.units import format_number, sparkline
 
 WIDTH = 100
-SHOWN_CHANGES, SHOWN_FILES = 12, 10
+SHOWN_CHANGES, SHOWN_FILES, SHOWN_NUMBERS = 12, 10, 12
 _COST_NAMES = {"step_seconds": "step time", "memory_bytes": "memory", "wall_seconds": "training", "gpu_hours": "cost"}
 
 
@@ -36,13 +36,28 @@ def _labels(comparison: Comparison, width: int) -> list[str]:
 
 
 def _table(comparison: Comparison) -> list[str]:
-    rows = [_metric_row(number) for number in comparison.metrics]
+    shown, folded = shown_numbers(comparison)
+    rows = [_metric_row(number) for number in shown]
     rows += [_cost_row(number) for number in comparison.costs]
+    more = [f"  {folded}"] if folded else []
     if not rows:
-        return [f"plan  {comparison.plan}"]
+        return [f"plan  {comparison.plan}", *more]
     rows.insert(0, ("", "", "base", "this", "change", ""))
     rows.append(("", "plan", comparison.plan, "", "", ""))
-    return _aligned(rows)
+    return [*_aligned(rows), *more]
+
+
+def shown_numbers(comparison: Comparison) -> tuple[list[ComparedNumber], str]:
+    """Metrics with a band, then what differs, up to twelve; and a sentence on the others, which may be settings."""
+    numbers = sorted(comparison.metrics, key=lambda number: (not number.band, number.this == number.base))
+    count = max(SHOWN_NUMBERS, sum(number.band is not None for number in numbers))
+    first = [number for number in numbers if "." not in number.name or number.band or number.this != number.base][
+        :count
+    ]
+    others = [number for number in numbers if number not in first]
+    equal = sum(number.this == number.base for number in others)
+    more = f"and {len(others)} more metrics, {equal} of them equal: --json has all" if others else ""
+    return [number for number in comparison.metrics if number in first], more
 
 
 def spread_word(comparison: Comparison) -> str:
@@ -71,7 +86,7 @@ def _metric_row(number: ComparedNumber) -> tuple[str, ...]:
     band = number.band
     spread = f" ± {percent(band.half / abs(band.center))}" if band and band.center else ""
     base = f"{format_number(band.center)}{spread}" if band else quantity(number.base, number.unit)
-    change = percent(number.change, signed=True) if number.change is not None else "-"
+    change = change_words(number.change)
     unjudged = "no gate judges it" if band else "not judged"
     same = f"within the {band.word}" if band else "equal"
     words = {"better": "better", "same": same, "worse": "worse"}.get(number.side, unjudged)
@@ -79,9 +94,9 @@ def _metric_row(number: ComparedNumber) -> tuple[str, ...]:
 
 
 def _cost_row(number: ComparedNumber) -> tuple[str, ...]:
-    change = percent(number.change, signed=True) if number.change is not None else "-"
     name = _COST_NAMES.get(number.name, number.name)
-    return "", name, quantity(number.base, number.unit), quantity(number.this, number.unit), change, _pace(number)
+    base, this = quantity(number.base, number.unit), quantity(number.this, number.unit)
+    return "", name, base, this, change_words(number.change), f"of {number.of}" if number.of else _pace(number)
 
 
 def _pace(number: ComparedNumber) -> str:
@@ -135,21 +150,35 @@ def curve_words(curves: ComparedCurves) -> str:
 
 def _change_lines(comparison: Comparison, *, width: int = WIDTH) -> list[str]:
     """`one change: line.toml model.width 128 -> 64`, or a line each, at most twelve; then files with their counts."""
-    said = [f"{_place(change)} {change.name} {change.base} -> {change.this}" for change in comparison.changes]
-    listed = _listed(said) if said else [unchanged_words(comparison)]
-    lines = [clean(line, width - 2) for line in [*listed, *unpinned_lines(comparison)]]
+    said = [_fitted(change, width - 16) for change in comparison.changes]
+    listed = _listed(said) if said else [unchanged_words(comparison.unpinned)]
+    lines = [clean(line, width - 2) for line in [*listed, *unpinned_lines(comparison.unpinned)]]
     return lines + file_lines(comparison.files, width=width)
 
 
-def unchanged_words(comparison: Comparison) -> str:
-    """Of a comparison without changes."""
-    what = "nothing that records have changed" if comparison.unpinned else "nothing changed"
-    return f"{what}: same line, code, environment, data and plan"
+def _fitted(change: Change, width: int) -> str:
+    """One line with both values, each part shortened in its middle where the whole is longer than `width`."""
+    texts = [f"{_place(change)} {clean(change.name)}", clean(change.base), clean(change.this)]
+    while (excess := sum(map(len, texts)) + len("  -> ") - width) > 0 and max(map(len, texts)) > _LEAST:
+        longest = max(range(3), key=lambda place: len(texts[place]))
+        texts[longest] = shortened(texts[longest], max(_LEAST, len(texts[longest]) - excess))
+    return f"{texts[0]} {texts[1]} -> {texts[2]}"
 
 
-def unpinned_lines(comparison: Comparison) -> list[str]:
+_LEAST = 12
+"""Characters to which a part of a line may be shortened."""
+
+
+def unchanged_words(unpinned: Sequence[str]) -> str:
+    """Sentence of a comparison without changes, for terminals, markdown and pages."""
+    if unpinned:
+        return "nothing that records have changed: same line, code, environment, plan and declared data"
+    return "nothing changed: same line, code, environment, data and plan"
+
+
+def unpinned_lines(unpinned: Sequence[str]) -> list[str]:
     """What may have changed without a record of it, a line each."""
-    return [f"may have changed, too: {each}" for each in comparison.unpinned]
+    return [f"may have changed, too: {each}" for each in unpinned]
 
 
 def _listed(said: list[str]) -> list[str]:

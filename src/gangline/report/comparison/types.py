@@ -21,10 +21,14 @@ class ComparedNumber:
     band: Band | None = None
     side: Side = "unknown"
     """Of the band; `unknown` where there is none. Only metrics decide the outcome, time and memory never do."""
+    of: str = ""
+    """Run that `this` took the number from, as it trained nothing itself; empty: its own."""
 
     @property
     def change(self) -> float | None:
-        """Relative to the middle of the band, else to the base."""
+        """Relative to the middle of the band, else to the base; None also for a number of another run."""
+        if self.of:
+            return None
         reference = self.band.center if self.band else self.base
         return self.this / reference - 1 if reference else None
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from gangline.report import facts, palette, svg
 from gangline.report.comparison.compare import compare
+from gangline.report.comparison.text import unchanged_words, unpinned_lines
 from gangline.report.diagnoses import diagnosis_rows
 from gangline.report.facts import phases_of
 from gangline.report.groups import group_rows
@@ -43,6 +44,8 @@ def render_html(record: Record, base: Record | None = None) -> str:
 def template_values(record: Record, base: Record | None = None) -> dict[str, Any]:
     """Values of the templates in `parts/`, each of which shows one part of a record, also on the service's pages."""
     record = sanitized(record)
+    comparison = compare(base, record) if base else None
+    metrics, more_metrics = facts.shown_metrics(record)
     return {
         "record": record,
         "word": facts.verdict_word(record),
@@ -59,7 +62,8 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         ),
         "broken": broken_words(record.curve.broken),
         "outside": facts.first_outside(record),
-        "metrics": [facts.judge(name, record.metrics[name]) for name in sorted(record.metrics)],
+        "metrics": metrics,
+        "more_metrics": more_metrics,
         "slowest": facts.slowest_rank(record),
         "held_up": facts.held_up(record),
         "diagnoses": diagnosis_rows(record.diagnoses),
@@ -70,8 +74,11 @@ def template_values(record: Record, base: Record | None = None) -> dict[str, Any
         "training": training_rows(record),
         "off": facts.forecast_off(record),
         "program_decides": facts.program_decides(record),
+        "trained_by": facts.trained_by(record),
         "parts": part_rows(record),
-        "comparison": compare(base, record) if base else None,
+        "comparison": comparison,
+        "unchanged": unchanged_words(comparison.unpinned) if comparison else "",
+        "unpinned": unpinned_lines(comparison.unpinned) if comparison else [],
         "commands": facts.reproduce_commands(record),
         "events": record.events[-SHOWN_EVENTS:],
         "artifacts": record.artifacts[:SHOWN_ARTIFACTS],
@@ -109,7 +116,8 @@ def _tiles(record: Record) -> list[Tile]:
         tiles.append(Tile("plan", processes, how) if processes else chosen)
         if record.plan.measured.step_seconds:
             off = facts.forecast_off(record)
-            note = f"{percent(off, signed=True)} against forecast" if off is not None else "median, measured"
+            whose = f"of {run}" if (run := facts.trained_by(record)) else "median, measured"
+            note = f"{percent(off, signed=True)} against forecast" if off is not None else whose
             tiles.append(Tile("step", step_time(record.plan.measured.step_seconds), note))
     if record.ledger:
         note = f"effective time {share_words(record.ledger.effective_time)}"

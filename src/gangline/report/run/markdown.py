@@ -17,26 +17,30 @@ from gangline.report.facts import (
     forecast_off,
     gate_order,
     held_up,
-    judge,
     ledger_rows,
     mark_words,
     mesh_words,
     pinned_rows,
     program_decides,
     reproduce_commands,
+    shown_metrics,
     slowest_rank,
     split_tiles,
     stages_in_order,
     time_of,
     total_seconds,
+    trained_by,
     undeclared,
     unreported,
     verdict_reason,
     verdict_text,
     verdict_word,
 )
+from gangline.report.inputs import input_digests
+from gangline.report.lost_time import drill_rows, lost_work
 from gangline.report.text import (
     ZERO_WIDTH_SPACE,
+    change_words,
     clean,
     code,
     markdown,
@@ -50,7 +54,7 @@ from gangline.report.text import (
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized
 from gangline.spec.plan import Candidate
-from gangline.spec.record import Gate, Record
+from gangline.spec.record import RETRAINED, Gate, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 LIMIT = 60_000
@@ -58,6 +62,7 @@ VERDICT_MARKS = {"passed": "✓", "refused": "✗", "failed": "✗", "cancelled"
 Part = Callable[[Record], str]
 _MARKS = 16
 """Width of a curve."""
+_NUMBERS = ("| | base | this | change | band | |", "|---|---:|---:|---:|---:|---|")
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,60}")
 _HERE = {"comment", "forge"}
 """Names of links that lead to the place of the comment itself."""
@@ -66,8 +71,8 @@ _HERE = {"comment", "forge"}
 def render_markdown(record: Record, *, limit: int = LIMIT) -> str:
     """Verdict, gates, numbers against bands, plan, lost time, what next, links; then the folded parts that fit."""
     record = sanitized(record)
-    parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _training, _next, _links]
-    folded: list[Part] = [_outputs, _events, _changed, _candidates, _ranks, _artifacts]
+    parts: list[Part] = [_head, _numbers, _curve, _plan, _lost, _drills, _training, _next, _links]
+    folded: list[Part] = [_other_numbers, _outputs, _events, _changed, _candidates, _ranks, _artifacts]
     essential = [part(record) for part in parts]
     details = [part(record) for part in (_stages, _pinned, _reproduce, *folded)]
     while len(text := "\n\n".join(filter(None, essential + details)) + "\n") > limit and details:
@@ -82,7 +87,7 @@ def _head(record: Record) -> str:
     if gates := " · ".join(_gate(gate) for gate in gate_order(record.gates)[:20]):
         lines.append(gates)
     lines += [f"**unreported** {markdown(said)}" for said in unreported(record)[:4]]
-    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[:1]]
+    lines += [f"**undeclared** {markdown(said)}" for said in undeclared(record)[-1:]]
     if (step := first_outside(record)) is not None:
         lines.append(f"{markdown(record.curve.metric, 60)} outside the base band from step {step:,}")
     return "  \n".join(lines)
@@ -119,11 +124,12 @@ def _gate(gate: Gate) -> str:
 
 
 def _numbers(record: Record) -> str:
-    judged = [judge(name, record.metrics[name]) for name in sorted(record.metrics)[:16]]
-    if not judged:
-        return ""
-    rows = ["| | base | this | change | band | |", "|---|---:|---:|---:|---:|---|"]
-    return "\n".join(rows + [_number_row(each) for each in judged])
+    return "\n".join([*_NUMBERS, *map(_number_row, shown_metrics(record)[0])]) if record.metrics else ""
+
+
+def _other_numbers(record: Record) -> str:
+    _, others = shown_metrics(record)
+    return _fold(f"{len(others)} more metrics", ["", *_NUMBERS, *map(_number_row, others)] if others else [])
 
 
 def _number_row(judged: JudgedMetric) -> str:
@@ -133,7 +139,7 @@ def _number_row(judged: JudgedMetric) -> str:
         markdown(judged.name, 60) + (f"@{ZERO_WIDTH_SPACE}{metric.step}" if metric.step else ""),
         markdown(quantity(base, metric.unit), 60) if base is not None else "-",
         markdown(quantity(metric.value, metric.unit), 60),
-        percent(judged.change, signed=True) if judged.change is not None else "-",
+        change_words(judged.change),
         f"±{percent(judged.band)}" if judged.band is not None else "-",
         SIDE_MARKS[judged.side] if judged.side != "unknown" else "",
     )
@@ -165,7 +171,7 @@ def _plan(record: Record) -> str:
     if second and not program_decides(record):
         text += f" · runner-up {markdown(second.name, 60)}: {markdown(second.reason)}"
     if measured := plan.measured.step_seconds:
-        text += f" · step {step_time(measured)}"
+        text += f" · step {step_time(measured)}" + (f" of {run}" if (run := trained_by(record)) else "")
     off, forecast = forecast_off(record), plan.forecast.step_seconds
     if off is not None and forecast:
         text += f", forecast {step_time(forecast)} ({percent(off, signed=True)})"
@@ -188,6 +194,7 @@ def _lost(record: Record) -> str:
     whole = f"**lost** {lost_share} of {time_of(record.ledger.resource)}"
     text = f"**useful share** {share_words(useful)} · "
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
+    text += f" · {markdown(said)}" if (said := lost_work(record)) else ""
     slowest = slowest_rank(record)
     if slow := held_up(record):
         text += "".join(f" · {markdown(said)}" for said in slow[:4])
@@ -197,6 +204,11 @@ def _lost(record: Record) -> str:
             f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"
         )
     return text
+
+
+def _drills(record: Record) -> str:
+    rows = drill_rows(record)[:8]
+    return "  \n".join(f"**drill** {markdown(name, 40)}: {markdown(said)}" for name, said in rows)
 
 
 def _training(record: Record) -> str:
@@ -210,7 +222,8 @@ def _next(record: Record) -> str:
     named = [g.name.removeprefix("quality:") for g in record.gates if g.verdict == "no" and ":" in g.name]
     refused = [name for name in named if name in record.metrics]  # of what no one reported nothing can be bisected
     word = verdict_word(record)
-    if refused and base and _NAME.fullmatch(refused[0]):
+    is_of_commit = all(event.kind != RETRAINED for event in record.events)  # else undeclared files changed
+    if refused and base and is_of_commit and _NAME.fullmatch(refused[0]):
         return f"**next** {code(f'gangline bisect {refused[0]} --good {short(base.commit)}')}"
     if word == "failed":
         return f"**next** {code(f'gangline logs {run} --failed')}"
@@ -252,10 +265,8 @@ def _pinned(record: Record) -> str:
 
 
 def _reproduce(record: Record) -> str:
-    inputs = record.inputs
-    digests = {"line": inputs.line, "code": inputs.code, "environment": inputs.environment, "data": inputs.data}
     lines = [f"    {clean(command)}" for command in reproduce_commands(record)]
-    return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in digests.items())])
+    return _fold("reproduce, digests", [*lines, "", *(f"- {n} {code(d, 80)}" for n, d in input_digests(record))])
 
 
 def _candidates(record: Record) -> str:

@@ -11,23 +11,25 @@ from gangline.report.facts import (
     gate_order,
     headline,
     held_up,
-    judge,
     ledger_rows,
     mark_words,
     mesh_words,
     outputs_text,
     pinned_rows,
     program_decides,
+    shown_metrics,
     split_tiles,
     stages_in_order,
     time_of,
     total_seconds,
+    trained_by,
     unreported,
     verdict_head,
     verdict_reason,
     verdict_text,
     verdict_word,
 )
+from gangline.report.lost_time import drill_rows, lost_work
 from gangline.report.text import clean, percent, quantity, share_words, short, step_time
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized
@@ -111,7 +113,9 @@ def _gates(record: Record) -> list[str]:
 
 
 def _metrics(record: Record) -> list[str]:
-    return [_metric_line(judge(name, record.metrics[name])) for name in sorted(record.metrics)] + _curve(record)
+    first, others = shown_metrics(record)
+    more = [f"  and {len(others)} more: gangline show {record.run.id} --json"] if others else []
+    return [*map(_metric_line, first), *more, *_curve(record)]
 
 
 def _metric_line(judged: JudgedMetric) -> str:
@@ -150,7 +154,8 @@ def _plan(record: Record) -> list[str]:
         known = f", {percent(off, signed=True)} against forecast" if off is not None else ", no forecast"
         held = "a rank" if plan.device == "cuda" else "a rank's whole process"
         memory = f" · {format_bytes(plan.measured.memory_bytes)} {held}" if plan.measured.memory_bytes else ""
-        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}")
+        other = f" · of {run}" if (run := trained_by(record)) else ""
+        lines.append(f"          step {step_time(plan.measured.step_seconds)}{known}{memory}{other}")
     if parts := part_words(record):
         lines.append(f"          forecast {parts}")
     if plan.network:
@@ -167,7 +172,10 @@ def _time(record: Record) -> list[str]:
     held = f"{format_seconds(record.ledger.allocated_seconds)} of {time_of(record.ledger.resource)}"
     slow = [f"slow      {clean(said)}" for said in held_up(record)]
     slow += [f"diagnosis {diagnosis_text(each)}" for each in record.diagnoses]
-    return [f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *slow]
+    lost = [f"          {clean(said)}" for said in [lost_work(record)] if said]
+    return [
+        f"time      {held}: {causes}", f"          useful share {share_words(record.ledger.useful_share)}", *lost, *slow
+    ]  # fmt: skip
 
 
 def _rest(record: Record) -> list[str]:
@@ -176,9 +184,7 @@ def _rest(record: Record) -> list[str]:
         price = proof.loss_price
         loss = f"same loss: {proof.same_loss}" if price is None else f"lossy exchange cost {price:+.2g} of loss"
         lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
-    lines += [
-        f"drill     {drill.name}: {drill.result.replace('_', ' ')} {clean(drill.reason)}" for drill in record.drills
-    ]
+    lines += [f"drill     {name}: {clean(said)}" for name, said in drill_rows(record)]
     lines += [f"variables {clean(event.text)}" for event in record.events if event.kind == ENVIRONMENT]
     if said := outputs_text(record):
         lines.append(f"outputs   {clean(said)}")

@@ -1,14 +1,17 @@
 """Comparison of two to ten runs: curves, metrics judged on a band, costs, and the rows in which they differ."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from gangline.errors import UsageError
 from gangline.report import facts
+from gangline.report.comparison.changes import unpinned_between
 from gangline.report.comparison.compare import compare
-from gangline.report.text import percent, quantity
+from gangline.report.comparison.text import unchanged_words, unpinned_lines
+from gangline.report.text import change_words, percent, quantity
 from gangline.sanitize import sanitized
 from gangline.serve.database.types import Principal
 from gangline.serve.pages.curve_overlay import Style, departure, overlay, style_of
@@ -43,6 +46,8 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         )
     ordered = _ordered([sanitized(each) for each in records], reference)
     columns = [_column(ordered, place) for place in range(len(ordered))]
+    found = (unpinned_between(ordered[0], record) for record in ordered[1:])
+    unpinned = list(dict.fromkeys(chain.from_iterable(found)))
     return draw(
         "compare.html.j2",
         columns=columns,
@@ -51,6 +56,8 @@ def render_compare(records: Sequence[Record], *, principal: Principal, reference
         banded=any(_band_of(metric) for metric in ordered[0].metrics.values()),
         costs=_costs(ordered),
         differences=differences(ordered),
+        unchanged=unchanged_words(unpinned),
+        unpinned=unpinned_lines(unpinned),
         principal=principal,
     )
 
@@ -120,7 +127,7 @@ def _metric_row(name: str, metrics: Sequence[Metric | None], judged: Sequence[bo
         side = facts.side_of(metric.value, band, better) if place and judged[place] else "unknown"
         change = metric.value / first.value - 1 if place and first and first.value else None
         mark = "★ best" if place in best else f"{facts.SIDE_MARKS[side]} {side}" if side != "unknown" else ""
-        said = percent(change, signed=True) if change is not None else ""
+        said = change_words(change) if change is not None else ""
         cells.append(
             TableCell(quantity(metric.value, metric.unit), said, mark, f"s-{side}" + " best" * (place in best))
         )
@@ -155,12 +162,16 @@ def _costs(ordered: Sequence[Record]) -> list[TableRow]:
     for name, key, unit in COSTS:
         values = [getattr(record.plan.measured, key) if record.plan else None for record in ordered]
         if any(value is not None for value in values):
-            rows.append(TableRow(name, [_cost(value, values[0], unit, place) for place, value in enumerate(values)]))
+            cells = zip(values, map(facts.trained_by, ordered), strict=True)
+            rows.append(
+                TableRow(name, [_cost(value, values[0], unit, place, of) for place, (value, of) in enumerate(cells)])
+            )
     return rows
 
 
-def _cost(value: float | None, first: float | None, unit: str, place: int) -> TableCell:
+def _cost(value: float | None, first: float | None, unit: str, place: int, of: str) -> TableCell:
+    """With the change since the first run, or the run that it was measured in."""
     if value is None:
         return TableCell("-")
-    note = percent(value / first - 1, signed=True) if place and first else ""
-    return TableCell(quantity(value, unit), note)
+    change = change_words(value / first - 1) if place and first else ""
+    return TableCell(quantity(value, unit), f"of {of}" if of else change)

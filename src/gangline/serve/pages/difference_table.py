@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gangline.report.facts import imported_versions
+from gangline.report.comparison.reads import are_listed, content_words
+from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.record import Record
 from gangline.spec.replica_shares import shares_words
@@ -44,6 +45,12 @@ def differences(ordered: Sequence[Record]) -> list[tuple[str, list[TableRow]]]:
     return kinds
 
 
+def _reads_of(record: Record) -> dict[str, str]:
+    ran = record.ran
+    reads = (*ran.reads, *ran.listed) if ran is not None and are_listed(ran) else ()
+    return {read.path: content_words(read) for read in reads}
+
+
 def _inputs_of(record: Record) -> dict[str, dict[str, str]]:
     inputs, plan = record.inputs, record.plan
     digests = {"code": inputs.code, "environment": inputs.environment, "image": inputs.image, "data": inputs.data}
@@ -55,6 +62,7 @@ def _inputs_of(record: Record) -> dict[str, dict[str, str]]:
         "package": imported_versions(record) or dict(inputs.versions),
         "digest": {name: short(digest, 12) for name, digest in digests.items() if digest},
         "plan": {name: str(value) for name, value in shape.items()},
+        "undeclared read": _reads_of(record),
         "run": {"target": record.run.target, "seeds": ", ".join(map(str, inputs.seeds))},
     }
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from gangline.report import facts
-from gangline.report.text import percent
+from gangline.report.text import change_words
 from gangline.serve.context.quarantine import RefusedRecord
 from gangline.serve.database.types import Order, Principal, RunFilter, RunRow
 from gangline.serve.pages.layout import POLL_SECONDS, address, draw, seconds_of, time_until
@@ -134,7 +134,7 @@ def _line(row: RunRow, now: float) -> RunListRow:
         row=row,
         url=address("runs", row.run),
         value=format_number(row.value) if row.value is not None else "",
-        change=percent(change, signed=True) if change is not None else "",
+        change=change_words(change) if change is not None else "",
         base=format_number(row.base) if row.base is not None else "",
         mark=facts.SIDE_MARKS[row.side] if row.side != "unknown" else "",
         took=format_seconds(took) if took else "",

@@ -34,13 +34,16 @@ class ProjectTable:
     include: tuple[str, ...] = ()
     """Globs of the code layer; empty: all tracked files. `../common/**` adds files of a folder next to the line's, of
     the same repository: the layer then has all files at their places in it. `lib/**` adds those of submodule lib."""
-    exclude: tuple[str, ...] = ("docs/**", "*.md")
-    """Globs that are left out of it: a change there changes no code."""
+    exclude: tuple[str, ...] = ()
+    """Globs that are left out of it: no program can read such files, and a change there trains nothing again."""
     outputs: tuple[str, ...] = ()
     """Globs of what ranks write, collected at the end from the folder that rank 0 started in: `["out/**", "*.pt"]`; of
     several nodes that of node 0 alone."""
     metrics: str | None = None
     """File in which a command leaves its numbers: .json, .jsonl or .csv, such as `metrics.json`."""
+    metrics_of: tuple[str, ...] = ()
+    """Globs of outputs with the weights that a command's metrics were measured on, where `program.report` does not say
+    it: `["out/model.pt"]`. A version of other files is not published."""
     path: tuple[str, ...] = ()
     """Folders of the code layer on the path of Python, in order and in addition to its top: `["src"]`."""
 

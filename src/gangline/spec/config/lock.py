@@ -14,20 +14,25 @@ from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from gangline.spec.config.problems import ConfigProblem, FileError, show
+from gangline.spec.config.problems import ConfigProblem, FileError, printable, show
 
 MOST_BYTES = 4 << 20
 Kind = Literal["requirements", "uv", "pylock"]
 PIN_WANTED = "NAME==VERSION with a --hash=sha256: for each of its files"
 PIN_WORKS = "uv pip compile --generate-hashes writes that"
-_EXPORTS = {
+EXPORTS = {
     "poetry.lock": "poetry export --output requirements.txt writes that (poetry-plugin-export)",
     "pdm.lock": "pdm export --output requirements.txt writes that",
     "Pipfile.lock": "pipenv requirements --hash > requirements.txt writes that",
 }
 """By the names of locks that are not read."""
 
-_LONGEST_MARKER = 500
+_LONGEST_MARKER, _LONGEST_ADDRESS = 500, 300
+_ADDRESS = re.compile(r"(?P<scheme>https?://)(?:[^/]*@)?(?P<place>[^?#]+)(?:[?#].*)?")
+_INDEX_LINE = (
+    'delete the line: wheels come from the indexes of the site, in site.toml [index.NAME] url = "..."; uv pip compile'
+    " writes it only with --emit-index-url, pip-compile not with --no-emit-index-url"
+)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _PIN = re.compile(rf"(?P<name>{_NAME})(?:\[{_NAME}(?:,{_NAME})*\])?==(?P<version>[0-9][a-z0-9.!+]*)")
@@ -143,12 +148,30 @@ def _pin(text: str, *, file: str, number: int) -> Pin:
     pin, semicolon, marker = (part.strip(" ") for part in head.partition(";"))
     match = _PIN.fullmatch(pin)
     if match is None or _ARCHIVE.search(match["version"]) or not _is_version(match["version"]):
-        _refuse(file, number, _what(text))
+        _refuse(file, number, _what(text), _works(text, file))
     if semicolon and not _is_marker(marker):
         _refuse(file, number, f"{show(marker)} as its condition", "python_version >= '3.11' is one")
     if not digests or len(digests) < len(hashes):
         _refuse(file, number, f"{show(pin)} {'with something else behind it' if digests else 'without one'}")
     return Pin(canonicalize_name(match["name"]), match["version"], marker or None, digests, number)
+
+
+_FOLDER_LINE = "delete the line, and name its folder in environments.find_links of site.toml"
+_CODE_LINE = "delete the line: the code of the commit is on the path of Python, more folders by project.path"
+_FILE_LINE = "uv pip compile --generate-hashes {file} -o requirements.lock writes one file of both"
+_OPTIONS = {
+    "--index-url": _INDEX_LINE, "-i": _INDEX_LINE, "--extra-index-url": _INDEX_LINE, "--trusted-host": _INDEX_LINE,
+    "--find-links": _FOLDER_LINE, "-f": _FOLDER_LINE, "-e": _CODE_LINE, "--editable": _CODE_LINE,
+    "-r": _FILE_LINE, "--requirement": _FILE_LINE, "-c": _FILE_LINE, "--constraint": _FILE_LINE,
+}  # fmt: skip
+"""What works instead of an option; any other one is deleted, as it does not count here."""
+
+
+def _works(text: str, file: str) -> str | None:
+    if not text.startswith("-"):
+        return None
+    option = re.split("[^a-z-]", text, maxsplit=1)[0] if text.startswith("--") else text[:2]
+    return _OPTIONS.get(option, "delete the line, it has no effect here").replace("{file}", file)
 
 
 def _what(text: str) -> str:
@@ -195,8 +218,33 @@ def _demand_one_each(pins: Sequence[Pin], file: str) -> None:
 
 
 def _refuse(file: str, number: int, found: str, works: str | None = None) -> NoReturn:
-    works = works or _EXPORTS.get(file.rpartition("/")[2], PIN_WORKS)
+    works = works or EXPORTS.get(file.rpartition("/")[2], PIN_WORKS)
     raise FileError(f"{file}:{number}", [ConfigProblem("", PIN_WANTED, found, works)])
+
+
+PUBLIC_INDEX = "https://pypi.org/simple"
+
+
+def lock_indexes(data: bytes, *, file: str) -> dict[tuple[str, str], str]:
+    """Address of the index of each package, by name and version, as a `uv.lock` or `pylock.toml` says it.
+
+    It is said to people and never used; user, password and query are left out.
+    """
+    found = read_toml(data, file=file)
+    packages = found.get("package") or found.get("packages") or []
+    indexes: dict[tuple[str, str], str] = {}
+    for package in packages if isinstance(packages, list) else ():
+        name, version = (package.get("name"), package.get("version")) if isinstance(package, dict) else (None, None)
+        if isinstance(name, str) and isinstance(version, str) and (address := _index_of(package)):
+            indexes[canonicalize_name(name), version] = address
+    return indexes
+
+
+def _index_of(package: dict[str, Any]) -> str:
+    source = package.get("source")
+    address = source.get("registry") if isinstance(source, dict) else package.get("index")
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) and len(address) <= _LONGEST_ADDRESS else None
+    return printable(f"{match['scheme']}{match['place']}") if match else ""
 
 
 _ELSEWHERE = ("vcs", "directory", "archive")

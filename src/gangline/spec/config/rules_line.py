@@ -117,6 +117,7 @@ def _project_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
 def _written_rules(table: ProjectTable) -> Iterator[ConfigProblem]:
     """What a program writes, relative to the folder that it starts in."""
     yield from _inside("project.outputs", table.outputs)
+    yield from _inside("project.metrics_of", table.metrics_of)
     yield from _not_of_git("project.outputs", table.outputs)
     if len(table.outputs) > MOST_ENTRIES:
         yield ConfigProblem(

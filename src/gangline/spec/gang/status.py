@@ -73,6 +73,26 @@ def saved_text(step: int | None, saved_step: int | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsFile:
+    """Content of a file of weights, by digests."""
+
+    sha256: str = ""
+    """Digest of the file; empty if it is known by its blocks alone."""
+    blocks: str = ""
+    """SHA-256 over the digests of its blocks, as a save lists them; empty if it is known as a file alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsEvaluation:
+    """Metrics, and the weights that they were measured on."""
+
+    step: int
+    metrics: dict[str, float]
+    weights: dict[str, WeightsFile] = field(default_factory=dict)
+    """Files by path, or the folder of a checkpoint; a name in words if it is neither, none if it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobResult:
     """One training or evaluation inside a gang."""
 
@@ -84,6 +104,8 @@ class JobResult:
     """Metrics that are `nan`, `inf` or `-inf`, which JSON has no numbers for."""
     losses: tuple[tuple[int, float], ...] = ()
     """(step, training loss), every step up to 4,096, then evenly thinned."""
+    evaluations: tuple[WeightsEvaluation, ...] = ()
+    """What was measured on which weights, as far as the program says, in order; the last of each weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

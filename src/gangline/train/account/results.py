@@ -43,7 +43,11 @@ def thin(losses: Sequence[tuple[int, float]], most: int = MAX_LOSSES) -> tuple[t
 def _with_numbers_only(job: JobResult) -> JobResult:
     wild = {name: str(value) for name, value in job.metrics.items() if not isfinite(value)}
     metrics = {name: value for name, value in job.metrics.items() if name not in wild}
-    return replace(job, metrics=metrics, not_finite=wild) if wild else job
+    evaluations = tuple(
+        replace(each, metrics={name: value for name, value in each.metrics.items() if isfinite(value)})
+        for each in job.evaluations
+    )
+    return replace(job, metrics=metrics, not_finite=wild, evaluations=evaluations)
 
 
 def write_result(metrics: LineFile | None, result: GangResult) -> None:

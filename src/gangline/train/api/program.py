@@ -7,7 +7,7 @@
             program.step(loss=loss)
             if program.save_due:
                 program.save({"state.npz": data})      # rank 0's is kept
-        program.report(eval_loss=...)
+        program.report(eval_loss=..., weights="state.npz")
 
 A script whose loop should stay where it is joins by `program = Program().start()` instead, until the interpreter ends.
 
@@ -24,18 +24,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 from gangline.errors import SIGTERM_CODE, TrainingError, UsageError
 from gangline.keeper.ipc.environment import RankEnvironment, current_rank
-from gangline.spec.gang.status import GangResult, JobResult
+from gangline.spec.gang.status import GangResult, JobResult, WeightsFile
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 from gangline.train import heartbeat
+from gangline.train.account.evaluations import Evaluations, WeightsPaths, weights_files
 from gangline.train.account.event_log import EventLog, LineFile, serve_metrics
+from gangline.train.account.reported_numbers import as_number, as_numbers
 from gangline.train.account.results import METRICS, losses_of, write_result
-from gangline.train.api.program_saves import Content, ProgramSaves, flatten
+from gangline.train.api.program_saves import Content, ProgramSaves, flatten, paths_of
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 
 SAVE_SECONDS = 600.0
@@ -64,6 +66,9 @@ class Program:
         self._saves: ProgramSaves | None = None
         self._metrics: LineFile | None = None
         self._reported: dict[str, float] = {}
+        self._evaluations = Evaluations()
+        self._saved: dict[str, WeightsFile] = {}
+        """Files of the last save, by name."""
         self._events = EventLog(None, rank=0, generation=0)
         self._began = time.monotonic()
         self._left = False
@@ -155,13 +160,22 @@ class Program:
         step = self._saves.restore(folder, on_refused=self._refused)
         if step is None:
             return None
-        self.step_number = step
+        self.step_number, self._saved = step, self._saves.files
         heartbeat.beat(step)
         self._events.emit("resumed", step=step)
         return folder
 
-    def step(self, *, loss: float, **numbers: float) -> None:
-        """Report a finished step to watchdog, record and loss curve; `loss` and `numbers` are equal on all ranks."""
+    def step(self, *, loss: SupportsFloat, **numbers: SupportsFloat) -> None:
+        """Report a finished step to watchdog, record and loss curve; `loss` and `numbers` are equal on all ranks.
+
+        Args:
+            loss: Number, or tensor or array with one element, as each of `numbers`.
+
+        Raises:
+            UsageError: One is not a number, or has the name of a field that a step has already.
+        """
+        value = as_number("program.step: loss", loss)
+        more = as_numbers("program.step", numbers, of_a_step=True)
         self.step_number += 1
         now = time.monotonic()
         seconds, self._began = now - self._began, now
@@ -169,12 +183,12 @@ class Program:
         if not self.has_more:
             heartbeat.expect(ENDING_SECONDS)
         self._events.emit(
-            "step", step=self.step_number, loss=loss, samples=self.global_batch, seconds=seconds,
-            phases={"other": seconds}, **numbers,
+            "step", step=self.step_number, loss=value, samples=self.global_batch, seconds=seconds,
+            phases={"other": seconds}, **more,
         )  # fmt: skip
         if self._metrics is not None:
-            line = {"seed": self.seed, "job": None, "step": self.step_number, "loss": loss, "step_seconds": seconds}
-            self._metrics.add(line | numbers)
+            line = {"seed": self.seed, "job": None, "step": self.step_number, "loss": value, "step_seconds": seconds}
+            self._metrics.add(line | more)
 
     def save(self, files: Mapping[str, Content]) -> None:
         """Save `files` as the state after the step just finished, on rank 0; other ranks return at once.
@@ -189,7 +203,9 @@ class Program:
         if self.rank != 0:
             return
         if self._saves is None:
-            flatten(files)
+            flat = flatten(files)
+            paths = paths_of(flat)
+            self._saved = {paths.get(name, name): WeightsFile() for name in flat}
             return
         began = time.monotonic()
         if self._metrics is not None:
@@ -198,16 +214,35 @@ class Program:
         heartbeat.beat(phase="checkpoint")
         self._events.emit("busy", step=self.step_number, phase="checkpoint")
         key, size = self._saves.save(self.step_number, files)
+        self._saved = self._saves.files
         self._began = time.monotonic()
         seconds = self._began - began
         self._events.emit(
             "saved", step=self.step_number, key=key, size_bytes=size, seconds=seconds, blocking_seconds=seconds
         )
 
-    def report(self, **metrics: float) -> None:
-        """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded."""
-        self._reported |= {name: float(value) for name, value in metrics.items()}
+    def report(self, *, weights: WeightsPaths | None = None, **metrics: SupportsFloat) -> None:
+        """Report metrics of the finished training, equal on all ranks; those of rank 0 are recorded.
+
+        Args:
+            weights: Files that hold the weights on which they were measured, written before: `"out/best.pt"`, a folder,
+                several, or names in the last save. A version of these files is judged by these metrics.
+            metrics: Numbers, or tensors or arrays with one element.
+
+        Raises:
+            UsageError: One is not a number, or there is no such file.
+        """
+        numbers = as_numbers("program.report", metrics)
+        self._reported |= numbers
+        if self.rank == 0:
+            self._evaluations.add(self.step_number, numbers, self._weights(weights))
         self._events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._reported))
+
+    def _weights(self, paths: WeightsPaths | None) -> dict[str, WeightsFile]:
+        if paths is None:
+            return {}
+        heartbeat.expect(SAVE_SECONDS)
+        return weights_files(paths, saved=self._saved)
 
     def leave(self) -> None:
         """End this rank after a stop request, once it has saved; all ranks call it after the same step.
@@ -259,7 +294,10 @@ class Program:
 
     def _write_result(self) -> None:
         losses = losses_of(self._metrics, seed=self.seed, job=None)
-        job = JobResult(seed=self.seed, step=self.step_number, metrics=self._reported, losses=losses)
+        job = JobResult(
+            seed=self.seed, step=self.step_number, metrics=self._reported, losses=losses,
+            evaluations=self._evaluations.all(),
+        )  # fmt: skip
         role = self._plan.role if self._plan is not None else "train"
         write_result(self._metrics, GangResult(role=role, final_step=self.step_number, jobs=(job,)))
 

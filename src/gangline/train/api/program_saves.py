@@ -23,6 +23,7 @@ from gangline.checkpoint.format.manifest import read_manifest as read_verified
 from gangline.checkpoint.format.retention import retain
 from gangline.errors import IntegrityError, StorageError, UsageError
 from gangline.spec.config.grammar import is_inside
+from gangline.spec.gang.status import WeightsFile
 from gangline.spec.program_files import SAVED_PATHS
 from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.protocol import ObjectStore
@@ -40,6 +41,8 @@ class ProgramSaves:
     ) -> None:
         self._store, self._prefix, self._key, self._keep = store, prefix, key, keep
         self._run, self._plan_digest, self._generation = run, plan_digest, generation
+        self.files: dict[str, WeightsFile] = {}
+        """Content of the newest save, or of the one that was restored, by the names that the program gave."""
 
     def save(self, step: int, files: Mapping[str, Content]) -> tuple[str, int]:
         """Write `files` by name; durable when it returns. Returns the folder in the store, and its size in bytes.
@@ -58,6 +61,7 @@ class ProgramSaves:
         )  # fmt: skip
         seal(self._store, folder, manifest, self._key)
         retain(self._store, self._prefix, self._key, keep=self._keep)
+        self.files = _contents(manifest, paths_of(flat))
         return folder, manifest.size_bytes
 
     def _put(self, key: str, content: bytes | Path) -> FileEntry:
@@ -113,8 +117,7 @@ class ProgramSaves:
             with (into / name.partition("-")[2]).open("wb") as file:
                 for block in self._verified(folder, name, entry):
                     file.write(block)
-        if (into / SAVED_PATHS).exists():
-            _unfold(into)
+        self.files = _contents(manifest, _unfold(into) if (into / SAVED_PATHS).exists() else {})
 
     def _verified(self, folder: str, name: str, entry: FileEntry) -> Iterator[bytes]:
         for number, digest in enumerate(entry.blocks):
@@ -158,6 +161,17 @@ def flatten(files: Mapping[str, Content]) -> dict[str, bytes | Path]:
     return flat | ({SAVED_PATHS: json.dumps(paths).encode()} if paths else {})
 
 
+def paths_of(flat: Mapping[str, bytes | Path]) -> dict[str, str]:
+    """Path that the program gave to each file of `flatten` that has a number."""
+    listed = flat.get(SAVED_PATHS)
+    return json.loads(listed) if isinstance(listed, bytes) else {}
+
+
+def _contents(manifest: Manifest, paths: Mapping[str, str]) -> dict[str, WeightsFile]:
+    stored = {name.partition("-")[2]: entry for name, entry in manifest.files.items()}
+    return {paths.get(name, name): WeightsFile(blocks=entry.content) for name, entry in stored.items()}
+
+
 def _is_spelled(name: str) -> bool:
     return "/" not in name and is_key(_stored(name, generation=0))
 
@@ -169,7 +183,7 @@ def _stored(name: str, *, generation: int) -> str:
 def _content(name: str, content: object) -> bytes | Path:
     if name == SAVED_PATHS:
         raise UsageError(f"{SAVED_PATHS} of a save is written by gangline; choose another name")
-    if Path(name).name != name or name in ("", ".", ".."):
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
         raise UsageError(f"save(): wanted a plain file name such as state.npz, found {name!r}")
     if isinstance(content, bytes):
         return content
@@ -178,14 +192,16 @@ def _content(name: str, content: object) -> bytes | Path:
     raise UsageError(f"save({name!r}): wanted bytes or a path, found {type(content).__name__}")
 
 
-def _unfold(folder: Path) -> None:
-    """Move the files of folders to their paths."""
-    for name, path in json.loads((folder / SAVED_PATHS).read_bytes()).items():
+def _unfold(folder: Path) -> dict[str, str]:
+    """Move the files of folders to their paths, which it returns."""
+    paths: dict[str, str] = json.loads((folder / SAVED_PATHS).read_bytes())
+    for name, path in paths.items():
         if not is_inside(path):
             raise RefusedCheckpoint(SAVED_PATHS, f"wanted a path inside the save, found {path!r}")
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).replace(folder / path)
     (folder / SAVED_PATHS).unlink()
+    return paths
 
 
 def _cut(data: bytes) -> Iterator[bytes]:

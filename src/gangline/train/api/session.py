@@ -16,7 +16,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,9 @@ from gangline.spec.plan import Job, Plan
 from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock
 from gangline.train.account.event_log import EventLog
+from gangline.train.account.reported_numbers import as_numbers
 from gangline.train.account.results import losses_of, write_result
+from gangline.train.api.measured_weights import MeasuredWeights
 from gangline.train.loop.batches import StepData
 from gangline.train.loop.engine import TrainingEngine, TrainingJob
 from gangline.train.loop.evaluation import mean_over
@@ -68,6 +70,7 @@ class Session:
         self._samples = 0
         self._is_last = False
         self._metrics: dict[str, float] = {}
+        self._measured: MeasuredWeights | None = None
 
     def __enter__(self) -> "Session":
         try:
@@ -180,8 +183,12 @@ class Session:
         steps = (self._job.steps or self.plan.last_step) if self._job.train else 0
         job = TrainingJob(seed=self.seed, steps=steps, number=0 if self.plan.jobs else None)
         self._engine = TrainingEngine(self.context, self._wrapped, optimizer, job)
+        self._measured = MeasuredWeights(self._wrapped.model)
+        self._engine.saves.on_save = self._measured.saved
         if not self.plan.jobs:
             self._engine.resume()
+            if self._engine.saves.last_key is not None:
+                self._measured.saved(self.step_number)
         elif self._job.checkpoint is not None:
             self._engine.resume(at=self._job.checkpoint)
         return optimizer
@@ -247,14 +254,23 @@ class Session:
         """
         self._need_engine().update.settle()
         assert self._wrapped is not None, "an engine has a model"
-        return mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
+        found = mean_over(dataset, measure, context=self.context, model=self._wrapped.model, cut=self._cut)
+        if self._measured is not None:
+            self._measured.evaluated(self.step_number, found)
+        return found
 
-    def report(self, **metrics: float) -> None:
+    def report(self, **metrics: SupportsFloat) -> None:
         """Report metrics of the model after this step; the last values of each name are the run's.
 
         They are equal on all ranks; those of rank 0 are recorded.
+
+        Raises:
+            UsageError: One is not a number, nor a tensor or array with one element.
         """
-        self._metrics |= {name: float(value) for name, value in metrics.items()}
+        numbers = as_numbers("session.report", metrics)
+        self._metrics |= numbers
+        if self._measured is not None:
+            self._measured.reported(self.step_number, numbers)
         self.context.events.emit("evaluated", step=self.step_number, seed=self.seed, metrics=dict(self._metrics))
 
     def expect(self, seconds: float) -> None:
@@ -285,9 +301,10 @@ class Session:
         engine = self._need_engine()
         step = engine.progress.step
         losses = losses_of(self.context.metrics, seed=self.seed, job=engine.job.number)
-        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=losses)
+        saved = engine.saves.last_key
+        measured = self._measured.evaluations(saved) if self._measured is not None else ()
+        job = JobResult(seed=self.seed, step=step, metrics=self._metrics, losses=losses, evaluations=measured)
         if not self.stopped:
-            saved = engine.saves.last_key
             result = GangResult(role=self.plan.role, final_step=step, checkpoint=saved, jobs=(job,))
             write_result(self.context.metrics, result)
 

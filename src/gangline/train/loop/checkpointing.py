@@ -1,6 +1,6 @@
 """Saves and resumes of one training: what is saved in addition to tensors, and the events about it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -91,6 +91,8 @@ class CheckpointSaves:
         self._saver: Saver | None = None
         self.last_key: str | None = None
         """Folder of the newest complete checkpoint."""
+        self.on_save: Callable[[int], object] = lambda _step: None
+        """Called with the step before its weights are read."""
         self._extras: list[ExtraTensors] = [RankTensors(head, memory) for head, memory in context.memories.items()]
 
     def add_extra(self, extra: ExtraTensors) -> None:
@@ -127,6 +129,7 @@ class CheckpointSaves:
         saver = self._open()
         if saver is None:
             return
+        self.on_save(progress.step)
         if wait:
             with self._context.during("checkpoint", at_most_seconds=SAVE_SECONDS):
                 report = self._save(saver, progress, wait=True)

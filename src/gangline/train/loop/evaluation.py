@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gangline.errors import ConfigError, NonFiniteError
+from gangline.errors import ConfigError, NonFiniteError, UsageError
 from gangline.train import heartbeat
+from gangline.train.account.reported_numbers import as_number
 from gangline.train.loop.batches import collate
 from gangline.train.loop.trainer import Trainer
 from gangline.train.parallel.context_parallel import SequenceCut
@@ -79,10 +80,20 @@ def _own_batches(
         start = number * size if number < count else 0
         batch = collate(data, range(start, min(start + size, len(data))), context.device)
         found = sums_of(batch if cut is None else cut(batch))
+        if turn and found.keys() != set(names):
+            raise ConfigError(f"metrics: wanted the same names for every batch, found {names} and {sorted(found)}")
         names = sorted(found)
-        rows.append([tuple(map(float, found[name])) if number < count else (0.0, 0.0) for name in names])
+        rows.append([_sum_and_weight(name, found[name]) if number < count else (0.0, 0.0) for name in names])
         heartbeat.beat(phase="evaluate")
     return names, torch.tensor(rows, dtype=torch.float64)
+
+
+def _sum_and_weight(name: str, pair: Any) -> tuple[float, float]:
+    try:
+        total, weight = pair
+        return as_number(f"the sum of {name}", total), as_number(f"the weight of {name}", weight)
+    except (TypeError, ValueError, UsageError) as error:
+        raise ConfigError(f"metrics: wanted {name} as (sum, weight), two numbers, of a batch; {error}") from error
 
 
 def _batch_sums(trainer: Trainer, batch: Batch) -> dict[str, tuple[Any, Any]]:

@@ -5,12 +5,14 @@ JSON to the file that GANGLINE_RAN names. Each line is complete, so that a proce
 keeps its earlier reports. Child processes append to the same file:
 
     {"event": "python", "version", "prefix", "own", "pid"}                 at the start; own: that of the gang
-    {"event": "read", "path", "size_bytes", "changed"}                     a file that nothing declares, once each
+    {"event": "read" or "listed", ...}                                     files and folders of `file_reads`, once each
     {"event": "host", "name"}                                              a name that was looked up, once each
     {"event": "started", "program"}                                        one whose reads are not seen, once each
+    {"event": "search", "pattern"}                                         for files of the code layer, once each
     {"event": "gpu", "name"}                                               a kind that it uses, once each
     {"event": "unseen", "why"}                                             reads were not examined, once each
-    {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "last"}  after seconds, minutes, at the end
+    {"event": "ran", "prefix", "modules", "packages", "elsewhere", "reads", "listed", "last"}
+                                                                           after seconds, minutes, at the end
 
 Files are seen by the audit hook of Python (PEP 578); what native code and other programs open is not, but for two
 calls of torch. An audit hook cannot be removed and must not raise: everything in it is guarded, and most events cost a
@@ -18,26 +20,22 @@ few comparisons.
 """
 
 import os
-import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from .devices import gpu_names
+from .file_reads import FileReads
 from .origins import FileOrigins, versions
 from .programs import EVENTS, Programs
 from .report_file import ReportFile
+from .searches import SEARCHES, Searches
 from .torch_reads import TorchReads
 
-MOST_READS = 100
-"""Paths that one process reports; more are only counted."""
-MOST_LEFT = 20
-"""Files of earlier runs that one process reports of a kept home."""
-MOST_SEEN = 20_000
-"""Paths outside what is declared that one process examines."""
 MOST_HOSTS = 20
 MOST_PROGRAMS = 20
 MOST_ELSEWHERE = 50
@@ -60,59 +58,18 @@ class ProgramAudit:
         )
         self._programs: set[str] = set()
         self._gpus: set[str] = set()
-        self._born = _time_of(environ.get("GANGLINE_PLAN"))
-        """Start of the gang: newer files in a folder for temporary files were written by its processes."""
         self._wait = _FIRST_SECONDS
-        self._seen: set[Any] = {path}
         self._unseen: set[str] = set()
         """Why reads were not examined."""
         self._hosts: set[str] = set()
-        self._reads = self._num_left = 0
-        self._reported: tuple[int, int] | None = None
+        self._reported: tuple[int, int, int] | None = None
         self._origins: dict[str, str] = {}
         self._versions: dict[str, tuple[str, str] | None] = {}
-        self._torch_reads = TorchReads(self._opened_natively)
-
-    def opened(self, path: Any, flags: int) -> None:
-        """A file is about to be opened."""
-        full = _absolute(path)
-        if full is None or full in self._seen or full.startswith(self._places.declared):
-            return
-        has_room = len(self._seen) < MOST_SEEN or self._may_be_left(full)
-        if has_room:
-            self._seen.add(full)
-        if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC or (flags & os.O_CREAT and not _holds_bytes(full)):
-            return  # written by this program, so not an input
-        if has_room:
-            self._examine(full)
-        else:
-            self.unseen(f"more than {MOST_SEEN} files were opened outside of what is declared")
-
-    def _examine(self, full: str) -> None:
-        may_be_left = self._may_be_left(full)
-        if self._reads >= MOST_READS and not may_be_left:
-            self._reads += 1  # counted, but not examined
-            return
-        try:
-            found = os.stat(full)
-        except (OSError, ValueError):
-            self._seen.discard(full)  # the file may exist later
-            return
-        real = os.path.realpath(full)
-        fresh = full.startswith(self._places.temporary) and self._is_new(found)
-        is_left = may_be_left and not self._is_new(found)
-        known = fresh or real.startswith(self._places.declared) or (full.endswith((".pyc", ".pth")) and not is_left)
-        if known or not stat.S_ISREG(found.st_mode):
-            return
-        self._reads += 1
-        self._num_left += is_left
-        if is_left or self._reads <= MOST_READS:
-            changed = round(found.st_ctime, 3)
-            self._write({"event": "read", "path": full[:1000], "size_bytes": found.st_size, "changed": changed})
-
-    def _may_be_left(self, full: str) -> bool:
-        """An earlier run may have left it in a home that is kept: such files are looked for beyond the other limits."""
-        return full.startswith(self._places.kept_home) and self._num_left < MOST_LEFT
+        self.reads = FileReads(
+            places, report=path, since=_time_of(environ.get("GANGLINE_PLAN")), write=self._write, unseen=self.unseen
+        )
+        self._torch_reads = TorchReads(self.reads.opened_natively)
+        self.searches = Searches(places.code, self._write)
 
     def unseen(self, why: str) -> None:
         """Reads may not have been examined."""
@@ -123,18 +80,6 @@ class ProgramAudit:
     def imports(self) -> None:
         """A module is about to be imported."""
         self._torch_reads.imports()
-
-    def _opened_natively(self, path: Any) -> None:
-        """A file is about to be opened, or created where there is none."""
-        self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
-
-    def connected(self, database: Any) -> None:
-        """A file of SQLite is about to be opened or created."""
-        path = os.fsdecode(database) if isinstance(database, bytes | os.PathLike) else database
-        if not isinstance(path, str) or path in ("", ":memory:"):
-            return
-        path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
-        self._opened_natively(path)
 
     def looked_up(self, host: Any) -> None:
         """The address of a host is about to be looked up."""
@@ -150,12 +95,17 @@ class ProgramAudit:
         if len(self._programs) < MOST_PROGRAMS:
             self._started(self._look.started(event, arguments))
 
+    def lists(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A folder is about to be listed."""
+        self.reads.listed(arguments[0])
+        self.searches.looked(event, arguments)
+
     def report(self, *, last: bool = False) -> None:
         """Report the imported modules, if there are new ones since the last report."""
         self.due = time.monotonic() + self._wait
         self._wait = min(self._wait * _GROWTH, _MOST_SECONDS)
         self._report_gpus()
-        mark = len(sys.modules), self._reads
+        mark = len(sys.modules), self.reads.num_files, self.reads.num_folders
         if mark == self._reported and not last:
             return
         self._reported = mark
@@ -168,13 +118,15 @@ class ProgramAudit:
                 continue
             origin = self._origins.get(path) or self._origins.setdefault(path, self._origin(path))
             counts[origin] = counts.get(origin, 0) + 1
-            if origin == "elsewhere" and len(elsewhere) < MOST_ELSEWHERE:
+            if origin == "elsewhere":
                 elsewhere.append((str(name)[:200], path[:1000]))
+                self.reads.opened(path, os.O_RDONLY)  # what was opened is its compiled form, where there is one
             elif origin == "environment":
                 self._note(path, imported)
         packages = self._packages(imported)
         self._write({"event": "ran", "prefix": _PREFIX, "modules": counts, "packages": packages,
-                     "elsewhere": elsewhere, "reads": self._reads, "last": last})  # fmt: skip
+                     "elsewhere": elsewhere[:MOST_ELSEWHERE], "reads": self.reads.num_files,
+                     "listed": self.reads.num_folders, "last": last})  # fmt: skip
 
     def begin(self) -> None:
         """Report the interpreter, and the program that started it if that is not Python."""
@@ -206,13 +158,16 @@ class ProgramAudit:
         found = self._places.origin(path)
         if found == "elsewhere":
             found = self._places.origin(os.path.realpath(path))
-        if found == "elsewhere" and self._places.is_compiled(path) and self._is_new(os.stat(path)):
+        if found == "elsewhere" and self._places.is_compiled(path) and self._is_new(path):
             return "compiled"
         return found
 
-    def _is_new(self, file: os.stat_result) -> bool:
-        """Written since the gang started: a time can be set, a link makes the other one new."""
-        return min(file.st_mtime, file.st_ctime) >= self._born
+    def _is_new(self, path: str) -> bool:
+        """The file was written since the gang started; at the end of a program temporary ones may be gone again."""
+        try:
+            return self.reads.is_new(os.stat(path))
+        except FileNotFoundError:
+            return True
 
     def _is_own(self, name: str) -> bool:
         """This machine, or a host that the gang itself uses."""
@@ -268,19 +223,20 @@ _audit: "ProgramAudit | None" = None
 
 def _hook_of(audit: ProgramAudit) -> Any:
     clock = time.monotonic
+    handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+        "open": lambda arguments: audit.reads.opened(arguments[0], arguments[2]),
+        "sqlite3.connect": lambda arguments: audit.reads.connected(arguments[0]),
+        "socket.getaddrinfo": lambda arguments: audit.looked_up(arguments[0]),
+        "import": lambda _: audit.imports(),
+        **{event: partial(audit.starts, event) for event in EVENTS},
+        **{event: partial(audit.searches.looked, event) for event in SEARCHES},
+        **{event: partial(audit.lists, event) for event in ("os.listdir", "os.scandir")},
+    }
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         try:
-            if event == "open":
-                audit.opened(arguments[0], arguments[2])
-            elif event == "import":
-                audit.imports()
-            elif event == "sqlite3.connect":
-                audit.connected(arguments[0])
-            elif event == "socket.getaddrinfo":
-                audit.looked_up(arguments[0])
-            elif event in EVENTS:
-                audit.starts(event, arguments)
+            if (handle := handlers.get(event)) is not None:
+                handle(arguments)
             if clock() > audit.due:
                 audit.report()
         except Exception as error:  # the report lacks something, which it says, and the program continues
@@ -289,24 +245,6 @@ def _hook_of(audit: ProgramAudit) -> Any:
                     audit.unseen(f"the audit of {event} failed: {type(error).__name__}")
 
     return hook
-
-
-def _absolute(path: Any) -> "str | None":
-    """None: a descriptor, or nothing that can be opened."""
-    if isinstance(path, int):
-        return None
-    try:
-        name = os.fsdecode(path)
-    except TypeError:
-        return None
-    return os.path.abspath(name)
-
-
-def _holds_bytes(path: str) -> bool:
-    try:
-        return os.stat(path).st_size > 0
-    except (OSError, ValueError):
-        return False
 
 
 def _time_of(path: "str | None") -> float:

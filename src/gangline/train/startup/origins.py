@@ -63,9 +63,15 @@ class FileOrigins:
         return "elsewhere"
 
     def is_compiled(self, path: str) -> bool:
-        """Is that where frameworks put modules that they compile?"""
+        """Is that where frameworks put modules that they compile, or write from templates of their own?"""
         inductor = any(path.startswith(f"{each}torchinductor_") for each in self.temporary)
-        return inductor or path.startswith(self.compiled)
+        return inductor or path.startswith(self.compiled) or self._is_of_template(path)
+
+    def _is_of_template(self, path: str) -> bool:
+        """A temporary folder that older versions of torch, such as 2.9, make for modules of `torch.distributed.nn`."""
+        writer = sys.modules.get("torch.distributed.nn.jit.instantiator")
+        folder = vars(writer).get("INSTANTIATED_TEMPLATE_DIR_PATH") if writer is not None else None
+        return isinstance(folder, str) and path.startswith(f"{folder}/") and path.startswith(self.temporary)
 
 
 def versions(imported: Mapping[str, str], folders: Iterable[str]) -> dict[str, tuple[str, str] | None]:

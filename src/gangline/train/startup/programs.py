@@ -75,7 +75,7 @@ class Programs:
 
     def _unseen(self, path: str, words: list[str], cwd: str, environ: Mapping[str, str]) -> str | None:
         found = find_program(path, cwd, environ)
-        if found is None or self.is_compiler(_caller()):
+        if found is None or self.is_compiler(calling_file()):
             return None
         name = os.path.basename(found)
         if name in SHELLS and words[1:2] == ["-c"] and len(words) == 3 and PLAIN_COMMAND.fullmatch(words[2]):
@@ -156,8 +156,8 @@ def _head(path: str) -> list[bytes]:
         return []
 
 
-def _caller() -> str:
-    """File of the code that starts a program, without frames of `subprocess` and of this folder."""
+def calling_file() -> str:
+    """File of the code that caused an event, without frames of `subprocess` and of this folder."""
     frame = sys._getframe(1)  # noqa: SLF001  # importing `inspect` would slow every program down
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NO_CALLERS):
         frame = frame.f_back

@@ -56,7 +56,7 @@ def main():
     from gangline.integrations.accelerate import GanglineRun
 
     with GanglineRun(steps=6) as run:
-        run.report(eval_loss=train(run, run.steps))
+        run.report(eval_loss=torch.tensor(train(run, run.steps)))
 
 
 if __name__ == "__main__":

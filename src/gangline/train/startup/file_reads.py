@@ -1,0 +1,172 @@
+"""Files that a process reads and folders that it lists, as far as nothing declares them. Standard library only.
+
+Each is reported once, as it was just before the program opened it:
+
+    {"event": "read", "path", "size_bytes", "mtime_ns", "ctime_ns", "sha256"}     a file; `sha256` of a small one
+    {"event": "listed", "path", "size_bytes", "mtime_ns", "ctime_ns", "sha256"}   a folder, its path ends with a slash
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .contents import MOST_BYTES, contents_of
+from .origins import FileOrigins
+from .programs import calling_file
+
+MOST_READS = 100
+"""Files that one process reports; more are only counted."""
+MOST_LISTED = 50
+"""Folders that one process reports; more are only counted."""
+MOST_LEFT = 20
+"""Files of earlier runs in a kept home that one process reports beyond the other limits."""
+MOST_SEEN = 20_000
+"""Paths outside of what is declared that one process examines."""
+_IMPORTS = "<frozen importlib._bootstrap_external>"
+MOST_DIGESTED_BYTES = 64 << 20
+"""Bytes that one process reads a second time for digests."""
+
+
+class FileReads:
+    """Reads of this process."""
+
+    def __init__(
+        self,
+        places: FileOrigins,
+        *,
+        report: str,
+        since: float,
+        write: Callable[[Mapping[str, Any]], None],
+        unseen: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            places: Folders by origin.
+            report: File to which this process reports.
+            since: Start of the gang: newer files in a folder for temporary files were written by its processes.
+            write: Writes an event to the report.
+            unseen: Called with the reason why reads are not examined.
+        """
+        self._places, self._since, self._write, self._unseen = places, since, write, unseen
+        self._seen: set[str] = {report}
+        self._room = MOST_DIGESTED_BYTES
+        self._num_left = 0
+        self.num_files = 0
+        """Files that were read and that nothing declares."""
+        self.num_folders = 0
+        """Folders that were listed and that nothing declares."""
+
+    def opened(self, path: Any, flags: int) -> None:
+        """A file is about to be opened."""
+        full = _absolute(path)
+        if full is None or full in self._seen or full.startswith(self._places.declared):
+            return
+        has_room = self._remember(full)
+        if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC or (flags & os.O_CREAT and not _holds_bytes(full)):
+            return  # written by this program, so not an input
+        if has_room:
+            self._examine(full)
+        else:
+            self._unseen(f"more than {MOST_SEEN} files were opened outside of what is declared")
+
+    def opened_natively(self, path: Any) -> None:
+        """A file is about to be opened, or created where there is none."""
+        self.opened(path, os.O_RDONLY if os.path.exists(path) else os.O_CREAT)
+
+    def connected(self, database: Any) -> None:
+        """A file of SQLite is about to be opened or created."""
+        path = os.fsdecode(database) if isinstance(database, bytes | os.PathLike) else database
+        if not isinstance(path, str) or path in ("", ":memory:"):
+            return
+        path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
+        self.opened_natively(path)
+
+    def listed(self, path: Any) -> None:
+        """The names in a folder are about to be listed; a search for modules looks for names that it knows."""
+        full = _absolute("." if path is None else path)
+        if full is None:
+            return
+        full = full.rstrip("/") + "/"
+        if full in self._seen or full.startswith(self._places.declared) or full in self._places.temporary:
+            return
+        if calling_file() == _IMPORTS or full.rstrip("/") in sys.path:
+            return
+        if not self._remember(full) or self.num_folders >= MOST_LISTED:
+            self.num_folders += 1  # counted, but not examined
+            self._unseen(f"folders beyond the first {MOST_LISTED} of a process")
+            return
+        found = contents_of(full)
+        if found is None:
+            self._seen.discard(full)  # the folder may exist later
+        elif not self._is_of_this_gang(full, os.stat(full)):
+            self.num_folders += 1
+            self._write({"event": "listed", "path": full[:1000], **found._asdict()})
+
+    def is_new(self, file: os.stat_result) -> bool:
+        """Written since the gang started: a time can be set, a link makes the other one new."""
+        return min(file.st_mtime, file.st_ctime) >= self._since
+
+    def _remember(self, full: str) -> bool:
+        """Whether there is room to examine the path."""
+        has_room = len(self._seen) < MOST_SEEN or self._may_be_left(full)
+        if has_room:
+            self._seen.add(full)  # first: what examines it opens it, too
+        return has_room
+
+    def _examine(self, full: str) -> None:
+        may_be_left = self._may_be_left(full)
+        if self.num_files >= MOST_READS and not may_be_left:
+            self._count_beyond()
+            return
+        try:
+            found = os.stat(full)
+        except (OSError, ValueError):
+            self._seen.discard(full)  # the file may exist later
+            return
+        is_left = may_be_left and not self.is_new(found)
+        is_known = self._is_of_this_gang(full, found) or (full.endswith((".pyc", ".pth")) and not is_left)
+        if is_known or not stat.S_ISREG(found.st_mode):
+            return
+        if self.num_files >= MOST_READS and not is_left:
+            self._count_beyond()
+            return
+        self.num_files += 1
+        self._num_left += is_left
+        contents = contents_of(full, most_bytes=min(MOST_BYTES, self._room))
+        if contents is not None:
+            self._room -= contents.size_bytes if contents.sha256 else 0
+            self._write({"event": "read", "path": full[:1000], **contents._asdict()})
+
+    def _count_beyond(self) -> None:
+        """Count a file without a place in the report."""
+        self.num_files += 1
+        self._unseen(f"files beyond the first {MOST_READS} of a process")
+
+    def _may_be_left(self, full: str) -> bool:
+        """An earlier run may have left it in a home that is kept: such files are looked for beyond the other limits."""
+        return full.startswith(self._places.kept_home) and self._num_left < MOST_LEFT
+
+    def _is_of_this_gang(self, full: str, found: os.stat_result) -> bool:
+        """A new file in a folder for temporary files, or a link to what is declared."""
+        fresh = full.startswith(self._places.temporary) and self.is_new(found)
+        return fresh or os.path.realpath(full).startswith(self._places.declared)
+
+
+def _absolute(path: Any) -> "str | None":
+    """None: a descriptor, or nothing that can be opened."""
+    if isinstance(path, int):
+        return None
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        return None
+    return os.path.abspath(name)
+
+
+def _holds_bytes(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except (OSError, ValueError):
+        return False
