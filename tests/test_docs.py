@@ -107,6 +107,7 @@ def _require_known(words: list[str], line: str) -> None:
 def test_the_first_line_of_a_page_is_one(page, tmp_path):
     text = (ROOT / page).read_text("utf-8")
     (tmp_path / "line.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
+    (tmp_path / "requirements.txt").write_bytes((ROOT / "requirements/run.txt").read_bytes())
     line = load_line(tmp_path)
     assert line.project.command is not None, "the first example is a script of one's own"
     assert text.index("gangline init") < text.index("gangline new")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gangline import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,6 +39,19 @@ def test_links_of_a_page_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert missing == []
+
+
+def test_the_changelog_begins_with_what_comes_next_and_then_has_this_version():
+    heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heads[:2] == ["Unreleased", __version__]
+    assert f"defaultVersion: v{__version__}" in (ROOT / "jenkins/casc/jenkins.yaml").read_text()
+
+
+def test_the_first_screen_is_one_and_names_the_test_command():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 80
+    assert len(text.split()) <= 750
+    assert "make test " in text
 
 
 def test_tasks_that_the_documentation_names_exist():

@@ -136,6 +136,14 @@ def test_pages_and_names_of_tests_are_free_of_them_too():
     assert in_pages | in_names == set()
 
 
+def test_the_map_names_every_room_once():
+    page = (ROOT / "docs/contributing/rooms.md").read_text()
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| ((?:`\w+`(?: · )?)+) \|", page, re.MULTILINE)))
+    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    modules = {path.stem for path in SOURCE.glob("*.py") if not path.stem.startswith("__")}
+    assert sorted(named) == sorted(rooms | modules)
+
+
 def test_files_stay_within_their_limit():
     lengths = {relative(path): len(path.read_text().splitlines()) for path in FILES}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}

@@ -31,10 +31,10 @@ def profile_of(model: Model):
 
 def inventory(shapes: Shapes):
     """One device of this machine, or its cores."""
-    from gangline.measure import model_facts
+    from gangline.measure.machine import machine
     from gangline.spec.devices import Devices, Inventory
 
-    found = model_facts.machine()
+    found = machine()
     devices = tuple(Devices(**each | {"count": 1}) for each in found["devices"][:1]) if shapes.device == "cuda" else ()
     return Inventory(cores=found["cores"], memory_bytes=found["memory_bytes"], devices=devices, origin="this machine")
 

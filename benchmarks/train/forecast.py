@@ -88,13 +88,14 @@ class PlanStage:
         from gangline.measure import model_facts
         from gangline.measure.device_bench import BenchRequest
         from gangline.measure.device_rates import measure
+        from gangline.measure.machine import machine
         from gangline.spec.codec import from_plain
         from gangline.spec.devices import Inventory
         from gangline.spec.profile import ModelProfile, ParameterShape, Trace
 
         os.chdir(ROOT / "examples" / "bytegpt")
-        machine, found = model_facts.machine(), model_facts.model("model:ByteGPT", MODEL)
-        self.inventory = Inventory(cores=machine["cores"], memory_bytes=machine["memory_bytes"], origin="this machine")
+        here, found = machine(), model_facts.model("model:ByteGPT", MODEL)
+        self.inventory = Inventory(cores=here["cores"], memory_bytes=here["memory_bytes"], origin="this machine")
         traces = tuple(from_plain(Trace, each) for each in found["traces"])
         shapes = tuple(from_plain(ParameterShape, each) for each in found["shapes"])
         self.profile = ModelProfile(
@@ -104,7 +105,7 @@ class PlanStage:
         matrices = [[each.rows, each.inner, each.columns] for each in traces[0].matrices[:12]]
         attention = [[each.queries, each.keys, each.width, int(each.is_causal)] for each in traces[0].attention]
         self.rates = measure(BenchRequest(
-            device="cpu", precision="fp32", ranks=2, cores=machine["cores"], matrices=matrices, attention=attention,
+            device="cpu", precision="fp32", ranks=2, cores=here["cores"], matrices=matrices, attention=attention,
         ))  # fmt: skip
         self.history = []
 

@@ -1,3 +1,3 @@
 """gangline: every git commit becomes a trained, measured, reproducible model."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

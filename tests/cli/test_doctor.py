@@ -1,6 +1,7 @@
 """`gangline doctor`: honest about this machine, calm about what is not needed."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -52,10 +53,22 @@ def test_what_keeps_model_code_apart_is_said_with_what_it_does_not_hide(gangline
 
 def test_what_is_needed_and_broken_ends_with_an_exit_code_and_the_way_on(gangline, monkeypatch):
     monkeypatch.setattr(machine_check, "_output", lambda *_, **__: "")
+    monkeypatch.setattr(machine_check, "gpu_files", lambda: [Path("/dev/nvidia0")])
     result = gangline("doctor")
     assert result.exit_code == 10
     assert "✗ git broken: not found; install git" in result.stdout
     assert "✗ torch broken: does not import; install gangline[train]" in result.stdout
+
+
+def test_torch_is_not_needed_where_there_is_no_gpu(gangline, monkeypatch):
+    look = machine_check._output
+    monkeypatch.setattr(machine_check, "gpu_files", list)
+    monkeypatch.setattr(
+        machine_check, "_output", lambda command, **more: "" if "-c" in command else look(command, **more)
+    )
+    found = next(f for f in json.loads(gangline("doctor", "--json").stdout)["findings"] if f["name"] == "torch")
+    assert (found["ok"], found["needed"]) == (False, False)
+    assert "torch absent: install gangline[train] for GPUs and for tasks" in gangline("doctor").stdout
 
 
 def test_versions_are_those_that_were_seen_or_said_not_to_be(gangline, monkeypatch):

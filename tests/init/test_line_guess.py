@@ -467,3 +467,10 @@ def main():
     assert values(of({"train.py": text + MAIN}))["project.command"] == ["python", "train.py", "--seed", "{seed}"]
     rest = "import argparse, torch\np.add_argument('opts', nargs=argparse.REMAINDER)\nloss.backward()\n"
     assert values(of({"train.py": rest}))["project.command"] == ["python", "train.py"]
+
+
+def test_a_script_that_fits_in_parts_trains():
+    source = (
+        b"import sklearn\nmodel = sklearn.linear_model.SGDClassifier()\nmodel.partial_fit([[0.0]], [0], classes=[0])\n"
+    )
+    assert guess_line({"train.py": source}, folder="mine").script.path == "train.py"

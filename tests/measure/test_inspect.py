@@ -7,7 +7,9 @@ import sys
 import pytest
 from tests.train.gang import ROOT
 
+from gangline.errors import ConfigError
 from gangline.measure.inspect import main
+from gangline.measure.machine import machine
 
 
 def test_bytegpt_has_875264_parameters():
@@ -53,3 +55,23 @@ def test_a_schedule_is_asked_about_its_steps(tmp_path, monkeypatch, capsys, last
     (tmp_path / f"{name}.py").write_text(f"def rate(step, steps): return {last} if step == 12 else 0.5\n")
     assert main(["--schedule", f"{name}:rate", "--steps", "12"]) == code
     assert ("(12, 12): wanted a finite ratio" in capsys.readouterr().err) == bool(code)
+
+
+def test_a_command_without_a_gpu_needs_no_torch(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("gangline.measure.inspect.find_spec", lambda _: None)
+    assert main([]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["devices"], found["torch"]) == ([], None)
+    assert found["cores"] >= 1
+    assert main(["--task", "model:ByteGPT"]) == ConfigError.exit_code
+    assert "install gangline[train]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["nvidia0", "kfd", "dxg", "nvmap"])
+def test_where_there_may_be_a_gpu_torch_is_asked(tmp_path, monkeypatch, name):
+    (tmp_path / name).touch()
+    assert machine(tmp_path)["torch"]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ConfigError, match=rf"as there is {tmp_path}/{name}"):
+        machine(tmp_path)

@@ -326,7 +326,7 @@ def _inputs(*, width: int) -> Inputs:
         environment="7c1e9a42" * 8,
         data="a" * 64,
         seeds=(1, 2, 3),
-        versions={"gangline": "0.1.0", "python": "3.11.7", "torch": "2.15.0"},
+        versions={"gangline": "0.2.0", "python": "3.11.7", "torch": "2.15.0"},
         values=values,
     )
 

@@ -16,22 +16,25 @@ _NAME = "gangline"
 
 
 def slurm(
-    launcher: Annotated[list[str], typer.Argument(help="After --: runs once on each server.", show_default=False)],
+    launcher: Annotated[
+        list[str], typer.Argument(help="Program that runs once on each server, after `--`.", show_default=False)
+    ],
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files, which all servers see.")],
     nodes: Annotated[
-        int | None, typer.Option("--nodes", min=1, help="Servers wanted.", show_default="of the run's plan")
+        int | None, typer.Option("--nodes", min=1, help="Number of servers.", show_default="of the run's plan")
     ] = None,
     per_node: Annotated[int, typer.Option("--per-node", min=1, help="Ranks of a server, with --nodes.")] = 8,
     tile: Annotated[
         int, typer.Option("--tile", min=1, help="Consecutive servers that share a group, with --nodes.")
     ] = 1,
     run: Annotated[
-        str | None, typer.Option("--run", help="Whose plan it is, without --nodes.", show_default="the newest run")
+        str | None,
+        typer.Option("--run", help="Run whose plan is taken, without --nodes.", show_default="the newest run"),
     ] = None,
     among: Annotated[
         str | None,
-        typer.Option("--among", metavar="SERVERS", help="Those that are free: a[001-008],b7.", show_default="all"),
+        typer.Option("--among", metavar="SERVERS", help="Servers that are free: a[001-008],b7.", show_default="all"),
     ] = None,
     fabric: FabricOption = None,
     repo: RepoOption = HERE,

@@ -11,6 +11,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from gangline.errors import GanglineError
+from gangline.measure.machine import gpu_files
 from gangline.spec.versions import PYTHONS, TORCHES, is_seen
 
 _TORCH = """
@@ -76,8 +77,9 @@ def check_torch() -> tuple[Finding, Finding]:
     gpus = facts.get("gpus", [])
     return (
         Finding(
-            name="torch", ok=bool(backends) and not is_old, text=text,
-            without=f"install torch {TORCHES[0]} or newer" if is_old else "install gangline[train]",
+            name="torch", ok=bool(backends) and not is_old, text=text, needed=bool(facts or gpu_files()),
+            without=f"install torch {TORCHES[0]} or newer" if is_old
+            else "install gangline[train] for GPUs and for tasks; other programs take packages from their lock",
         ),
         Finding(
             name="gpu", ok=bool(gpus), needed=False, text=f"{len(gpus)} x {gpus[0]}" if gpus else "none",

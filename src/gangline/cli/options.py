@@ -11,13 +11,18 @@ RepoOption = Annotated[
 PathArgument = Annotated[Path, typer.Argument(help="Model repository.", show_default="this folder")]
 SiteOption = Annotated[
     Path | None,
-    typer.Option("--site", help="site.toml; else GANGLINE_SITE, the user's, the system's, or plain defaults."),
+    typer.Option(
+        "--site",
+        help="Read this site.toml; default: that of GANGLINE_SITE, the user's, the system's, or plain defaults.",
+    ),
 ]
 FabricOption = Annotated[
     Path | None,
-    typer.Option("--fabric", help="fabric.toml; else GANGLINE_FABRIC, the user's, the system's."),
+    typer.Option("--fabric", help="Read this fabric.toml; default: that of GANGLINE_FABRIC, the user's, the system's."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout: one document, or lines while following.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON on stdout: one document, or lines while following.")
+]
 RunArgument = Annotated[str, typer.Argument(help="Run id, or the beginning of one.", metavar="RUN")]
 LastRunArgument = Annotated[
     str | None, typer.Argument(help="Run id, or the beginning of one.", metavar="RUN", show_default="the newest run")
@@ -26,15 +31,18 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change the effective line: train.seed=2; may be repeated."),
 ]
-FormatOption = Annotated[str, typer.Option("--format", help="text, markdown or html.")]
+FormatOption = Annotated[str, typer.Option("--format", help="Format of the output: text, markdown or html.")]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", help="File to write instead of stdout.")]
 CommitOption = Annotated[str | None, typer.Option("--commit", help="Commit, branch or tag.", show_default="HEAD")]
 AgainOption = Annotated[bool, typer.Option("--again", help="Start another attempt, even where one has ended.")]
 TargetOption = Annotated[
-    str | None, typer.Option("--target", help="Where ranks run: local or kubernetes.", show_default="the site's")
+    str | None, typer.Option("--target", help="Place where ranks run: local or kubernetes.", show_default="the site's")
 ]
-StrategyOption = Annotated[str | None, typer.Option("--strategy", help="Instead of train.strategy of the line.")]
+StrategyOption = Annotated[
+    str | None, typer.Option("--strategy", help="Use this strategy in place of the line's train.strategy.")
+]
 AliveOption = Annotated[
-    Path | None, typer.Option("--alive", metavar="FILE", help="Touched after each pass, for a probe of Kubernetes.")
+    Path | None,
+    typer.Option("--alive", metavar="FILE", help="File to touch after each pass, for a probe of Kubernetes."),
 ]
 HERE = Path()

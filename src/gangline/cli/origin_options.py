@@ -14,7 +14,10 @@ PullRequestOption = Annotated[
     int | None, typer.Option("--pull-request", min=1, help="Pull request that the commit belongs to.")
 ]
 TrustOption = Annotated[
-    Trust, typer.Option("--trust", help="fork: it runs its code only after gangline approve, and gets no secret.")
+    Trust,
+    typer.Option(
+        "--trust", help="Trust in the commit: a fork's code runs only after gangline approve, and gets no secret."
+    ),
 ]
 
 

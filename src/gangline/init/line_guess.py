@@ -293,7 +293,7 @@ def _notes(script: Script, *, has_gpu: bool, reports: bool) -> Iterable[str]:
             " equal results"
         )
     if not reports and script.kind != "gangline":
-        yield "no metric is reported: three lines of gangline.train.Program give curve, saves and gates"
+        yield "no metric is reported: project.metrics names a file of numbers, or three lines of Program give a curve"
 
 
 def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_TRAINS = re.compile(r"(pre)?train(_.*)?|fine_?tune(_.*)?|fit(_.*)?|backward|step|grad|value_and_grad")
+_TRAINS = re.compile(r"(pre)?train(_.*)?|fine_?tune(_.*)?|(partial_)?fit(_.*)?|backward|step|grad|value_and_grad")
 """Names of what a training calls."""
 _STARTS = re.compile(rf"main|run|cli|CLI|LightningCLI|Fire|app|start|launch|{_TRAINS.pattern}")
 """Names of what a script calls at its top level to begin."""

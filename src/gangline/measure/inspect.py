@@ -18,17 +18,18 @@ import json
 import sys
 import traceback
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from gangline.errors import GanglineError, TrainingError
+from gangline.errors import ConfigError, GanglineError, TrainingError
+from gangline.measure.machine import machine
+from gangline.measure.task_errors import raised
+from gangline.train.loop.learning_rate import check_function
 
 
 def main(arguments: list[str]) -> int:
     """Inspect a task or a schedule of the current folder and write JSON to stdout; returns the exit code."""
-    from gangline.measure import model_facts
-    from gangline.measure.model_traces import raised
-    from gangline.train.loop.learning_rate import check_function
-
     parser = argparse.ArgumentParser(prog="gangline.measure.inspect")
     parser.add_argument("--task", help="module:Class in the current folder")
     parser.add_argument("--schedule", help="module:function in the current folder")
@@ -39,11 +40,11 @@ def main(arguments: list[str]) -> int:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             sys.path.insert(0, str(Path.cwd()))
+            found = machine()
             if options.schedule:
                 check_function(options.schedule, steps=options.steps)
-            found = model_facts.machine()
             if options.task:
-                found |= model_facts.model(options.task, json.loads(options.options), json.loads(options.data))
+                found |= _model(options.task, json.loads(options.options), json.loads(options.data))
     except GanglineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -55,6 +56,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _model(task: str, options: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    if find_spec("torch") is None:
+        raise ConfigError(f"a task trains with torch, found none in {sys.prefix}; install gangline[train], or lock it")
+    from gangline.measure import model_facts
+
+    return model_facts.model(task, options, names)
+
+
 def _import_without_collector() -> None:
     """What torch makes on import stays; the collector that looks at it again and again took a third of the time."""
     gc.disable()
@@ -64,7 +73,8 @@ def _import_without_collector() -> None:
 
 
 if __name__ == "__main__":
-    _import_without_collector()
+    if "--task" in sys.argv and find_spec("torch"):
+        _import_without_collector()
     code = main(sys.argv[1:])
     gc.unfreeze()  # libraries that look for leaks at the end would report what stays, below the reason of a failure
     sys.exit(code)

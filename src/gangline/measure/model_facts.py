@@ -1,13 +1,8 @@
-"""What plans are made of, read in this process: this machine as torch sees it, and the model of a task.
+"""What a plan knows of a task's model, read in this process; it is built on the meta device, which takes no memory."""
 
-The model is built on the meta device, which takes no memory.
-"""
-
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,18 +52,6 @@ def _refusal(check: Callable[[], object]) -> str:
     except ConfigError as error:
         return str(error)
     return ""
-
-
-def machine() -> dict[str, Any]:
-    """Devices as torch sees them; cores and memory that this process may use."""
-    has_cuda = torch.cuda.is_available()
-    return {
-        "torch": torch.__version__,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_cuda else None,  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        "cores": _cores(),
-        "memory_bytes": _memory_bytes(),
-        "devices": _gpus() if has_cuda else [],
-    }
 
 
 def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:
@@ -121,35 +104,3 @@ def _build(task: Task, options: dict[str, Any], name: str) -> torch.nn.Module:
         return Initializer.build(lambda: task.build_model(dict(options)), seed=0).model
     except TypeError as error:
         raise ConfigError(f"line.toml: [model]: {name}.build_model does not take {options}: {error}") from error
-
-
-def _gpus() -> list[dict[str, Any]]:
-    """One entry for each kind of GPU."""
-    kinds: dict[tuple[str, int], int] = {}
-    for number in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(number)
-        kind = (properties.name, properties.total_memory)
-        kinds[kind] = kinds.get(kind, 0) + 1
-    bf16 = torch.cuda.is_bf16_supported()
-    return [
-        {"kind": "cuda", "name": name, "memory_bytes": size, "count": count, "has_bf16": bf16}
-        for (name, size), count in kinds.items()
-    ]
-
-
-def _cores() -> int:
-    allowed = len(os.sched_getaffinity(0))
-    quota, _, period = _cgroup("cpu.max").partition(" ")
-    return min(allowed, max(1, int(quota) // int(period))) if quota.isdecimal() else allowed
-
-
-def _memory_bytes() -> int:
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _cgroup("memory.max")
-    return min(physical, int(limit)) if limit.isdecimal() else physical
-
-
-def _cgroup(name: str) -> str:
-    """A limit of this container; empty if it has none."""
-    path = Path("/sys/fs/cgroup") / name
-    return path.read_text().strip() if path.is_file() else ""

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from gangline.errors import ConfigError
+from gangline.measure.task_errors import raised
 from gangline.spec.codec import canonical
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
@@ -53,15 +54,6 @@ def traces_of(
         child.join()
     answer: dict[str, Any] = json.loads(data)
     return answer
-
-
-def raised(error: BaseException) -> str:
-    """`forward (model.py:53) raised ValueError: ...`: the innermost call of the code layer, this folder."""
-    here = Path.cwd()
-    calls = traceback.extract_tb(error.__traceback__)
-    own = [call for call in calls if Path(call.filename).is_relative_to(here)]
-    who = f"{own[-1].name} ({Path(own[-1].filename).relative_to(here)}:{own[-1].lineno})" if own else "the task"
-    return f"{who} raised {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def renew_threads() -> None:

@@ -151,10 +151,10 @@ def verdict_text(record: Record) -> str:
     return f"{word}, {unjudged}" if word == "passed" and unjudged else word
 
 
-def verdict_head(record: Record, width: int = 10) -> str:
-    """The verdict as a line of a terminal begins: `PASSED    `, or `PASSED, 1 gate could not judge · `."""
+def verdict_head(record: Record) -> str:
+    """The verdict as the page of a terminal begins: `PASSED    `, or `PASSED, 1 gate could not judge · `."""
     word, said = verdict_word(record), verdict_text(record)
-    return f"{word.upper():<{width}}" if said == word else f"{word.upper()}{said.removeprefix(word)} · "
+    return f"{word.upper():<10}" if said == word else f"{word.upper()}{said.removeprefix(word)} · "
 
 
 def unjudged_text(gates: Iterable[Gate]) -> str:

@@ -38,11 +38,10 @@ def play(view: Observer, record: Record) -> None:
 def test_plain_lines_are_one_a_stage_and_the_verdict():
     lines: list[str] = []
     play(PlainView(lines.append, clock=lambda: 0.0), records.passed())
-    assert len(lines) == 12
-    assert [line.split()[0] for line in lines] == [*records.STAGES, "PASSED,", "next:"]
-    assert lines[10].startswith("PASSED, 1 gate could not judge · ")
-    assert "quality:eval_loss, no base yet" in lines[10]
-    assert "ddp-2 and fsdp-2: same loss within the band" in lines[-2]
+    assert len(lines) == 13
+    assert [line.split()[0] for line in lines] == [*records.STAGES, "PASSED", "not", "next:"]
+    assert lines[10] == "PASSED · 1 min 14 s · eval_loss 2.375 nats"
+    assert lines[11] == f"{'':<10}not judged: quality:eval_loss, no base yet: this run becomes the base"
     assert lines[4].endswith("15 s")
     assert "next: gangline report --open" in lines[-1]
     assert not any("\x1b" in line or "\r" in line for line in lines)

@@ -9,18 +9,21 @@ from tests.line import repositories
 from tests.line.records import record as make_record
 
 from gangline.errors import ConfigError, IntegrityError, TrainingError
-from gangline.launch.sandbox.environment import missed_variables
+from gangline.launch.sandbox.missed_variables import MissedVariables, missed_variables
 from gangline.line.gangs import podsets
 from gangline.line.gangs.launchers import gangs_root, secret_reader
 from gangline.line.gangs.train_secrets import left_out_variables, refused_references, secret_names
 from gangline.line.request.trust import rights_of
 from gangline.registry.run_artifacts import list_artifacts
+from gangline.report.run.terminal import page
 from gangline.spec.config.load import load_line_text
 from gangline.spec.config.problems import FileError
 from gangline.spec.config.site import SecretsTable, Site
 from gangline.spec.plan import Plan
 from gangline.spec.run_flags import stage
+from gangline.storage.objects import code_layer
 from gangline.storage.objects.blobs import get_blob
+from gangline.storage.objects.code_layer import LayerFile
 from gangline.storage.objects.protocol import list_all
 
 VALUE = "s3cr3t-of-the-hub-0123456789"
@@ -157,36 +160,61 @@ def test_a_reference_that_the_driver_cannot_read_is_refused(reference, says):
     assert says in str(refused.value)
 
 
-def test_variables_that_frameworks_know_and_the_program_does_not_get_are_named_once(keeper):
-    commit(keeper, LOOKS)
+READS = LOOKS + "home = os.environ.get('HF_HOME')\n"
+
+
+def test_variables_that_the_code_reads_and_does_not_get_are_reported_and_the_others_are_in_show(keeper):
+    keeper.environ["PIP_CERT"] = "/etc/ssl/cert.pem"
+    commit(keeper, READS)
     record = keeper.run()
     said = [event.text for event in record.events if event.kind == "environment"]
     assert said == [
         "not passed on to the program: HF_HOME; set them by [train.env], secrets as secret:env:NAME",
+        "not passed on, and named by no code of the commit: PIP_CERT",
     ]
+    assert [text for text in keeper.seen.notes if text.startswith("not passed on")] == said[:1]
+    assert [line for line in page(record).splitlines() if "PIP_CERT" in line] == [f"variables {said[1]}"]
+
+
+def test_variables_that_no_code_reads_are_not_reported(keeper):
+    commit(keeper, LOOKS)
+    keeper.run()
+    assert [text for text in keeper.seen.notes if text.startswith("not passed on")] == []
 
 
 def test_variables_that_an_earlier_run_named_are_reported_again_only_where_others_are_missed(keeper):
     def reported():
         return [text for text in keeper.seen.notes if text.startswith("not passed on")]
 
-    commit(keeper, LOOKS)
+    commit(keeper, READS)
     keeper.run()
     assert len(reported()) == 1
-    commit(keeper, LOOKS + "# more\n")
+    commit(keeper, READS + "# more\n")
     record = keeper.run()
     assert reported() == []
     assert [event.kind for event in record.events].count("environment") == 1
     keeper.environ["WANDB_API_KEY"] = "x"
-    commit(keeper, LOOKS + "# and more\n")
+    commit(keeper, READS + "# WANDB_API_KEY\n")
     keeper.run()
     (said,) = reported()
     assert "HF_HOME, WANDB_API_KEY; set them" in said
 
 
-def test_what_the_line_sets_or_the_sandbox_passes_on_is_not_missed():
-    environ = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "https_proxy", "PATH", "CUDA_HOME", "EDITOR"), "x")
-    assert missed_variables(environ, ["HF_TOKEN"]) == ("WANDB_API_KEY", "https_proxy")
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ("import wandb\n", ("WANDB_API_KEY", "https_proxy")),
+        ("from transformers import Trainer\n", ("https_proxy",)),
+        ("x = os.environ['PIP_CERT']\n", ("PIP_CERT",)),
+        ("import math  # wandbox\n", ()),
+    ],
+)
+def test_what_the_line_sets_or_the_sandbox_passes_on_is_not_missed(source, read):
+    names = ("WANDB_API_KEY", "HF_TOKEN", "https_proxy", "PIP_CERT", "PATH", "CUDA_HOME", "EDITOR")
+    code = code_layer.pack([LayerFile("train.py", source.encode())])
+    missed = missed_variables(dict.fromkeys(names, "x"), ["HF_TOKEN"], code)
+    others = tuple(name for name in ("PIP_CERT", "WANDB_API_KEY", "https_proxy") if name not in read)
+    assert missed == MissedVariables(read, others)
 
 
 def test_ranks_of_a_program_share_the_cores_and_the_line_wins(workspace):

@@ -16,7 +16,10 @@ from gangline.signing.record_seal import Sealer
 def command(
     run: RunArgument,
     *,
-    who: Annotated[str | None, typer.Option("--who", help="Written to the record.", show_default="this user")] = None,
+    who: Annotated[
+        str | None,
+        typer.Option("--who", help="Name of the maintainer, which is written to the record.", show_default="this user"),
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

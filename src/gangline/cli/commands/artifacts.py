@@ -24,9 +24,11 @@ def command(
         str | None, typer.Option("--get", metavar="PATTERN", help="Fetch the files of this path or glob: 'out/**'.")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FOLDER", help="Where they go.", show_default="this folder")
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Folder for the files.", show_default="this folder")
     ] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only these: output, metrics, checkpoint, model.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Show only this kind: output, metrics, checkpoint or model.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace other files that are in the way.")] = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,

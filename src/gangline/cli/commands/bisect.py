@@ -28,11 +28,13 @@ _BUDGET = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z-]*)\Z")
 
 
 def command(
-    metric: Annotated[str, typer.Argument(help="loss, eval_loss, ...; loss@500 measures at a step.")],
+    metric: Annotated[
+        str, typer.Argument(help="Metric to judge by: loss, eval_loss, ...; loss@500 measures at a step.")
+    ],
     good: Annotated[str, typer.Option("--good", help="Commit, branch, tag or run where it was good.")],
     *,
-    bad: Annotated[str, typer.Option("--bad", help="Where it is bad.")] = "HEAD",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Trainings of both ends at first.")] = 3,
+    bad: Annotated[str, typer.Option("--bad", help="Commit, branch, tag or run where it is bad.")] = "HEAD",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of trainings of each end at first.")] = 3,
     error: Annotated[float, typer.Option("--error", help="Chance of a wrong answer that you accept.")] = 0.05,
     budget: Annotated[
         str | None,

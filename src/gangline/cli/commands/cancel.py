@@ -18,8 +18,10 @@ from gangline.spec.record import Record
 def command(
     run: RunArgument,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Written to the record.")] = "cancelled by hand",
-    now: Annotated[bool, typer.Option("--now", help="Without an emergency checkpoint.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason, which is written to the record.")
+    ] = "cancelled by hand",
+    now: Annotated[bool, typer.Option("--now", help="Stop without an emergency checkpoint.")] = False,
     url: Annotated[
         str | None,
         typer.Option(

@@ -12,9 +12,13 @@ from gangline.line.request.run_lookup import BASE, base_of, look_up_run
 
 def command(
     a: Annotated[
-        str, typer.Argument(help="A run id or its beginning, a commit, branch or tag, base, base:RUN.", metavar="A")
+        str,
+        typer.Argument(
+            help="Run to judge against: a run id or its beginning, a commit, branch or tag, base, base:RUN.",
+            metavar="A",
+        ),
     ] = BASE,
-    b: Annotated[str | None, typer.Argument(help="What is judged.", metavar="B", show_default="the newest run")] = None,
+    b: Annotated[str | None, typer.Argument(help="Run to judge.", metavar="B", show_default="the newest run")] = None,
     *,
     fail_on_worse: Annotated[
         bool, typer.Option("--fail-on-worse", help="Exit 60 when B is worse, or not comparable.")

@@ -14,15 +14,17 @@ from gangline.errors import UsageError
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="kill-rank, freeze-rank, ..., or all.")],
+    name: Annotated[str, typer.Argument(help="Drill to run: kill-rank, freeze-rank, ..., or all.")],
     *,
     run: Annotated[
         str | None, typer.Option("--run", help="A run that trains now.", show_default="one of its own")
     ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Target of the fault.")] = None,
-    step: Annotated[int | None, typer.Option("--step", min=1, help="The step after which it is injected.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Rank that gets the fault.")] = None,
+    step: Annotated[int | None, typer.Option("--step", min=1, help="Step after which the fault is injected.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="Duration of the fault.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Chooses rank and step; the same seed chooses alike.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Seed that chooses rank and step; the same seed chooses alike.")
+    ] = 1,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

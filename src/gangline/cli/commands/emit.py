@@ -46,13 +46,13 @@ KINDS = (*get_args(GangKind), "kfp", "jenkins")
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="One of " + ", ".join(KINDS) + ".", metavar="KIND")],
+    kind: Annotated[str, typer.Argument(help="Kind of object, one of " + ", ".join(KINDS) + ".", metavar="KIND")],
     run: LastRunArgument = None,
     *,
     cluster: Annotated[
-        Path | None, typer.Option("--cluster", help="Facts that doctor --cluster wrote; no server is contacted.")
+        Path | None, typer.Option("--cluster", help="Read facts that doctor --cluster wrote; no server is contacted.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Let the API server judge it by dry run.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Let the API server judge the objects by dry run.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write; for jenkins a folder.", show_default="stdout")
     ] = None,

@@ -51,7 +51,7 @@ def show(
         typer.Option("--radix", help="Count the switches with so many ports that would join these NICs at full rate."),
     ] = None,
     write: Annotated[
-        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write fabric.toml; - for stdout.")
+        Path | None, typer.Option("--write", "-w", metavar="FILE", help="Write fabric.toml; - is stdout.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -83,23 +83,23 @@ def explain(
     connections: Annotated[
         str, typer.Option("--connections", metavar="N,N", help="Connections that each flow is split over.")
     ] = "1,4",
-    parameters: Annotated[float, typer.Option("--parameters", help="Of the model.")] = 175e9,
-    tokens: Annotated[float, typer.Option("--tokens", help="That are trained on.")] = 1.73e12,
-    flops: Annotated[float, typer.Option("--flops", help="A second, delivered by one GPU.")] = 140e12,
+    parameters: Annotated[float, typer.Option("--parameters", help="Parameters of the model.")] = 175e9,
+    tokens: Annotated[float, typer.Option("--tokens", help="Tokens to train on.")] = 1.73e12,
+    flops: Annotated[float, typer.Option("--flops", help="Delivered FLOP/s of one GPU.")] = 140e12,
     traffic: Annotated[
         float, typer.Option("--traffic", help="Bytes that a GPU all-reduces for each second that it computes.")
     ] = 2.182e9,
-    overlap: Annotated[float, typer.Option("--overlap", help="Share of that second which hides traffic.")] = 0.0,
+    overlap: Annotated[float, typer.Option("--overlap", help="Share of each second that hides traffic.")] = 0.0,
     measured: Annotated[
         str | None,
         typer.Option(
             "--measured",
             metavar="RATE:SHARE,...",
-            help="In their place: bytes a second of all-reduces, and speed-ups that were measured at them.",
+            help="Use measured pairs, not --traffic and --overlap: bytes/s of all-reduces, and the speed-up.",
         ),
     ] = None,
-    write_seconds: Annotated[float, typer.Option("--write-seconds", help="Of a checkpoint.")] = 7.0,
-    restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="After an interruption.")] = 180.0,
+    write_seconds: Annotated[float, typer.Option("--write-seconds", help="Seconds that a checkpoint takes.")] = 7.0,
+    restart_seconds: Annotated[float, typer.Option("--restart-seconds", help="Seconds that a restart takes.")] = 180.0,
     fabric: FabricOption = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
@@ -140,26 +140,26 @@ def explain(
 def probe(
     servers: Annotated[
         list[str] | None,
-        typer.Argument(help="Where listeners run: host, or host:port; else port 4719.", show_default="of fabric.toml"),
+        typer.Argument(help="Listeners: host, or host:port; default port 4719.", show_default="of fabric.toml"),
     ] = None,
     *,
     preflight: Annotated[
-        bool, typer.Option("--preflight", help="Bandwidth in pairs; slow servers once more with fast ones.")
+        bool, typer.Option("--preflight", help="Measure bandwidth in pairs; slow servers once more with fast ones.")
     ] = False,
-    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Bandwidth between all pairs, both ways.")] = False,
+    bandwidth: Annotated[bool, typer.Option("--bandwidth", help="Measure bandwidth of all pairs, both ways.")] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Pairings of a preflight before slow ones.")] = 1,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.1, max=600, help="Of probing; of a bandwidth test.", show_default="30; 1"),
+        typer.Option("--seconds", min=0.1, max=600, help="Seconds of probing, or of bandwidth.", show_default="30; 1"),
     ] = None,
     flows: Annotated[
         int, typer.Option("--flows", min=1, max=64, help="Source ports that take turns; switches hash them to paths.")
     ] = 8,
     secret_file: Annotated[
-        Path | None, typer.Option("--secret-file", help="The listeners' secret; none for those of this machine.")
+        Path | None, typer.Option("--secret-file", help="File of the listeners' secret; none for this machine.")
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Of --bandwidth: keep it in the site's store, where plans read it.")
+        bool, typer.Option("--keep", help="Keep the result of --bandwidth in the site's store, where plans read it.")
     ] = False,
     fabric: FabricOption = None,
     repo: RepoOption = HERE,
@@ -197,9 +197,9 @@ def probe(
 
 @app.command()
 def rings(
-    log: Annotated[Path, typer.Argument(help="Of rank 0, with NCCL_DEBUG=INFO; - for stdin.", show_default=False)],
+    log: Annotated[Path, typer.Argument(help="Log of rank 0, with NCCL_DEBUG=INFO; - is stdin.", show_default=False)],
     *,
-    ranks: Annotated[int, typer.Option("--ranks", min=2, help="Of the gang.", show_default=False)],
+    ranks: Annotated[int, typer.Option("--ranks", min=2, help="Number of ranks of the gang.", show_default=False)],
     per_node: Annotated[int, typer.Option("--per-node", min=1, help="Ranks of a server.")] = 8,
     json: JsonOption = False,
 ) -> None:

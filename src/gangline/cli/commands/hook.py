@@ -52,7 +52,7 @@ def install(
 
 @app.command(name="post-receive")
 def post_receive(*, site: SiteOption = None) -> None:
-    """What git calls after a push, in the repository; starts a run for each branch and does not wait for it."""
+    """Start a run for each pushed branch and do not wait; git calls this after a push, in the repository."""
     environ = os.environ
     if "GIT_QUARANTINE_PATH" in environ:
         raise UsageError("this push is not accepted yet: wanted to be called as post-receive, not as pre-receive")

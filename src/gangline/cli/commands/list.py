@@ -24,12 +24,15 @@ HEADER = ("RUN", "VERDICT", "BRANCH", "PLAN", "METRIC", "TIME", "CREATED", "SUBJ
 
 def command(
     *,
-    branch: Annotated[str | None, typer.Option("--branch", help="Only of this branch.")] = None,
+    branch: Annotated[str | None, typer.Option("--branch", help="Show only runs of this branch.")] = None,
     commit: Annotated[
-        str | None, typer.Option("--commit", help="Only of this commit, or the beginning of one.")
+        str | None, typer.Option("--commit", help="Show only runs of this commit, or of the beginning of one.")
     ] = None,
-    verdict: Annotated[str | None, typer.Option("--verdict", help="passed, refused, failed, cancelled, open.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 30,
+    verdict: Annotated[
+        str | None,
+        typer.Option("--verdict", help="Show only runs of this verdict: passed, refused, failed, cancelled or open."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many runs.")] = 30,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

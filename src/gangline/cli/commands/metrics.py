@@ -65,7 +65,10 @@ def export(
     every_seconds: Annotated[
         float | None,
         typer.Option(
-            "--steps", metavar="SECONDS", help="Also what ranks reported while they trained, at this interval.", min=1
+            "--steps",
+            metavar="SECONDS",
+            help="Write what ranks reported while they trained, too, at this interval.",
+            min=1,
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write.", show_default="stdout")] = None,

@@ -17,7 +17,7 @@ from gangline.spec.config.grammar import SLUG
 from gangline.units import format_bytes
 
 _TEMPLATES = (
-    "Which one to start from, alone a list of them: "
+    "Template to start from; the option alone lists them: "
     + "; ".join(f"{name}, {text}" for name, text in TEMPLATES.items())
     + "."
 )

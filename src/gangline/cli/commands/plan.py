@@ -36,7 +36,9 @@ from gangline.spec.devices import Inventory
 MeasureCostsOption = Annotated[
     Path | None,
     typer.Option(
-        "--measure-costs", metavar="FILE", help="Time updates of the matrix rule here; optimizer.cost reads FILE."
+        "--measure-costs",
+        metavar="FILE",
+        help="Time updates of the matrix rule; optimizer.cost reads FILE.",
     ),
 ]
 
@@ -56,13 +58,13 @@ def command(
     memory_run: Annotated[
         bool, typer.Option("--memory-run", help="Follow the memory of the best two plans, however much room they have.")
     ] = False,
-    why: Annotated[bool, typer.Option("--why", help="All plans, and where each number comes from.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show all plans, and where each number comes from.")] = False,
     terms: Annotated[
-        str | None, typer.Option("--terms", metavar="PLAN", help="Where each number of one plan comes from.")
+        str | None, typer.Option("--terms", metavar="PLAN", help="Show where each number of one plan comes from.")
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="[NAME:]N,...", help="For so many of site.toml's [gpu.NAME], here or not."),
+        typer.Option("--gpus", metavar="[NAME:]N,...", help="Plan for so many of site.toml's [gpu.NAME], here or not."),
     ] = None,
     fabric: FabricOption = None,
     deadline: Annotated[
@@ -70,7 +72,8 @@ def command(
     ] = None,
     budget: Annotated[float | None, typer.Option("--budget", help="Most money, in the site's currency.")] = None,
     now: Annotated[
-        bool, typer.Option("--now", help="Only plans that start on servers free at this minute; exit 20 without any.")
+        bool,
+        typer.Option("--now", help="Show plans that start on servers free at this minute; exit 20 without any."),
     ] = False,
     measure_costs: MeasureCostsOption = None,
     repo: RepoOption = HERE,

@@ -30,7 +30,7 @@ def command(
     steps: Annotated[
         str | None, typer.Option("--steps", metavar="A:B", help="Profile these steps of the gang that runs now.")
     ] = None,
-    rank: Annotated[str, typer.Option("--rank", help="Ranks, as 0,3,7.")] = "0",
+    rank: Annotated[str, typer.Option("--rank", help="Ranks to profile, as 0,3,7.")] = "0",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for pages and whole traces.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Show the newest page in the browser.")] = False,
     wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the answer.")] = WAIT_SECONDS,

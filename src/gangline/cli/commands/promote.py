@@ -18,7 +18,7 @@ def command(
     version: Annotated[int, typer.Argument(help="Version number.", min=1)],
     alias: Annotated[str, typer.Argument(help="Alias, such as production.")],
     *,
-    because: Annotated[str, typer.Option("--because", help="Why; written into the signed alias.")],
+    because: Annotated[str, typer.Option("--because", help="Reason, which is written into the signed alias.")],
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -25,7 +25,7 @@ SUFFIXES = {"html": "html", "markdown": "md", "junit": "xml"}
 def command(
     run: LastRunArgument = None,
     *,
-    format_: Annotated[str, typer.Option("--format", help="html, markdown or junit.")] = "html",
+    format_: Annotated[str, typer.Option("--format", help="Format of the report: html, markdown or junit.")] = "html",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; - is stdout.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
     repo: RepoOption = HERE,

@@ -13,7 +13,7 @@ from gangline.line.gangs.resize import request_resize
 
 def command(
     run: Annotated[str, typer.Argument(help="A run that trains now.")],
-    ranks: Annotated[int, typer.Argument(min=1, help="How many it should have.")],
+    ranks: Annotated[int, typer.Argument(min=1, help="Number of ranks that the run should have.")],
     *,
     repo: RepoOption = HERE,
     site: SiteOption = None,

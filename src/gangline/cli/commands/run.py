@@ -52,7 +52,7 @@ _TargetOption = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="Where ranks run: local, kubernetes; kfp-local, kfp: there, driven by a pipeline.",
+        help="Place where ranks run: local, kubernetes; kfp-local and kfp run them there, driven by a pipeline.",
         show_default="the site's",
     ),
 ]
@@ -65,12 +65,12 @@ def command(
     set_: SetOption = None,
     strategy: StrategyOption = None,
     again: AgainOption = False,
-    start: Annotated[str | None, typer.Option("--from", help="First stage; earlier ones must be done.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Last stage.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="First stage to run; earlier ones must be done.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Last stage to run.")] = None,
     target: _TargetOption = None,
     driver: Annotated[
         str | None,
-        typer.Option("--driver", help="Who calls the stages: here, kfp-local or kfp.", show_default="the target's"),
+        typer.Option("--driver", help="Caller of the stages: here, kfp-local or kfp.", show_default="the target's"),
     ] = None,
     branch: BranchOption = None,
     pull_request: PullRequestOption = None,

@@ -25,11 +25,15 @@ log = structlog.get_logger()
 
 def command(
     *,
-    listen: Annotated[str | None, typer.Option("--listen", help="HOST:PORT, instead of serve.listen.")] = None,
-    database: Annotated[
-        str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, instead of serve.database.")
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="Listen on HOST:PORT in place of serve.listen.")
     ] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Runs driven at the same time.")] = None,
+    database: Annotated[
+        str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, in place of serve.database.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Number of runs that are driven at the same time.")
+    ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -21,13 +21,13 @@ def command(
     run: LastRunArgument = None,
     *,
     oneline: Annotated[
-        bool, typer.Option("--oneline", help="One line: verdict and numbers, or how far it is.")
+        bool, typer.Option("--oneline", help="Print one line: verdict and numbers, or how far the run is.")
     ] = False,
     ends_in: Annotated[
         bool,
         typer.Option(
             "--ends-in",
-            help="Of `--oneline`: a second line, the seconds until its gang's last step, where steps tell.",
+            help="Print a second line below `--oneline`: the seconds until the gang's last step, where steps tell.",
         ),
     ] = False,
     repo: RepoOption = HERE,

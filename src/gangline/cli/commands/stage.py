@@ -62,26 +62,29 @@ def require_commit(repo: Path, record: Record) -> None:
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="One of " + ", ".join(STAGES) + ".", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Stage to run, one of " + ", ".join(STAGES) + ".", metavar="NAME")],
     *,
     run: Annotated[str | None, typer.Option("--run", help="Run id; `resolve` makes it and prints it.")] = None,
-    max_seconds: Annotated[float | None, typer.Option("--max-seconds", min=0, help="Then exit 75; call again.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", min=0, help="Exit with 75 after so many seconds; call again.")
+    ] = None,
     commit: CommitOption = None,
     set_: SetOption = None,
     again: AgainOption = False,
     pushed: Annotated[
         bool,
         typer.Option(
-            "--pushed", help="Of `resolve`: only if [trigger] starts a run; else it says `not triggered: WHY`."
+            "--pushed",
+            help="Let `resolve` make a run only if [trigger] starts one; it prints `not triggered: WHY` if not.",
         ),
     ] = False,
     branch: BranchOption = None,
     pull_request: PullRequestOption = None,
     trust: TrustOption = "own",
     driver: Annotated[
-        Literal["stage", "jenkins"], typer.Option("--driver", help="Who calls, for the record.")
+        Literal["stage", "jenkins"], typer.Option("--driver", help="Name of the caller, for the record.")
     ] = "stage",
-    url: Annotated[str | None, typer.Option("--url", help="Page of who calls, for the record's links.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="Page of the caller, for the record's links.")] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

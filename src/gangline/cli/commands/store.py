@@ -21,8 +21,8 @@ from gangline.storage.s3.unsigned_writes import WARNING, accepts_unsigned_writes
 from gangline.storage.site_paths import CONNECT_SECONDS, named_credentials
 from gangline.units import format_bytes
 
-_URL = "file:PATH or s3://bucket/prefix?endpoint=https://host:9000"
-_WHERE = "Where its ACCESS:SECRET is: secret:env:NAME, secret:file:PATH, aws:role or aws:profile:NAME."
+_URL = "Store: file:PATH or s3://bucket/prefix?endpoint=https://host:9000."
+_WHERE = "Place of the store's ACCESS:SECRET: secret:env:NAME, secret:file:PATH, aws:role or aws:profile:NAME."
 _SECONDS_BETWEEN = 10.0
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
@@ -73,7 +73,9 @@ def copy(
     from_: Annotated[str | None, typer.Option("--from", help=_URL, show_default="the site's store")] = None,
     to_credentials: Annotated[str | None, typer.Option("--to-credentials", help=_WHERE)] = None,
     from_credentials: Annotated[str | None, typer.Option("--from-credentials", help=_WHERE)] = None,
-    prefix: Annotated[str, typer.Option("--prefix", help="Only keys that begin with it: models/, runs/demo/.")] = "",
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="Copy only keys that begin with this: models/, runs/demo/.")
+    ] = "",
     repo: RepoOption = HERE,
     site: SiteOption = None,
     json: JsonOption = False,

@@ -19,9 +19,11 @@ from gangline.units import format_bytes
 
 def command(
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+    ] = False,
     every: Annotated[
-        float | None, typer.Option("--every", min=1, help="Go on, once in so many seconds, until SIGTERM.")
+        float | None, typer.Option("--every", min=1, help="Sweep once in so many seconds, until SIGTERM.")
     ] = None,
     with_outputs: Annotated[
         bool, typer.Option("--with-outputs", help="Delete folders with files that were not collected, too.")

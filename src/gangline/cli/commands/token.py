@@ -28,18 +28,21 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 DatabaseOption = Annotated[
-    str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, instead of serve.database.")
+    str | None, typer.Option("--database", help="SQLite file or postgresql:// URL, in place of serve.database.")
 ]
 
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Who will use it; written into records as the requester.")],
+    name: Annotated[str, typer.Argument(help="User of the token, which records name as the requester.")],
     *,
     role: Annotated[
-        list[str], typer.Option("--role", metavar="PROJECT=ROLE", help="reader, runner, maintainer or admin; * is all.")
+        list[str],
+        typer.Option(
+            "--role", metavar="PROJECT=ROLE", help="Role and projects: reader, runner, maintainer or admin; * is all."
+        ),
     ],
-    days: Annotated[float | None, typer.Option("--days", help="Ends after so many days.")] = None,
+    days: Annotated[float | None, typer.Option("--days", help="Days until the token ends.")] = None,
     digest_only: Annotated[
         bool, typer.Option("--file", help="Keep nothing: print a [[token]] table for the file of serve.tokens.")
     ] = False,
@@ -84,7 +87,9 @@ def list_(
 
 @app.command()
 def revoke(
-    digest: Annotated[str, typer.Argument(help="First 8 or more letters, as gangline token list shows them.")],
+    digest: Annotated[
+        str, typer.Argument(help="First 8 or more letters of the digest, as gangline token list shows them.")
+    ],
     *,
     database: DatabaseOption = None,
     repo: RepoOption = HERE,

@@ -86,9 +86,9 @@ class LiveView:
         self.ended = record.run.state == "ended"
         self._foot.progress = None
         style = VERDICTS.get(record.run.verdict or "", "bold yellow")
-        for line in verdict_lines(record):
-            text = _text(line)
-            text.stylize(style, 0, NAME_WIDTH)
+        first, *rest = map(_text, verdict_lines(record))
+        first.stylize(style, 0, first.plain.index(" "))
+        for text in (first, *rest):
             self._console.print(text)
 
 

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Self
 
 from gangline.cli.terminal import say
-from gangline.cli.view.summary_lines import NAME_WIDTH, WIDTH, found_line, stage_line, verdict_lines
+from gangline.cli.view.summary_lines import NAME_WIDTH, found_line, stage_line, verdict_lines
 from gangline.launch.protocol import GangEvent
 from gangline.report.progress import StageOutlook, StageProgress
 from gangline.report.text import clean
 from gangline.spec.record import Record, StageInfo
 
 SECONDS_BETWEEN = 10.0
+WIDTH = 118
 
 
 class PlainView:

@@ -2,15 +2,14 @@
 
 from gangline.errors import CancelledError, ConfigError, GateError, IntegrityError
 from gangline.line.results.unreported_metrics import reported_no_steps
-from gangline.report.facts import stages_in_order, total_seconds, verdict_head, verdict_reason, verdict_text
-from gangline.report.text import clean
+from gangline.report.facts import headline, stages_in_order, total_seconds, verdict_reason, verdict_word
+from gangline.report.text import clean, quantity
 from gangline.sanitize import sanitized
 from gangline.spec.identity import ROLES
 from gangline.spec.record import STAGES, Record, StageInfo
 from gangline.units import format_seconds
 
 NAME_WIDTH = 10
-WIDTH = 118
 
 
 def found_line(record: Record) -> str:
@@ -35,20 +34,21 @@ def stage_line(name: str, info: StageInfo, width: int, *, cut: bool = False) -> 
 
 
 def verdict_lines(record: Record) -> list[str]:
-    """Verdict, time, reason; then the next command, on the same line where it fits."""
+    """Verdict, time, and the metric of a run that passed or the reason of another; gates that could not judge; next."""
     record = sanitized(record)
-    reason = clean(verdict_reason(record))
-    said = [format_seconds(total_seconds(record)), *_proven(record)]
-    said += [reason] if reason and verdict_text(record) != "passed" else []
-    first = f"{verdict_head(record, NAME_WIDTH)}{' · '.join(said)}"
-    after = f"next: {' · '.join(next_steps(record))}"
-    return [f"{first} · {after}"] if len(first) + len(after) < WIDTH else [first, f"{'':<{NAME_WIDTH}}{after}"]
+    passed = record.run.verdict == "passed"
+    result = _metric(record) if passed else clean(verdict_reason(record))
+    first = [verdict_word(record).upper(), format_seconds(total_seconds(record)), *([result] if result else [])]
+    unjudged = [gate for gate in record.gates if passed and gate.verdict == "unknown"]
+    rest = [f"not judged: {clean(gate.name, 40)}, {clean(gate.reason)}" for gate in unjudged]
+    rest.append(f"next: {' · '.join(next_steps(record))}")
+    return [" · ".join(first), *(f"{'':<{NAME_WIDTH}}{each}" for each in rest)]
 
 
-def _proven(record: Record) -> list[str]:
-    if record.plan is None or record.proof is None or record.proof.same_loss != "yes":
-        return []
-    return [f"{record.plan.name} and {record.proof.plan}: same loss within the band"]
+def _metric(record: Record) -> str:
+    """`eval_loss 3.037 nats`; empty without any metric."""
+    judged = headline(record)
+    return f"{clean(judged.name, 60)} {quantity(judged.metric.value, judged.metric.unit)}" if judged else ""
 
 
 def _unreported_gates(record: Record) -> bool:

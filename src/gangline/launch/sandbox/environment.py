@@ -4,7 +4,7 @@ import os
 import re
 import site
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 _PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|VIRTUAL_ENV|PYTHONPATH")
@@ -12,14 +12,6 @@ USER = "gangline"
 """User name for a uid that has none on this machine; torch before 2.12 looks one up on import."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")
 """Excludes secrets that match the allow list, such as NVIDIA_API_KEY."""
-
-
-_KNOWN = re.compile(
-    r"(HF|HUGGING_?FACE|TRANSFORMERS|DATASETS|WANDB|MLFLOW|COMET|NEPTUNE|TORCH|TORCHINDUCTOR|TRITON|PYTORCH|NCCL|GLOO|KERAS"
-    r"|TF|XLA|JAX|XDG_CACHE|AWS|GOOGLE|AZURE|OMP|MKL|OPENBLAS|NUMEXPR|KMP|PIP|UV)_[A-Z0-9_]+|(https?|no|all)_proxy",
-    re.IGNORECASE,
-)
-"""Variables that frameworks and their libraries read."""
 
 
 def is_secret(name: str) -> bool:
@@ -30,12 +22,6 @@ def is_secret(name: str) -> bool:
 def passed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables of the driver's environment that gangline's own programs get."""
     return {name: value for name, value in environ.items() if _PASSED_ON.fullmatch(name) and not is_secret(name)}
-
-
-def missed_variables(environ: Mapping[str, str], given: Iterable[str]) -> tuple[str, ...]:
-    """Variables in `environ` that frameworks read, but that are neither passed on nor in `given`."""
-    known = {name for name in environ if _KNOWN.fullmatch(name) and environ[name]}
-    return tuple(sorted(known - set(given) - set(passed_on(environ))))
 
 
 def model_environ(*, home: Path, tmp: Path) -> dict[str, str]:

@@ -118,7 +118,8 @@ def _inspect(model: ModelSource, runner: ModuleRunner) -> bytes:
     if result.exit_code is None:
         raise BuildError(f"inspecting the model took over {TIMEOUT_SECONDS:.0f} s; does build_model hang?")
     if result.exit_code:
-        raise error_for(result.exit_code)(f"{task or function}: {result.output_tail}")
+        of = f"{task or function}: " if task or function else ""
+        raise error_for(result.exit_code)(f"{of}{result.output_tail}")
     return result.stdout
 
 

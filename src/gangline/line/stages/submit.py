@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gangline.errors import CapacityError
 from gangline.launch.protocol import Gang
-from gangline.launch.sandbox.environment import missed_variables
+from gangline.launch.sandbox.missed_variables import missed_variables
 from gangline.line.gangs.podsets import THREADS, podset_for
 from gangline.line.gangs.train_secrets import left_out_variables
 from gangline.line.record.context import RunContext, StageResult
@@ -12,7 +12,8 @@ from gangline.line.record.runs import open_runs
 from gangline.line.record.states import stage_origin
 from gangline.line.stages.earlier_training import find_training, train_key
 from gangline.spec.gang.podset import PodSet
-from gangline.spec.record import GangInfo, Record
+from gangline.spec.record import ENVIRONMENT, GangInfo, Record
+from gangline.storage.objects.blobs import get_blob
 from gangline.storage.s3.run_credentials import credential_owners, credential_policy
 from gangline.units import now
 
@@ -76,15 +77,21 @@ def _threads(podset: PodSet) -> str:
 
 
 def _record_environment(ctx: RunContext) -> None:
-    """Record the variables that the program does not get; notify only if no earlier run recorded the same."""
+    """Record the variables that the program does not get; notify of those that it reads, unless an earlier run did."""
     env = ctx.line.train.env
     if text := left_out_variables(ctx.record, env):
-        ctx.record_event("submit", "environment", text)
-    lost = missed_variables(ctx.environ, env) if ctx.record.run.launcher.is_here else ()
-    if lost:
-        text = f"not passed on to the program: {', '.join(lost)}; set them by [train.env], secrets as secret:env:NAME"
+        ctx.record_event("submit", ENVIRONMENT, text)
+    if not ctx.record.run.launcher.is_here:
+        return
+    missed = missed_variables(ctx.environ, env, get_blob(ctx.store, str(ctx.output("build", "code"))))
+    if missed.read:
+        names = ", ".join(missed.read)
+        text = f"not passed on to the program: {names}; set them by [train.env], secrets as secret:env:NAME"
         known = any(event.text == text for each in ctx.earlier_runs.reusable for event in each.events)
-        ctx.record_event("submit", "environment", text, notify=not known)
+        ctx.record_event("submit", ENVIRONMENT, text, notify=not known)
+    if missed.others:
+        text = f"not passed on, and named by no code of the commit: {', '.join(missed.others)}"
+        ctx.record_event("submit", ENVIRONMENT, text, notify=False)
 
 
 def _require_room(ctx: RunContext) -> None:

@@ -33,7 +33,7 @@ from gangline.report.lost_time import drill_rows, lost_work
 from gangline.report.text import clean, percent, quantity, share_words, short, step_time
 from gangline.report.training_facts import part_words, training_rows
 from gangline.sanitize import sanitized
-from gangline.spec.record import Record
+from gangline.spec.record import ENVIRONMENT, Record
 from gangline.units import format_bytes, format_number, format_seconds, sparkline
 
 
@@ -185,6 +185,7 @@ def _rest(record: Record) -> list[str]:
         loss = f"same loss: {proof.same_loss}" if price is None else f"lossy exchange cost {price:+.2g} of loss"
         lines.append(f"proof     {proof.plan}: {proof.tensors_equal} of {proof.tensors} tensors equal · {loss}")
     lines += [f"drill     {name}: {clean(said)}" for name, said in drill_rows(record)]
+    lines += [f"variables {clean(event.text)}" for event in record.events if event.kind == ENVIRONMENT]
     if said := outputs_text(record):
         lines.append(f"outputs   {clean(said)}")
     return [*lines, f"store     {record.prefix}"]
