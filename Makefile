@@ -42,7 +42,7 @@ test-tools: setup-dev ## the suites that need those servers
 
 include tests/cluster/cluster.mk
 
-test-versions: setup-dev ## the demo, a lock and a slice of the suite under Python 3.11 to 3.13 with torch 2.11 to 2.15; ONLY=3.12-2.11, JSON=found.json, RECORD=1
+test-versions: setup-dev ## the demo, a lock and a slice of the suite under Python 3.11 to 3.13 with torch 2.11 to 2.15, and extras at their bounds; ONLY=3.12-2.11 or extras, JSON=found.json, RECORD=1
 	@$(BIN)/python -m tests.versions $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(RECORD),--record)
 
 faults: setup-dev ## the smoke slice of every fault row; ROW=T1 picks one, FULL=1 takes its full size, SEED=17

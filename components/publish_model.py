@@ -8,8 +8,12 @@ from components.base import PYTHON
 
 
 @dsl.component(base_image=PYTHON, install_kfp_package=False)
-def publish(run: str, config: str) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
+def publish(
+    run: str,
+    config: str,
+    model: dsl.Output[dsl.Model],
+) -> NamedTuple("Ended", [("run", str), ("taken", bool)]):
     """Publish the checkpoint of `run` as a signed version, where the line's rules let it."""
     from gangline.kfp.run_stage import run_stage
 
-    return run_stage("publish", run=run, config=config)
+    return run_stage("publish", run=run, config=config, outputs={"model": model})

@@ -20,7 +20,12 @@ WEEK_SECONDS = 7 * 24 * 3600
 def define(*, image: str, run_seconds: int, secrets: Sequence[str] = (), retries: int = 2):
     """The pipeline for tasks in `image`, which mount `secrets` and are stopped after `run_seconds` together."""
     at_work = partial(prepare, image=image, run_seconds=run_seconds, secrets=secrets, retries=retries)
-    limits = dsl.PipelineConfig(ttl_seconds_after_finished=WEEK_SECONDS, active_deadline_seconds=run_seconds)
+    limits = dsl.PipelineConfig(
+        ttl_seconds_after_finished=WEEK_SECONDS,
+        ttl_seconds_after_success=WEEK_SECONDS,  # Kubeflow's defaults of these two come before the first
+        ttl_seconds_after_failure=WEEK_SECONDS,
+        active_deadline_seconds=run_seconds,
+    )
 
     @dsl.pipeline(
         name="train-line",

@@ -3,6 +3,7 @@
     GanglineError
     ├── UsageError          2   never    the call is wrong
     ├── ConfigError        10   never    a file is wrong: fix it
+    │   └── NotInstalledError  10   never    this machine or image lacks a program: the run stays open
     ├── CapacityError      20   later    no room now: requeued, restart budget untouched
     ├── TrainingError      30   never    user code raised, or the restart budget is spent
     │   ├── NonFiniteError     31   never    loss or gradients are not finite
@@ -47,6 +48,10 @@ class ConfigError(GanglineError):
     """A file, or a value of it, is wrong."""
 
     exit_code = 10
+
+
+class NotInstalledError(ConfigError):
+    """This machine, or the image of this task, lacks a program or a package; it says nothing of the commit."""
 
 
 class CapacityError(GanglineError):

@@ -1,4 +1,8 @@
-"""A2: what a gang's own credential cannot do, by more than 500 requests to a real MinIO that were signed with it."""
+"""A2: what a gang's own credential cannot do, by more than 500 requests to a real MinIO that were signed with it.
+
+All of it rests on the server checking signatures. MinIO's open server does not for two kinds of writes; what a gang
+can do there is in `tests/storage/s3/test_unsigned_writes.py`, and a proxy has to refuse them.
+"""
 
 import hashlib
 import io

@@ -6,6 +6,7 @@ LINE = """\
 [project]
 name = "past"
 task = "model:Past"
+exclude = ["README.md"]
 [optimizer.elementwise]
 rule = "sgd"
 lr = {rate}

@@ -3,9 +3,12 @@
 import os
 
 import pytest
+import yaml
 from tests.cluster.fake.admission import policies
+from tests.cluster.fake.api import FakeApi
 from tests.cluster.fake.front import kubeconfig, serving
 from tests.cluster.fake.server import FakeServer
+from tests.launch.kubernetes.cluster.test_workflow_defaults import RECORDED
 from typer.testing import CliRunner
 
 from gangline.cli.cluster_check import check_cluster
@@ -41,6 +44,21 @@ def test_versions_are_reported_next_to_those_that_were_seen_to_work(tmp_path):
         " (seen: 0.19.2)"
     )
     assert "pipelines version" not in found
+
+
+def test_kubeflow_that_tries_no_failed_task_again_is_named_with_what_it_means(server, tmp_path):
+    assert "retries of pipelines" not in findings(server, tmp_path)
+    server.add_namespace("kubeflow")
+    api = FakeApi(server=server)
+    api.create("/api/v1/namespaces/kubeflow/configmaps", yaml.safe_load(RECORDED.read_text()))
+    found = findings(server, tmp_path)["retries of pipelines"]
+    assert (found.ok, found.needed) == (False, False)
+    assert found.without == (
+        "a task that fails or is evicted ends its pipeline, as kubeflow/workflow-controller-configmap has retryPolicy"
+        " OnError; docs/guides/kubeflow.md changes it"
+    )
+    server.denied.add(("get", "configmaps"))
+    assert "retries of pipelines" not in findings(server, tmp_path)
 
 
 def test_scheduler_that_the_route_names_is_looked_for_in_kueues_place(tmp_path):

@@ -87,7 +87,8 @@ def test_every_task_runs_as_a_numbered_user_and_mounts_the_sites_secrets(documen
 
 def test_the_pipeline_ends_in_time_and_is_forgotten_after_a_week(documents):
     config = documents[1]["platforms"]["kubernetes"]["pipelineConfig"]
-    assert config["resourceTtlOnCompletion"] == 7 * 24 * 3600
+    ends = ("resourceTtlOnCompletion", "resourceTtlOnSuccess", "resourceTtlOnFailure")
+    assert [config[end] for end in ends] == [7 * 24 * 3600] * 3, "a default of the server replaces each that is missing"
     assert config["activeDeadlineSeconds"] == 172_800
 
 

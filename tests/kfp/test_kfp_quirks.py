@@ -1,4 +1,4 @@
-"""Traps of kfp 2.17.0 that our code goes around: each test says what can be simplified once its trap is gone."""
+"""Traps of kfp 2.17.3 that our code goes around: each test says what can be simplified once its trap is gone."""
 
 import os
 import signal

@@ -1,11 +1,14 @@
 """What a task is told, and finds: config, secrets, commits, names."""
 
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from kfp import dsl
 from tests.line import records, repositories
 
 from gangline.errors import ConfigError, IntegrityError
@@ -19,6 +22,7 @@ from gangline.registry import git_tags
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import ForgeTable, KfpTable, SignTable, Site, StoreTable
 from gangline.spec.measurements import Band, Ledger, Metric
+from gangline.spec.record import StageInfo
 from gangline.storage.open import open_store
 
 SITE = Site(
@@ -50,6 +54,22 @@ def test_tasks_have_a_secret_of_their_own_and_no_ones_tokens():
     kept = site_for_tasks(replace(SITE, sign=SignTable(key="secret:k8s:vault/key")))
     assert kept.sign.key == "secret:k8s:vault/key"
     assert secret_names(kept) == ("gangline-line", "vault")
+
+
+def test_tasks_have_the_role_of_their_pod_where_the_site_asks_for_a_role():
+    roles = replace(SITE, store=replace(SITE.store, credentials="aws:role"))
+    assert site_for_tasks(roles).store.credentials == "aws:role"
+    profile = replace(SITE, store=replace(SITE.store, credentials="aws:profile:lab"))
+    assert site_for_tasks(profile).store.credentials == "secret:k8s:gangline-line/store-credentials"
+
+
+def test_tasks_on_this_machine_find_the_identity_of_aws_that_the_site_names(tmp_path):
+    roles = replace(SITE, store=replace(SITE.store, credentials="aws:role"))
+    environ = {"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_SECRET_ACCESS_KEY": "of another"}
+    passed = [worker_environment(environ, secret_variables(each), tmp_path) for each in (roles, SITE)]
+    assert [sorted(each.keys() & environ.keys()) for each in passed] == [
+        ["AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"], [],
+    ]  # fmt: skip
 
 
 def test_mounted_secrets_are_found_and_a_missing_one_is_named(tmp_path):
@@ -162,6 +182,18 @@ def test_numbers_of_a_run_have_names_that_stay_and_are_finite(tmp_path):
     write_outputs(record, None, {"metrics": shown, "verdict": shown})
     assert shown.metrics["loss"] == 2.5
     assert record.run.id in (tmp_path / "page").read_text()
+
+
+@pytest.mark.parametrize(("state", "outputs", "message", "facts"), [
+    ("done", {"model": "cheap", "version": 3, "key": "models/cheap/3.json"}, "cheap 3",
+     {"model": "cheap", "version": 3, "key": "models/cheap/3.json"}),
+    ("skipped", {}, "feature is no branch that publishes", {"not_published": "feature is no branch that publishes"}),
+])  # fmt: skip
+def test_a_published_version_is_a_model_of_the_pipeline(tmp_path, state, outputs, message, facts):
+    model = dsl.Model(uri=str(tmp_path / "model"))
+    published = StageInfo(state=state, outputs=outputs, message=message)
+    write_outputs(replace(records.record(), stages={"publish": published}), None, {"model": model})
+    assert model.metadata == json.loads(Path(model.path).read_text()) == facts
 
 
 def test_the_band_of_the_headline_metric_is_a_number_too():

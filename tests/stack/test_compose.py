@@ -12,7 +12,7 @@ from tests.jenkins.files import CONTROLLER, PLAIN
 from gangline.errors import StorageError, UsageError
 from gangline.spec.config.load import load_site
 from gangline.stack.compose import write_compose
-from gangline.stack.lifecycle import bring_up
+from gangline.stack.lifecycle import bring_up, take_down
 
 
 @pytest.fixture
@@ -44,19 +44,36 @@ def test_images_are_named_by_a_tag_that_is_a_version(composed):
 def test_what_is_mounted_is_there_and_keys_are_private(composed):
     mounts = [Path(each["source"]) for service in composed.values() for each in service["volumes"]]
     assert all(path.exists() for path in mounts)
-    for key in ("s3-secret", "grafana-password"):
+    mounts += map(Path, composed["s3"]["env_file"])
+    for key in ("s3-root.env", "grafana-password"):
         (path,) = {path for path in mounts if path.name == key}
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_no_key_is_in_the_file(machine, composed):
-    for name in (
-        "s3-secret",
-        "grafana-password",
-        "jenkins-secrets/admin-password",
-        "jenkins-secrets/maintainer-password",
-    ):
-        assert (machine.home.folder / name).read_text() not in str(composed)
+    folder = machine.home.folder
+    keys = [*(folder / "s3-root").read_text().split(":"), (folder / "grafana-password").read_text()]
+    keys += [(folder / f"jenkins-secrets/{who}-password").read_text() for who in ("admin", "maintainer")]
+    assert len(set(keys)) == 5
+    assert not any(key in str(composed) for key in keys)
+
+
+def test_the_store_is_versitygw_with_the_root_key_of_the_site(machine, composed):
+    assert composed["s3"]["image"].startswith("versity/versitygw:")
+    name, secret = (machine.home.folder / "s3-root").read_text().split(":")
+    (variables,) = composed["s3"]["env_file"]
+    assert Path(variables).read_text() == f"ROOT_ACCESS_KEY={name}\nROOT_SECRET_KEY={secret}\n"
+    assert load_site(machine.home.site, environ={}).store.credentials == f"secret:file:{machine.home.folder}/s3-root"
+
+
+def test_data_that_minio_wrote_keep_their_server(machine, tmp_path):
+    machine.install("minio")
+    bring_up(machine.home, environ=os.environ, s3="minio")
+    take_down(machine.home)
+    write_compose(machine.home, tmp_path / "compose.yaml", environ=os.environ)
+    s3 = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]["s3"]
+    assert s3["image"].startswith("minio/minio:")
+    assert s3["volumes"][0]["source"] == str(machine.home.data("minio"))
 
 
 def test_jenkins_does_not_start_without_the_variables_of_its_configuration(composed):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -22,7 +23,7 @@ from gangline.stack import processes
 from gangline.stack.home import RunningServer
 from gangline.stack.lifecycle import bring_up, take_down
 
-ALL = ("minio", "prometheus", "grafana", "service")
+ALL = ("versitygw", "prometheus", "grafana", "service")
 
 
 def states(rows):
@@ -66,7 +67,7 @@ def test_keys_are_files_of_mode_600_and_stand_nowhere_else(machine):
     rows = {row.name: row for row in bring_up(machine.home, environ=os.environ)}
     key = resolve_secret(load_site(machine.home.site, environ={}).store.credentials, {}).partition(":")[2]
     assert len(key) == 32
-    for name in ("s3-secret", "s3-credentials", "grafana-password", "state.json", "site.toml"):
+    for name in ("s3-root", "grafana-password", "state.json", "site.toml"):
         assert stat.S_IMODE((machine.home.folder / name).stat().st_mode) == 0o600
     assert stat.S_IMODE(machine.home.folder.stat().st_mode) == 0o700
     for row in rows.values():
@@ -102,7 +103,7 @@ def test_a_server_that_crashed_comes_back_where_it_was(machine):
 def test_a_server_is_started_again_where_what_it_reads_has_changed(machine):
     machine.install("prometheus", "service")
     assert "file:" in load_site(bring_and_site(machine), environ={}).store.url
-    machine.install("minio")
+    machine.install("versitygw")
     assert states(bring_up(machine.home, environ=os.environ)) == {
         "s3": "started", "prometheus": "running", "grafana": "absent", "service": "started",
     }  # fmt: skip
@@ -163,9 +164,34 @@ def test_a_server_that_ends_at_once_is_reported_with_its_last_words(machine):
 
 def test_the_s3_server_stays_the_one_whose_data_lie_here(machine):
     machine.install("minio", "versitygw")
-    bring_up(machine.home, environ=os.environ, s3="versitygw")
+    bring_up(machine.home, environ=os.environ, s3="minio")
     take_down(machine.home)
-    assert bring_up(machine.home, environ=os.environ)[0].kind == "versitygw"
+    assert bring_up(machine.home, environ=os.environ)[0].kind == "minio"
+
+
+def test_versitygw_comes_first_and_minio_is_named_as_affected(machine):
+    machine.install("minio")
+    row = bring_up(machine.home, environ=os.environ)[0]
+    assert (row.kind, row.state) == ("minio", "started")
+    assert "write without a signature (GHSA-9c4q-hq6p-c237)" in row.text
+    take_down(machine.home, forget=True)
+    machine.install("versitygw")
+    row = bring_up(machine.home, environ=os.environ)[0]
+    assert (row.kind, row.state) == ("versitygw", "started")
+    assert "GHSA" not in row.text
+
+
+@pytest.mark.parametrize(("kind", "variable"), [("minio", "MINIO_ROOT_USER"), ("versitygw", "ROOT_ACCESS_KEY")])
+def test_the_name_of_a_root_key_cannot_be_guessed(machine, kind, variable):
+    """It is all that a forged write needs where a server checks no signature."""
+    names = set()
+    for _ in range(2):
+        machine.install(kind)
+        (row, *_) = bring_up(machine.home, environ=os.environ, s3=kind)
+        names.add(asked_of(row)["environ"][variable])
+        take_down(machine.home, forget=True)
+    assert len(names) == 2
+    assert all(re.fullmatch("[0-9a-f]{20}", name) for name in names)
 
 
 def test_down_stops_exactly_what_up_started(machine):

@@ -29,7 +29,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "command"
 def gangline(tmp_path):
     """`gangline WORDS` in a repository with one commit; the stack is taken down at the end."""
     program("prometheus")
-    tool("minio")
+    tool("versitygw")
     repo = tmp_path / "curve"
     shutil.copytree(EXAMPLE, repo, ignore=shutil.ignore_patterns("__pycache__", ".gangline"))
     outlive_scrapes(repo / "train.py")
@@ -53,7 +53,7 @@ def gangline(tmp_path):
 def test_a_run_goes_to_the_store_and_its_series_to_prometheus(gangline):
     reported = json.loads(gangline("up", "--json").stdout)
     rows = {row["name"]: row for row in reported["servers"]}
-    assert (rows["s3"]["kind"], rows["s3"]["state"], rows["prometheus"]["state"]) == ("minio", "started", "started")
+    assert (rows["s3"]["kind"], rows["s3"]["state"], rows["prometheus"]["state"]) == ("versitygw", "started", "started")
     running = StackHome.of(gangline.repo).read().running
 
     done = gangline("run", "--until", "evaluate", "--json", GANGLINE_SITE=reported["site"])

@@ -21,6 +21,11 @@ ENDPOINT = "http://127.0.0.1:9000"
         ("s3://bucket", {"credentials": "a:b"}, "wanted store.endpoint with its scheme"),
         ("s3://bucket", {"credentials": "a:b", "endpoint": "host:9000"}, "found 'host:9000'"),
         ("s3://bucket", {"endpoint": ENDPOINT}, "needs credentials"),
+        (
+            "s3://bucket",
+            {"endpoint": "https://bucket.s3.eu-1.amazonaws.com", "credentials": "a:b"},
+            "names the bucket; https://s3.eu-1.amazonaws.com works",
+        ),
         ("s3:///prefix", {"endpoint": ENDPOINT, "credentials": "a:b"}, "names no bucket"),
         ("s3://key:secret@bucket", {"endpoint": ENDPOINT, "credentials": "a:b"}, "holds credentials"),
         ("s3://bucket", {"endpoint": ENDPOINT, "credentials": "onlyakey"}, "wanted ACCESS_KEY:SECRET_KEY"),

@@ -2,7 +2,8 @@
 
 Each pair gets `make setup-dev`, `make demo`, a line whose lock asks for another Python and torch, and a slice of the
 training suite, in a copy of this tree below `~/.cache/gangline/versions` (`GANGLINE_VERSIONS` names another folder).
-The pair that `make gpu-kit` is for rehearses its session on the processor, too.
+The pair that `make gpu-kit` is for rehearses its session on the processor, too. Extras are tried at their oldest and
+newest versions under the oldest Python (`--only extras`, or `--only extras.s3`).
 Environments stay there, so a second time costs what the checks cost; all nine take about 25 GB, shared with uv's cache.
 """
 
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.versions.combination import Check, Combination
+from tests.versions.extras import EXTRAS, RESOLUTIONS, Extra, check_extra
 from tests.versions.results import Result, merge, table, write
 
 from gangline.build.virtualenv import Uv
@@ -22,9 +24,11 @@ from gangline.spec.versions import PYTHONS
 
 def main() -> int:
     asked = arguments()
-    chosen = [each for each in Combination.every(folder()) if not asked.only or each.name in asked.only.split(",")]
-    if not chosen:
-        names = ", ".join(each.name for each in Combination.every(folder()))
+    only = asked.only.split(",") if asked.only else []
+    chosen = [each for each in Combination.every(folder()) if not only or each.name in only]
+    extras = [each for each in EXTRAS if not only or "extras" in only or f"extras.{each.name}" in only]
+    if not (chosen or extras):
+        names = ", ".join([*(each.name for each in Combination.every(folder())), "extras", "extras.NAME"])
         sys.stderr.write(f"versions  ONLY: wanted some of {names}, found {asked.only}\n")
         return 10
     try:
@@ -32,13 +36,23 @@ def main() -> int:
     except GanglineError as error:
         sys.stderr.write(f"versions  {error}\n")
         return error.exit_code
+    tried = [prove_extra(extra, resolution, pythons[PYTHONS[0]]) for extra in extras for resolution in RESOLUTIONS]
     results = [prove(each, pythons) for each in chosen]
-    print(table(results), end="")
+    if results:
+        print(table(results), end="")
     if asked.json:
         write(asked.json, results)
     if asked.record:
         merge(results)
-    return 0 if all(result.passed for result in results) else 30
+    return 0 if all(each.passed for each in (*results, *tried)) else 30
+
+
+def prove_extra(extra: Extra, resolution: str, python: Path) -> Check:
+    """One extra in an environment of its own, and what came of it in a line."""
+    check = check_extra(extra, resolution=resolution, python=python, uv=Uv.find(os.environ).program, folder=folder())
+    state = "ok" if check.passed else f"FAILED, see {folder() / 'logs' / check.name}.log"
+    say(f"extra {check.name}: {state}, {check.seconds:.0f} s, {check.said}")
+    return check
 
 
 def prove(combination: Combination, pythons: dict[str, Path]) -> Result:

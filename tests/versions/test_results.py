@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from tests.versions import results
 from tests.versions.combination import ROOT, Check, Combination
+from tests.versions.extras import EXTRAS, WITH_TORCH
 from tests.versions.results import Result
 
 from gangline.spec.versions import PYTHONS, TORCHES, is_seen
@@ -54,6 +56,15 @@ def test_locks_and_package_name_the_same_versions():
     assert [version for version in ("3.10.9", "3.11.0") if version in oldest] == ["3.11.0"]
     torch = Requirement(re.search(r'"(torch>=[^"]*)"', PYPROJECT)[1]).specifier
     assert [version for version in ("2.10.1", f"{TORCHES[0]}.0") if version in torch] == [f"{TORCHES[0]}.0"]
+
+
+def test_each_extra_is_tried_or_needs_torch_and_has_tests_that_are_there():
+    extras = tomllib.loads(PYPROJECT)["project"]["optional-dependencies"]
+    tried = {each.name for each in EXTRAS}
+    assert tried | {*WITH_TORCH, "dev", "docs"} == extras.keys()
+    assert all((ROOT / path).exists() for each in EXTRAS for path in each.slice)
+    unbounded = [each for name in tried for each in map(Requirement, extras[name]) if not each.specifier]
+    assert not unbounded, "the oldest version of it is none that anybody has"
 
 
 def test_each_python_and_torch_is_locked_by_a_commit_of_another_driver():

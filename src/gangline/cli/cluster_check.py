@@ -15,6 +15,7 @@ from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi
 from gangline.launch.kubernetes.cluster.components import KUBERNETES, installed
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts, missing_in_cluster, missing_rights, read_facts
 from gangline.launch.kubernetes.cluster.rights import PLACER_CLUSTER, SELF_PLACER
+from gangline.launch.kubernetes.cluster.workflow_defaults import read_workflow_defaults
 from gangline.launch.kubernetes.placement.inventory import read_inventory
 from gangline.line.gangs.launchers import open_cluster
 from gangline.line.gangs.runners import code_isolation
@@ -43,6 +44,7 @@ def check_cluster(workspace: Workspace) -> tuple[list[Finding], Path]:
     return [
         Finding(name="namespace", ok=True, text=api.namespace),
         *_versions(api),
+        *_retries(api),
         *_served(facts, workspace.site),
         _placer(api, facts),
         _rights(api),
@@ -65,6 +67,23 @@ def _versions(api: KubernetesApi) -> list[Finding]:
         )
         for component, version in installed(api)
     ]  # fmt: skip
+
+
+def _retries(api: KubernetesApi) -> list[Finding]:
+    """Whether Kubeflow Pipelines tries a task again that failed; empty if the cluster has none of its settings."""
+    name = "retries of pipelines"
+    try:
+        found = read_workflow_defaults(api)
+    except ApiForbidden:
+        return []
+    if found is None:
+        return []
+    without = f"{found.consequence}; docs/guides/kubeflow.md changes it"
+    return [
+        Finding(
+            name=name, ok=found.retries_failed_tasks, needed=False, text=f"ok ({found.retry_policy})", without=without
+        )
+    ]
 
 
 def _served(facts: ClusterFacts, site: Site) -> list[Finding]:

@@ -105,10 +105,11 @@ def check_store(repo: Path, site: Path | None) -> Finding:
     from gangline.cli.workspace import open_workspace
     from gangline.storage.probe import probe
     from gangline.storage.s3.run_credentials import credential_policy
+    from gangline.storage.s3.unsigned_writes import WARNING, accepts_unsigned_writes
 
     try:
         store = open_workspace(repo, site).store
-        found, lends = probe(store), credential_policy(store)
+        found, lends, unsigned = probe(store), credential_policy(store), accepts_unsigned_writes(store)
     except GanglineError as error:
         inside = (repo / "line.toml").exists()
         way = "gangline store doctor shows more" if inside else "it comes with a model repository"
@@ -117,6 +118,8 @@ def check_store(repo: Path, site: Path | None) -> Finding:
     text = f"ok, conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
     if store.url.startswith("s3:"):
         text += f", lends {lends}"
+    if unsigned:
+        text += f"; warning: {WARNING}"
     if bad:
         text = "; ".join(f"{check.name}: {check.reason}" for check in bad)
     return Finding(name="store", ok=not bad, text=text, without="gangline store doctor shows more")

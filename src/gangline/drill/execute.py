@@ -167,7 +167,7 @@ def _without_mark(record: Record, request: DrillRequest) -> Record:
 def _check(context: DrillContext, record: Record) -> tuple[InvariantResult, ...]:
     assert record.gang is not None, record.run.id
     secrets = [_checkpoint_key(context, record)]
-    credentials = site_paths.store_credentials(context.site, context.environ)
+    credentials = site_paths.store_credential_text(context.site, context.environ)
     secrets += [part.encode() for part in (credentials or "").split(":")[1:]]
     return invariants(
         record, home=GangFolder(launchers.gangs_root(context.repo) / record.gang.name).inside, store=context.store,

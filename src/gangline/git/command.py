@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gangline.errors import StorageError, UsageError
+from gangline.errors import GanglineError, NotInstalledError, StorageError, UsageError
 from gangline.git.bounded_process import ProcessLimits, ProcessResult, ProcessTimeout, run_bounded, stream_bounded
 from gangline.sanitize import clean
 
@@ -89,7 +89,7 @@ def run_git(
         GitTimeout: It took longer than `limits.seconds`.
         OutputTooLarge: It wrote more than `limits.most_bytes`.
         ProcessStopped: `limits.is_over`.
-        UsageError: git is not installed.
+        NotInstalledError: git is not installed.
     """
     command = _command(arguments, settings)
     try:
@@ -146,7 +146,9 @@ def _message(complaint: bytes, code: int) -> str:
     return clean(complaint.decode(errors="replace"), limit=400) or f"exit {code}"
 
 
-def _not_found(error: FileNotFoundError) -> UsageError:
+def _not_found(error: FileNotFoundError) -> GanglineError:
     if error.filename == "git":
-        return UsageError("wanted git on the PATH, found none; install git")
+        return NotInstalledError(
+            "wanted git on the PATH, found none; install git, in an image of tasks as on a machine"
+        )
     return UsageError(f"wanted a folder to run git in, found no folder {error.filename}")

@@ -63,11 +63,10 @@ class Repository:
 
         Raises:
             UsageError: No folder or no git repository is there; the message names the commands that make one.
+            NotInstalledError: git is not installed.
         """
         if not path.is_dir():
             raise UsageError(f"wanted the folder of a model repository, found no folder {path}")
-        if shutil.which("git") is None:
-            raise UsageError("wanted git on the PATH, found none; install git")
         done = run_git(path, "rev-parse", "--is-inside-work-tree", "--show-prefix")
         if done.returncode:
             raise UsageError(_no_repository(path, done.message))

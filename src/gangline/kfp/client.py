@@ -31,6 +31,8 @@ class FailedTask:
     """Name of its node, for its log; empty if the server does not report it."""
     children: tuple[str, ...] = ()
     """Nodes of its parts."""
+    error: str = ""
+    """Reason that the server gives, if any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +182,8 @@ def _run(row: Mapping[str, Any]) -> PipelineRun:
 
 def _failed(task: Mapping[str, Any]) -> FailedTask:
     children = (str(child.get("pod_name") or "") for child in task.get("child_tasks") or ())
-    return FailedTask(str(task.get("display_name") or ""), str(task.get("pod_name") or ""), tuple(children))
+    error = str((task.get("error") or {}).get("message") or "")
+    return FailedTask(str(task.get("display_name") or ""), str(task.get("pod_name") or ""), tuple(children), error)
 
 
 def _state(text: object) -> State:

@@ -1,5 +1,9 @@
-"""Outputs of a component: the run's numbers, report and verdict, rendered from the record alone."""
+"""Outputs of a component: the run's numbers, report, verdict and model, rendered from the record alone.
 
+A pipelines server keeps them of a task that succeeded; of one that failed it keeps the log.
+"""
+
+import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,6 +11,7 @@ from typing import Any, Protocol
 
 from gangline.report.facts import band_of, headline
 from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
 
 
 class OutputArtifact(Protocol):
@@ -39,7 +44,7 @@ def _judged_on(record: Record) -> dict[str, float]:
 
 
 def write_outputs(record: Record, base: Record | None, outputs: Mapping[str, Any]) -> None:
-    """Fill the outputs that a component declares: `metrics`, `page`, `verdict`, those that it has."""
+    """Fill the outputs that a component declares: `metrics`, `page`, `verdict`, `model`, those that it has."""
     for name, artifact in outputs.items():
         _WRITERS[name](record, base, artifact)
 
@@ -61,8 +66,20 @@ def _verdict(record: Record, _base: Record | None, artifact: OutputArtifact) -> 
     Path(artifact.path).write_text(render_markdown(record), encoding="utf-8")
 
 
+def _model(record: Record, _base: Record | None, artifact: Any) -> None:
+    """The version by name, or why there is none; its files stay in the store, as the server copies what `uri` names."""
+    published = stage(record, "publish")
+    version: dict[str, Any] = {
+        name: published.outputs[name] for name in ("model", "version", "key") if name in published.outputs
+    }
+    facts = version or {"not_published": published.message}
+    artifact.metadata.update(facts)
+    Path(artifact.path).write_text(json.dumps(facts), encoding="utf-8")
+
+
 _WRITERS: Mapping[str, Callable[[Record, Record | None, Any], None]] = {
     "metrics": _metrics,
     "page": _page,
     "verdict": _verdict,
+    "model": _model,
 }

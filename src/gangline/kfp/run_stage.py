@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from gangline.kfp.task_config import TaskConfig, mounted_secrets
 from gangline.kfp.task_events import TaskEventWriter
 from gangline.launch.kubernetes.client.api import ApiForbidden, KubernetesApi, Object
 from gangline.launch.kubernetes.client.auth import own_namespace
+from gangline.line.record import runs
 from gangline.line.record.observer import SilentObserver
 from gangline.line.record.store import RecordStore
 from gangline.line.stages import run_stage as line_run_stage
@@ -85,7 +86,7 @@ def run_stage(name: str, *, run: str, config: str, outputs: Mapping[str, Any] | 
         name: A stage from plan to report.
         run: Full run id.
         config: Text of a TaskConfig.
-        outputs: Artifacts of the component, by `metrics`, `page`, `verdict`.
+        outputs: Artifacts of the component, by `metrics`, `page`, `verdict`, `model`.
     """
     task = TaskConfig.from_text(config)
     environ = os.environ
@@ -111,15 +112,28 @@ def _run(
 ) -> StageOutputs:
     site, environ = mounted_secrets(task.site, environ)
     with _repository(task, site, environ) as repo:
-        record = line_run_stage.run_stage(
-            repo, name, run, site=site, environ=environ, observer=writer or SilentObserver(),
-            max_seconds=task.patience_seconds, kind="kfp", url=task.url,
-            find_owner=partial(find_workflow, environ=environ, here=own_namespace()),
-        )  # fmt: skip
+        try:
+            record = line_run_stage.run_stage(
+                repo, name, run, site=site, environ=environ, observer=writer or SilentObserver(),
+                max_seconds=task.patience_seconds, kind="kfp", url=task.url,
+                find_owner=partial(find_workflow, environ=environ, here=own_namespace()),
+            )  # fmt: skip
+        except GanglineError:
+            if "verdict" in outputs:
+                _print_verdict(site_paths.open_site_store(repo, site, environ), run)
+            raise
         if outputs:
             store = site_paths.open_site_store(repo, site, environ)
             component_outputs.write_outputs(record, _base(record, store), outputs)
     return StageOutputs(run=record.run.id, taken=stage(record, name).state in {"taken", "skipped"})
+
+
+def _print_verdict(store: ObjectStore, run: str) -> None:
+    """Print the verdict of a run whose stage failed: of such a task a server keeps the log and no output."""
+    from gangline.report.run.markdown import render_markdown
+
+    with suppress(GanglineError):
+        print(visible(render_markdown(runs.find_run(store, run))))  # noqa: T201  # a pod's log is the component's screen
 
 
 @contextmanager

@@ -4,12 +4,15 @@ The record has the result of the run, the server only the state of its pipeline.
 name.
 """
 
+import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from gangline.errors import CancelledError, ConfigError, TrainingError, UsageError
+from gangline.errors import CancelledError, ConfigError, GanglineError, TrainingError, UsageError
 from gangline.git.repository import Repository
 from gangline.kfp.client import FailedTask, KfpClient, PipelineRun
 from gangline.kfp.compiler import compile_run
@@ -17,6 +20,7 @@ from gangline.kfp.http import KfpHttp, check_endpoint
 from gangline.kfp.pipeline_names import experiment_name, run_id_of_url, run_name, run_url, version_name
 from gangline.kfp.task_config import TaskConfig, site_for_tasks
 from gangline.kfp.task_repository import highest_tag, store_history, tag_version
+from gangline.line.gangs.launchers import open_cluster
 from gangline.line.record.observer import Observer
 from gangline.line.record.store import RecordStore
 from gangline.sanitize import clean
@@ -29,25 +33,31 @@ from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import ObjectStore
 
 MAX_LOGS = 8
-_ERROR = "error: "
+_HEADS = (re.compile("error: "), re.compile(r"F\d{4} [^\]]*\] "))
+"""Head of an error in a log: of a stage, else of Kubeflow's driver or launcher, which log with glog."""
 _MOST_LETTERS = 300
 
 
 def early_end_reason(client: KfpClient, record: Record, ended: PipelineRun) -> str:
-    """Clause with the first stage that has not ended, and the error in its task's log."""
+    """Clause with the first stage that has not ended, and the error in the log of its task or of Kubeflow's driver."""
     name = next((each for each in STAGES[2:] if stage(record, each).state not in FINAL), STAGES[-1])
-    logs = (client.log(ended.id, node) for node in _failed_nodes(ended.failed, name)[:MAX_LOGS])
-    error = next(filter(None, map(_error_line, logs)), "")
-    return f"stage {name} did not end" + (f": {error}" if error else ", and the server has no log of the task")
+    tasks = _failed_tasks(ended.failed, name)
+    logs = (client.log(ended.id, task.node) for task in tasks[:MAX_LOGS] if task.node)
+    errors = chain(map(_error_line, logs), (clean(task.error, limit=_MOST_LETTERS) for task in tasks))
+    error = next(filter(None, errors), "")
+    clause = f"stage {name} did not end"
+    if any(task.name.startswith(f"{name}-driver") for task in tasks):
+        clause = f"stage {name} did not start, as the pod of Kubeflow's own driver for it failed"
+    return clause + (f": {error}" if error else ", and the server has no log of the task")
 
 
-def _failed_nodes(failed: tuple[FailedTask, ...], name: str) -> list[str]:
-    """Nodes of failed tasks, those of stage `name` first."""
-    within = {child for task in failed if task.name == name for child in (task.node, *task.children)}
+def _failed_tasks(failed: tuple[FailedTask, ...], name: str) -> list[FailedTask]:
+    """Failed tasks, those of stage `name` and of its driver first."""
+    own = [task for task in failed if task.name == name or task.name.startswith(f"{name}-driver")]
+    within = {node for task in own for node in (task.node, *task.children)}
     while more := set(_children(failed, within)) - within:
         within |= more
-    nodes = dict.fromkeys(task.node for task in failed if task.node)
-    return sorted(nodes, key=lambda node: node not in within)
+    return sorted(failed, key=lambda task: task not in own and task.node not in within)
 
 
 def _children(failed: tuple[FailedTask, ...], within: set[str]) -> Iterable[str]:
@@ -55,10 +65,11 @@ def _children(failed: tuple[FailedTask, ...], within: set[str]) -> Iterable[str]
 
 
 def _error_line(log: str) -> str:
-    """The error of a stage in its log, else the last line."""
+    """The last error in a log, without its head; else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(_ERROR)]
-    return clean((errors or lines or [""])[-1].removeprefix(_ERROR), limit=_MOST_LETTERS)
+    errors = ([head.sub("", line, count=1) for line in lines if head.match(line)] for head in _HEADS)
+    found = next(filter(None, errors), lines)
+    return clean(found[-1], limit=_MOST_LETTERS) if found else ""
 
 
 POLL_SECONDS = 2.0
@@ -98,7 +109,7 @@ def run_on_server(
     ended = _wait(client, id_, records, observer)
     record = records.read() or record
     if record.run.state == "open":
-        _require_end(client, record, ended)
+        _require_end(client, record, ended, retries=_retries_text(site, environ))
     tag_version(repo, record, store, observer)
     return record
 
@@ -161,13 +172,18 @@ def _require_cluster_store(site: Site) -> None:
 
 
 def _wait(client: KfpClient, id_: str, records: RecordStore, observer: Observer) -> PipelineRun:
-    """Report stages as they are recorded, until the pipeline run has ended."""
+    """Report stages as they are recorded, until the pipeline run has ended; one that was seen CANCELING is CANCELED.
+
+    The server itself ends a stopped run as FAILED, and its history leaves the stop out.
+    """
     reported: set[str] = set()
+    stopped = False
     while True:
         current = client.run(id_)
+        stopped = stopped or current.state == "CANCELING"
         _report_progress(records.read(), reported, observer)
         if current.is_final:
-            return current
+            return replace(current, state="CANCELED") if stopped else current
         time.sleep(POLL_SECONDS)
 
 
@@ -184,11 +200,26 @@ def _report_progress(record: Record | None, reported: set[str], observer: Observ
             observer.stage_ended(name, info)
 
 
-def _require_end(client: KfpClient, record: Record, ended: PipelineRun) -> None:
+def _retries_text(site: Site, environ: Mapping[str, str]) -> str:
+    """Clause on tasks that this Kubeflow does not try again; empty if it does, or if this account cannot see it."""
+    with suppress(GanglineError, ImportError):
+        from gangline.launch.kubernetes.cluster.workflow_defaults import read_workflow_defaults
+
+        found = read_workflow_defaults(open_cluster(site, environ))
+        if found is not None and not found.retries_failed_tasks:
+            return f" ({found.consequence}: the guide on Kubeflow changes it)"
+    return ""
+
+
+def _require_end(client: KfpClient, record: Record, ended: PipelineRun, *, retries: str) -> None:
     url = record.links.get("kfp", ended.id)
     if record.run.cancel_requested or ended.state == "CANCELED":
-        raise CancelledError(f"{record.run.id}: its pipeline run was stopped; gangline run resumes it: {url}")
+        by = "by gangline cancel" if record.run.cancel_requested else "on the server, which does not tell by whom"
+        raise CancelledError(
+            f"{record.run.id}: its pipeline run was stopped {by}; its gang may train on: gangline run resumes it,"
+            f" gangline cancel {record.run.id} ends it: {url}"
+        )
     raise TrainingError(
-        f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state} and "
-        f"the run is open: see {url}, then resume it with gangline run"
+        f"{record.run.id}: {early_end_reason(client, record, ended)}; the pipeline run ended as {ended.state}{retries}"
+        f" and the run is open: see {url}, then resume it with gangline run"
     )

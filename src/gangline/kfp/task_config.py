@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import canonical, from_json
+from gangline.spec.config.secrets import AWS_VARIABLES
 from gangline.spec.config.site import ServeTable, Site
 
 LEASE_WAIT_SECONDS = 150.0
@@ -90,8 +91,8 @@ def site_for_tasks(site: Site) -> Site:
         site.store,
         endpoint=site.store.cluster_endpoint or site.store.endpoint,
         credentials=_on_cluster(site.store.credentials, f"{own_secret}/store-credentials")
-        if site.store.credentials
-        else None,
+        if site.store.credentials not in (None, "aws:role")  # tasks have a role of their own
+        else site.store.credentials,
     )
     sign = replace(site.sign, key=_on_cluster(site.sign.key, f"{own_secret}/sign-key"))
     return replace(site, store=store, sign=sign, forge={}, serve=ServeTable(), kfp=replace(site.kfp, token=None))
@@ -103,4 +104,5 @@ def _on_cluster(reference: str | None, own_secret: str) -> str:
 
 def secret_variables(site: Site) -> frozenset[str]:
     """Variables that `site` refers to, which are all that a task needs of the user's secrets."""
-    return frozenset(re.findall(r'"secret:env:([A-Za-z_][A-Za-z0-9_]*)"', canonical(site).decode()))
+    named = re.findall(r'"secret:env:([A-Za-z_][A-Za-z0-9_]*)"', canonical(site).decode())
+    return frozenset(named) | (AWS_VARIABLES if (site.store.credentials or "").startswith("aws:") else frozenset())

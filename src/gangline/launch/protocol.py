@@ -140,6 +140,10 @@ class Launcher(Protocol):
         """Stop the gang, with a last checkpoint if `save`; returns once nothing of it runs. Idempotent."""
         ...
 
+    def cancel_modules(self, run: str) -> None:
+        """Stop what runs model code for a run outside its gangs; returns once nothing of it runs. Idempotent."""
+        ...
+
     def renew(self, name: str) -> None:
         """Give a running gang its secrets again, as credentials expire or change; no effect once it has ended."""
         ...

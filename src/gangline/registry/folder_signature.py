@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import IntegrityError, NotInstalledError
 from gangline.registry.model_files import SIGNATURE
 from gangline.signing.keys import PublicKey, SigningKey
 
@@ -71,10 +71,10 @@ def _all_files(folder: Path) -> Any:
 
 
 def require_libraries() -> None:
-    """Raise ConfigError where a library of `gangline[publish]` is not installed; none is imported."""
+    """Raise NotInstalledError where a library of `gangline[publish]` is not installed; none is imported."""
     for name in ("model_signing", "cyclonedx", "in_toto_attestation"):
         if find_spec(name) is None:
-            raise ConfigError(f"publishing needs {name}, which is not installed; {_INSTALL}")
+            raise NotInstalledError(f"publishing needs {name}, which is not installed; {_INSTALL}")
 
 
 def _library(name: str) -> ModuleType:
@@ -83,4 +83,4 @@ def _library(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"model_signing.{name}")
     except ImportError as error:
-        raise ConfigError(f"signing needs model-signing, {error}; {_INSTALL}") from error
+        raise NotInstalledError(f"signing needs model-signing, {error}; {_INSTALL}") from error

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from gangline.errors import ConfigError, IntegrityError
+from gangline.errors import IntegrityError, NotInstalledError
 from gangline.signing.keys import PublicKey, SigningKey
 from gangline.spec.codec import canonical, from_plain
 from gangline.spec.record import Record
@@ -129,7 +129,9 @@ def _library() -> tuple[Any, Any, Any, Any]:
         from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
         from in_toto_attestation.v1.statement import Statement
     except ImportError as error:
-        raise ConfigError(f"publishing needs in-toto-attestation, {error}; pip install 'gangline[publish]'") from error
+        raise NotInstalledError(
+            f"publishing needs in-toto-attestation, {error}; pip install 'gangline[publish]'"
+        ) from error
     return Statement, ResourceDescriptor, provenance_pb2.Provenance, json_format
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from importlib.metadata import PackageMetadata, distributions
 from typing import Any
 
-from gangline.errors import ConfigError
+from gangline.errors import NotInstalledError
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -97,6 +97,8 @@ def _library() -> dict[str, Any]:
         from cyclonedx.output.json import JsonV1Dot6
         from packageurl import PackageURL
     except ImportError as error:
-        raise ConfigError(f"publishing needs cyclonedx-python-lib, {error}; pip install 'gangline[publish]'") from error
+        raise NotInstalledError(
+            f"publishing needs cyclonedx-python-lib, {error}; pip install 'gangline[publish]'"
+        ) from error
     names = (Bom, Component, ComponentType, DisjunctiveLicense, JsonV1Dot6, PackageURL, Property)
     return {each.__name__: each for each in names}

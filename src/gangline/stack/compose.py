@@ -12,11 +12,19 @@ from pathlib import Path
 from gangline.errors import StorageError, UsageError
 from gangline.launch.local.scrape_targets import LOOPBACK
 from gangline.stack import config_files, processes
-from gangline.stack.home import StackHome
+from gangline.stack.home import StackHome, StackState, write_private
 from gangline.stack.lifecycle import prepare
-from gangline.stack.servers import GRAFANA_QUIET, S3_USER, monitoring_folder
+from gangline.stack.servers import (
+    GRAFANA_QUIET,
+    minio_arguments,
+    monitoring_folder,
+    s3_root,
+    versitygw_arguments,
+)
 
+VERSITYGW = "versity/versitygw:v1.8.0"
 MINIO = "minio/minio:RELEASE.2024-10-13T13-34-11Z"
+"""For data that lie here from before, alone: this release writes without a signature, and none is mended."""
 PROMETHEUS = "prom/prometheus:v2.53.2"
 GRAFANA = "grafana/grafana:11.6.0"
 JENKINS = "jenkins/jenkins:2.568.1-lts-jdk21"
@@ -43,24 +51,24 @@ def write_compose(home: StackHome, file: Path, *, environ: Mapping[str, str]) ->
         running = ", ".join(name for name, each in state.running.items() if processes.is_running(each))
         if running:
             raise UsageError(f"wanted no server of {home.folder} to run, found {running}; gangline down stops them")
-        prepare(home, state, "minio", environ=environ, drive=False)
+        prepare(home, state, "minio" if state.s3 == "minio" else "versitygw", environ=environ, drive=False)
         config_files.write_site(home, state.ports, there=("s3", "prometheus", "grafana"), drive=False)
         home.write(state)
     (home.folder / "jenkins-secrets").mkdir(exist_ok=True)
     for who in ("admin", "maintainer"):
         home.secret(f"jenkins-secrets/{who}-password")
     try:
-        file.write_text(render_compose(home, state.ports), "utf-8")
+        file.write_text(render_compose(home, state), "utf-8")
     except OSError as error:
         raise StorageError(f"wanted to write {file}, found: {error}; name a file in a folder that is there") from error
 
 
-def render_compose(home: StackHome, ports: Mapping[str, int]) -> str:
+def render_compose(home: StackHome, state: StackState) -> str:
     """YAML of two levels; what is deeper is JSON, a part of YAML that needs no quoting rules of its own."""
     services = {
-        "s3": _s3(home, ports["s3"]),
-        "prometheus": _prometheus(home, ports["prometheus"]),
-        "grafana": _grafana(home, ports),
+        "s3": _minio(home, state.ports["s3"]) if state.s3 == "minio" else _versitygw(home, state.ports["s3"]),
+        "prometheus": _prometheus(home, state.ports["prometheus"]),
+        "grafana": _grafana(home, state.ports),
         "jenkins": _jenkins(home),
     }
     return "\n".join([_HEAD + "services:", *(_yaml(name, words) for name, words in services.items()), ""])
@@ -78,14 +86,31 @@ def _yaml(name: str, words: Mapping[str, object]) -> str:
     return "\n".join(lines)
 
 
-def _s3(home: StackHome, port: int) -> dict[str, object]:
-    address = f"{LOOPBACK}:{port}"
+def _versitygw(home: StackHome, port: int) -> dict[str, object]:
+    return {
+        **_alike(VERSITYGW),
+        "command": [*versitygw_arguments(f"{LOOPBACK}:{port}", "/data")],
+        "env_file": [_root_variables(home, "ROOT_ACCESS_KEY", "ROOT_SECRET_KEY")],
+        "volumes": [_shown(home.data("versitygw"), "/data", writable=True)],
+    }
+
+
+def _minio(home: StackHome, port: int) -> dict[str, object]:
     return {
         **_alike(MINIO),
-        "command": ["server", "--address", address, "--console-address", f"{LOOPBACK}:0", "/data"],
-        "environment": {"MINIO_ROOT_USER": S3_USER, "MINIO_ROOT_PASSWORD_FILE": "/run/key", "MINIO_BROWSER": "off"},
-        "volumes": [_shown(home.data("minio"), "/data", writable=True), _shown(home.folder / "s3-secret", "/run/key")],
+        "command": [*minio_arguments(f"{LOOPBACK}:{port}", "/data")],
+        "environment": {"MINIO_BROWSER": "off"},
+        "env_file": [_root_variables(home, "MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD")],
+        "volumes": [_shown(home.data("minio"), "/data", writable=True)],
     }
+
+
+def _root_variables(home: StackHome, for_name: str, for_secret: str) -> str:
+    """File with the root key under the variables that a server reads, since neither reads it from a file."""
+    name, secret, _ = s3_root(home)
+    path = home.folder / "s3-root.env"
+    write_private(path, f"{for_name}={name}\n{for_secret}={secret}\n")
+    return str(path)
 
 
 def _prometheus(home: StackHome, port: int) -> dict[str, object]:

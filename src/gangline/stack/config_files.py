@@ -117,7 +117,7 @@ def _store(home: StackHome, ports: Mapping[str, int], *, with_s3: bool) -> dict[
     return {
         "url": f"s3://{BUCKET}/line",
         "endpoint": f"http://{LOOPBACK}:{ports['s3']}",
-        "credentials": f"secret:file:{home.folder / 's3-credentials'}",
+        "credentials": f"secret:file:{home.folder / 's3-root'}",
     }
 
 

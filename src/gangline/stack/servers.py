@@ -9,6 +9,7 @@ from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal
 
 import gangline
@@ -57,7 +58,9 @@ def _free_port(wanted: int, usual: int, taken: set[int]) -> int:
 
 S3 = Literal["minio", "versitygw"]
 BUCKET = "gangline"
-S3_USER = "gangline"
+_MINIO_IS_AFFECTED = (
+    "releases of open MinIO write without a signature (GHSA-9c4q-hq6p-c237): gangline store doctor tries this one"
+)
 _GRAFANA_HOMES = ("/usr/share/grafana", "/opt/grafana", "/opt/homebrew/share/grafana")
 
 
@@ -102,13 +105,20 @@ def stack_servers(
 
 
 def choose_s3(wanted: S3 | None, remembered: str, *, environ: Mapping[str, str]) -> S3:
-    """The kind of S3 server: `wanted`, else the one that has data here, else the one that is installed."""
-    kinds: tuple[S3, ...] = ("minio", "versitygw")
+    """The kind of S3 server: `wanted`, else the one that has data here, else versitygw where it is installed."""
+    kinds: tuple[S3, ...] = ("versitygw", "minio")
     if wanted is not None:
         return wanted
     known = [kind for kind in kinds if kind == remembered]
     installed = [kind for kind in kinds if find_program(kind, environ=environ)]
     return next(iter((*known, *installed, *kinds)))
+
+
+def s3_root(home: StackHome) -> tuple[str, str, Path]:
+    """Name and secret of the root key, both random, and the file that holds them as `NAME:SECRET`."""
+    path = home.secret("s3-root", f"{token_hex(10)}:{token_hex(16)}")
+    name, _, secret = path.read_text("utf-8").partition(":")
+    return name, secret, path
 
 
 def find_program(name: str, *, environ: Mapping[str, str]) -> str | None:
@@ -120,33 +130,34 @@ def find_program(name: str, *, environ: Mapping[str, str]) -> str | None:
 
 def _store(home: StackHome, port: int, kind: S3, program: str | None) -> StackServer:
     address, data = f"{LOOPBACK}:{port}", home.data(kind)
-    key = home.secret("s3-secret").read_text("utf-8")
-    credentials = home.secret("s3-credentials", f"{S3_USER}:{key}")
+    name, secret, credentials = s3_root(home)
     is_minio = kind == "minio"
     return StackServer(
         name="s3",
         kind=kind,
         program=program,
-        install="install minio or versitygw (make tools builds both); runs use a folder until then",
+        install="install versitygw (make tools builds it); runs use a folder until then",
         url=f"http://{address}",
         ready=f"http://{address}/minio/health/live" if is_minio else f"http://{address}/",
         answers=(200,) if is_minio else (200, 403),
-        arguments=_minio(address, data) if is_minio else _versitygw(address, data),
-        environ=_minio_key(key) if is_minio else {"ROOT_ACCESS_KEY": S3_USER, "ROOT_SECRET_KEY": key},
-        note=f"key in {credentials}",
+        arguments=minio_arguments(address, str(data)) if is_minio else versitygw_arguments(address, str(data)),
+        environ=_minio_root(name, secret) if is_minio else {"ROOT_ACCESS_KEY": name, "ROOT_SECRET_KEY": secret},
+        note=f"key in {credentials}" + (f"; {_MINIO_IS_AFFECTED}" if is_minio else ""),
     )
 
 
-def _minio(address: str, data: Path) -> tuple[str, ...]:
-    return ("server", "--quiet", "--address", address, "--console-address", f"{LOOPBACK}:0", str(data))
+def minio_arguments(address: str, data: str) -> tuple[str, ...]:
+    """Words after `minio`; its console listens on a free port of loopback, and is off."""
+    return ("server", "--quiet", "--address", address, "--console-address", f"{LOOPBACK}:0", data)
 
 
-def _minio_key(key: str) -> dict[str, str]:
-    return {"MINIO_ROOT_USER": S3_USER, "MINIO_ROOT_PASSWORD": key, "MINIO_BROWSER": "off"}
+def versitygw_arguments(address: str, data: str) -> tuple[str, ...]:
+    """Words after `versitygw`: a folder of its own, metadata in extended attributes."""
+    return ("--quiet", "--keep-alive", "--port", address, "posix", data)
 
 
-def _versitygw(address: str, data: Path) -> tuple[str, ...]:
-    return ("--quiet", "--keep-alive", "--port", address, "posix", str(data))
+def _minio_root(name: str, secret: str) -> dict[str, str]:
+    return {"MINIO_ROOT_USER": name, "MINIO_ROOT_PASSWORD": secret, "MINIO_BROWSER": "off"}
 
 
 def _prometheus(home: StackHome, ports: Mapping[str, int], program: str | None) -> StackServer:

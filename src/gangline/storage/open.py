@@ -2,11 +2,15 @@
 
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import ConfigError
 from gangline.spec.config.grammar import STORE_FORMS
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.protocol import ObjectStore
+
+if TYPE_CHECKING:
+    from gangline.storage.s3.credentials import CredentialSource
 
 _FORMS = f"use {STORE_FORMS}"
 
@@ -16,7 +20,7 @@ def open_store(
     *,
     endpoint: str | None = None,
     region: str | None = None,
-    credentials: str | Path | None = None,
+    credentials: "str | Path | CredentialSource | None" = None,
     deadline_seconds: float = 60.0,
     connect_seconds: float = inf,
     socket_folder: Path | None = None,
@@ -27,7 +31,7 @@ def open_store(
         url: May carry endpoint and region as `?endpoint=https://host:9000&region=eu-1`; arguments win.
         endpoint: Of an S3 server, with its scheme.
         credentials: `ACCESS_KEY:SECRET_KEY`, with `:SESSION_TOKEN` where they are temporary; never in the URL.
-            A path: the file that holds it, read again when it changes.
+            A path: the file that holds it, read again when it changes. A source: asked before each request.
         deadline_seconds: Of one call to a server, all its tries together.
         connect_seconds: Shorter, for a server that no connection came about to yet; for people who wait.
         socket_folder: Holds the socket to an S3 server, in a sandbox without network; None: it is dialled.
@@ -64,7 +68,7 @@ def _open_s3(
     endpoint: str | None,
     region: str | None,
     *,
-    credentials: str | Path | None,
+    credentials: "str | Path | CredentialSource | None",
     deadline_seconds: float,
     connect_seconds: float,
     socket_folder: Path | None,
@@ -86,8 +90,13 @@ def _open_s3(
             f"store.url {url!r}: wanted store.endpoint with its scheme, e.g. https://minio.example:9000, "
             f"found {endpoint!r}"
         )
+    if (urlsplit(endpoint).hostname or "").startswith(f"{parts.netloc}."):
+        works = endpoint.replace(f"{parts.netloc}.", "", 1)
+        raise ConfigError(f"store.endpoint: wanted a server, found {endpoint}, which names the bucket; {works} works")
     if not credentials:
-        raise ConfigError(f"store.url {url!r} needs credentials; set store.credentials, e.g. secret:env:STORE_KEY")
+        raise ConfigError(
+            f"store.url {url!r} needs credentials; set store.credentials, e.g. secret:env:STORE_KEY or aws:role"
+        )
     return S3Store(
         bucket=parts.netloc,
         prefix=parts.path.strip("/"),

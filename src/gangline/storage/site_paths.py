@@ -7,12 +7,17 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangline.errors import StorageError, storage_errors
+from gangline.spec.config import grammar
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
+
+if TYPE_CHECKING:
+    from gangline.storage.s3.credentials import CredentialSource
 
 CONNECT_SECONDS = 10.0
 """Connect time-out of a store that has not answered yet: the user waits for it."""
@@ -79,9 +84,38 @@ def store_url(repo: Path, site: Site) -> str:
     return f"file:{(main_folder(repo) / path).resolve()}"
 
 
-def store_credentials(site: Site, environ: Mapping[str, str]) -> str | None:
-    """`ACCESS:SECRET`, resolved now; None where the store needs none."""
-    return resolve_secret(site.store.credentials, environ) if site.store.credentials else None
+def store_credentials(site: Site, environ: Mapping[str, str]) -> "str | CredentialSource | None":
+    """What `open_store` takes: `ACCESS:SECRET`, or a source that renews itself; None where the store needs none."""
+    return named_credentials(site.store.credentials, environ) if site.store.credentials else None
+
+
+def named_credentials(name: str, environ: Mapping[str, str]) -> "str | CredentialSource":
+    """What a reference to a secret or an identity of AWS (`aws:role`) stands for.
+
+    Raises:
+        ConfigError: It is neither, the secret is not there, or `minio` is not installed.
+    """
+    if not grammar.AWS_IDENTITY.fullmatch(name):
+        return resolve_secret(name, environ)
+    from gangline.storage.s3 import store  # noqa: F401  # says which package is missing
+    from gangline.storage.s3.aws_identities import AwsIdentity
+
+    return AwsIdentity(name, environ)
+
+
+def store_credential_text(site: Site, environ: Mapping[str, str]) -> str | None:
+    """`ACCESS:SECRET[:TOKEN]` as of now, for a gang; None where the store needs none.
+
+    Raises:
+        ConfigError: As `named_credentials`.
+        StorageError: AWS gave none.
+    """
+    found = store_credentials(site, environ)
+    if found is None or isinstance(found, str):
+        return found
+    from gangline.storage.s3.credentials import credential_text
+
+    return credential_text(found.current())
 
 
 def open_site_store(repo: Path, site: Site, environ: Mapping[str, str]) -> ObjectStore:

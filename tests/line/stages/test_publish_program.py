@@ -182,6 +182,8 @@ def test_a_library_that_publishing_needs_is_missed_before_the_training(workspace
     commit(workspace, WRITES, '["out/*.pt"]')
     with pytest.raises(ConfigError, match=r"publishing needs model_signing, .*pip install 'gangline\[publish\]'"):
         workspace.run()
+    (left,) = workspace.records()
+    assert left.run.state == "open", "it is no verdict on the commit"
     repositories.git(workspace.repo, "checkout", "--quiet", "-b", "feature")
     repositories.commit(workspace.repo, {"x": "1"})
     assert workspace.run(until="plan").run.state == "open"  # nothing is published from there

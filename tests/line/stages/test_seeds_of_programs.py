@@ -183,10 +183,10 @@ def test_a_driver_that_takes_over_does_not_train_a_finished_seed_again(workspace
     commit(workspace, reads(1.0))
     real = attempts.follow
 
-    def dies(ctx, name, gang):
+    def dies(ctx, name, gang, **known):
         if gang.endswith("-e201"):
             raise KeyboardInterrupt
-        return real(ctx, name, gang)
+        return real(ctx, name, gang, **known)
 
     monkeypatch.setattr(attempts, "follow", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -234,7 +234,7 @@ def with_seeds(*seeds):
     return replace(reported, inputs=replace(reported.inputs, seeds=seeds, values={}))
 
 
-def test_every_gang_of_every_seed_is_stopped():
+def test_every_gang_of_every_seed_and_what_runs_outside_of_them_is_stopped():
     class Launcher:
         def __init__(self, standing):
             self.standing, self.cancelled = standing, []
@@ -245,11 +245,14 @@ def test_every_gang_of_every_seed_is_stopped():
         def cancel(self, name, **_):
             self.cancelled.append(name)
 
+        def cancel_modules(self, run):
+            self.cancelled.append(f"modules of {run}")
+
     record = with_seeds(1, 2, 3)
     run = record.run.id
     launcher = Launcher({run, f"{run}-e101", f"{run}-e102", f"{run}-e201"})
     stop_gangs(record, launcher, reason="asked", save=True)
-    assert launcher.cancelled == [run, f"{run}-e101", f"{run}-e102", f"{run}-e201"]
+    assert launcher.cancelled == [f"modules of {run}", run, f"{run}-e101", f"{run}-e102", f"{run}-e201"]
 
 
 def test_who_watches_follows_the_seeds_one_after_the_other():

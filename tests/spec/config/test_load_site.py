@@ -66,6 +66,14 @@ def test_argument_goes_before_variable_before_configuration_folder(tmp_path):
     assert load_site(named, environ=environ).money.currency == "AAA"
 
 
+@pytest.mark.parametrize("name", ["aws:role", "aws:profile:lab.eu", "aws:cli", "aws:cli:sso-admin@corp"])
+def test_store_takes_an_identity_of_aws(tmp_path, name):
+    (tmp_path / "site.toml").write_text(
+        f'store = {{ url = "s3://b", endpoint = "https://s3.x", credentials = "{name}" }}'
+    )
+    assert load_site(tmp_path / "site.toml", environ={}).store.credentials == name
+
+
 def test_site_that_was_named_has_to_be_there(tmp_path):
     with pytest.raises(ConfigError, match="readable file"):
         load_site(tmp_path / "none.toml", environ={})
@@ -80,6 +88,8 @@ def test_site_that_was_named_has_to_be_there(tmp_path):
         ("store.endpoint", "store = { url = 's3://bucket/a' }"),
         ("store.credentials", f"store = {{ credentials = '{CANARY}' }}"),
         ("store.credentials", f"store = {{ credentials = ['{CANARY}'] }}"),
+        ("store.credentials", "store = { credentials = 'aws:moon' }"),
+        ("store.credentials", "store = { credentials = 'aws:profile:' }"),
         ("store.endpoint", f"store = {{ endpoint = 'https://user:{CANARY}@host' }}"),
         ("registry.base", "registry = { base = 'python:3.11' }"),
         ("registry.image", "registry = { builder = 'docker' }"),

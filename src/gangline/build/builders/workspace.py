@@ -19,7 +19,7 @@ from typing import IO
 
 from gangline.build.builders.recipe import Recipe, package_members
 from gangline.build.image_registry.credentials import docker_config_folder, find_login
-from gangline.errors import BuildError, ConfigError
+from gangline.errors import BuildError, NotInstalledError
 
 TIMEOUT_SECONDS = 3600.0
 LAST_LINES = 12
@@ -53,7 +53,7 @@ class BuildWorkspace:
         """Run `command` to its end, its words in the log.
 
         Raises:
-            ConfigError: There is no such program.
+            NotInstalledError: There is no such program.
             BuildError: It failed, or took longer than `timeout` seconds.
         """
         began = time.monotonic()
@@ -118,7 +118,9 @@ class BuildWorkspace:
 def _run(command: Sequence[str], environ: Mapping[str, str], log: IO[bytes], timeout: float) -> int | None:
     """Exit code; None where the time was up. Whatever the program started ends with it."""
     if shutil.which(command[0], path=environ.get("PATH")) is None:
-        raise ConfigError(f"registry.builder: wanted the program {command[0]} on the PATH, found none; install it")
+        raise NotInstalledError(
+            f"registry.builder: wanted the program {command[0]} on the PATH, found none; install it"
+        )
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

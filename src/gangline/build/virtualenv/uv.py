@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangline.errors import BuildError, ConfigError, GanglineError, IntegrityError, StorageError
+from gangline.errors import BuildError, ConfigError, GanglineError, IntegrityError, NotInstalledError, StorageError
 from gangline.spec.config.problems import printable
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site
@@ -50,11 +50,12 @@ class Uv:
         """uv with the indexes of the site; indexes with credentials only if `is_own`: the commit is not of a fork.
 
         Raises:
-            ConfigError: It is not installed, or a secret that the site refers to is missing.
+            NotInstalledError: It is not installed.
+            ConfigError: A secret that the site refers to is missing.
         """
         program = _own_program() or shutil.which("uv", path=environ.get("PATH"))
         if program is None:
-            raise ConfigError(
+            raise NotInstalledError(
                 f"env.lock: wanted uv to install the lock, found none next to {sys.executable} or on"
                 " PATH; pip install uv works"
             )

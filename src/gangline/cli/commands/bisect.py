@@ -12,12 +12,12 @@ from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, Repo
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
 from gangline.cli.view.bisect_view import BisectView
-from gangline.cli.view.run_view import exit_on_sigterm
 from gangline.cli.workspace import open_workspace
 from gangline.errors import GateError, UsageError
 from gangline.git.repository import Repository
 from gangline.line.gangs.follow import Interrupted
 from gangline.line.run import driver
+from gangline.line.run.sigterm import exit_on_sigterm
 from gangline.report.bisection.text import Culprit, render_bisection
 from gangline.spec.bisect import BisectState
 from gangline.spec.config.site import Site

@@ -12,17 +12,17 @@ from gangline.cli.output import columns, print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.errors import StorageError
-from gangline.spec.config.secrets import resolve_secret
 from gangline.storage.copy import copy_store
 from gangline.storage.objects.protocol import Entry, ObjectStore
 from gangline.storage.open import open_store
 from gangline.storage.probe import probe
 from gangline.storage.s3.run_credentials import credential_policy
-from gangline.storage.site_paths import CONNECT_SECONDS
+from gangline.storage.s3.unsigned_writes import WARNING, accepts_unsigned_writes
+from gangline.storage.site_paths import CONNECT_SECONDS, named_credentials
 from gangline.units import format_bytes
 
 _URL = "Store: file:PATH or s3://bucket/prefix?endpoint=https://host:9000."
-_WHERE = "Place of the store's ACCESS:SECRET: secret:env:NAME or secret:file:PATH."
+_WHERE = "Place of the store's ACCESS:SECRET: secret:env:NAME, secret:file:PATH, aws:role or aws:profile:NAME."
 _SECONDS_BETWEEN = 10.0
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
@@ -37,17 +37,20 @@ def root() -> None:
 def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False) -> None:
     """Check conditional writes, lists and reads on the store itself; exit 40 where it fails.
 
-    Also shows which credential the store issues for the gangs of a single run.
+    Also shows which credential the store issues for the gangs of a single run, and warns where it writes without a
+    signature, as MinIO's open server does.
     """
     workspace = open_workspace(repo, site)
     found = probe(workspace.store)
     lends = credential_policy(workspace.store)
+    unsigned = accepts_unsigned_writes(workspace.store)
     if json:
         print_json(
             {
                 "url": workspace.store.url,
                 "conditional_writes": found.conditional_writes,
                 "checks": found.checks,
+                "accepts_unsigned_writes": unsigned,
                 "lends": {"kind": lends.kind, "outlives_seconds": lends.outlives_seconds, "why": lends.why},
             }
         )
@@ -57,6 +60,8 @@ def doctor(*, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption
             f"{workspace.store.url}: conditional writes {'yes' if found.conditional_writes else 'no: one driver alone'}"
         )
         say(f"lends {lends}")
+        if unsigned:
+            say(f"warning: {WARNING}")
     if not found.passed:
         raise typer.Exit(StorageError.exit_code)
 
@@ -107,5 +112,5 @@ class _Counter:
 
 
 def _open(url: str, credentials: str | None, environ: Mapping[str, str]) -> ObjectStore:
-    secret = resolve_secret(credentials, environ) if credentials else None
-    return open_store(url, credentials=secret, connect_seconds=CONNECT_SECONDS)
+    named = named_credentials(credentials, environ) if credentials else None
+    return open_store(url, credentials=named, connect_seconds=CONNECT_SECONDS)

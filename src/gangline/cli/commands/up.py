@@ -25,7 +25,9 @@ def command(
     repo: RepoOption = HERE,
     s3: Annotated[
         Literal["minio", "versitygw"] | None,
-        typer.Option("--s3", help="S3 server to start.", show_default="the one used before, else what is installed"),
+        typer.Option(
+            "--s3", help="S3 server to start.", show_default="the one used before, else versitygw, else minio"
+        ),
     ] = None,
     drive: Annotated[
         bool, typer.Option("--drive", help="Let the service run new commits of this repository by itself.")

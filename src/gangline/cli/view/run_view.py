@@ -3,11 +3,10 @@
 On failure, Ctrl-C or SIGTERM the view is closed, and the user reads how to resume or cancel the run.
 """
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Protocol, Self
 
 import typer
@@ -15,8 +14,9 @@ import typer
 from gangline.cli.terminal import is_plain, say
 from gangline.cli.view.jsonlines import JsonView
 from gangline.cli.view.plain import PlainView
-from gangline.errors import SIGTERM_CODE, GanglineError
+from gangline.errors import GanglineError
 from gangline.line.record.observer import Observer
+from gangline.line.run.sigterm import exit_on_sigterm
 
 
 class RunView(Observer, Protocol):
@@ -73,21 +73,6 @@ def attended_view(view: RunView, *, drives: bool = True) -> Iterator[RunView]:
     except SystemExit:
         _say_where(view, drives=drives)
         raise
-
-
-@contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """While the block runs, SIGTERM raises SystemExit, so that the command can print how to continue."""
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    """Leave the gang running: a restarted driver finds it by the run id."""
-    sys.exit(SIGTERM_CODE)
 
 
 def _say_where(view: RunView, *, drives: bool) -> None:

@@ -15,7 +15,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.follow.api_retry import retry_while_unavailable
 from gangline.launch.kubernetes.follow.follower import KubernetesFollower
 from gangline.launch.kubernetes.follow.logs import StoredLogs, follow_logs, read_logs
-from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang
+from gangline.launch.kubernetes.lifecycle.cancel import cancel_gang, cancel_module_jobs
 from gangline.launch.kubernetes.lifecycle.final_state import (
     FinalState,
     close_deleted_gang,
@@ -121,6 +121,10 @@ class KubernetesLauncher:
     def cancel(self, name: str, *, reason: str, save: bool = True) -> None:
         _demand_name(name)
         cancel_gang(self._api, name, self._kinds, reason=reason, save=save)
+
+    def cancel_modules(self, run: str) -> None:
+        _demand_name(run)
+        cancel_module_jobs(self._api, run)
 
     def renew(self, name: str) -> None:
         _demand_name(name)

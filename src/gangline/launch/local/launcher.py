@@ -154,6 +154,9 @@ class LocalLauncher:
         record_dead_keepers(folder, podset.num_nodes)
         remove_targets(self._targets, name)
 
+    def cancel_modules(self, run: str) -> None:
+        """No effect: on this machine they are children of their driver, which takes them along."""
+
     def renew(self, name: str) -> None:
         folder = self._existing(name)
         podset = folder.podset()

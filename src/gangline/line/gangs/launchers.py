@@ -169,7 +169,7 @@ def gang_credentials(store: ObjectStore, site: Site, environ: Mapping[str, str],
     It may write below the prefix of the run's gangs, and read inputs and the project's other runs, whose results may be
     reused.
     """
-    own = site_paths.store_credentials(site, environ) or ""
+    own = site_paths.store_credential_text(site, environ) or ""
     if not own:
         return own
     scoped = None

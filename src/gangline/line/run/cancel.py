@@ -77,14 +77,17 @@ def cancel_run(
                 f"{record.run.id}: cancellation is recorded, but its driver did not stop it within {STOP_SECONDS:.0f} s"
             )
         if not lease.is_held(lease.read_lease(store, records.prefix), now=time.time()):
-            return end_cancelled_run(replace(records, sealer=Sealer.of(site, environ)), record, launcher, save=save)
+            own = replace(records, sealer=Sealer.of(site, environ))
+            return end_cancelled_run(own, record, launcher, save=save, observer=observer)
         observer.note(f"waiting for {record.run.driver.holder or 'its driver'} to stop {record.run.id}")
         time.sleep(0.5)
         record = records.read() or record
     return record
 
 
-def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, *, save: bool) -> Record:
+def end_cancelled_run(
+    records: RecordStore, record: Record, launcher: Launcher, *, save: bool, observer: Observer
+) -> Record:
     """End a run without a driver: become its driver, stop its gangs, write the verdict.
 
     Raises:
@@ -95,7 +98,7 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
     acquired = lease.acquire_lease(records.store, records.prefix, holder=holder, at_least=record.run.driver.token)
     driver = Driver(kind=record.run.driver.kind, holder=holder, token=acquired.token)
     reason = record.run.cancel_requested or "cancelled"
-    try:
+    with lease.renewed_lease(records.store, records.prefix, acquired, on_problem=observer.note):
         records.change(unchanged, driver=driver)
         stop_gangs(record, launcher, reason=reason, save=save)
         reason = "; ".join(filter(None, [reason, _stopped_text(record, launcher)]))
@@ -108,8 +111,6 @@ def end_cancelled_run(records: RecordStore, record: Record, launcher: Launcher, 
         runs.unmark_open(records.store, ended)
         revoke_credentials(records.store, records.prefix)
         return ended
-    finally:
-        lease.release_lease(records.store, records.prefix, acquired)
 
 
 def _stopped_text(record: Record, launcher: Launcher) -> str:
@@ -119,7 +120,8 @@ def _stopped_text(record: Record, launcher: Launcher) -> str:
 
 
 def stop_gangs(record: Record, launcher: Launcher, *, reason: str, save: bool) -> None:
-    """Stop every gang of the run, of all attempts; returns once none runs."""
+    """Stop every gang of the run, of all attempts, and its model code outside of gangs; returns once none runs."""
+    launcher.cancel_modules(record.run.id)
     chains: list[tuple[Role, int]] = [(role, 0) for role in identity.ROLES]
     chains += [("evaluate", chain) for chain in range(1, len(identity.seed_gangs(record)) + 1)]
     for role, chain in chains:
@@ -176,4 +178,4 @@ def _cancel_superseded(ctx: RunContext, older: Record) -> None:
     requested = records.change(lambda record: states.request_cancel(record, reason))
     ctx.record_event("resolve", "supersede", f"{older.run.id} is superseded: a newer commit of {older.commit.branch}")
     if not lease.is_held(lease.read_lease(ctx.store, records.prefix), now=time.time()):
-        end_cancelled_run(records, requested, ctx.launcher, save=False)
+        end_cancelled_run(records, requested, ctx.launcher, save=False, observer=ctx.observer)

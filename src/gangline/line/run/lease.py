@@ -18,7 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from gangline import procfs
-from gangline.errors import CapacityError, GanglineError, StorageError
+from gangline.errors import CapacityError, GanglineError
+from gangline.line.run.sigterm import exit_on_sigterm
 from gangline.spec.codec import canonical, from_json
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
@@ -112,27 +113,26 @@ def renewed_lease(
 ) -> Iterator[None]:
     """Renew the lease in the background while the block runs, then release it.
 
-    A failing store is reported to `on_problem` (from the renewing thread) and tried again; the block continues.
+    SIGTERM releases it before the block is left (ADR 89). A failing store is reported to `on_problem` (from the
+    renewing thread) and tried again; the block continues.
     """
     over = threading.Event()
     thread = threading.Thread(
-        target=_renew_until, args=(over, store, prefix, lease, on_problem), name="lease", daemon=True
+        target=_renew_and_release, args=(over, store, prefix, lease, on_problem), name="lease", daemon=True
     )
     thread.start()
     try:
-        yield
+        with exit_on_sigterm(over.set):
+            yield
     finally:
         over.set()
         thread.join()
-        try:
-            release_lease(store, prefix, lease)
-        except StorageError as error:
-            on_problem(f"the lease could not be released, it expires in {LEASE_SECONDS:.0f} s: {error}")
 
 
-def _renew_until(
+def _renew_and_release(
     over: threading.Event, store: ObjectStore, prefix: str, lease: Lease, on_problem: Callable[[str], None]
 ) -> None:
+    """Renew the lease until `over`, then release it, at once: the main thread may still be leaving its blocks."""
     while not over.wait(RENEW_SECONDS):
         try:
             if not renew_lease(store, prefix, lease):
@@ -140,6 +140,10 @@ def _renew_until(
                 return
         except GanglineError as error:
             on_problem(f"the lease could not be renewed, trying again: {error}")
+    try:
+        release_lease(store, prefix, lease)
+    except GanglineError as error:
+        on_problem(f"the lease could not be released, it expires in {LEASE_SECONDS:.0f} s: {error}")
 
 
 def _rewrite(store: ObjectStore, prefix: str, old: Lease, new: Lease) -> bool:

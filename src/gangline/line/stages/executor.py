@@ -1,8 +1,8 @@
 """Execution of stages in order: marks each as running, calls it, retries store errors, writes its result.
 
 A run ends with a failed stage, a refusing gate, a cancellation, or when all stages are done. If the store is
-unavailable, there is no capacity, on Ctrl-C or for a gang that cannot be reached the error is raised and the run stays
-open; the same request resumes it.
+unavailable, there is no capacity, this machine lacks a program, on Ctrl-C or for a gang that cannot be reached the
+error is raised and the run stays open; the same request resumes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from gangline.errors import (
     CapacityError,
     GanglineError,
     GateError,
+    NotInstalledError,
     StillRunning,
     StorageError,
     UsageError,
@@ -55,7 +56,7 @@ def require_earlier_stages(record: Record, start: str | None) -> None:
             raise UsageError(f"{record.run.id}: {start} needs {name}, which is {state}; gangline run does both")
 
 
-LEAVE_OPEN = (StorageError, CapacityError, StillRunning, Interrupted, GangUnreachable)
+LEAVE_OPEN = (StorageError, CapacityError, StillRunning, NotInstalledError, Interrupted, GangUnreachable)
 STORE_TRIES = 3
 STORE_SECONDS = 30.0
 

@@ -24,6 +24,7 @@ REPOSITORY = re.compile(r"[/~][^\0\n]*|[^\s\0/@:][^\s\0]*[/:][^\s\0]+")
 URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[^\s@]*)?")
 STORE_FORMS = "file:PATH or s3://BUCKET/PREFIX"
 STORE_URL = re.compile(r"file:[^\0?#]+|s3://[a-z0-9][a-z0-9.-]*(/[A-Za-z0-9._/-]*)?")
+AWS_IDENTITY = re.compile(r"aws:(role|cli|(profile|cli):[A-Za-z0-9_.@+/-]+)")
 LISTEN = re.compile(r"(?P<host>\[[0-9a-f:]+\]|[A-Za-z0-9.-]+):(?P<port>\d{1,5})")
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 

@@ -71,9 +71,9 @@ def _url(key: str, value: str | None) -> Iterator[ConfigProblem]:
         yield ConfigProblem(key, WEB, "another" if "@" in value else show(value), "https://host:port/path works")
 
 
-def _reference(key: str, value: str | None) -> Iterator[ConfigProblem]:
+def _reference(key: str, value: str | None, forms: str = FORMS) -> Iterator[ConfigProblem]:
     if value is not None and not is_reference(value):
-        yield ConfigProblem(key, "a reference to a secret", "a value that is not shown", f"write {FORMS}")
+        yield ConfigProblem(key, "a reference to a secret", "a value that is not shown", f"write {forms}")
 
 
 def _port(key: str, value: int | None, works: str) -> Iterator[ConfigProblem]:
@@ -88,7 +88,10 @@ def _store_rules(store: StoreTable) -> Iterator[ConfigProblem]:
         works = 'endpoint = "https://minio.example:9000" works'
         yield ConfigProblem("store.endpoint", "an endpoint for the s3 URL", "nothing", works)
     yield from _url("store.endpoint", store.endpoint)
-    yield from _reference("store.credentials", store.credentials)
+    if not grammar.AWS_IDENTITY.fullmatch(store.credentials or ""):
+        yield from _reference(
+            "store.credentials", store.credentials, f"{FORMS}, aws:role, aws:profile:NAME or aws:cli:NAME"
+        )
     for index, prefix in enumerate(store.data):
         if not is_data_prefix(prefix):
             wanted = f"a prefix of keys with a slash at its end, none of {', '.join(sorted(RESERVED))}"

@@ -12,6 +12,13 @@ from gangline.errors import ConfigError
 FORMS = "secret:env:NAME, secret:file:PATH or secret:k8s:NAME/KEY"
 VARIABLE = "env."
 """Before the name of a variable, among the names of a gang's secrets."""
+AWS_VARIABLES = frozenset({
+    "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_REGION", "AWS_ENDPOINT_URL_STS",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE", "AWS_PROFILE",
+})  # fmt: skip
+"""Variables that say where an identity of AWS is found."""
 _SCHEME = "secret:"
 _REFERENCE = re.compile(r"secret:(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0\n]+|k8s:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+)")
 

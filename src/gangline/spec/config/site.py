@@ -20,7 +20,7 @@ class StoreTable:
     region: str | None = None
     """Region of the bucket, where the server wants one."""
     credentials: str | None = None
-    """`secret:env:NAME`, `secret:file:PATH`, `secret:k8s:NAME/KEY`; the value is `ACCESS_KEY:SECRET_KEY`."""
+    """`secret:env:NAME`, ...: `ACCESS_KEY:SECRET_KEY`; or `aws:role`, `aws:profile:NAME`, `aws:cli:NAME`."""
     scoped: bool = True
     """A credential per run, where the server can lend one."""
     data: tuple[str, ...] = ("data/",)

@@ -29,13 +29,21 @@ class CredentialSource(Protocol):
         ...
 
 
-def source_of(given: str | Path) -> CredentialSource:
-    """Of `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, or of a file that holds it.
+def source_of(given: str | Path | CredentialSource) -> CredentialSource:
+    """Source for `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, for a file that holds it, or what is one already.
 
     Raises:
         ConfigError: The text does not look like that, or the file cannot be read.
     """
-    return _File(given) if isinstance(given, Path) else _Fixed(parse_credentials(given))
+    if isinstance(given, Path):
+        return _File(given)
+    return _Fixed(parse_credentials(given)) if isinstance(given, str) else given
+
+
+def credential_text(credentials: Credentials) -> str:
+    """The text that `parse_credentials` reads."""
+    parts = (credentials.access_key, credentials.secret_key, credentials.session_token)
+    return ":".join(each for each in parts if each)
 
 
 def parse_credentials(text: str) -> Credentials:
@@ -101,7 +109,7 @@ class _File:
         except (OSError, ConfigError):
             pass
         found = self._seen.found
-        return found if _parts(found) != _parts(refused) else None
+        return found if credential_text(found) != credential_text(refused) else None
 
     def _may_be_half_written(self, mark: _Mark) -> bool:
         return mark.inode == self._seen.mark.inode and time.time() - mark.modified_ns / 1e9 < SETTLE_SECONDS
@@ -113,7 +121,3 @@ class _File:
     def _mark(self) -> _Mark:
         found = self._path.stat()
         return _Mark(found.st_ino, found.st_mtime_ns, found.st_size)
-
-
-def _parts(credentials: Credentials) -> tuple[str, str, str | None]:
-    return credentials.access_key, credentials.secret_key, credentials.session_token

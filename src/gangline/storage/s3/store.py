@@ -16,7 +16,7 @@ try:
     from minio import Minio
 
     from gangline.storage.s3.client import S3Client, S3Endpoint
-    from gangline.storage.s3.credentials import source_of
+    from gangline.storage.s3.credentials import CredentialSource, source_of
     from gangline.storage.s3.listing import list_page
     from gangline.storage.s3.upload import S3Upload, find_uploads, forget_notes
     from gangline.storage.s3.write import etag_of, write
@@ -31,7 +31,7 @@ class S3Store:
 
     Args:
         endpoint: With scheme, e.g. `https://minio.example:9000`.
-        credentials: `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, or a file that holds it.
+        credentials: `ACCESS_KEY:SECRET_KEY[:SESSION_TOKEN]`, a file that holds it, or a source that renews it.
         deadline_seconds: Total time of one call, all its tries and waits together.
         connect_seconds: Time in which a connection must come about at all, the first time.
         socket_folder: Holds the socket to the server, in a sandbox; None: it is dialled.
@@ -44,7 +44,7 @@ class S3Store:
         prefix: str,
         endpoint: str,
         region: str,
-        credentials: str | Path,
+        credentials: str | Path | CredentialSource,
         url: str,
         deadline_seconds: float = 60.0,
         connect_seconds: float = inf,

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import yaml
+from kubernetes.client.configuration import Configuration
 from tests.cluster.fake.front import kubeconfig, serving
 from tests.cluster.fake.server import FakeServer
 from tests.cluster.faults.proxy.certificates import write_certificates
@@ -55,6 +56,20 @@ def test_context_without_a_namespace_means_default(tmp_path):
     del config["contexts"][0]["context"]["namespace"]
     path.write_text(yaml.safe_dump(config))
     assert sign_in({"KUBECONFIG": str(path)}).namespace == "default"
+
+
+def test_release_that_adds_its_token_to_no_request_is_refused(tmp_path, monkeypatch):
+    """As kubernetes 36.0.0: the loader stores a token under a name that `auth_settings` does not read."""
+    path = kubeconfig(tmp_path / "config", URL, user={"token": "of-file"})
+    assert sign_in({"KUBECONFIG": str(path)}).headers() == {"Authorization": "Bearer of-file"}
+    monkeypatch.setattr(Configuration, "auth_settings", lambda _self: {})
+    with pytest.raises(ConfigError, match=r"kubernetes \d+\.\d+\.\d+ has a token .* and adds it to no request"):
+        sign_in({"KUBECONFIG": str(path)})
+
+
+def test_pool_has_room_for_as_many_requests_as_the_launcher_sends_at_once(tmp_path):
+    path = kubeconfig(tmp_path / "config", URL)
+    assert sign_in({"KUBECONFIG": str(path)}).http.pool.connection_pool_kw["maxsize"] == 64
 
 
 @pytest.mark.parametrize(

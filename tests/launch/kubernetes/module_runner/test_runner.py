@@ -6,11 +6,12 @@ import time
 
 import pytest
 from tests.contracts.launcher.gangs import poll
-from tests.contracts.runner.stands import FakePodStand, closing, objects_left
+from tests.contracts.runner.stands import RUN, FakePodStand, closing, objects_left
 from tests.contracts.runner.test_contract import job
 
 from gangline.errors import CapacityError, ConfigError, IntegrityError, StorageError
 from gangline.launch.kubernetes.client.api import ApiUnavailable
+from gangline.launch.kubernetes.lifecycle.cancel import cancel_module_jobs
 from gangline.launch.kubernetes.module_runner import pod_result
 from gangline.launch.sandbox.module_runner import ModuleJob
 
@@ -104,6 +105,23 @@ def test_server_that_goes_away_while_it_runs_leaves_a_job_that_ends_by_itself(id
     assert left["spec"]["activeDeadlineSeconds"]
     idle.api.delete(f"/apis/batch/v1/namespaces/gangs/jobs/{left['metadata']['name']}", propagation="Foreground")
     poll(lambda: objects_left(idle.api) == [])
+
+
+def test_job_of_a_driver_that_was_killed_is_cancelled_with_its_run_and_with_no_other(idle):
+    def away(request, proceed):
+        raise ApiUnavailable("no answer")
+
+    meanwhile(idle, lambda _: idle.api.hooks.append(away))
+    with pytest.raises(StorageError, match="no answer"):
+        idle.runner.run(job("print(1)"))
+    idle.api.hooks.clear()
+    assert objects_left(idle.api) != []
+    cancel_module_jobs(idle.api, "demo-0a1b2c3d-zzzzzz")
+    assert idle.api.items("/apis/batch/v1/namespaces/gangs/jobs")[0] != []
+    cancel_module_jobs(idle.api, RUN)
+    assert idle.api.items("/api/v1/namespaces/gangs/pods")[0] == []
+    poll(lambda: objects_left(idle.api) == [])
+    cancel_module_jobs(idle.api, RUN)
 
 
 def test_pod_that_is_taken_from_its_server_is_to_be_run_again(idle):

@@ -7,6 +7,7 @@ is imported only when a cluster is asked for.
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,7 +37,8 @@ def sign_in(environ: Mapping[str, str], *, context: str | None = None) -> ApiSes
     """Session of `context` (None: the current one) of `$KUBECONFIG` or `~/.kube/config`, else of the pod's account.
 
     Raises:
-        ConfigError: There is neither a kubeconfig nor a pod account, or the kubeconfig is invalid.
+        ConfigError: There is neither a kubeconfig nor a pod account, the kubeconfig is invalid, or the installed
+            release of `kubernetes` adds its token to no request.
     """
     try:
         from kubernetes.client.configuration import Configuration
@@ -124,10 +126,16 @@ def _session(configuration: Any, namespace: str) -> ApiSession:
     from kubernetes.client.rest import RESTClientObject
 
     configuration.retries = False  # the library's own would multiply ours
-    http = HttpClient(pool=RESTClientObject(configuration, maxsize=_CONNECTIONS).pool_manager)
+    configuration.connection_pool_maxsize = _CONNECTIONS
+    http = HttpClient(pool=RESTClientObject(configuration).pool_manager)
+    if configuration.api_key and not configuration.auth_settings():  # kubernetes 36.0.0: requests without a signature
+        raise ConfigError(
+            f"the package kubernetes {version('kubernetes')} has a token for {configuration.host} and adds it to no "
+            "request; pip install 'gangline[kubernetes]' takes a release that does"
+        )
 
     def headers() -> dict[str, str]:
-        token = configuration.get_api_key_with_prefix("authorization")
+        token = configuration.auth_settings().get("BearerToken", {}).get("value")
         return {"Authorization": token} if token else {}
 
     return ApiSession(server=configuration.host.rstrip("/"), namespace=namespace, http=http, headers=headers)

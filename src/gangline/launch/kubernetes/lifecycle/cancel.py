@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from gangline.errors import CancelledError, CapacityError
 from gangline.launch.kubernetes.client.api import KubernetesApi, Object
 from gangline.launch.kubernetes.lifecycle.final_state import FinalState, close_final_state, write_final_state
-from gangline.launch.kubernetes.objects.labels import CANCELLED, DISRUPTION
+from gangline.launch.kubernetes.objects.labels import CANCELLED, DISRUPTION, MODULE_ROLE, ROLE, RUN
 from gangline.launch.kubernetes.state.gang_end import PodEnd, combine_ends, pod_end
 from gangline.launch.kubernetes.state.pods import is_over, list_pods, pods_path
-from gangline.launch.kubernetes.state.roots import Root, RootKind, deletion_propagation, find_root
+from gangline.launch.kubernetes.state.roots import JOB, Root, RootKind, deletion_propagation, find_root
 from gangline.spec.gang.status import GangEnd
 
 POLL_SECONDS = 0.25
@@ -29,6 +29,16 @@ def cancel_gang(api: KubernetesApi, name: str, kinds: tuple[RootKind, ...], *, r
         reason = root.cancelled or reason
         api.patch(root.path, {"metadata": {"uid": root.uid, "annotations": {CANCELLED: reason}}})
         end_gang(api, root, _end(CancelledError.exit_code, f"cancelled: {reason}"), save=save)
+
+
+def cancel_module_jobs(api: KubernetesApi, run: str) -> None:
+    """Delete the Jobs that run model code of `run` outside its gangs, left by a driver that was killed."""
+    path = JOB.path(api.namespace)
+    jobs, _ = api.items(path, labels=f"{RUN}={run},{ROLE}={MODULE_ROLE}")
+    for job in jobs:
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        api.delete(f"{path}/{name}", uid=uid, propagation=deletion_propagation(path))
+        PodDeletion(api, name, save=False).wait()
 
 
 def refuse_gang(api: KubernetesApi, root: Root, *, exit_code: int, reason: str) -> FinalState:

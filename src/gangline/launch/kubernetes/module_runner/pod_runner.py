@@ -25,7 +25,7 @@ from gangline.launch.kubernetes.cluster.facts import ClusterFacts, read_facts
 from gangline.launch.kubernetes.lifecycle.cancel import PodDeletion
 from gangline.launch.kubernetes.lifecycle.submit import Submitter
 from gangline.launch.kubernetes.module_runner.pod_result import await_end, read_result
-from gangline.launch.kubernetes.objects.labels import END, ROLE, rfc3339
+from gangline.launch.kubernetes.objects.labels import END, MODULE_ROLE, ROLE, rfc3339
 from gangline.launch.kubernetes.objects.pod_environment import HOME, SECRETS_FOLDER, USER
 from gangline.launch.kubernetes.objects.render import Rendered, render_as
 from gangline.launch.kubernetes.objects.render_context import RenderContext, choose_route
@@ -59,7 +59,7 @@ def render_module_pod(context: RenderContext) -> Rendered:
     del spec["podFailurePolicy"]  # a pod that is evicted is not created again: its driver retries
     end = context.now + timedelta(seconds=spec["activeDeadlineSeconds"])  # waiting for a server is in it
     for each in (root, spec["template"]):
-        each["metadata"]["labels"] |= {ROLE: "once"}
+        each["metadata"]["labels"] |= {ROLE: MODULE_ROLE}
         each["metadata"]["annotations"] |= {END: rfc3339(end)}
     policies = tuple(each for each in rendered.around if each[1]["kind"] == "NetworkPolicy")
     return replace(rendered, root=root, around=policies)

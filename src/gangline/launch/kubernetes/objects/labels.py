@@ -13,6 +13,8 @@ DISRUPTION = "DisruptionTarget"
 
 RUN, GANG, PROJECT = "gangline/run", "gangline/gang", "gangline/project"
 COMMIT, ROLE, MANAGED_BY = "gangline/commit", "gangline/role", "app.kubernetes.io/managed-by"
+MODULE_ROLE = "once"
+"""Role of a Job that runs one module of model code, no gang."""
 PODSET, SPEC, END, VERSION = "gangline/podset", "gangline/spec", "gangline/end", "gangline/version"
 WAITS, QUEUED, SERVERS, CANCELLED = "gangline/waits", "gangline/queued", "gangline/servers", "gangline/cancelled"
 GROUPS, STARTS_NOW = "gangline/groups", "gangline/starts-now"
