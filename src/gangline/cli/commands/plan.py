@@ -19,8 +19,9 @@ from gangline.cli.options import (
     StrategyOption,
     TargetOption,
 )
-from gangline.cli.output import print_json, terminal_width
+from gangline.cli.output import print_json, terminal_width, wrap_facts
 from gangline.cli.terminal import say, spinner
+from gangline.cli.view.known_gpu_lines import known_gpu_lines
 from gangline.cli.view.plan_page import plan_page
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError, storage_errors
@@ -28,7 +29,13 @@ from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import launcher_of, with_target
-from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
+from gangline.planner.shapes.hypothetical import (
+    GPUS_A_SERVER,
+    hypothetical_inventory,
+    with_known_gpus,
+    with_network,
+)
+from gangline.planner.shapes.known_gpus import KnownGpu
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -64,7 +71,11 @@ def command(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="[NAME:]N,...", help="Plan for so many of site.toml's [gpu.NAME], here or not."),
+        typer.Option(
+            "--gpus",
+            metavar="[NAME:]N,...",
+            help="Plan for so many GPUs of [gpu.NAME] or a built-in kind, here or not.",
+        ),
     ] = None,
     fabric: FabricOption = None,
     deadline: Annotated[
@@ -94,15 +105,20 @@ def command(
         from gangline.cli.view.formula_page import hypothetical_page
 
         gate = asked.budget
-        print_json(_hypothetical_document(asked, why=why)) if json else say(
-            hypothetical_page(asked, why=why, terms=terms, width=width)
-        )
+        document = _hypothetical_document(asked, why=why) if json else {}
+        page = "" if json else hypothetical_page(asked, why=why, terms=terms, width=width)
     else:
         found = question.preview()
         if measure_costs is not None:
             _write_costs(found, measure_costs)
         gate = found.budget
-        print_json(_document(found, why=why)) if json else say(plan_page(found, why=why, terms=terms, width=width))
+        document = _document(found, why=why) if json else {}
+        page = "" if json else plan_page(found, why=why, terms=terms, width=width)
+    if json:
+        print_json({**document, "known_gpus": _known_gpus(where, devices)})
+    else:
+        lines = known_gpu_lines(where, devices) if devices else ()
+        say("\n".join([page, *(part for each in lines for part in wrap_facts(each, width))]))
     if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
@@ -203,10 +219,17 @@ def _seconds(text: str) -> float:
 
 def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:
     """The site with the links of `network`, and the devices that are asked for; None: those that are there."""
-    where = site if network is None else with_network(site, network)
+    known = site if gpus is None else with_known_gpus(site, gpus)
+    where = known if network is None else with_network(known, network)
     if gpus is None:
         return where, None
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
+
+
+def _known_gpus(site: Site, devices: Inventory | None) -> dict[str, KnownGpu]:
+    """Built-in kinds that are asked for: what is published, what the plan counts with, and what of it is assumed."""
+    names = [each.gpus.name for each in devices.kinds if each.gpus] if devices else []
+    return {name: each for name, each in site.gpu.items() if name in names and isinstance(each, KnownGpu)}
 
 
 def _hypothetical_document(found: "HypotheticalPlan", *, why: bool) -> dict[str, object]:
