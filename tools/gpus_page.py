@@ -16,10 +16,10 @@ def gpus_page() -> str:
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     return f"""# Built-in kinds of GPU
 
-Written from `known_gpus.toml` beside `gangline.planner.shapes.known_gpus`. `gangline plan --gpus h100:64` takes these
-names; a kind that `[gpu.NAME]` of [site.toml](site.md) describes, by the same name or by that of its driver, is planned
-for as the site says. Figures are of one device: dense products without sparsity, sums of 16 bits in 32, fp32 without
-tensor cores; a dash is what it cannot do.
+Written from `known_gpus.toml` of `gangline.planner.shapes`. `gangline plan --gpus h100:64` takes these names; a kind
+that `[gpu.NAME]` of [site.toml](site.md) describes, by the same name or by that of its driver, is planned for as the
+site says. Figures are of one device: dense products without sparsity, sums of 16 bits in 32, fp32 without tensor cores;
+a dash is what it cannot do.
 
 {table}
 

@@ -64,7 +64,7 @@ def test_what_the_site_describes_wins_also_by_the_drivers_name(name):
     assert open_pool(site, found).flops_per_second == {"bf16": 500e12}
 
 
-def test_a_kind_that_the_site_does_not_describe_is_planned_for_beside_its_own():
+def test_a_kind_that_the_site_does_not_describe_is_planned_for_with_its_own():
     site, found = asked("h100:8,mine:8", Site(gpu={"mine": OWN}))
     assert found.device_names == "h100 and mine"
     assert [isinstance(site.gpu[each], KnownGpu) for each in ("h100", "mine")] == [True, False]

@@ -40,6 +40,14 @@ from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="[NAME:]N,...",
+        help="Plan for so many GPUs of [gpu.NAME] or a built-in kind, here or not.",
+    ),
+]
 MeasureCostsOption = Annotated[
     Path | None,
     typer.Option(
@@ -69,14 +77,7 @@ def command(
     terms: Annotated[
         str | None, typer.Option("--terms", metavar="PLAN", help="Show where each number of one plan comes from.")
     ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            "--gpus",
-            metavar="[NAME:]N,...",
-            help="Plan for so many GPUs of [gpu.NAME] or a built-in kind, here or not.",
-        ),
-    ] = None,
+    gpus: GpusOption = None,
     fabric: FabricOption = None,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
@@ -105,20 +106,16 @@ def command(
         from gangline.cli.view.formula_page import hypothetical_page
 
         gate = asked.budget
-        document = _hypothetical_document(asked, why=why) if json else {}
-        page = "" if json else hypothetical_page(asked, why=why, terms=terms, width=width)
+        answer = _hypothetical_document(asked, why=why) if json else hypothetical_page(
+            asked, why=why, terms=terms, width=width
+        )  # fmt: skip
     else:
         found = question.preview()
         if measure_costs is not None:
             _write_costs(found, measure_costs)
         gate = found.budget
-        document = _document(found, why=why) if json else {}
-        page = "" if json else plan_page(found, why=why, terms=terms, width=width)
-    if json:
-        print_json({**document, "known_gpus": _known_gpus(where, devices)})
-    else:
-        lines = known_gpu_lines(where, devices) if devices else ()
-        say("\n".join([page, *(part for each in lines for part in wrap_facts(each, width))]))
+        answer = _document(found, why=why) if json else plan_page(found, why=why, terms=terms, width=width)
+    _show(answer, where, devices, width=width)
     if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
@@ -226,10 +223,16 @@ def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
 
 
-def _known_gpus(site: Site, devices: Inventory | None) -> dict[str, KnownGpu]:
-    """Built-in kinds that are asked for: what is published, what the plan counts with, and what of it is assumed."""
-    names = [each.gpus.name for each in devices.kinds if each.gpus] if devices else []
-    return {name: each for name, each in site.gpu.items() if name in names and isinstance(each, KnownGpu)}
+def _show(answer: dict[str, object] | str, site: Site, devices: Inventory | None, *, width: int | None) -> None:
+    """A document as JSON, a page as it is; both with what is published and assumed of built-in kinds of GPU."""
+    kinds = devices.kinds if devices else ()
+    if isinstance(answer, dict):
+        tables = {each.gpus.name: site.gpu[each.gpus.name] for each in kinds if each.gpus}
+        known = {name: table for name, table in tables.items() if isinstance(table, KnownGpu)}
+        print_json({**answer, "known_gpus": known})
+        return
+    lines = known_gpu_lines(site, devices) if devices else ()
+    say("\n".join([answer, *(part for each in lines for part in wrap_facts(each, width))]))
 
 
 def _hypothetical_document(found: "HypotheticalPlan", *, why: bool) -> dict[str, object]:
