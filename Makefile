@@ -73,6 +73,7 @@ schemas: setup-dev ## JSON schemas and reference pages from the code
 	@$(BIN)/python -m tools.commands_page docs/reference
 	@$(BIN)/python -m tools.metrics_page docs/reference
 	@$(BIN)/python -m tools.optimizer_page docs/reference
+	@$(BIN)/python -m tools.gpus_page docs/reference
 	@$(BIN)/python -m tools.openapi docs/schemas
 	@$(BIN)/python -m tools.api_page docs/reference
 	@$(BIN)/python -m tools.python_page docs/reference

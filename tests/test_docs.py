@@ -12,6 +12,7 @@ import pytest
 from tests import proofs as proof
 from tools.api_page import api_page
 from tools.commands_page import commands_page
+from tools.gpus_page import gpus_page
 from tools.metrics_page import metrics_page
 from tools.optimizer_page import optimizer_page
 from tools.python_page import python_page
@@ -21,6 +22,7 @@ from typer.main import get_command
 from gangline import train
 from gangline.cli.main import app
 from gangline.metrics.catalogue import CATALOGUE
+from gangline.planner.shapes.known_gpus import known_gpus
 from gangline.spec.config.load import load_line
 from gangline.spec.strategies import STRATEGIES
 
@@ -58,6 +60,13 @@ def test_the_page_of_metrics_is_current_and_has_every_series_once():
     page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     assert page == metrics_page(), "make schemas rewrites it"
     for name in CATALOGUE:
+        assert page.count(f"| `{name}` |") == 1
+
+
+def test_the_page_of_built_in_gpus_is_current_and_has_every_kind_once():
+    page = (ROOT / "docs/reference/gpus.md").read_text("utf-8")
+    assert page == gpus_page(), "make schemas rewrites it"
+    for name in known_gpus():
         assert page.count(f"| `{name}` |") == 1
 
 

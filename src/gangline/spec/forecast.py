@@ -18,7 +18,8 @@ class Term:
     raw_seconds: float | None = None
     """As it came before earlier runs corrected it; None: it has no formula, as of what was measured."""
     origin: str
-    """`given` by the site, `published` by the maker, `measured` here or in `n=` runs, `calibrated n=`, `default`."""
+    """`given` by the site, `published` by the maker, `assumed` shares of that, `measured` here or in `n=` runs,
+    `calibrated n=`, `default`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,5 +121,5 @@ class Forecast:
     """Why there is no step time; empty: there is one, or none was computed."""
     origin: str = "unknown"
     """Where the step comes from: `measured n=3` by equal runs, `calibrated n=3` by runs alike, `rates measured` (or
-    `given`, `published`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say where the
-    other numbers do."""
+    `given`, `published`, `assumed`) where nothing corrected them yet; without one `traced`, `formula`, `unknown` say
+    where the other numbers do."""

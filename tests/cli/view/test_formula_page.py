@@ -14,7 +14,7 @@ from tests.planner.transformer.test_reference_case import SITE
 from gangline.cli.commands.plan import PlanQuestion
 from gangline.cli.view.formula_page import hypothetical_page
 from gangline.cli.view.formula_table import formula_table, memory_bar
-from gangline.errors import GateError, UsageError
+from gangline.errors import ConfigError, GateError, UsageError
 from gangline.fabric.inventory import Fabric, Group
 from gangline.line.gangs.stated_network import PlannedNetwork
 from gangline.line.stages.hypothetical import plan_hypothetically
@@ -193,3 +193,44 @@ def test_a_table_has_updates_where_they_take_memory():
 
 def test_a_rule_of_a_repository_counts_as_the_elementwise_one_and_that_is_said():
     assert "it counts as the elementwise rule" in hypothetical_page(asked(rule="own.rules:Mine"), why=False)
+
+
+SHAPE = ("layers=16", "width=2048", "heads=32", "feed_width=8192", "vocabulary=128256", "sequence=4096")
+
+
+def test_a_plan_for_a_built_in_kind_says_what_is_published_and_what_assumed(gangline, tmp_path):
+    sets = [word for each in (*SHAPE, "key_value_heads=8") for word in ("--set", f"plan.transformer.{each}")]
+    batch = ("--set", "train.global_batch=256")
+    said = gangline("plan", "--gpus", "h100:64", *sets, *batch).stdout.splitlines()
+    assert "8 servers x 8 GPU x 80 GB" in said[0]
+    assert said[-2] == (
+        "published h100: 80 GB at 3.35 TB/s, 989 TFLOP/s in bf16 and 67 in fp32, NVLink of 450 GB/s each way "
+        "(NVIDIA H100 Tensor Core GPU datasheet, SXM)"
+    )
+    assert said[-1] == (
+        "assumed   h100: 45 % of these FLOP/s, 90 % of the memory's rate, 67 % of the links, 80 % of 400 Gb/s of "
+        "network a GPU, 2 µs a message inside a server, 8 µs a message between servers; [gpu.h100] of site.toml "
+        "states yours"
+    )
+    found = json.loads(gangline("plan", "--gpus", "h100:64", *sets, *batch, "--json").stdout)["known_gpus"]["h100"]
+    assert found["published"]["flops_per_second"]["bf16"] == 989e12
+    assert "network_bytes_per_second" in found["assumed"]
+    (tmp_path / "fabric.toml").write_text(
+        "[fabric]\nnic_bytes_per_second = 50e9\nintra_bus_bytes_per_second = 300e9\n", "ascii"
+    )
+    fabric = ("--fabric", str(tmp_path / "fabric.toml"))
+    last = gangline("plan", "--gpus", "h100:64", *sets, *batch, *fabric).stdout.splitlines()[-1]
+    assert "of the links" not in last
+    assert "of network" not in last
+    assert "8 µs a message between servers" in last
+
+
+def test_a_plan_for_gpus_that_the_site_describes_ends_without_such_lines(gangline, tmp_path):
+    site = tmp_path / "site.toml"
+    site.write_text("[gpu.h100]\nmemory_bytes = 80e9\nflops_per_second = { bf16 = 400e12 }\n", "ascii")
+    sets = [word for each in SHAPE for word in ("--set", f"plan.transformer.{each}")]
+    said = gangline("plan", "--gpus", "h100:8", "--site", str(site), *sets, "--set", "train.global_batch=64").stdout
+    assert "servers" in said or "8 GPU" in said
+    assert "published" not in said
+    assert "assumed" not in said
+    assert gangline("plan", "--gpus", "64").exit_code == ConfigError.exit_code

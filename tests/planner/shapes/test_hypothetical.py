@@ -38,15 +38,15 @@ def test_servers_hold_shards_only_in_memory_that_the_site_states():
         ("9" * 30, "wanted a number of GPUs"),
         ("-8", "wanted a number of GPUs"),
         ("a:", "wanted a number of GPUs"),
-        ("16", "found none named; there: a, b"),
-        ("c:16", "found c; there: a, b"),
+        ("16", "found no kind; a:16 works. Built in: b200, h200, "),
+        ("c:16", "[gpu.NAME] of site.toml: a, b"),
         ("a:16,b:12", "whole servers of 8 GPUs, found 12"),
         ("a:8,a:8", "wanted each kind of GPU once, found a, a"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_with_what_can(wanted, words):
     with pytest.raises(ConfigError) as caught:
-        hypothetical_inventory(TWO if "a, b" in words or ":" in wanted[1:2] else H100, wanted)
+        hypothetical_inventory(TWO if "a, b" in words or "a:16" in words or ":" in wanted[1:2] else H100, wanted)
     assert words in str(caught.value)
 
 

@@ -20,6 +20,10 @@ from gangline.spec.config.site import GpuTable, Site
         ("NVIDIA L40S", 362e12, 864e9),
         ("NVIDIA L4", 121e12, 300e9),
         ("NVIDIA A10", 125e12, 600e9),
+        ("NVIDIA A10G", 70e12, 600e9),
+        ("NVIDIA B200", 2250e12, 8e12),
+        ("AMD Instinct MI300X", 1307.4e12, 5.3e12),
+        ("NVIDIA GeForce RTX 4090", 165.2e12, 1.008e12),
     ],
 )
 def test_a_drivers_name_finds_its_data_sheet(name, bf16, memory):
@@ -34,7 +38,8 @@ def test_what_a_gpu_cannot_do_has_no_rate():
 
 
 @pytest.mark.parametrize(
-    "name", ["NVIDIA H200 NVL", "NVIDIA H100 NVL", "NVIDIA A10G", "NVIDIA L40", "GB200", "cpu", ""]
+    "name",
+    ["NVIDIA H200 NVL", "NVIDIA H100 NVL", "NVIDIA A40", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D", "GB200", "cpu", ""],
 )
 def test_of_others_nothing_is_made_up(name):
     assert peak_of(name) is None

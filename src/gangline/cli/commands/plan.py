@@ -19,8 +19,9 @@ from gangline.cli.options import (
     StrategyOption,
     TargetOption,
 )
-from gangline.cli.output import print_json, terminal_width
+from gangline.cli.output import print_json, terminal_width, wrap_facts
 from gangline.cli.terminal import say, spinner
+from gangline.cli.view.known_gpu_lines import known_gpu_lines
 from gangline.cli.view.plan_page import plan_page
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError, storage_errors
@@ -28,11 +29,25 @@ from gangline.fabric.inventory import Fabric
 from gangline.line.gangs.stated_network import PlannedNetwork, planned_network, stated_network
 from gangline.line.request.run_request import resolve_request
 from gangline.line.request.targets import launcher_of, with_target
-from gangline.planner.shapes.hypothetical import GPUS_A_SERVER, hypothetical_inventory, with_network
+from gangline.planner.shapes.hypothetical import (
+    GPUS_A_SERVER,
+    hypothetical_inventory,
+    with_known_gpus,
+    with_network,
+)
+from gangline.planner.shapes.known_gpus import KnownGpu
 from gangline.planner.shapes.shape import Shape
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="[NAME:]N,...",
+        help="Plan for so many GPUs of [gpu.NAME] or a built-in kind, here or not.",
+    ),
+]
 MeasureCostsOption = Annotated[
     Path | None,
     typer.Option(
@@ -62,10 +77,7 @@ def command(
     terms: Annotated[
         str | None, typer.Option("--terms", metavar="PLAN", help="Show where each number of one plan comes from.")
     ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option("--gpus", metavar="[NAME:]N,...", help="Plan for so many of site.toml's [gpu.NAME], here or not."),
-    ] = None,
+    gpus: GpusOption = None,
     fabric: FabricOption = None,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="Longest training: 90m, 36h, 14d, or seconds.")
@@ -94,15 +106,16 @@ def command(
         from gangline.cli.view.formula_page import hypothetical_page
 
         gate = asked.budget
-        print_json(_hypothetical_document(asked, why=why)) if json else say(
-            hypothetical_page(asked, why=why, terms=terms, width=width)
-        )
+        answer = _hypothetical_document(asked, why=why) if json else hypothetical_page(
+            asked, why=why, terms=terms, width=width
+        )  # fmt: skip
     else:
         found = question.preview()
         if measure_costs is not None:
             _write_costs(found, measure_costs)
         gate = found.budget
-        print_json(_document(found, why=why)) if json else say(plan_page(found, why=why, terms=terms, width=width))
+        answer = _document(found, why=why) if json else plan_page(found, why=why, terms=terms, width=width)
+    _show(answer, where, devices, width=width)
     if gate.verdict == "no":
         raise typer.Exit(GateError.exit_code)
 
@@ -203,10 +216,23 @@ def _seconds(text: str) -> float:
 
 def _devices(site: Site, gpus: str | None, network: Fabric | None) -> tuple[Site, Inventory | None]:
     """The site with the links of `network`, and the devices that are asked for; None: those that are there."""
-    where = site if network is None else with_network(site, network)
+    known = site if gpus is None else with_known_gpus(site, gpus)
+    where = known if network is None else with_network(known, network)
     if gpus is None:
         return where, None
     return where, hypothetical_inventory(where, gpus, gpus_a_server=network.rails if network else GPUS_A_SERVER)
+
+
+def _show(answer: dict[str, object] | str, site: Site, devices: Inventory | None, *, width: int | None) -> None:
+    """A document as JSON, a page as it is; both with what is published and assumed of built-in kinds of GPU."""
+    kinds = devices.kinds if devices else ()
+    if isinstance(answer, dict):
+        tables = {each.gpus.name: site.gpu[each.gpus.name] for each in kinds if each.gpus}
+        known = {name: table for name, table in tables.items() if isinstance(table, KnownGpu)}
+        print_json({**answer, "known_gpus": known})
+        return
+    lines = known_gpu_lines(site, devices) if devices else ()
+    say("\n".join([answer, *(part for each in lines for part in wrap_facts(each, width))]))
 
 
 def _hypothetical_document(found: "HypotheticalPlan", *, why: bool) -> dict[str, object]:

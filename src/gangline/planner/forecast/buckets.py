@@ -47,7 +47,7 @@ def gradient_buckets(
         GRADIENT_BYTES * num_averaged(profile, shape), load.bucket_bytes, ranks=ranks,
         seconds=None if load.compression.kind != "none" or compute_seconds is None else seconds,
         backward=BACKWARD * (compute_seconds or 0.0) / load.micro_batches,
-        latency_origin="measured" if speeds.rates else "given",
+        latency_origin=speeds.latency_origin,
     )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def exposed_buckets(
 
     Args:
         backward: Seconds of the pass that hands out the gradients.
-        latency_origin: Of `seconds`: `measured` or `given`.
+        latency_origin: Of `seconds`: `measured`, `given`, `assumed`.
     """
     count = bucket_count(whole_bytes, given)
     size = min(given or BUCKET_BYTES, whole_bytes)

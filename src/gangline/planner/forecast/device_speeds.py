@@ -26,8 +26,9 @@ class Speeds:
     """Of one rank, while as many as a node has do the same."""
 
     origin: str
-    """`measured`, `given`, `published`."""
+    """`measured`, `given`, `published`, `assumed`."""
     exchange_origin: str = "measured"
+    latency_origin: str = "measured"
     """Of messages."""
     flops_per_second: float
     """Of the products of one model."""
@@ -172,6 +173,7 @@ def speeds_of(
     return Speeds(
         origin=pool.rates_origin, flops_per_second=flops, memory_bytes_per_second=pool.memory_bytes_per_second,
         links=link_rates(pool, world_size, stages=stages, edges=edges), exchange_origin=pool.exchange_origin,
+        latency_origin=pool.latency_origin,
     )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def _buckets(request: PlanRequest, model: Transformer, plan: LayoutPlan, missing
     return exposed_buckets(
         GRADIENT_BYTES * model.parameters, bucket_bytes(line), ranks=layout.replicas,
         seconds=by_latency(link_rates(request.pool, layout.replicas), layout.replicas) if is_known else None,
-        backward=BACKWARD * plan.parts.compute / passes, latency_origin="given",
+        backward=BACKWARD * plan.parts.compute / passes, latency_origin=request.pool.latency_origin,
     )  # fmt: skip
 
 

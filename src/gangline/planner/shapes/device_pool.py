@@ -1,62 +1,15 @@
-"""Devices that a plan may use: their kind, number, usable memory, precision and published peak rates."""
+"""Devices that a plan may use: their kind, number, usable memory, precision and rates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gangline.errors import ConfigError
 from gangline.fabric.inventory import Fabric
+from gangline.planner.shapes.known_gpus import LINK_LATENCIES, LINK_RATES, KnownGpu, peak_of
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import GpuTable, Site
 from gangline.spec.devices import Devices, Inventory
 from gangline.spec.plan import Device, Precision
-
-_T = 1e12
-
-
-@dataclass(frozen=True, slots=True)
-class DevicePeak:
-    """Of one device; nothing is known of what is left out."""
-
-    flops_per_second: Mapping[str, float] = field(default_factory=dict)
-    """By precision; fp32 without tensor cores, 16 bits accumulated in 32."""
-    memory_bytes_per_second: float | None = None
-    source: str = ""
-    """Data sheet of the maker."""
-
-
-def _both(fp32: float, half: float) -> Mapping[str, float]:
-    return {"fp32": fp32 * _T, "bf16": half * _T, "fp16": half * _T}
-
-
-_H100 = "NVIDIA H100 Tensor Core GPU datasheet"
-_A100 = "NVIDIA A100 Tensor Core GPU datasheet, nvidia-1758950-r4"
-_V100 = "NVIDIA V100 Tensor Core GPU datasheet, 1165301-r5"
-_VOLTA_HALF, _VOLTA_PCIE_HALF = 125 * _T, 112 * _T
-_PEAKS: tuple[tuple[frozenset[str], frozenset[str], DevicePeak], ...] = tuple(
-    (frozenset(has.split()), frozenset(lacks.split()), peak)
-    for has, lacks, peak in (
-        ("h200", "nvl", DevicePeak(_both(67, 989), 4.8 * _T, "NVIDIA H200 Tensor Core GPU datasheet, SXM")),
-        ("h100 pcie", "", DevicePeak(_both(51, 756), 2.0 * _T, f"{_H100}, PCIe")),
-        ("h100 hbm3", "nvl", DevicePeak(_both(67, 989), 3.35 * _T, f"{_H100}, SXM")),
-        ("a100 sxm4 80gb", "", DevicePeak(_both(19.5, 312), 2.039 * _T, _A100)),
-        ("a100 40gb", "", DevicePeak(_both(19.5, 312), 1.555 * _T, _A100)),
-        ("a100", "", DevicePeak(_both(19.5, 312), None, _A100)),
-        ("l40s", "", DevicePeak(_both(91.6, 362), 0.864 * _T, "NVIDIA L40S datasheet")),
-        ("l4", "", DevicePeak(_both(30.3, 121), 0.3 * _T, "NVIDIA L4 Tensor Core GPU datasheet")),
-        ("a10", "", DevicePeak(_both(31.2, 125), 0.6 * _T, "NVIDIA A10 Tensor Core GPU datasheet")),
-        ("t4", "", DevicePeak({"fp32": 8.1 * _T, "fp16": 65 * _T}, None, "NVIDIA T4 datasheet, 951643")),
-        ("v100 pcie", "", DevicePeak({"fp32": 14 * _T, "fp16": _VOLTA_PCIE_HALF}, 0.9 * _T, _V100)),
-        ("v100 sxm2", "", DevicePeak({"fp32": 15.7 * _T, "fp16": _VOLTA_HALF}, 0.9 * _T, _V100)),
-    )
-)
-"""Words that the driver's name has, words that it lacks; the first that matches counts."""
-
-
-def peak_of(name: str) -> DevicePeak | None:
-    """Of the GPU that its driver calls `name`; None: not known here."""
-    words = set(name.lower().replace("-", " ").replace("_", " ").split())
-    return next((peak for has, lacks, peak in _PEAKS if has <= words and not lacks & words), None)
-
 
 CPU_RANKS = 2
 """Ranks of a CPU node unless the line asks: more would learn the same, slower."""
@@ -105,14 +58,25 @@ class Pool:
     host_memory_bytes: float | None = None
     """Of one node, in addition to its GPUs; None: not known, or there are none."""
     rates_origin: str = ""
-    """Where both rates come from: `given` by the site, `published` by the maker; empty: not known."""
+    """Where both rates come from: `given` by the site, `published` by the maker, `assumed` as shares of what it
+    publishes; empty: not known."""
+
+    assumed: frozenset[str] = frozenset()
+    """Keys of `[gpu.NAME]` whose values are assumed, where the kind is a built-in one."""
 
     @property
     def exchange_origin(self) -> str:
         """Where seconds of messages come from: `given, latency not stated, paths hash`."""
-        given = self.link_latency_seconds is not None or self.network_latency_seconds is not None
-        words = [self.rates_origin, f"latency {'given' if given else 'not stated'}"]
+        rates = self.rates_origin if not self.assumed else "assumed" if self.assumed & LINK_RATES else "given"
+        words = [rates, f"latency {self.latency_origin}"]
         return ", ".join([*words, *([f"paths {self.fabric.path_policy}"] if self.fabric else [])])
+
+    @property
+    def latency_origin(self) -> str:
+        """`given`, `assumed`, or `not stated`."""
+        if self.link_latency_seconds is None and self.network_latency_seconds is None:
+            return "not stated"
+        return "assumed" if self.assumed & LINK_LATENCIES else "given"
 
     @property
     def size(self) -> int:
@@ -167,6 +131,7 @@ def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
     memory = gpus.memory_bytes or (table.memory_bytes if table else None)
     peak = peak_of(gpus.name)
     given = table is not None and bool(table.flops_per_second)
+    assumed = frozenset(table.assumed if isinstance(table, KnownGpu) else ())
     return Pool(
         device="cuda",
         name=gpus.name,
@@ -187,7 +152,8 @@ def _gpu_pool(site: Site, inventory: Inventory, gpus: Devices) -> Pool:
         network_bytes_per_second=table.network_bytes_per_second if table else None,
         link_latency_seconds=table.link_latency_seconds if table else None,
         network_latency_seconds=table.network_latency_seconds if table else None,
-        rates_origin="given" if given else "published" if peak else "",
+        rates_origin="assumed" if assumed else "given" if given else "published" if peak else "",
+        assumed=assumed,
     )
 
 
