@@ -168,4 +168,4 @@ def test_a_detached_run_that_cannot_start_says_why(toy):
     (toy.repo / "line.toml").write_text("[project]\nname = 3\n")
     code, _, err = toy.call("run", "--detach")
     assert code == 10
-    assert "project.name" in err
+    assert "project.task" in err

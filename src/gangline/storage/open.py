@@ -90,7 +90,7 @@ def _open_s3(
             f"store.url {url!r}: wanted store.endpoint with its scheme, e.g. https://minio.example:9000, "
             f"found {endpoint!r}"
         )
-    if (urlsplit(endpoint).hostname or "").startswith(f"{parts.netloc}."):
+    if (urlsplit(endpoint).hostname or "").startswith(f"{parts.netloc}.s3"):  # a server may have a bucket's name
         works = endpoint.replace(f"{parts.netloc}.", "", 1)
         raise ConfigError(f"store.endpoint: wanted a server, found {endpoint}, which names the bucket; {works} works")
     if not credentials:

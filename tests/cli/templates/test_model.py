@@ -23,7 +23,7 @@ def test_line_of_a_new_repository_has_no_problem_and_finds_its_text():
     line = load_line_text(text, file="line.toml")
     assert line.project.name == "demo"
     assert len(resolve_text(line.data.text, tracked={}, access=DataAccess())) > 20
-    assert len(text.splitlines()) == 23
+    assert len(text.splitlines()) == 24
 
 
 def test_model_of_a_new_repository_is_the_example():

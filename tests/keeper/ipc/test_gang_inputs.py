@@ -3,6 +3,7 @@
 from gangline.keeper.ipc.gang_inputs import SECRET_NAMES, secret_environ, secret_values
 from gangline.keeper.logs import log_files
 from gangline.sanitize import conceal
+from gangline.spec.gang.log_halves import older_half
 
 
 def test_files_become_variables_and_their_names_are_reported(tmp_path):
@@ -24,8 +25,8 @@ def test_values_are_taken_out_the_longest_first_and_short_ones_left():
 
 def test_secrets_are_overwritten_in_logs_where_they_stand(tmp_path):
     log = tmp_path / "0.log"
-    log_files.rotated_path(log).write_text("before secret\n")
+    older_half(log).write_text("before secret\n")
     log.write_text("secret-and-more, secretsecret\nlast\n")
     log_files.redact([log, tmp_path / "none.log"], [b"secret-and-more", b"secret"])
-    assert log_files.rotated_path(log).read_text() == "before ***   \n"
+    assert older_half(log).read_text() == "before ***   \n"
     assert log.read_text() == "***            , ***   ***   \nlast\n"

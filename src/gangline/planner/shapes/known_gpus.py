@@ -70,7 +70,7 @@ def known_gpus() -> Mapping[str, KnownGpu]:
 
 def assumptions() -> Mapping[str, float]:
     """What plans assume of all kinds, by key of `[gpu.NAME]`: shares of the published rates, and latencies."""
-    return _table()["assumed"]  # type: ignore[no-any-return]
+    return _table()["assumed"]  # type: ignore[no-any-return]  # values of TOML
 
 
 def _assumed(kind: PublishedGpu) -> KnownGpu:

@@ -253,7 +253,7 @@ class LateHooks:
             process.run = run_seen
             return bootstrap(process, *arguments, **named)
 
-        base._bootstrap = seen  # noqa: SLF001
+        base._bootstrap = seen  # noqa: SLF001  # nothing public is called at a worker's end
         return True
 
     def _in_threads(self, module: "Any") -> bool:
