@@ -57,10 +57,8 @@ def plant(place: Path, *, hidden: bool) -> str:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder in no home, which everybody may look into and the driver may write to."""
-    folder = ROOT / ".pytest_cache"
-    folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as name:
+    """A folder in no home and no temporary one, which everybody may look into and the driver may write to."""
+    with tempfile.TemporaryDirectory(prefix="gangline-open-", dir="/opt") as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
