@@ -198,7 +198,7 @@ def _no_weights_reason(record: Record) -> str:
         more = ", ..." if record.outputs.num_files > _MOST_NAMED else ""
         has.append(f"{count} of project.outputs ({', '.join(named)}{more})")
     if has:
-        return f"publish.files names no file of what there is: {' and '.join(has)}"
+        return f"the line has no publish.files, which would name what is published of {' and '.join(has)}"
     return (
         "no file to publish: the program saved none by program.save, and project.outputs keeps none of those that it"
         " wrote itself; publish.files names which of both are published"

@@ -13,10 +13,12 @@ from gangline.registry.folder_signature import verify_folder
 from gangline.registry.project_owner import ProjectOwners
 from gangline.registry.publish_rules import check_gates, unpublishable_reason
 from gangline.registry.versions import Version, read_owner, tag_name, version_digest
+from gangline.sanitize import clean
 from gangline.signing.keys import PublicKey
 from gangline.signing.provenance import check_model_provenance
 from gangline.signing.record_seal import check_seal
 from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
@@ -169,7 +171,9 @@ def _image(version: Version, evidence: VersionEvidence) -> str:
     """The image that ranks ran in has a provenance signed by a trusted key, and a bill of materials."""
     record = _sealed_record(version, evidence)
     if record.inputs.image is None:
-        return "none: trained in the environment of its driver"
+        lock = stage(record, "build").outputs.get("lock")
+        where = f"an environment of {clean(str(lock), limit=80)}" if lock else "the environment of its driver"
+        return f"none: trained in {where}"
     found = [each.key for each in record.artifacts if each.kind == "image-provenance"]
     if not found:
         raise IntegrityError(f"{record.inputs.image} has no provenance in the record")

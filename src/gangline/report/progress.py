@@ -15,8 +15,8 @@ FEWEST = 2
 """Timed steps that are needed before a time is shown."""
 SHOWN_RANKS = 8
 ACTIVITY_WORDS = {
-    "data": "fetching data", "build": "building the model", "resume": "opening a checkpoint", "checkpoint": "saving",
-    "evaluate": "evaluating", "profile": "writing a profile",
+    "data": "fetching data", "build": "building the model", "resume": "looking for a checkpoint",
+    "checkpoint": "saving", "evaluate": "evaluating", "profile": "writing a profile",
 }  # fmt: skip
 """Activity of rank 0 while it takes no steps, by phase."""
 LARGEST_DRAWN = 1e30

@@ -25,7 +25,7 @@ def training_rows(record: Record) -> list[tuple[str, str]]:
         return []
     rows = [
         ("speed", _speed(record, training)),
-        ("traffic", _traffic(training)),
+        ("traffic", _traffic(record, training)),
         ("starts", _starts(record, training)),
         ("samples", _samples(training)),
         ("optimizer", _optimizer(record, training)),
@@ -54,8 +54,10 @@ def _devices(record: Record, plan: PlanInfo) -> str:
     return found or clean(plan.device_name, 60) or ("CPU cores" if plan.device == "cpu" else "this GPU")
 
 
-def _traffic(training: Training) -> str:
-    sent = training.wire_bytes_per_step
+def _traffic(record: Record, training: Training) -> str:
+    """Nothing of one process, which has nobody to send to but the store of its rendezvous."""
+    has_peers = record.plan is None or record.plan.world_size > 1
+    sent = training.wire_bytes_per_step if has_peers else None
     return f"{format_bytes(sent)} a step from rank 0 to other ranks, over TCP" if sent else ""
 
 

@@ -94,6 +94,9 @@ def test_a_command_says_which_outputs_its_file_of_metrics_is_of(workspace, state
     record = run(workspace, script, '["out/*.pt"]', keys=keys)
     assert weights_gate(record).verdict == verdict, weights_gate(record)
     assert (read_version(workspace.store, "cheap", 1) is None) is (verdict == "unknown")
+    if verdict == "unknown":
+        said = "project.metrics_of says that eval_loss is of out/other.pt, and publish takes a.pt"
+        assert weights_gate(record).reason.startswith(said), weights_gate(record)
 
 
 TRANSFORMERS = """\

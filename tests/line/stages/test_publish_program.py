@@ -67,7 +67,7 @@ def test_a_program_that_saved_learns_which_key_publishes_its_files(workspace):
     commit(workspace, SAVES, "[]", keys="")
     record = workspace.run()
     assert stage(record, "publish").message == (
-        "publish.files names no file of what there is: step-00000004 of program.save"
+        "the line has no publish.files, which would name what is published of step-00000004 of program.save"
     )
     assert not any(each.kind == "model" for each in record.artifacts)
 
@@ -208,7 +208,7 @@ def test_a_version_of_files_counts_only_where_the_line_publishes_files(workspace
 def test_a_program_that_leaves_nothing_to_publish_is_shown_what_publishes(workspace):
     commit(workspace, WRITES, "[]")
     assert stage(workspace.run(), "publish").message == (
-        "publish.files names no file of what there is: 3 files of project.outputs"
+        "the line has no publish.files, which would name what is published of 3 files of project.outputs"
         " (out/a/same.bin, out/b/same.bin, out/model.pt)"
     )
     commit(workspace, WRITES, "[]", keys="")

@@ -118,7 +118,9 @@ def weights_output(
         elif other is not None and weights.are_comparable(other):
             rows[name] = {"on": "other", "step": other.step, "weights": to_plain(other.weights)}
         else:
-            rows[name] = {"on": "stated" if is_stated else "unknown"}
+            rows[name] = (
+                {"on": "stated"} if is_stated else {"on": "unknown"} | ({"stated": list(stated)} if stated else {})
+            )
     return {"published": to_plain(weights.files), "metrics": rows}
 
 
@@ -148,6 +150,10 @@ def _reason(kind: str, names: str, published: str, row: Mapping[str, Any]) -> st
             others = _named({name: from_plain(WeightsFile, each) for name, each in row["weights"].items()})
             return (
                 f"{names} was measured on {others}, after step {row['step']}, not on {published}, which publish takes"
+            )
+        case "unknown" if row.get("stated"):
+            return (
+                f"project.metrics_of says that {names} is of {', '.join(row['stated'])}, and publish takes {published}"
             )
         case "unknown":
             return (
