@@ -55,7 +55,7 @@ def _devices(record: Record, plan: PlanInfo) -> str:
 
 
 def _traffic(record: Record, training: Training) -> str:
-    """Nothing of one process, which has nobody to send to but the store of its rendezvous."""
+    """Nothing of one process, whose one peer is the store of its rendezvous."""
     has_peers = record.plan is None or record.plan.world_size > 1
     sent = training.wire_bytes_per_step if has_peers else None
     return f"{format_bytes(sent)} a step from rank 0 to other ranks, over TCP" if sent else ""
