@@ -33,7 +33,7 @@ def test_what_they_show_is_what_was_measured_on_the_band_of_the_base(scene, seen
     assert metric.base_band.center == scene.base.metrics[METRIC].band.center
     assert float(shown.center) == pytest.approx(metric.base_band.center, rel=1e-3)
     assert (shown.verdict, shown.plan) == (record.run.verdict, record.plan.name)
-    assert {kind for kind, _ in shown.gates} == {"budget", "quality", "reproducible"}
+    assert {kind for kind, _ in shown.gates} == {"budget", "processes", "quality", "reproducible"}
     assert (record.commit.pull_request, record.commit.branch) == (scene.pull_request, "wider")
 
 

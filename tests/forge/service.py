@@ -49,8 +49,7 @@ class Service:
     @property
     def token_file(self) -> Path:
         """Holds the token of this machine's administrator."""
-        (found,) = self.folder.rglob("local-token")
-        return found
+        return self.folder / "serve" / "local-token"
 
     @property
     def log(self) -> str:

@@ -70,8 +70,9 @@ def test_a_branch_that_is_gone_before_there_is_a_run_starts_none(quick):
 def test_a_branch_that_is_deleted_at_the_forge_first_is_waited_for(quick, place):
     """Jenkins does not know it yet, and the fetch fails: it goes on until Jenkins knows, or the run has ended."""
     (place / "train").write_text("75\n2\n2\n" + "75\n" * 10_000)
+    (place / "hang").write_text("2.\n")
     one = quick.build(ref=branch(quick), BRANCH_NAME="topic")
-    one.until_log("sleeps 5 s")
+    one.until_log("gangline stage train")
     delete(quick)
     one.until_log("sleeps 20 s")
     (one.folder / "branch-gone").touch()
