@@ -40,7 +40,7 @@ def inventory(shapes: Shapes):
 
 
 def rates(shapes: Shapes, line: Any, profile: Any):
-    """Of the devices here, for the products of `profile`, as the plan stage measures them."""
+    """Rates of the devices here for the products of `profile`, as the plan stage measures them."""
     from gangline.line.stages.device_rates import device_rates
     from gangline.spec.config.site import Site
 

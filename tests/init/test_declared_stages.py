@@ -56,6 +56,7 @@ def test_the_stage_that_trains_and_writes_metrics_gives_command_outputs_and_numb
         "project.command": ["python", "src/train.py", "--epochs", "40", "--seed", "{seed}", "--lr", "0.1"],
         "project.metrics": "eval/scores.json", "project.outputs": ["models/model.pkl", "checkpoints/**"],
         "project.distributed": False, "train.steps": 100, "train.global_batch": 16,
+        "train.seed": 0,
     }  # fmt: skip
     assert next(key.why for key in guess.keys if key.name == "command") == "train of dvc.yaml"
     said = "a run does not start prepare of dvc.yaml, evaluate of dvc.yaml: what train needs of them has to be in the"

@@ -66,9 +66,18 @@ def test_options_of_the_command_line_give_batch_and_seed_and_what_is_not_known_i
     guess = of({"train.py": DDP + MAIN})
     assert values(guess) == {
         "project.name": "my-model-2", "project.command": ["python", "train.py", "--seed", "{seed}"],
-        "train.steps": 100, "train.global_batch": 64,
+        "train.steps": 100, "train.global_batch": 64, "train.seed": 0,
     }  # fmt: skip
     assert [key.name for key in guess.keys if not key.is_known] == ["steps"]
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [("lightning", "a callback gives a curve"), ("torch", "three lines of Program give a curve")],
+)
+def test_what_gives_a_curve_is_named_by_the_library(module, said):
+    guess = of({"train.py": f"import {module}\nloss.backward()\n{MAIN}"})
+    assert any(note.endswith(said) for note in guess.notes), guess.notes
 
 
 ACCUMULATES = """\

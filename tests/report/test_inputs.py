@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.report import records
 
+from gangline.report.facts import reproduce_commands
 from gangline.report.inputs import NO_DATA, input_digests, version_rows
 from gangline.report.run.html import render_html
 from gangline.report.run.markdown import render_markdown
@@ -35,3 +36,13 @@ def test_no_digest_stands_for_data_that_no_line_declares():
         assert NO_DATA not in text
     declared = replace(record, inputs=replace(record.inputs, data="d" * 64))
     assert dict(input_digests(declared))["data"] == "d" * 64
+
+
+def test_a_repository_without_origin_is_not_told_to_fetch_from_it():
+    made = records.passed()
+    fetched, here = (
+        reproduce_commands(replace(made, commit=replace(made.commit, repository=address)))[0]
+        for address in ("github.com/acme/gpt", "/work/gpt")
+    )
+    assert fetched == f"git fetch origin && {here}"
+    assert here == f"git checkout --detach {made.commit.sha}"

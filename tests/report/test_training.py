@@ -79,3 +79,10 @@ def test_every_surface_says_it(draw):
     assert "16 lost, 4 repeated" in draw(hard())
     assert "none repeated" in draw(passed())
     assert "repeated" not in draw(replace(passed(), training=None))
+
+
+def test_one_process_has_no_traffic_to_other_ranks():
+    base = passed()
+    alone = replace(base, plan=replace(base.plan, world_size=1))
+    assert "traffic" in dict(training_rows(base))
+    assert "traffic" not in dict(training_rows(alone))

@@ -66,7 +66,7 @@ class RepositoryMeasurer:
         return self._keys[sha]
 
     def train(self, sha: str, seeds: Sequence[int]) -> str:
-        """As the protocol; raises errors that leave a run open: no capacity, store unavailable, Ctrl-C."""
+        """Same as the protocol's; raises errors that leave a run open: no capacity, store unavailable, Ctrl-C."""
         request = self._request(sha)
         if isinstance(request, str):
             return request

@@ -23,7 +23,7 @@ from gangline.storage.objects.protocol import ObjectStore
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """Of a commit; what is empty does not matter to it, or is not known."""
+    """What surrounds a commit; an empty field does not matter to it, or is not known."""
 
     data: str = ""
     """Digest of all data, where some is not in the commit."""

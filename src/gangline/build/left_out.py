@@ -31,7 +31,7 @@ class LeftOut:
 
 
 def heaviest_globs(weights: Mapping[str, int], *, most: int) -> dict[str, int]:
-    """At most three globs of files or folders, with their weights, without which little more than `most` is left."""
+    """Globs of files or folders, three at most, with their weights; without them little more than `most` is left."""
     found: dict[str, int] = {}
     left = dict(weights)
     while sum(left.values()) > most and len(found) < _MOST_GLOBS:

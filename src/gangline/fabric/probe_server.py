@@ -11,7 +11,7 @@ MOST_UNSIGNED = 64
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):
-    """Of the connections that have not signed a request, the oldest gives way to a new one."""
+    """Server in which the oldest connection without a signed request gives way to a new one."""
 
     allow_reuse_address = True
     daemon_threads = True

@@ -111,7 +111,7 @@ class Repository:
         return found
 
     def tree_if_any(self, commit: str) -> str | None:
-        """As `tree`; None where the commit lacks the line's folder."""
+        """Same as `tree`; None where the commit lacks the line's folder."""
         found = self._known.get(name := f"{commit}:{self.prefix}")
         if found is None:
             done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", name)
@@ -205,7 +205,7 @@ class Repository:
         return tuple(each for each in self.entries_and_submodules(tree) if not each.is_submodule)
 
     def entries_and_submodules(self, tree: str) -> tuple[TreeEntry, ...]:
-        """As `entries`, with submodules, whose content `tree` does not hold."""
+        """Same as `entries`, with submodules, whose content `tree` does not hold."""
         arguments = ("ls-tree", "-r", "-z", "--full-tree", "--long", "--end-of-options", tree)
         with closing(self._stream(*arguments)) as pieces:
             return tuple(read_entries(pieces))
@@ -316,7 +316,7 @@ class Repository:
         return self._ask("rev-parse", "--is-shallow-repository") == b"true\n"
 
     def _head_of_origin(self, theirs: Mapping[str, Branch]) -> str | None:
-        """By its commit, where a build server fetched that; by its name, as a clone knows it."""
+        """Default branch of `origin`, by its commit where a build server fetched that, else by its name."""
         head = self._ask("for-each-ref", "--format=%(objectname)", _FETCHED_HEAD).decode().strip()
         same = [name for name, branch in theirs.items() if branch.commit == head]
         if same:

@@ -24,6 +24,8 @@ _MOST_READS = 50
 """Paths of data that git is asked about."""
 _DOCUMENTS = {"docs/**": re.compile(rb"\bdocs?\b"), "*.md": re.compile(rb"\.md\b")}
 """Globs of files that programs seldom read, and what names them in one that does."""
+_WITH_CALLBACK = frozenset({"lightning", "pytorch_lightning", "transformers"})
+"""Modules of libraries whose trainers take a callback of gangline."""
 _METRICS = re.compile(r"[\w./-]*(metric|result|score)\w*\.(json|jsonl|csv)")
 _OUTPUT = re.compile(
     r"(\*\*/)?([\w-]+/)*[\w*-]+\.(pt|pth|pth\.tar|ckpt|bin|npz|npy|safetensors|keras|h5|joblib|onnx|pkl|json|csv|png)|([\w-]+/)+"
@@ -293,7 +295,8 @@ def _notes(script: Script, *, has_gpu: bool, reports: bool) -> Iterable[str]:
             " equal results"
         )
     if not reports and script.kind != "gangline":
-        yield "no metric is reported: project.metrics names a file of numbers, or three lines of Program give a curve"
+        curve = "a callback gives" if script.imports & _WITH_CALLBACK else "three lines of Program give"
+        yield f"no metric is reported: project.metrics names a file of numbers, or {curve} a curve"
 
 
 def _missing(script: Script, leaves_out: Callable[[str], bool]) -> Iterable[str]:

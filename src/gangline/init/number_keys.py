@@ -1,4 +1,4 @@
-"""Steps and samples of a proposed line, as far as a script says them."""
+"""Steps, samples and seed of a proposed line, as far as a script says them."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,10 @@ _RANKS_HERE = 2
 
 
 def number_keys(script: Script, *, is_declared: bool) -> Iterable[GuessedKey]:
-    """`train.steps` and `train.global_batch`; with `is_declared` the command is another tool's, and stays as it is."""
+    """`train.steps`, `train.global_batch` and `train.seed` of the proposed line.
+
+    With `is_declared` the command is that of another tool, and stays as it is.
+    """
     steps, epochs, batch = script.number("steps"), script.number("epochs"), script.number("batch")
     endless = None if is_declared else bounding_option(script)
     if steps:
@@ -38,6 +41,10 @@ def number_keys(script: Script, *, is_declared: bool) -> Iterable[GuessedKey]:
         )
         why = f"? samples of a step: {named}"
         yield GuessedKey(table="train", name="global_batch", value=_RANKS_HERE, why=why)
+    seed = script.seed
+    if seed and type(seed.default) is int and seed.default >= 0:
+        why = f"default of {seed.name}, so that its numbers are those of the script alone"
+        yield GuessedKey(table="train", name="seed", value=seed.default, why=why)
 
 
 def _global_batch(script: Script, batch: int, name: str) -> GuessedKey:

@@ -56,7 +56,7 @@ class PythonModule:
     path: str
     imports: tuple[Import, ...]
     scopes: Mapping[str, Scope]
-    """By name of the function, `Class.method` of a method; `TOP` and `MAIN`."""
+    """Scopes by the name of a function, `Class.method` of a method; `TOP` and `MAIN`."""
     bases: Mapping[str, tuple[Call, ...]]
     """Base classes, by class."""
     has_main: bool

@@ -75,7 +75,7 @@ class Script:
     relative: bool
     """It has relative imports, so it is started as a module."""
     options: tuple[ScriptOption, ...]
-    """Of its own, else those of the first module of the repository that it uses and that has some."""
+    """Its own, else those of the first module of the repository that it uses and that has some."""
     options_path: str
     """File that has them; its own if none has."""
     numbers: dict[str, int | None]
@@ -156,9 +156,14 @@ class Script:
         return next(options, None) or next((name for name in _ACCUMULATES if name in self.numbers), None)
 
     @property
-    def seed_option(self) -> str | None:
+    def seed(self) -> ScriptOption | None:
         """Option that takes the seed, such as `--seed`; None if it has none."""
-        return next((each.name for each in self.options if each.key in _SEED and each.name.startswith("--")), None)
+        return next((each for each in self.options if each.key in _SEED and each.name.startswith("--")), None)
+
+    @property
+    def seed_option(self) -> str | None:
+        """Name of `seed`."""
+        return self.seed.name if self.seed else None
 
     @property
     def save_flag(self) -> str | None:

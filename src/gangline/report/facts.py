@@ -220,7 +220,7 @@ def pinned_rows(record: Record) -> list[PinnedItem]:
 
 
 def _uncompared(item: dict[str, Any]) -> str:
-    """In older records the whole reason why the item is unknown."""
+    """What no digest describes; older records have the whole reason why the item is unknown."""
     return str(item.get("uncompared", item.get("by") if item.get("pinned") == "unknown" else ""))
 
 
@@ -314,7 +314,9 @@ def forecast_off(record: Record) -> float | None:
 
 def reproduce_commands(record: Record) -> list[str]:
     """Command that repeats the run on a machine with the repository."""
-    commands = ["git fetch origin && git checkout --detach " + record.commit.sha]
+    is_local = (record.commit.repository or "").startswith("/")
+    fetch = "" if is_local else "git fetch origin && "
+    commands = [f"{fetch}git checkout --detach {record.commit.sha}"]
     if record.commit.patch:
         commands.append(f"# uncommitted changes: apply the patch at {record.commit.patch} of the store first")
     commands.append("gangline run --again")

@@ -27,7 +27,7 @@ def clean(text: object, limit: int = 400) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """At most `limit` characters of a line, without its middle, as names and paths differ at their ends."""
+    """A line of `limit` characters at most, cut in its middle, since names and paths differ at their ends."""
     head = min(_HEAD, (limit - 1) // 2)
     return text if len(text) <= limit else f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
 

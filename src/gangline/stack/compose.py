@@ -24,7 +24,7 @@ from gangline.stack.servers import (
 
 VERSITYGW = "versity/versitygw:v1.8.0"
 MINIO = "minio/minio:RELEASE.2024-10-13T13-34-11Z"
-"""For data that lie here from before, alone: this release writes without a signature, and none is mended."""
+"""Release for data that it wrote here before, alone: it writes without a signature, as all later ones do."""
 PROMETHEUS = "prom/prometheus:v2.53.2"
 GRAFANA = "grafana/grafana:11.6.0"
 JENKINS = "jenkins/jenkins:2.568.1-lts-jdk21"

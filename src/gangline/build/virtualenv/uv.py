@@ -112,7 +112,7 @@ class Uv:
 
 
 def _without_wheel(package: str) -> str:
-    """Of `NAME==VERSION`, which its authors may publish as source alone."""
+    """Refusal of `NAME==VERSION`, which its authors may publish as source alone."""
     return (
         f"{package} has no wheel that this Python can use, and nothing is built; pip wheel --no-deps {package}"
         " -w FOLDER makes one: name FOLDER in environments.find_links of site.toml, and lock into a new file with"

@@ -146,7 +146,7 @@ class PlanQuestion:
     """Only on servers that are free."""
 
     def hypothetical(self) -> "HypotheticalPlan | None":
-        """By formula, on devices that were asked for; None: the line does not give the shape of its model."""
+        """Plan by formula on devices that were asked for; None: the line does not give the shape of its model."""
         if self.devices is None:
             return None
         if self.now:
@@ -161,7 +161,7 @@ class PlanQuestion:
         return plan_hypothetically(request, site=self.site, inventory=self.devices, network=self.network)
 
     def preview(self) -> "Preview":
-        """As a run would be planned."""
+        """Plan that a run would get."""
         from gangline.line.stages.preview import preview
 
         if _asks_servers(self.site):
@@ -257,7 +257,7 @@ def _document(found: "Preview", *, why: bool) -> dict[str, object]:
 
 
 def _matrix_plans(found: "Preview | HypotheticalPlan") -> "tuple[MatrixPlanReport, ...]":
-    """Of each pipeline rank, which takes long for many GPUs; empty: no matrix rule, or it is known in ranks alone."""
+    """Plan of each pipeline rank, slow for many GPUs; empty: no matrix rule, or it is known in ranks alone."""
     line, choice = found.request.line, found.choice
     if line.optimizer.get("rule") is None or choice.is_left_to_program:
         return ()

@@ -32,7 +32,7 @@ class NodeReport:
     stopped: bool = False
     """It ended because of a stop request."""
     saved_step: int | None = None
-    """As in `GenerationResult`."""
+    """Same as that of `GenerationResult`."""
     oom_kills: int = 0
     """Processes of this node that were killed for memory during the generation."""
     rank_reason: str = ""
@@ -42,7 +42,7 @@ class NodeReport:
     leftovers: tuple[str, ...] = ()
     """Commands of processes that were still running after all ranks had ended well."""
     processes: ProcessReport | None = None
-    """Of all generations up to this one; None: it is not known."""
+    """Report of all generations up to this one; None: it is not known."""
 
     def to_plain(self) -> dict[str, Any]:
         """As values of JSON, for a message between keepers."""

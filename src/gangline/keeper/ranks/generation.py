@@ -51,7 +51,7 @@ class Generation:
     must_beat: bool
     """Ranks run the task runtime, which sends heartbeats; a program may send some."""
     last_step: int
-    """With this step a program is done."""
+    """Step with which a program is done."""
     grace_seconds: float
     process_reports: ProcessReports
     now: Callable[[], float] = time.monotonic

@@ -46,7 +46,7 @@ class GenerationResult:
     progressed: bool
     """At least one rank finished a step."""
     saved_step: int | None = None
-    """After a stop request: step of the newest save that rank 0 reported, 0: there is none. None: not known."""
+    """Step of the newest save that rank 0 reported after a stop request, 0: there is none. None: not known."""
     behind: Hang | None = None
     """The rank furthest behind when the generation hung on this or another node."""
     lost: LostNode | None = None
@@ -56,4 +56,4 @@ class GenerationResult:
     leftovers: tuple[str, ...] = ()
     """Commands of processes that were still running, and were stopped, after all ranks had ended well."""
     processes: ProcessReport | None = None
-    """Of all generations up to this one; None: a node did not report."""
+    """Report of all generations up to this one; None: a node did not report."""

@@ -17,7 +17,7 @@ from gangline.spec.gang.status import read_event
 from gangline.storage.folder.safe_paths import open_plain
 
 MOST_BYTES = 1 << 20
-"""Of one rank's file; its processes write no more."""
+"""Size that the file of a rank may have; its processes write no more."""
 SETTLE_SECONDS = 10.0
 """Failures within this time before that of a rank follow from it, or it from them."""
 CAUSE_SECONDS = 60.0

@@ -75,7 +75,7 @@ class FinishedGang:
     earlier: tuple[GangEnd, ...] = ()
     """Ends of the attempts before the last one."""
     restarts: int = 0
-    """Of ranks in all gangs, and of gangs."""
+    """Restarts of ranks in all gangs, and of gangs."""
     error: GanglineError | None = None
     """Of the class of its exit code, if it failed and there is no further attempt."""
 
@@ -87,7 +87,7 @@ class _Attempts:
     shares: list[GangShare] = field(default_factory=list)
     ends: list[GangEnd] = field(default_factory=list)
     restarts: int = 0
-    """Of ranks in these gangs, and of gangs, the next one included."""
+    """Restarts of ranks in these gangs, and of gangs, the next one included."""
     charged: int = 0
     """Gangs that this driver saw end, lost or stopped without a step beyond those of earlier ones."""
     furthest_step: int = -1

@@ -38,7 +38,7 @@ class PublishedWeights:
     """Files of weights that would be published, or a checkpoint."""
 
     files: dict[str, WeightsFile]
-    """By name; of a checkpoint its folder, with no digest."""
+    """Files by name; a checkpoint counts by its folder, with no digest."""
     paths: tuple[str, ...] = ()
     """Paths among the outputs."""
 

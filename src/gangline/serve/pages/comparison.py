@@ -170,7 +170,7 @@ def _costs(ordered: Sequence[Record]) -> list[TableRow]:
 
 
 def _cost(value: float | None, first: float | None, unit: str, place: int, of: str) -> TableCell:
-    """With the change since the first run, or the run that it was measured in."""
+    """Cell with the change since the first run, or the run that it was measured in."""
     if value is None:
         return TableCell("-")
     change = change_words(value / first - 1) if place and first else ""

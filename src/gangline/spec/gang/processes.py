@@ -55,7 +55,7 @@ class ProcessReport:
     restarted: tuple[ProcessFailure, ...] = ()
     """Failed, and started again by torch.distributed.run; at most `MOST_LISTED`."""
     unseen: tuple[UnseenProgram, ...] = ()
-    """At most `MOST_LISTED`."""
+    """Programs whose failures may be unseen; `MOST_LISTED` at most."""
     unwatched: tuple[int, ...] = ()
     """Ranks that are no Python that reports, and that started programs; at most `MOST_LISTED`."""
     pipefail: bool = False

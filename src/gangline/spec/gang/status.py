@@ -50,7 +50,7 @@ class GangEnd:
     generation: int = 0
     step: int | None = None
     saved_step: int | None = None
-    """After a stop request: step of the newest save that rank 0 reported, 0: there is none. None: not known."""
+    """Step of the newest save that rank 0 reported after a stop request, 0: there is none. None: not known."""
     restarts: int = 0
     time: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Evaluations:
             self._found.pop(next(iter(self._found)))
 
     def all(self) -> tuple[WeightsEvaluation, ...]:
-        """In the order of their newest metrics; none where no weights are named."""
+        """All evaluations, in the order of their newest metrics; none where no weights are named."""
         found = tuple(self._found.values())
         return found if any(each.weights for each in found) else ()
 

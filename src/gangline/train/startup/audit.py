@@ -223,8 +223,8 @@ _audit: "ProgramAudit | None" = None
 
 def _hook_of(audit: ProgramAudit) -> Any:
     clock = time.monotonic
+    opened = audit.reads.opened
     handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
-        "open": lambda arguments: audit.reads.opened(arguments[0], arguments[2]),
         "sqlite3.connect": lambda arguments: audit.reads.connected(arguments[0]),
         "socket.getaddrinfo": lambda arguments: audit.looked_up(arguments[0]),
         "import": lambda _: audit.imports(),
@@ -235,7 +235,9 @@ def _hook_of(audit: ProgramAudit) -> Any:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         try:
-            if (handle := handlers.get(event)) is not None:
+            if event == "open":  # by far the most frequent of those that count
+                opened(arguments[0], arguments[2])
+            elif (handle := handlers.get(event)) is not None:
                 handle(arguments)
             if clock() > audit.due:
                 audit.report()

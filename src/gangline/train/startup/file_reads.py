@@ -60,8 +60,11 @@ class FileReads:
 
     def opened(self, path: Any, flags: int) -> None:
         """A file is about to be opened."""
-        full = _absolute(path)
-        if full is None or full in self._seen or full.startswith(self._places.declared):
+        name = _name_of(path)
+        if name is None or (name.startswith(self._places.declared) and ".." not in name):
+            return  # first, because training opens declared files in every step
+        full = os.path.abspath(name)
+        if full in self._seen or full.startswith(self._places.declared):
             return
         has_room = self._remember(full)
         if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC or (flags & os.O_CREAT and not _holds_bytes(full)):
@@ -85,10 +88,10 @@ class FileReads:
 
     def listed(self, path: Any) -> None:
         """The names in a folder are about to be listed; a search for modules looks for names that it knows."""
-        full = _absolute("." if path is None else path)
-        if full is None:
+        name = _name_of("." if path is None else path)
+        if name is None:
             return
-        full = full.rstrip("/") + "/"
+        full = os.path.abspath(name).rstrip("/") + "/"
         if full in self._seen or full.startswith(self._places.declared) or full in self._places.temporary:
             return
         if calling_file() == _IMPORTS or full.rstrip("/") in sys.path:
@@ -154,15 +157,12 @@ class FileReads:
         return fresh or os.path.realpath(full).startswith(self._places.declared)
 
 
-def _absolute(path: Any) -> "str | None":
+def _name_of(path: Any) -> "str | None":
     """None: a descriptor, or nothing that can be opened."""
-    if isinstance(path, int):
-        return None
     try:
-        name = os.fsdecode(path)
+        return os.fsdecode(path)
     except TypeError:
         return None
-    return os.path.abspath(name)
 
 
 def _holds_bytes(path: str) -> bool:

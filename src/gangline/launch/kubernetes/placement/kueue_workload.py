@@ -83,7 +83,7 @@ class Eviction:
     """The latest time that Kueue took a gang's quota, and with it stopped its pods."""
 
     times: int
-    """How often so far."""
+    """Evictions so far."""
     message: str
 
 
