@@ -38,7 +38,7 @@ def test_no_digest_stands_for_data_that_no_line_declares():
     assert dict(input_digests(declared))["data"] == "d" * 64
 
 
-def test_a_repository_without_origin_is_not_told_to_fetch_from_it():
+def test_commands_of_a_repository_without_origin_fetch_nothing():
     made = records.passed()
     fetched, here = (
         reproduce_commands(replace(made, commit=replace(made.commit, repository=address)))[0]
