@@ -21,8 +21,8 @@ from tests.serve.orders.yard import Yard
 from gangline.launch.sandbox import find_engine
 from gangline.line.request.run_request import CommitOrigin
 from gangline.line.request.trust import approve
+from gangline.line.run.driver_process import PROGRAM
 from gangline.serve.context.home import site_text
-from gangline.serve.orders.driver_process import PROGRAM
 from gangline.serve.orders.workers import OrderService
 from gangline.signing.keys import LOCAL_NAME, key_folder
 from gangline.spec.config.site import KfpTable

@@ -15,8 +15,8 @@ from tests.serve.orders.yard import Yard
 from gangline.line.request.run_request import CommitOrigin
 from gangline.line.request.trust import approve
 from gangline.line.results.verification import verify
+from gangline.line.run.driver_process import PROGRAM
 from gangline.serve.context.home import site_text
-from gangline.serve.orders.driver_process import PROGRAM
 from gangline.serve.orders.workers import OrderService
 from gangline.spec.config.site import Site, StoreTable
 from gangline.spec.record import STAGES

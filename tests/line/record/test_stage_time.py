@@ -16,7 +16,7 @@ from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.record.stage_time import StageTime
 from gangline.line.record.states import end_stage, record_stage_seconds, start_stage
 from gangline.line.request.run_request import resolve_request
-from gangline.serve.orders.driver_process import PROGRAM, DriverProcess
+from gangline.line.run.driver_process import PROGRAM, DriverProcess
 from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import stage
 from gangline.units import parse_time

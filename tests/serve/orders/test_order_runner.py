@@ -13,10 +13,10 @@ from tests.serve.orders.yard import Yard
 from gangline.line.record import states
 from gangline.line.record.store import RecordStore
 from gangline.line.request import trust
+from gangline.line.run.driver_process import DriverProcess
 from gangline.registry.project_owner import ProjectClaim, claim_key
 from gangline.serve.database.types import Order, RunFilter
 from gangline.serve.orders import retry_policy
-from gangline.serve.orders.driver_process import DriverProcess
 from gangline.serve.orders.notifications import OrderNotifications
 
 

@@ -9,8 +9,8 @@ from gangline.errors import GanglineError, StorageError
 from gangline.line.record import states
 from gangline.line.record.runs import find_run
 from gangline.line.record.store import RecordStore
+from gangline.line.run.driver_process import DriverProcess
 from gangline.serve.context.service_context import ServiceContext
-from gangline.serve.orders.driver_process import DriverProcess
 
 log = structlog.get_logger()
 

@@ -22,12 +22,12 @@ from gangline.git.mirror import RemoteBranches
 from gangline.line.record.runs import find_run
 from gangline.line.record.store import RecordStore
 from gangline.line.run import lease
+from gangline.line.run.driver_process import PROGRAM, DriverProcess
 from gangline.sanitize import clean
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order
 from gangline.serve.orders.cancellation import OrderWithdrawal, stop_runs
 from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read_commit
-from gangline.serve.orders.driver_process import PROGRAM, DriverProcess
 from gangline.serve.orders.notifications import OrderNotifications
 from gangline.serve.orders.retry_policy import after_exit, after_run
 from gangline.serve.orders.schedules import Schedules

@@ -15,10 +15,10 @@ from gangline.forge.protocol import RefHead
 from gangline.git.clones import Clones
 from gangline.line.record.runs import find_run
 from gangline.line.request.trust import awaits_approval
+from gangline.line.run import driver_process
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.deliveries import REMEMBER_SECONDS
 from gangline.serve.database.types import Order, RunFilter
-from gangline.serve.orders import driver_process
 from gangline.serve.orders.cancellation import stop_runs
 from gangline.serve.orders.schedules import Schedules
 from gangline.serve.orders.sources import CommitSource, all_sources

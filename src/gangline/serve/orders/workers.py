@@ -17,10 +17,10 @@ from gangline.errors import GanglineError, IntegrityError, UsageError
 from gangline.git.clones import Clones
 from gangline.line.record.runs import find_run
 from gangline.line.request.trust import awaits_approval
+from gangline.line.run.driver_process import PROGRAM
 from gangline.sanitize import clean
 from gangline.serve.context.service_context import ServiceContext
 from gangline.serve.database.types import Order
-from gangline.serve.orders.driver_process import PROGRAM
 from gangline.serve.orders.order_runner import OrderRunner, RunnerContext, RunnerStopped
 from gangline.serve.orders.retry_policy import after_failure
 from gangline.serve.orders.schedules import Schedules

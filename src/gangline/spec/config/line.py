@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gangline.spec.config.search_table import SearchTable
 from gangline.spec.measurements import Better
 from gangline.spec.plan import (
     Collectives,
@@ -44,6 +45,8 @@ class ProjectTable:
     metrics_of: tuple[str, ...] = ()
     """Globs of outputs with the weights that a command's metrics were measured on, where `program.report` does not say
     it: `["out/model.pt"]`. A version of other files is not published."""
+    track: tuple[str, ...] | None = None
+    """Trackers of the site by name that get this project's runs; none: all of them, an empty list: no one."""
     path: tuple[str, ...] = ()
     """Folders of the code layer on the path of Python, in order and in addition to its top: `["src"]`."""
 
@@ -300,3 +303,4 @@ class Line:
     prove: ProveTable = ProveTable()
     publish: PublishTable = PublishTable()
     trigger: TriggerTable = TriggerTable()
+    search: SearchTable = SearchTable()

@@ -6,7 +6,6 @@ lazily, is not in their image.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -30,6 +29,8 @@ LATER_DEFAULTS: dict[str, Any] = {
     "publish.files": [], "plan.transformer": None, "train.memory.gradient_sync": "auto", "gate.may_fail": [],
 }  # fmt: skip
 """Keys that lines have had since after the first runs, with their defaults."""
+UNDIGESTED = ("search", "project.track")
+"""What says nothing about one training: runs are named and keyed without it."""
 HOW_TO_BEGIN = (
     "gangline init writes one for the scripts of a repository, gangline new NAME makes a repository that has one"
 )
@@ -136,16 +137,17 @@ def line_digest(line: Line) -> str:
 def table_digests(line: Line) -> dict[str, str]:
     """Digest of each table, so that a stage is keyed by those it reads."""
     plain = _digested(line)
-    return {field.name: digest(plain[field.name]) for field in fields(line)}
+    return {name: digest(table) for name, table in plain.items()}
 
 
 def _digested(line: Line) -> dict[str, Any]:
-    """Every key with its value, but for `LATER` ones at their defaults: runs keep the names that they had before."""
+    """Keys of trainings with their values, but for `LATER_DEFAULTS`: runs keep the names that they had before."""
     plain: dict[str, Any] = to_plain(line)
-    for key, default in LATER_DEFAULTS.items():
+    absent = object()
+    for key, default in {**LATER_DEFAULTS, **dict.fromkeys(UNDIGESTED, absent)}.items():
         *tables, name = key.split(".")
         table = reduce(getitem, tables, plain)
-        if table[name] == default:
+        if default is absent or table[name] == default:
             del table[name]
     return plain
 
