@@ -3,7 +3,7 @@
 It runs as a script, in an interpreter that may have the tracker's package and nothing of gangline: the standard library
 is all that it needs, and its own room is found beside its file. A tracker's library is imported here and nowhere else.
 
-    {"open": {"kind": "wandb", ...}}          {"done": ""}
+    {"open": {"kind": "wandb", ...}}          {"done": null}
     {"write": [["loss", 1, 1764385200000, 2.5]]}    {"failed": "ConnectionError: ...", "refused": false}
 """
 
@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -40,27 +41,31 @@ class Session:
 
         ((call, content),) = message.items()
         try:
-            self._do(call, content)
+            result = self._do(call, content)
         except (TrackerError, ImportError) as error:
             return {"failed": _cause(error), "refused": True}
         except Exception as error:  # whatever a library raises: the driver decides, and tries again
             return {"failed": _cause(error), "refused": False}
-        return {"done": call}
+        return {"done": result}
 
-    def _do(self, call: str, content: Any) -> None:
+    def _do(self, call: str, content: Any) -> Any:
         from gangline.trackers.protocol import Point, TrackedRun, WriterSettings
 
         if call == "open":
             settings = WriterSettings(**content)
             self._writer = import_module(f"gangline.trackers.{settings.kind}").open_writer(settings)
-            return
+            return None
         assert self._writer is not None, "a driver opens first"
         if call == "write":
             self._writer.write([Point(*each) for each in content])
         elif call == "close":
             self._writer.close()
+        elif call == "look":
+            found = self._writer.look(TrackedRun(**content))
+            return None if found is None else asdict(found)
         else:
-            getattr(self._writer, {"begin": "begin", "finish": "finish"}[call])(TrackedRun(**content))
+            {"begin": self._writer.begin, "finish": self._writer.finish}[call](TrackedRun(**content))
+        return None
 
 
 def _cause(error: Exception) -> str:

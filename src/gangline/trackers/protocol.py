@@ -56,6 +56,22 @@ class WriterSettings:
     """Text before each metric, where the program writes into the same run: `gangline/`."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mirrored:
+    """What a tracker has of a run, as it says itself."""
+
+    place: str
+    """Address or folder where a person looks at it."""
+    step: int | None = None
+    """Highest step of its points; None: it has none."""
+    time_ms: int | None = None
+    """Time of the newest point."""
+    status: Status | None = None
+    """None: not known."""
+    size_bytes: int | None = None
+    """Size of a folder of files."""
+
+
 class TrackerError(Exception):
     """The tracker did not take what it was sent; the message says what was wanted, what was found, what works."""
 
@@ -77,6 +93,10 @@ class Writer(Protocol):
 
     def finish(self, run: TrackedRun) -> None:
         """Write status, tags and end of a run that has ended."""
+        ...
+
+    def look(self, run: TrackedRun) -> Mirrored | None:
+        """What the tracker has of the run, without `begin` and without making anything; None: it has no such run."""
         ...
 
     def close(self) -> None:
