@@ -34,6 +34,7 @@ class Session:
 
     def __init__(self) -> None:
         self._writer: Writer | None = None
+        self._settings: Any = None
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Do what `message` asks; a failure of the tracker is an answer, too."""
@@ -52,9 +53,13 @@ class Session:
         from gangline.trackers.protocol import Point, TrackedRun, WriterSettings
 
         if call == "open":
-            settings = WriterSettings(**content)
-            self._writer = import_module(f"gangline.trackers.{settings.kind}").open_writer(settings)
+            self._settings = WriterSettings(**content)
+            self._writer = import_module(f"gangline.trackers.{self._settings.kind}").open_writer(self._settings)
             return None
+        if call == "model":
+            from gangline.trackers.models import MirroredModel, mirror_model
+
+            return mirror_model(self._settings, MirroredModel.read(content))
         assert self._writer is not None, "a driver opens first"
         if call == "write":
             self._writer.write([Point(*each) for each in content])

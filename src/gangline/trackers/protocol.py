@@ -70,6 +70,8 @@ class Mirrored:
     """None: not known."""
     size_bytes: int | None = None
     """Size of a folder of files."""
+    id: str = ""
+    """The tracker's own id of the run, where it is another one than ours."""
 
 
 class TrackerError(Exception):

@@ -1,0 +1,19 @@
+import pytest
+from tests.trackers.mlflow_server import MlflowServer
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory):
+    """One real server for all tests of the session; each test has an experiment of its own."""
+    server = MlflowServer(tmp_path_factory.mktemp("mlflow")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def mlflow_client(mlflow_server, monkeypatch):
+    """The library's own reader."""
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    return MlflowClient(mlflow_server.url, mlflow_server.url)
