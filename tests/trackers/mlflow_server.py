@@ -38,7 +38,7 @@ class MlflowServer:
             pytest.skip(f"mlflow is not in {tools_folder()}: make tools builds it")
         command = [
             tool.program(tools_folder()), "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
-            "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", 
+            "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db",
             "--artifacts-destination", self.folder / "files",
         ]  # fmt: skip
         environ = {

@@ -49,9 +49,18 @@ def operations(
         experiment: `{project}` and `{branch}` in it are replaced.
         price: What a GPU hour costs here.
     """
-    points = [point for event in events for point in points_of(event)]
-    points += end_points(record, has_curve=any(point.metric == record.curve.metric for point in points))
-    return Operations(tracked_run(record, experiment=experiment, price=price), tuple(points))
+    run = tracked_run(record, experiment=experiment, price=price)
+    return Operations(run, tuple(all_points(record, events)))
+
+
+def all_points(record: Record, events: Iterable[Event]) -> Iterator[Point]:
+    """Points of the events, one after the other, and those that the record of an ended run adds."""
+    has_curve = False
+    for event in events:
+        points = points_of(event)
+        has_curve = has_curve or any(point.metric == record.curve.metric for point in points)
+        yield from points
+    yield from end_points(record, has_curve=has_curve)
 
 
 def points_of(event: Event) -> list[Point]:

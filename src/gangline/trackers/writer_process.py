@@ -59,6 +59,12 @@ def writer_settings(repo: Path, site: Site, name: str, *, environ: Mapping[str, 
     )
 
 
+def trackers_of(site: Site, wanted: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Trackers of the site that get a run, and names of its `project.track` that the site does not have."""
+    names = list(site.track) if wanted is None else [name for name in wanted if name in site.track]
+    return names, [name for name in wanted or () if name not in site.track]
+
+
 def rewrites(settings: WriterSettings) -> bool:
     """Whether each process of this writer begins a file anew, and so needs all points of the run."""
     return settings.kind == "tensorboard" or (settings.kind == "wandb" and settings.mode == "offline")
@@ -73,7 +79,7 @@ class WriterProcess:
         """Start the child; raises WriterFailed if the interpreter is not there."""
         self._settings, self._seconds, self._is_killed = settings, seconds, False
         self._secrets = concealable([settings.token] if settings.token else [])
-        python = table.python or sys.executable
+        python = str(Path(table.python).expanduser()) if table.python else sys.executable
         try:
             self._process = subprocess.Popen(
                 [python, "-P", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

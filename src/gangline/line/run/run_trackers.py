@@ -17,7 +17,7 @@ from gangline.trackers.mirror import Mirror, MirrorSource, entry_of
 from gangline.trackers.operations import TRIAL, end_points, points_of, tracked_run
 from gangline.trackers.protocol import Point, TrackedRun
 from gangline.trackers.stored_run import stored_events
-from gangline.trackers.writer_process import WriterProcess, rewrites, writer_settings
+from gangline.trackers.writer_process import WriterProcess, rewrites, trackers_of, writer_settings
 
 SEARCH = "GANGLINE_SEARCH"
 """Variable in which a search tells the drivers of its trials its id."""
@@ -27,19 +27,14 @@ _STARTS = ("train", "report")
 """Stages at whose start writers are started, so that they are ready once there is something to write."""
 
 
-def trackers_of(ctx: RunContext) -> tuple[list[str], list[str]]:
-    """Names of the site's trackers that get this run, and names in `project.track` that the site does not have."""
-    wanted = ctx.line.project.track
-    names = list(ctx.site.track) if wanted is None else [name for name in wanted if name in ctx.site.track]
-    return names, [name for name in wanted or () if name not in ctx.site.track]
-
-
 @contextmanager
 def mirrored_to_trackers(ctx: RunContext, exporter: DriverExporter | None) -> Iterator[None]:
     """While the block drives the run, the trackers of the site get what happens; `exporter` counts their failures."""
-    names, unknown = trackers_of(ctx)
+    names, unknown = trackers_of(ctx.site, ctx.line.project.track)
     if unknown:
-        ctx.observer.note(f"project.track: this site has no tracker {', '.join(unknown)}; it has {_shown(ctx)}")
+        ctx.observer.note(
+            f"project.track: this site has no tracker {', '.join(unknown)}; it has {', '.join(ctx.site.track)}"
+        )
     if (search := ctx.environ.get(SEARCH)) and all(event.kind != TRIAL for event in ctx.record.events):
         ctx.record_event("resolve", TRIAL, search, notify=False)
     observer = TrackObserver(ctx, names, exporter)
@@ -49,10 +44,6 @@ def mirrored_to_trackers(ctx: RunContext, exporter: DriverExporter | None) -> It
     finally:
         ctx.observer = observer.inner
         observer.close()
-
-
-def _shown(ctx: RunContext) -> str:
-    return ", ".join(ctx.site.track) or "none"
 
 
 class TrackObserver(ObserverRelay):
