@@ -98,7 +98,7 @@ def push(
                 row |= {"written": False, "text": f"not written: {error}"}
             rows.append(row)
             if not json:
-                say(clean(f"{row['run']}  {name}: {row['text']}"))
+                say(f"{row['run']}  {name}: {clean(row['text'])}")
     if json:
         print_json(rows)
     elif not rows:
