@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.line.repositories import LINE, make_repository, settle_inventory
 from tests.trackers.fake_tracker import FakeTracker
