@@ -76,7 +76,7 @@ class Door(ThreadingHTTPServer):
     def __init__(self, server: str, token: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream, self.token, self.requests = server, token, []
-        self._lost = 0
+        self.exchanges, self._lost = [], 0
         self.pool = urllib3.PoolManager(retries=False)
 
     @property
@@ -117,6 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.loses:
             self.close_connection = True
             return
+        self.server.exchanges.append((self.command, self.path, body, status, data))
         self.send_response(status)
         for name, text in headers.items():
             if name.lower() not in _HOP:

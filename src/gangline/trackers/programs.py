@@ -11,6 +11,7 @@ from gangline.spec.config.site import Site, TrackTable
 from gangline.spec.gang.podset import TRACKERS_KEY
 from gangline.spec.plan import Role
 from gangline.spec.record import Record
+from gangline.trackers.operations import experiment_of
 
 MLFLOW_RUN, MLFLOW_TOKEN, WANDB_TOKEN = "MLFLOW_RUN_ID", "MLFLOW_TRACKING_TOKEN", "WANDB_API_KEY"
 _WANDB = "https://api.wandb.ai"
@@ -41,7 +42,7 @@ def program_variables(record: Record, trackers: Mapping[str, TrackTable], role: 
             found["MLFLOW_TRACKING_URI"] = table.url or ""
         elif role == "train":
             found |= {"WANDB_RUN_ID": record.run.id, "WANDB_RESUME": "allow", "WANDB_MODE": table.mode}
-            found |= {"WANDB_PROJECT": table.experiment.replace("{project}", record.run.project)}
+            found |= {"WANDB_PROJECT": experiment_of(record, table.experiment)}
             found |= {"WANDB_BASE_URL": table.url} if table.url else {}
     return found | {TRACKERS_KEY: " ".join(f"{table.kind}={_address(table, role)}" for table in trackers.values())}
 

@@ -12,6 +12,7 @@ from gangline.cli.workspace import open_workspace
 from gangline.line.record.store import read_record
 from gangline.line.run.run_models import mirror_models
 from gangline.registry.promote import promote
+from gangline.report.text import clean
 
 
 def command(
@@ -39,4 +40,4 @@ def command(
         before = f", before {moved.previous}" if moved.previous else ""
         say(f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}")
     for sentence in sentences:
-        say(sentence, err=True)
+        say(clean(sentence), err=True)
