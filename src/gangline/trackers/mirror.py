@@ -173,9 +173,12 @@ class Mirror:
             process.finish(run)
 
     def _write_first(self, process: WriterProcess) -> None:
-        """Write entries of the queue, in one call or a little more, then remove those that are in it still."""
+        """Write entries of the queue, in one call or a little more, then remove those that are in it still.
+
+        Nothing is written where the queue has lost some since: they come first.
+        """
         with self._state:
-            batch = _fitting(iter(self._entries))
+            batch = [] if self._has_gap else _fitting(iter(self._entries))
         self._write(process, batch)
         taken = set(map(id, batch))
         with self._state:
