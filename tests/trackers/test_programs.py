@@ -64,7 +64,8 @@ def test_a_gang_of_a_training_is_given_addresses_and_names_of_secrets_and_other_
     record = make_record()
     trackers = {"ours": OURS, "wb": replace(WB, experiment="{project}-x")}
     assert programs.program_variables(record, trackers, "train") == {
-        "MLFLOW_TRACKING_URI": "https://mlflow.example", "WANDB_RUN_ID": record.run.id, "WANDB_RESUME": "allow",
+        "MLFLOW_TRACKING_URI": "https://mlflow.example", "MLFLOW_DISABLE_TELEMETRY": "true",
+        "WANDB_RUN_ID": record.run.id, "WANDB_RESUME": "allow",
         "WANDB_MODE": "online", "WANDB_PROJECT": "cheap-x",
         "GANGLINE_TRACKERS": "mlflow=https://mlflow.example wandb=https://api.wandb.ai",
     }  # fmt: skip

@@ -39,7 +39,7 @@ def program_variables(record: Record, trackers: Mapping[str, TrackTable], role: 
     found: dict[str, str] = {}
     for table in trackers.values():
         if role == "train" and table.kind == "mlflow":
-            found["MLFLOW_TRACKING_URI"] = table.url or ""
+            found |= {"MLFLOW_TRACKING_URI": table.url or "", "MLFLOW_DISABLE_TELEMETRY": "true"}
         elif role == "train":
             found |= {"WANDB_RUN_ID": record.run.id, "WANDB_RESUME": "allow", "WANDB_MODE": table.mode}
             found |= {"WANDB_PROJECT": experiment_of(record, table.experiment)}
