@@ -98,9 +98,10 @@ def test_racing_moves_of_an_alias_end_as_the_store_has_it(workspace, mlflow_clie
                 process.open()
             try:
                 list(_ModelMirror(workspace.store, "bytegpt", "ours", workspace.site, process).write(None))
-                return process
             except WriterFailed:
                 process = process.end()
+            else:
+                return process
         raise AssertionError("the server took nothing in 5 tries")
 
     def move(number):
