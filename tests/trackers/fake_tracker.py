@@ -16,7 +16,7 @@ from gangline.trackers.protocol import WriterSettings
 from gangline.trackers.writer_process import WriterProcess
 
 PROGRAM = """#!{python}
-import json, os, sys, time
+import json, os, signal, sys, time
 from pathlib import Path
 
 folder = Path({folder!r})
@@ -40,6 +40,11 @@ for line in sys.stdin:
         with (folder / "calls.jsonl").open("a") as file:
             print(json.dumps([call, content]), file=file)
     print(json.dumps(answer), flush=True)
+    with (folder / "count").open("a") as file:
+        print(call, file=file)
+    deadly = (folder / "deadly").read_text().split() if (folder / "deadly").exists() else []
+    if str(len((folder / "count").read_text().split())) in deadly:
+        os.kill(os.getppid(), signal.SIGKILL)
 """
 
 
@@ -61,6 +66,10 @@ class FakeTracker:
         """`takes`, `slow SECONDS`, `hangs`, `dies`, `fails` or `refuses` each call from now on."""
         (self.folder / "next-way").write_text(way)
         (self.folder / "next-way").rename(self.folder / "way")
+
+    def kills_after(self, *calls: int) -> None:
+        """The driver dies once it has been answered these calls, counted over all writers."""
+        (self.folder / "deadly").write_text(" ".join(map(str, calls)))
 
     @property
     def table(self) -> TrackTable:

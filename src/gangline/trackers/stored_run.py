@@ -9,6 +9,7 @@ from gangline.spec.gang.status import read_event
 from gangline.spec.output_limits import MOST_EVENT_BYTES
 from gangline.spec.record import Record
 from gangline.storage.objects.growing_file import find_growing_file
+from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.protocol import ObjectStore, list_all
 from gangline.trackers.operations import Event
 
@@ -21,7 +22,8 @@ def stored_events(store: ObjectStore, record: Record) -> Iterator[Event]:
     Raises:
         StorageError: The store is away.
     """
-    folder = record.curve.key.rpartition("/")[0] if record.curve.key else record.gang_prefix
+    folder, _, name = (record.curve.key or "").rpartition("/")  # of a training that was taken over, that run's
+    folder = folder if name == "metrics.jsonl" and is_key(folder) else record.gang_prefix
     entries = list_all(store, f"{folder}/ranks/0-")
     earlier = sorted({int(match[1]) for each in entries if (match := _ATTEMPT.search(each.key))})
     for name in (*(f"0-{attempt}" for attempt in earlier), "0"):

@@ -6,7 +6,9 @@ to which a TensorBoard that is open goes on. Where a training did steps again, a
 
 import re
 import struct
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,9 @@ class TensorBoardWriter:
     """Writes one run into its file."""
 
     def __init__(self, settings: WriterSettings) -> None:
-        from tensorboardX import summary
-        from tensorboardX.proto import event_pb2, summary_pb2
+        with without_torch():
+            from tensorboardX import summary
+            from tensorboardX.proto import event_pb2, summary_pb2
 
         self._events_pb, self._values, self._text = event_pb2, summary_pb2, summary.text
         self._top = Path(settings.path)
@@ -117,6 +120,19 @@ class TensorBoardWriter:
 
 def _newest(folder: Path) -> Path | None:
     return max(folder.glob(NAME.format(0).replace("0" * 10, "*")), default=None)
+
+
+@contextmanager
+def without_torch() -> Iterator[None]:
+    """While the block imports tensorboardX, which would import torch for drawings of models: 12 of its 13 seconds."""
+    is_absent = "torch" not in sys.modules
+    if is_absent:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # an import of it fails at once
+    try:
+        yield
+    finally:
+        if is_absent:
+            del sys.modules["torch"]
 
 
 def open_writer(settings: WriterSettings) -> TensorBoardWriter:

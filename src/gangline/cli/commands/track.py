@@ -41,9 +41,10 @@ def status(
     """Ask each tracker of the site what it has of a run; exit 40 if one does not answer, 10 if it refuses."""
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
+    names = _trackers(workspace, record)
     newest = max((point.time_ms for point in all_points(record, stored_events(workspace.store, record))), default=None)
     rows, failures = [], []
-    for name in _trackers(workspace, record):
+    for name in names:
         row: dict[str, Any] = {"tracker": name, "run": record.run.id}
         try:
             with _writer(workspace, name) as process:
