@@ -76,7 +76,9 @@ class Door(ThreadingHTTPServer):
     def __init__(self, server: str, token: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream, self.token, self.requests = server, token, []
-        self._lost = 0
+        self.exchanges, self._lost = [], 0
+        self.strikes = {}
+        """What is called once the request of that number was carried out, before its answer."""
         self.pool = urllib3.PoolManager(retries=False)
 
     @property
@@ -114,9 +116,12 @@ class _Handler(BaseHTTPRequestHandler):
                 headers={name: text for name, text in self.headers.items() if name != "Host"},
             )  # fmt: skip
             status, headers, data = answer.status, dict(answer.headers), answer.data
+        if (strike := self.server.strikes.pop(len(self.server.requests), None)) is not None:
+            strike()
         if self.server.loses:
             self.close_connection = True
             return
+        self.server.exchanges.append((self.command, self.path, body, status, data))
         self.send_response(status)
         for name, text in headers.items():
             if name.lower() not in _HOP:

@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
 import pytest
+from tests.tools.__main__ import TOOLS, tools_folder
 from tests.trackers.mlflow_server import Door
 
 from gangline.faults.proxy import FaultProxy
 from gangline.faults.rules import FaultRule
+from gangline.spec.config.site import TrackTable
 from gangline.trackers import child, mlflow
 from gangline.trackers.protocol import Point, TrackedRun, TrackerError, WriterSettings
+from gangline.trackers.writer_process import WriterProcess
 
 pytestmark = pytest.mark.tools
 POINTS = [
@@ -251,3 +254,16 @@ def test_what_the_server_has_is_seen_without_making_anything(mlflow_server, mlfl
         there.info.run_id, 59, 1_764_385_200_059, "finished",
     )  # fmt: skip
     assert found.place == f"{mlflow_server.url}/#/experiments/{there.info.experiment_id}/runs/{there.info.run_id}"
+
+
+def test_the_writer_runs_in_an_interpreter_that_has_mlflow_and_nothing_of_gangline(mlflow_server, mlflow_client, run):
+    tool = next(tool for tool in TOOLS if tool.name == "mlflow")
+    python = str(tool.program(tools_folder()).with_name("python"))
+    table = TrackTable(kind="mlflow", url=mlflow_server.url, python=python)
+    process = WriterProcess(WriterSettings(kind="mlflow", url=mlflow_server.url), table=table, environ={"HOME": "/"})
+    try:
+        process.open()
+        process.begin(run)
+        assert process.look(run).id == runs_of(mlflow_client, run)[0].info.run_id
+    finally:
+        process.end()

@@ -26,6 +26,8 @@ PROJECT, REPOSITORY = "gangline.project", "gangline.repository"
 ALONE = "gangline.alone"
 """Mark of a run that no other creator made, too."""
 CALL_SECONDS = 10
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag of experiments that MLflow's pages show as trainings; without it they are shown as evaluations of prompts."""
 _STATES: dict[Status, str] = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 _MOST_PARAMETERS, _MOST_NAME, _MOST_PARAMETER, _MOST_TAG, _MOST_POINTS = 100, 250, 6000, 8000, 1000
 _ODD, _TRIES = re.compile(r"[^\w.\- :]"), 8
@@ -131,7 +133,7 @@ class MlflowWriter:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(self.client.create_experiment(name))
+                return str(self.client.create_experiment(name, tags=_KIND))
             except RestException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise

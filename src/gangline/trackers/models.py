@@ -3,38 +3,16 @@
 MLflow numbers versions itself, so ours is a tag. Of two that were made at the same time the first number stays.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gangline.trackers.mlflow import PROJECT, answers, open_writer
-from gangline.trackers.protocol import TrackedRun, TrackerError, WriterSettings
+from gangline.trackers.protocol import MirroredModel, TrackerError, WriterSettings
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import RegisteredModel
     from mlflow.tracking import MlflowClient
 
 VERSION = "gangline.version"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MirroredModel:
-    """One version of a model, and the aliases that name it."""
-
-    name: str
-    project: str
-    version: int
-    source: str
-    """Address of its files in the store."""
-    run: TrackedRun
-    """The run that made it."""
-    tags: dict[str, str] = field(default_factory=dict)
-    aliases: dict[str, int | None] = field(default_factory=dict)
-    """Alias -> the version that it named before, which a tracker that is behind still says."""
-
-    @staticmethod
-    def read(content: dict[str, Any]) -> "MirroredModel":
-        """The model from plain JSON."""
-        return MirroredModel(**{**content, "run": TrackedRun(**content["run"])})
 
 
 def mirror_model(settings: WriterSettings, model: MirroredModel) -> list[str]:

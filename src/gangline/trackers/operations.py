@@ -108,16 +108,21 @@ def _ended_ms(record: Record, name: str) -> int:
     return round(1000 * (datetime.fromisoformat(ended).timestamp() if ended else created_at(record)))
 
 
+def experiment_of(record: Record, experiment: str) -> str:
+    """Name of the experiment of the run, with `{project}` and `{branch}` replaced."""
+    place = {"{project}": record.run.project, "{branch}": record.commit.branch or "no-branch"}
+    for word, text in place.items():
+        experiment = experiment.replace(word, text)
+    return clean(experiment, limit=MOST_NAME)
+
+
 def tracked_run(record: Record, *, experiment: str, price: Price | None) -> TrackedRun:
     """All that is no point, as the record has it now."""
     run = record.run
-    place = {"{project}": run.project, "{branch}": record.commit.branch or "no-branch"}
-    for word, text in place.items():
-        experiment = experiment.replace(word, text)
     return TrackedRun(
         id=run.id,
         project=run.project,
-        experiment=clean(experiment, limit=MOST_NAME),
+        experiment=experiment_of(record, experiment),
         name=run.id,
         status=_STATUS[run.verdict],
         started_ms=round(1000 * created_at(record)),

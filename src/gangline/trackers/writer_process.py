@@ -22,7 +22,7 @@ from gangline.sanitize import clean, conceal, concealable
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site, TrackTable
 from gangline.storage import site_paths
-from gangline.trackers.protocol import Mirrored, Point, TrackedRun, WriterSettings
+from gangline.trackers.protocol import Mirrored, MirroredModel, Point, TrackedRun, WriterSettings
 
 CALL_SECONDS = 10.0
 OPEN_SECONDS = 60.0
@@ -30,6 +30,7 @@ OPEN_SECONDS = 60.0
 END_SECONDS = 2.0
 BATCH = 1000
 """Points of one call."""
+MOST_SENTENCE = 400
 MOST_ANSWER_BYTES = 64 * 1024
 PROGRAM = Path(__file__).with_name("child.py")
 _PASSED = re.compile(r"PATH|HOME|LANG|LC_.*|TMPDIR|XDG_.*|VIRTUAL_ENV|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
@@ -108,6 +109,11 @@ class WriterProcess:
         answer = self._call("look", asdict(run))
         return None if answer is None else Mirrored(**answer)
 
+    def model(self, model: MirroredModel) -> list[str]:
+        """Mirror one version of a model and its aliases; sentences about what the tracker had otherwise."""
+        sentences = self._call("model", asdict(model), seconds=3 * self._seconds)
+        return [clean(str(text), limit=MOST_SENTENCE) for text in sentences or ()]
+
     def close(self) -> None:
         """Let the writer close its files, and end it."""
         try:
@@ -153,7 +159,7 @@ class WriterProcess:
         finally:
             timer.cancel()
         if "failed" in answer:
-            cause = clean(conceal(str(answer["failed"]), self._secrets), limit=400)
+            cause = clean(conceal(str(answer["failed"]), self._secrets), limit=MOST_SENTENCE)
             raise WriterFailed(cause, is_refused=answer.get("refused") is True)
         return answer.get("done")
 

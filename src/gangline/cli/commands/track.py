@@ -15,9 +15,11 @@ from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import CapacityError, ConfigError, StorageError, UsageError
 from gangline.line.record.runs import list_runs
 from gangline.line.run.lease import is_held, read_lease
+from gangline.line.run.run_models import mirror_models
 from gangline.metrics.record_values import price_at
 from gangline.report.text import clean
 from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
 from gangline.trackers.operations import all_points, tracked_run
 from gangline.trackers.protocol import Mirrored, TrackedRun
 from gangline.trackers.stored_run import stored_events
@@ -99,6 +101,7 @@ def push(
             rows.append(row)
             if not json:
                 say(f"{row['run']}  {name}: {clean(row['text'])}")
+        _push_models(workspace, record)
     if json:
         print_json(rows)
     elif not rows:
@@ -141,6 +144,17 @@ def _push(workspace: Workspace, record: Record, name: str) -> int:
         if record.run.state == "ended":
             process.finish(run)
     return num_points
+
+
+def _push_models(workspace: Workspace, record: Record) -> None:
+    """Write the version that the run published, and the aliases of its model; says what trackers had otherwise."""
+    published = stage(record, "publish").outputs
+    if "model" in published:
+        model, version = str(published["model"]), int(published["version"])
+        for text in mirror_models(
+            workspace.store, model, version, repo=workspace.repo, site=workspace.site, environ=workspace.environ
+        ):
+            say(clean(text), err=True)
 
 
 def _state(found: Mirrored | None, record: Record, newest: int | None) -> str:
