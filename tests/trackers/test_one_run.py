@@ -38,7 +38,7 @@ KILLED_AT = (4, 12, 21)
 def test_ranks_generations_and_killed_drivers_are_one_run_with_the_history_of_its_events(
     tmp_path, mlflow_server, mlflow_client, monkeypatch
 ):
-    line = repositories.line_with(repositories.LINE, f"train.steps={STEPS}", "train.ranks=4")
+    line = repositories.line_with(repositories.LINE, f"train.steps={STEPS}", "train.ranks=4", "train.global_batch=4")
     repo = repositories.make_repository(tmp_path / "repo", {"line.toml": line, "answer.py": FALLS})
     environ = os.environ | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "TRACKER": "right"}
     with Door(mlflow_server.url, "right") as door:
