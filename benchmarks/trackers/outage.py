@@ -57,7 +57,7 @@ def main() -> int:
         def train(seed: int, site: Site) -> float:
             overrides = [f"train.seed={seed}"]
             settle_inventory(repo, overrides=overrides)
-            record = run_line(repo, site=site, environ=environ, overrides=overrides, until="evaluate")
+            record = run_line(repo, site=site, environ=environ, overrides=overrides)
             from gangline.storage.site_paths import open_site_store
 
             events = stored_events(open_site_store(repo, site, environ), record)

@@ -63,7 +63,7 @@ def test_a_run_that_has_a_driver_is_left_to_it(gangline, tracker, workspace):
     assert tracker.pids() == []
 
 
-def test_a_site_without_trackers_is_told_what_to_write(gangline):
+def test_a_site_without_trackers_gets_the_table_to_write(gangline):
     done = gangline("track", "status", RUN)
     assert done.exit_code == 10
     assert "found no [track.NAME] in site.toml" in str(done.exception)

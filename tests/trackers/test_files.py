@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.trackers.events import evaluated, step, steps
 
-from gangline.spec.config.site import TrackTable
+from gangline.spec.config.track_table import TrackTable
 from gangline.trackers import tensorboard
 from gangline.trackers.operations import points_of
 from gangline.trackers.protocol import Point, TrackedRun, TrackerError, WriterSettings
@@ -230,7 +230,7 @@ def test_a_writer_ends_with_its_driver(tmp_path):
     """A writer that is idle ends at once."""
     code = (
         "import os, sys\n"
-        "from gangline.spec.config.site import TrackTable\n"
+        "from gangline.spec.config.track_table import TrackTable\n"
         "from gangline.trackers.protocol import WriterSettings\n"
         "from gangline.trackers.writer_process import WriterProcess\n"
         f"table = TrackTable(kind='tensorboard', path={str(tmp_path)!r})\n"

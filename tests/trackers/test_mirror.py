@@ -28,13 +28,13 @@ def tracker(tmp_path):
 class Driven:
     """A mirror with what it asks of its driver."""
 
-    def __init__(self, tracker, *, stored=(), seconds=10.0, anew=False):
+    def __init__(self, tracker, *, stored=(), seconds=10.0, needs_all=False):
         self.stored, self.holds, self.failures = list(stored), True, 0
         source = MirrorSource(
             start=lambda: tracker.start(seconds=seconds), run=lambda: RUN, history=lambda: iter(self.stored),
             may_write=lambda: self.holds, count_failure=self.count,
         )  # fmt: skip
-        self.mirror = Mirror("ours", source, every_seconds=0.1, anew=anew)
+        self.mirror = Mirror("ours", source, every_seconds=0.1, needs_all=needs_all)
 
     def count(self):
         self.failures += 1
@@ -87,6 +87,28 @@ def test_feeding_never_waits_and_what_the_queue_loses_comes_from_the_store(track
 
 
 @pytest.mark.row("TB2")
+def test_what_the_queue_loses_while_a_gap_is_filled_comes_before_what_follows(tracker):
+    """The store is slow: while it is read, the queue loses its head again."""
+    events = steps(9000)
+    driven = Driven(tracker)
+
+    class SlowStore:
+        def __iter__(self):
+            if driven.stored is self:
+                driven.stored = events
+                driven.feed(events[2500:])
+                return iter(events[:2500])
+            return iter(events)
+
+    driven.stored = SlowStore()
+    driven.feed(events[2499:2500])
+    wanted = expected(events)
+    tracker.wait_for(lambda: len(tracker.sent()) >= len(wanted))
+    driven.mirror.close(None)
+    assert tracker.sent() == [(p.metric, p.step, p.time_ms, p.value) for e in events for p in points_of(e)]
+
+
+@pytest.mark.row("TB2")
 def test_three_failures_are_one_sentence_and_a_tracker_that_comes_back_gets_all(tracker):
     tracker.goes("fails")
     events = steps(50)
@@ -117,7 +139,7 @@ def test_pauses_double_up_to_ten_minutes(tracker):
 
 @pytest.mark.row("TB2")
 @pytest.mark.parametrize(("way", "cause"), [("refuses", "wanted a token, found another"), ("dies", "ended with 3")])
-def test_a_refusal_is_told_at_once_and_a_death_is_a_failure(tracker, way, cause):
+def test_a_refusal_is_an_event_at_once_and_a_death_is_a_failure(tracker, way, cause):
     tracker.goes(way)
     driven = Driven(tracker)
     driven.feed(steps(2))
@@ -164,9 +186,9 @@ def test_who_lost_the_lease_writes_nothing_more(tracker):
     assert tracker.names()[len(before) :] in ([], ["close"])
 
 
-def test_a_file_that_is_written_anew_gets_all_from_the_first_event_on(tracker):
+def test_a_writer_that_begins_a_file_gets_all_from_the_first_event_on(tracker):
     events = steps(20)
-    driven = Driven(tracker, stored=events, anew=True)
+    driven = Driven(tracker, stored=events, needs_all=True)
     driven.feed(events[:10])
     tracker.wait_for(lambda: len(tracker.history()) == len(expected(events[:10])))
     tracker.goes("dies")

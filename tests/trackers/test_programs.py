@@ -13,7 +13,8 @@ from gangline.errors import IntegrityError
 from gangline.keeper.rank_environment import tracking_environ
 from gangline.line.gangs.launchers import secret_reader
 from gangline.line.request.trust import rights_of
-from gangline.spec.config.site import Site, TrackTable
+from gangline.spec.config.site import Site
+from gangline.spec.config.track_table import TrackTable
 from gangline.storage.objects.protocol import list_all
 from gangline.trackers import programs
 

@@ -1,7 +1,7 @@
 """Process that writes one run into one tracker: JSON lines on stdin, one line of answer to each on stdout.
 
 It runs as a script, in an interpreter that may have the tracker's package and nothing of gangline: the standard library
-is all that it needs, and its own room is found beside its file. A tracker's library is imported here and nowhere else.
+is all that it needs, and it finds its own room by the place of its file. No other process imports tracker libraries.
 
     {"open": {"kind": "wandb", ...}}          {"done": null}
     {"write": [["loss", 1, 1764385200000, 2.5]]}    {"failed": "ConnectionError: ...", "refused": false}
@@ -29,7 +29,7 @@ ENDING_SECONDS = 5.0
 MOST_CAUSE = 300
 
 
-class Session:
+class WriterCalls:
     """One tracker's writer, from `open` to `close`."""
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ def _cause(error: Exception) -> str:
 
 def serve(lines: Iterable[str], answers: TextIO) -> None:
     """Answer each line until `close` was answered or no line comes any more."""
-    session = Session()
+    calls = WriterCalls()
     for line in lines:
         message = json.loads(line)
-        answers.write(json.dumps(session.answer(message)) + "\n")
+        answers.write(json.dumps(calls.answer(message)) + "\n")
         answers.flush()
         if "close" in message:
             return

@@ -28,17 +28,19 @@ Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueuedEvent:
     """Points of one event, with what tells it from others of its run."""
 
     key: Key
     points: tuple[Point, ...]
 
 
-def entry_of(event: Event) -> Entry | None:
+def entry_of(event: Event) -> QueuedEvent | None:
     """The points of `event`; None if it has none."""
     points = points_of(event)
-    return Entry(tuple(map(event.get, ("event", "generation", "step", "time"))), tuple(points)) if points else None
+    return (
+        QueuedEvent(tuple(map(event.get, ("event", "generation", "step", "time"))), tuple(points)) if points else None
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,20 +61,20 @@ class MirrorSource:
 class Mirror:
     """Mirror of one run in the tracker `name`; `feed` and `close` are the driver's, the rest its thread's."""
 
-    def __init__(self, name: str, source: MirrorSource, *, every_seconds: float, anew: bool) -> None:
+    def __init__(self, name: str, source: MirrorSource, *, every_seconds: float, needs_all: bool) -> None:
         """Start the thread, and with it the writer.
 
         Args:
             name: Name of the tracker, for sentences.
             source: Where points, the run and the writer come from.
             every_seconds: Time between two sends.
-            anew: Whether each writer begins a file, and so needs all points.
+            needs_all: Whether each writer begins a file, and so needs all points.
         """
         self.sentences: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Texts of events for the record."""
-        self._name, self._source, self._every, self._anew = name, source, every_seconds, anew
+        self._name, self._source, self._every, self._needs_all = name, source, every_seconds, needs_all
         self._state = threading.Condition()
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[QueuedEvent] = deque()
         self._num_points = 0
         self._has_gap = True
         """The store may have events between the last written one and the first of the queue."""
@@ -85,7 +87,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name=f"tracker-{name}", daemon=True)
         self._thread.start()
 
-    def feed(self, entry: Entry) -> None:
+    def feed(self, entry: QueuedEvent) -> None:
         """Queue the points of an event; of too many the oldest are dropped. Returns at once."""
         with self._state:
             self._entries.append(entry)
@@ -160,7 +162,7 @@ class Mirror:
             self._process = process = self._source.start()
             process.open()
             process.begin(self._source.run())
-            self._has_gap, self._written = True, None if self._anew else self._written
+            self._has_gap, self._written = True, None if self._needs_all else self._written
         process = self._process
         while self._entries or (self._is_closing and self._has_gap):
             if self._has_gap:
@@ -193,7 +195,7 @@ class Mirror:
         while batch := _fitting(missing):
             self._write(process, batch)
 
-    def _missing(self, first: Key | None) -> Iterator[Entry]:
+    def _missing(self, first: Key | None) -> Iterator[QueuedEvent]:
         written = self._written
         is_before = written is not None and any(entry.key == written for entry in self._stored())
         for entry in self._stored():
@@ -204,10 +206,10 @@ class Mirror:
             else:
                 yield entry
 
-    def _stored(self) -> Iterator[Entry]:
+    def _stored(self) -> Iterator[QueuedEvent]:
         return (entry for event in self._source.history() if (entry := entry_of(event)) is not None)
 
-    def _write(self, process: WriterProcess, entries: Sequence[Entry]) -> None:
+    def _write(self, process: WriterProcess, entries: Sequence[QueuedEvent]) -> None:
         points = [point for entry in entries for point in entry.points]
         for start in range(0, len(points), BATCH):
             process.write(points[start : start + BATCH])
@@ -232,9 +234,9 @@ class Mirror:
         self.sentences.put(f"{self._name} does not have all of this run: {cause}; gangline track push completes it")
 
 
-def _fitting(entries: Iterator[Entry]) -> list[Entry]:
+def _fitting(entries: Iterator[QueuedEvent]) -> list[QueuedEvent]:
     """The next entries that have BATCH points together, or a little more."""
-    batch: list[Entry] = []
+    batch: list[QueuedEvent] = []
     num_points = 0
     for entry in entries:
         batch.append(entry)

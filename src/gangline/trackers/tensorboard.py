@@ -1,4 +1,4 @@
-"""TensorBoard: one file of events for each run, written anew by each writer; no server, no clock.
+"""TensorBoard: one file of events for each run, which each writer writes from its beginning; no server, no clock.
 
 A new file takes the old one's place once it is as long, so a reader never sees less than before, under a later name,
 to which a TensorBoard that is open goes on. Where a training did steps again, a mark ends what came after them.
@@ -38,7 +38,7 @@ class TensorBoardWriter:
         self._last_step: int | None = None
 
     def begin(self, run: TrackedRun) -> None:
-        """Begin a new file beside the one there is."""
+        """Begin a new file next to the one there is."""
         from tensorboardX.record_writer import RecordWriter
 
         self._folder, self._last_step = self._folder_of(run), None

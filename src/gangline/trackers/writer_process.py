@@ -20,7 +20,8 @@ from typing import Any
 from gangline.errors import GanglineError
 from gangline.sanitize import clean, conceal, concealable
 from gangline.spec.config.secrets import resolve_secret
-from gangline.spec.config.site import Site, TrackTable
+from gangline.spec.config.site import Site
+from gangline.spec.config.track_table import TrackTable
 from gangline.storage import site_paths
 from gangline.trackers.protocol import Mirrored, MirroredModel, Point, TrackedRun, WriterSettings
 
@@ -67,7 +68,7 @@ def trackers_of(site: Site, wanted: Sequence[str] | None) -> tuple[list[str], li
 
 
 def rewrites(settings: WriterSettings) -> bool:
-    """Whether each process of this writer begins a file anew, and so needs all points of the run."""
+    """Whether each process of this writer begins a new file, and so needs all points of the run."""
     return settings.kind == "tensorboard" or (settings.kind == "wandb" and settings.mode == "offline")
 
 

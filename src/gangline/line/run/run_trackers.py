@@ -121,7 +121,7 @@ class TrackObserver(ObserverRelay):
             may_write=lambda: ctx.read_current().run.driver.token == ctx.driver.token,
             count_failure=lambda: self._count_failure(name),
         )
-        return Mirror(name, source, every_seconds=table.every_seconds, anew=rewrites(settings))
+        return Mirror(name, source, every_seconds=table.every_seconds, needs_all=rewrites(settings))
 
     def _count_failure(self, name: str) -> None:
         if self._exporter is not None:

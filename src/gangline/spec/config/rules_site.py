@@ -34,8 +34,8 @@ from gangline.spec.config.site import (
     Site,
     SitePlanTable,
     StoreTable,
-    TrackTable,
 )
+from gangline.spec.config.track_table import TrackTable
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 MOST_OUTPUT_FILES = 100_000
