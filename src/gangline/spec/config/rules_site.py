@@ -249,7 +249,7 @@ def _track_rules(trackers: dict[str, TrackTable]) -> Iterator[ConfigProblem]:
         if table.kind != "mlflow" and table.models:
             yield ConfigProblem(f"{key}.models", 'kind = "mlflow", which has a registry', show(table.kind))
         if table.kind == "tensorboard" and table.programs:
-            yield ConfigProblem(f"{key}.programs", 'kind = "mlflow" or "wandb"', "files, which nobody joins")
+            yield ConfigProblem(f"{key}.programs", 'kind = "mlflow" or "wandb"', show(table.kind))
         for place in ("path", "python"):
             value = getattr(table, place)
             if value is not None and not value.startswith(("/", "~/")):

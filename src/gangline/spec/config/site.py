@@ -286,8 +286,7 @@ class ServeTable:
     this_repository: bool = True
     """The repository that it is started in is served, where the site names no other and no forge."""
     home: str | None = None
-    """Folder of clones and of the SQLite file; none: next to a store that is a folder, else in the user's data
-    folder."""
+    """Folder of clones and SQLite file; none: next to a store that is a folder, else in the user's data folder."""
     clone_bytes: float = 20e9
     """Of the clone of one repository on the disk; what does not fit is not fetched."""
     keep_orders_seconds: int = 7_776_000
@@ -343,8 +342,7 @@ class Site:
     sign: SignTable = SignTable()
     limits: LimitsTable = LimitsTable()
     projects: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Project to the addresses of its repository, where the store does not know them or one has moved; the first run
-    in a clone of one writes it into the store."""
+    """Project to addresses of its repository, where the store lacks one; the first run in a clone writes it there."""
     forge: dict[str, ForgeTable] = field(default_factory=dict)
     track: dict[str, TrackTable] = field(default_factory=dict)
     serve: ServeTable = ServeTable()
