@@ -31,7 +31,6 @@ ENVIRONMENT_READERS = {
     "kfp/run_stage.py": "entry point of a pipeline task",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
-    "trackers/mlflow.py": "sets, in a child process, the variables by which MLflow's library is configured",
     "storage/site_paths.py": "GANGLINE_CACHE of the machine, whichever user a run belongs to",
 }
 """Files outside `cli` that read the environment of their process, and why."""
