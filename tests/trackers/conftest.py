@@ -1,5 +1,16 @@
+import os
+
 import pytest
 from tests.trackers.mlflow_server import MlflowServer
+
+
+@pytest.fixture(autouse=True)
+def environment():
+    """Writers configure their libraries by variables, as a process of their own may; here they end with the test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

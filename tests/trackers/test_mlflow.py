@@ -220,12 +220,18 @@ def test_a_token_is_sent_and_a_wrong_one_is_called_wrong_without_being_shown(
 
 
 @pytest.mark.row("TB2")
-def test_outages_are_no_refusals_and_a_second_writing_completes_them(mlflow_server, mlflow_client, run):
+def test_outages_are_no_refusals_and_a_second_writing_completes_them(mlflow_server, mlflow_client, run, monkeypatch):
     with FaultProxy("127.0.0.1", mlflow_server.port) as proxy:
         for rule in (FaultRule(action="answer", probability=1.0), FaultRule(action="reset", on_request=4)):
             proxy.set_rules(rule)
             with pytest.raises(Exception, match=r"503|Connection|aborted|reset") as away:
                 mirror(writer(proxy.endpoint), run)
+            assert not isinstance(away.value, TrackerError)
+        with monkeypatch.context() as patch:
+            patch.setattr(mlflow, "CALL_SECONDS", 1)
+            proxy.set_rules(FaultRule(action="delay", probability=1.0, seconds=3.0))
+            with pytest.raises(Exception, match="timed out") as away:
+                writer(proxy.endpoint).begin(run)
             assert not isinstance(away.value, TrackerError)
         proxy.set_rules()
         proxy.shut()

@@ -24,12 +24,12 @@ rank, generation = int(os.environ["RANK"]), int(os.environ["GANGLINE_GENERATION"
 with Program(steps={STEPS}) as program:
     for step in range({STEPS}):
         if rank == 1 and (generation, step) in ((0, 6), (1, 12)):
-            os._exit(1)
+            os.kill(os.getpid(), 9)
         time.sleep(0.4)
         program.step(loss=1.0 / (step + 1 + generation))
     program.report(eval_loss=0.5)
 """
-KILLED_AT = (4, 12, 21)
+KILLED_AT = (4, 12)
 """Requests of all drivers to the tracker, counted from 1."""
 
 
