@@ -30,7 +30,6 @@ ENVIRONMENT_READERS = {
     "train/account/event_log.py": "conceals the secrets that a rank was given",
     "kfp/run_stage.py": "entry point of a pipeline task",
     "git/command.py": "what git inherits",
-    "trackers/mlflow.py": "settings of its library, in a process of its own",
     "launch/sandbox/environment.py": "what model code inherits",
     "storage/site_paths.py": "GANGLINE_CACHE of the machine, whichever user a run belongs to",
 }

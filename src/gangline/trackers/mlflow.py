@@ -45,17 +45,6 @@ def open_writer(settings: WriterSettings) -> "MlflowWriter":
     """Raises TrackerError unless `url` is that of a server: MLflow would write files, or ask other services."""
     if urlsplit(settings.url or "").scheme not in ("http", "https"):
         raise TrackerError(f"url: wanted that of an MLflow server, found {settings.url}; http://HOST:5000 works")
-<<<<<<< HEAD
-    environ = os.environ
-    environ |= {
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": str(CALL_SECONDS), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-        "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    }  # fmt: skip
-    if settings.token:
-        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):  # go before a token
-            environ.pop(name, None)
-        environ["MLFLOW_TRACKING_TOKEN"] = settings.token
-=======
     os.environ.update(
         MLFLOW_HTTP_REQUEST_TIMEOUT=str(CALL_SECONDS), MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
         MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="true",
@@ -64,7 +53,6 @@ def open_writer(settings: WriterSettings) -> "MlflowWriter":
         os.environ.update(
             MLFLOW_TRACKING_TOKEN=settings.token, MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD=""
         )
->>>>>>> f82fc6e508f5ba2db018155e772c84e70b921f33
     return MlflowWriter(settings)
 
 
