@@ -154,7 +154,7 @@ class WarmParent:
         Raises:
             TrainingError: The warm parent has threads, or died.
         """
-        socket.send_fds(self._channel, [json.dumps({"log": str(log)}).encode()], [channel.fileno()])
+        self._send({"log": str(log)}, channel.fileno())
         answer = self._receive()
         if "pid" not in answer:
             self._take(answer)
@@ -194,9 +194,9 @@ class WarmParent:
             self._exits += dead
             self._living.clear()
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], *handles: int) -> None:
         try:
-            self._channel.send(json.dumps(message).encode())
+            socket.send_fds(self._channel, [json.dumps(message).encode()], handles)
         except OSError:
             self._raise_dead()
 
