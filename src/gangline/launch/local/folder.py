@@ -15,12 +15,12 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gangline.errors import IntegrityError
 from gangline.sanitize import concealable
@@ -191,10 +191,14 @@ def write_file(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | N
     draft.replace(path)
 
 
-@lru_cache(maxsize=64)
+_kept_from_json: Callable[..., Any] = lru_cache(maxsize=64)(from_json)
+"""Documents are frozen, and a follower reads the same bytes ten times a second."""
+
+
 def _parsed(kind: type[T], data: bytes) -> T:
-    """`data` as a frozen document: a follower reads the same bytes ten times a second."""
-    return from_json(kind, data)
+    """Raises IntegrityError as `from_json` does."""
+    document: T = _kept_from_json(kind, data)
+    return document
 
 
 def _read(path: Path) -> bytes | None:
