@@ -19,8 +19,8 @@ from gangline.line.stages.run_line import run_line
 from gangline.spec.config.site import Site
 from gangline.trackers.stored_run import stored_events
 
-ROUNDS = 5
-STEPS = 1500
+ROUNDS = 4
+STEPS = 800
 BOUND = 1.02
 PROGRAM = """\
 import json, os, pathlib, time

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.tools.__main__ import TOOLS, tools_folder
 from tests.trackers.events import evaluated, step, steps
 
 from gangline.spec.config.track_table import TrackTable
@@ -186,6 +187,29 @@ def test_a_step_that_is_done_again_takes_the_place_of_what_came_after_it(tmp_pat
     again = [step(number, generation=2, loss=9.0, time=1_764_385_300.0) for number in (3, 4)]
     TensorBoard(tmp_path).write([*steps(6), *again], ends=False)
     assert scalars(tmp_path) == in_float32(points([*steps(2), *again]))
+
+
+READER = """\
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+reader = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+reader.Reload()
+print(json.dumps([[tag, each.step, each.value] for tag in reader.Tags()["scalars"] for each in reader.Scalars(tag)]))
+"""
+
+
+@pytest.mark.tools
+@pytest.mark.row("TB3")
+def test_tensorboard_itself_reads_the_numbers_of_the_last_generation(tmp_path):
+    tool = next(tool for tool in TOOLS if tool.name == "tensorboard")
+    if not tool.is_there(tools_folder()):
+        pytest.skip(f"tensorboard is not in {tools_folder()}: make tools builds it")
+    again = [step(number, generation=2, loss=9.0, time=1_764_385_300.0) for number in (3, 4)]
+    TensorBoard(tmp_path).write([*steps(6), *again], ends=False)
+    python = tool.program(tools_folder()).with_name("python")
+    folder = str(next(tmp_path.rglob("*tfevents*")).parent)
+    done = subprocess.run([python, "-c", READER, folder], capture_output=True, text=True, check=True)
+    assert sorted(map(tuple, json.loads(done.stdout))) == in_float32(points([*steps(2), *again]))
 
 
 @pytest.mark.long

@@ -43,6 +43,10 @@ class Driven:
         for event in events:
             self.mirror.feed(entry_of(event))
 
+    def close(self, ending):
+        self.mirror.end(ending)
+        self.mirror.close()
+
     def sentences(self):
         return [self.mirror.sentences.get() for _ in range(self.mirror.sentences.qsize())]
 
@@ -56,7 +60,7 @@ def test_all_points_come_in_order_and_once_then_the_end(tracker):
     driven.feed(steps(5))
     tracker.wait_for(lambda: "write" in tracker.names())
     driven.feed(steps(9)[5:])
-    driven.mirror.close((ENDED, FINAL))
+    driven.close((ENDED, FINAL))
     assert tracker.sent() == [(p.metric, p.step, p.time_ms, p.value) for e in steps(9) for p in points_of(e)] + [
         ("final/loss", 5, 9, 0.5)
     ]
@@ -82,7 +86,7 @@ def test_feeding_never_waits_and_what_the_queue_loses_comes_from_the_store(track
     tracker.goes("takes")
     wanted = expected(events)
     tracker.wait_for(lambda: len(tracker.history()) == len(wanted))
-    driven.mirror.close(None)
+    driven.close(None)
     assert tracker.history() == wanted
 
 
@@ -104,7 +108,7 @@ def test_what_the_queue_loses_while_a_gap_is_filled_comes_before_what_follows(tr
     driven.feed(events[2499:2500])
     wanted = expected(events)
     tracker.wait_for(lambda: len(tracker.sent()) >= len(wanted))
-    driven.mirror.close(None)
+    driven.close(None)
     assert tracker.sent() == [(p.metric, p.step, p.time_ms, p.value) for e in events for p in points_of(e)]
 
 
@@ -120,14 +124,14 @@ def test_three_failures_are_one_sentence_and_a_tracker_that_comes_back_gets_all(
     driven.feed(events[30:])
     tracker.goes("takes")
     tracker.wait_for(lambda: len(tracker.history()) == len(expected(events)))
-    driven.mirror.close((ENDED, []))
+    driven.close((ENDED, []))
     assert tracker.history() == expected(events)
     assert tracker.names()[-2:] == ["finish", "close"]
 
 
 def test_pauses_double_up_to_ten_minutes(tracker):
     driven = Driven(tracker)
-    driven.mirror.close(None)
+    driven.close(None)
     pauses = []
     for _ in range(16):
         driven.mirror._fail("503", is_refused=False)
@@ -144,7 +148,7 @@ def test_a_refusal_is_an_event_at_once_and_a_death_is_a_failure(tracker, way, ca
     driven = Driven(tracker)
     driven.feed(steps(2))
     tracker.wait_for(lambda: driven.failures >= (1 if way == "refuses" else 3))
-    driven.mirror.close((ENDED, FINAL))
+    driven.close((ENDED, FINAL))
     assert [cause in sentence for sentence in driven.sentences()] == [True]
     assert driven.failures == 1 or way == "dies"
 
@@ -158,7 +162,7 @@ def test_a_silent_tracker_holds_no_end_up(tracker, monkeypatch):
     driven.feed(steps(2))
     time.sleep(0.3)
     began = time.monotonic()
-    driven.mirror.close((ENDED, FINAL))
+    driven.close((ENDED, FINAL))
     assert time.monotonic() - began < 8.0
     assert driven.sentences() == [
         "ours does not have all of this run: it did not take all in time; gangline track push completes it"
@@ -182,7 +186,7 @@ def test_who_lost_the_lease_writes_nothing_more(tracker):
     driven.holds = False
     before = tracker.names()
     driven.feed(steps(9)[2:])
-    driven.mirror.close((ENDED, FINAL))
+    driven.close((ENDED, FINAL))
     assert tracker.names()[len(before) :] in ([], ["close"])
 
 
@@ -196,7 +200,7 @@ def test_a_writer_that_begins_a_file_gets_all_from_the_first_event_on(tracker):
     tracker.wait_for(lambda: driven.failures)
     tracker.goes("takes")
     tracker.wait_for(lambda: tracker.names().count("begin") == 2)
-    driven.mirror.close((ENDED, []))
+    driven.close((ENDED, []))
     second = tracker.calls()[len(tracker.names()) - tracker.names()[::-1].index("begin") :]
     written = [tuple(point) for name, content in second if name == "write" for point in content]
     assert written == [(p.metric, p.step, p.time_ms, p.value) for e in events for p in points_of(e)]

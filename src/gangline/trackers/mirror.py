@@ -59,7 +59,7 @@ class MirrorSource:
 
 
 class Mirror:
-    """Mirror of one run in the tracker `name`; `feed` and `close` are the driver's, the rest its thread's."""
+    """Mirror of one run in the tracker `name`; `feed`, `end` and `close` are the driver's, the rest its thread's."""
 
     def __init__(self, name: str, source: MirrorSource, *, every_seconds: float, needs_all: bool) -> None:
         """Start the thread, and with it the writer.
@@ -98,17 +98,20 @@ class Mirror:
             if self._is_half_full:
                 self._state.notify_all()
 
-    def close(self, ending: tuple[TrackedRun, Sequence[Point]] | None) -> None:
-        """Write what is left and stop; a tracker that is silent for DRAIN_SECONDS, or failed last, is not waited for.
+    def end(self, ending: tuple[TrackedRun, Sequence[Point]] | None) -> None:
+        """Let the thread write what is left; nothing is fed any more. `close` waits for it.
 
         Args:
             ending: The run, if it has ended, and the points that its record adds; None: it goes on.
         """
-        began = time.monotonic()
         with self._state:
             self._ending, self._is_closing, self._is_over = ending, True, self._failures > 0
-            self._answered = began
+            self._answered = time.monotonic()
             self._state.notify_all()
+
+    def close(self) -> None:
+        """Wait for what is left; not for a tracker that is silent for DRAIN_SECONDS, or that failed last."""
+        began = time.monotonic()
         while self._thread.is_alive() and not self._failures:
             if time.monotonic() > min(self._answered + DRAIN_SECONDS, began + LONGEST_DRAIN):
                 break

@@ -82,7 +82,9 @@ class TrackObserver(ObserverRelay):
             except StorageError as error:
                 self.inner.note(f"{name} does not have the end of this run: {error}")
                 ending = None
-            mirror.close(ending)
+            mirror.end(ending)
+        for mirror in self._mirrors.values():
+            mirror.close()
         self._record_failures()
         if self._ctx.pending:
             try:
