@@ -195,7 +195,7 @@ def test_a_deleted_experiment_and_a_deleted_run_say_how_they_come_back(mlflow_se
     made.begin(run)
     (found,) = runs_of(mlflow_client, run)
     mlflow_client.delete_run(found.info.run_id)
-    with pytest.raises(TrackerError, match="track push writes again"):
+    with pytest.raises(TrackerError, match="deleted there is written again by gangline track push"):
         made.write(POINTS)
     mirror(writer(mlflow_server.url), run)
     (again,) = runs_of(mlflow_client, run)

@@ -1,4 +1,4 @@
-"""One run in MLflow for four ranks, three generations and drivers that are killed at calls of the tracker."""
+"""One run in MLflow for four ranks, three generations, drivers that are killed at calls of the tracker, and a push."""
 
 import os
 import signal
@@ -58,6 +58,13 @@ def test_ranks_generations_and_killed_drivers_are_one_run_with_the_history_of_it
                 door.strikes[max(request, len(door.requests) + 1)] = partial(os.kill, driver.pid, signal.SIGKILL)
             said, _ = driver.communicate()
             ends.append(driver.returncode)
+        pushed = subprocess.run(
+            [sys.executable, "-m", "gangline", "track", "push", "--repo", str(repo)],
+            env=environ,
+            capture_output=True,
+            check=False,
+        )
+        assert pushed.returncode == 0, pushed.stderr
         assert ends == [-signal.SIGKILL] * len(KILLED_AT) + [0], said.decode()[-2000:]
     for name in ("HOME", "XDG_CONFIG_HOME", "TRACKER"):
         monkeypatch.setenv(name, environ[name])

@@ -35,8 +35,8 @@ _LASTING = {
     "UNAUTHENTICATED": "wanted a token that this server takes; see token and url of the table",
     "PERMISSION_DENIED": "wanted a token with the right to write; see token of the table",
     "ENDPOINT_NOT_FOUND": "wanted the address of an MLflow server; see url of the table",
-    "RESOURCE_DOES_NOT_EXIST": "someone removed it there; gangline track push writes it again",
-    "INVALID_PARAMETER_VALUE": "gangline track push writes again what someone removed there",
+    "RESOURCE_DOES_NOT_EXIST": "someone deleted it there; gangline track push writes it again",
+    "INVALID_PARAMETER_VALUE": "a run that someone deleted there is written again by gangline track push",
 }
 """What works, for codes of answers that no other try changes."""
 
