@@ -49,10 +49,11 @@ def open_writer(settings: WriterSettings) -> "MlflowWriter":
         MLFLOW_HTTP_REQUEST_TIMEOUT=str(CALL_SECONDS), MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
         MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="true",
     )  # fmt: skip
-    if settings.token:  # a user and password would go before it
+    if settings.token:  # a user and password, of variables or of a ~/.netrc, would go before it
         os.environ.update(
-            MLFLOW_TRACKING_TOKEN=settings.token, MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD=""
-        )
+            MLFLOW_TRACKING_TOKEN=settings.token, MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD="",
+            NETRC=os.devnull,
+        )  # fmt: skip
     return MlflowWriter(settings)
 
 
