@@ -56,7 +56,8 @@ def replay(values, first, space, *, better, seed):
 def moved(value, low, high, step, *, factor):
     """The value on the grid that is nearest to its product, found by walking the grid."""
     if step is None:
-        return low if value * factor < low else high if value * factor > high else value * factor
+        product = float(f"{value * factor:.6g}")
+        return low if product < low else high if product > high else product
     count = 0
     while low + (count + 1) * step <= high:
         count += 1

@@ -7,8 +7,7 @@ from tests.report import records
 
 from gangline.errors import IntegrityError
 from gangline.line.record.store import RecordStore
-from gangline.search.answer import answer_key, confirm, overrides_of, read_answer, winner_of
-from gangline.spec.config.load import load_line_text
+from gangline.search.answer import answer_key, confirm, read_answer, winner_of
 from gangline.spec.config.search_table import Dimension
 from gangline.spec.measurements import Band, Metric
 from gangline.spec.search import SearchLimits, SearchRequest, SearchView, Trial
@@ -133,13 +132,3 @@ def test_an_object_that_is_no_answer_is_named(store):
     store.put(answer_key("bytegpt", "s-9f31c2a0-m4k7"), b"[]")
     with pytest.raises(IntegrityError):
         read_answer(store, "bytegpt", "s-9f31c2a0-m4k7")
-
-
-def test_settings_are_overrides_that_a_line_reads_back():
-    settings = {"model.name": 'a "b" \\ ü', "train.compile": True, LR: 1e-05, "train.global_batch": 32}
-    line = load_line_text(
-        '[project]\nname = "a"\ntask = "a:B"\n[train]\nsteps = 1\nglobal_batch = 2\n',
-        file="line.toml", overrides=overrides_of(settings),
-    )  # fmt: skip
-    assert (line.model["name"], line.train.compile, line.train.global_batch) == ('a "b" \\ ü', True, 32)
-    assert line.optimizer["elementwise"]["lr"] == 1e-05

@@ -88,7 +88,7 @@ def test_the_worst_takes_from_the_best_and_the_others_go_on():
     ]
     following = next_round(ended, space, better="lower", seed=1, round_number=1)
     assert [each.parent for each in following] == [0, 1, 1, 3]
-    assert following[2].settings["optimizer.elementwise.lr"] in (0.8 * 0.02, 1.25 * 0.02)
+    assert following[2].settings["optimizer.elementwise.lr"] in (0.016, 0.025)
     assert following[0].settings == ended[0].settings
     assert [each.parent for each in next_round(ended, space, better="higher", seed=1, round_number=1)] == [0, 2, 2, 3]
 

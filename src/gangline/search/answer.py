@@ -5,8 +5,7 @@ other, named by their keys: whatever kills a confirmation, the next call finds t
 """
 
 import contextlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from gangline.errors import UsageError
 from gangline.line.record.runs import find_run
 from gangline.report.comparison.compare import compare
 from gangline.report.facts import side_of
-from gangline.spec.config.search_table import Scalar
+from gangline.search.space import overrides
 from gangline.spec.record import Record
 from gangline.spec.search import SearchAnswer, SearchRequest, SearchView, Trial, Verdict
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
@@ -27,8 +26,8 @@ MOST_BYTES = 1 << 20
 class Trainer(Protocol):
     """Whoever trains runs of the search's commit, as its trials are trained."""
 
-    def train(self, overrides: Sequence[str]) -> Record:
-        """Train the commit with `overrides` to the end, or take the run that has ended; a gate's refusal is an end.
+    def train(self, settings: Sequence[str]) -> Record:
+        """Train the commit with these `--set` to the end, or take the run that has ended; a gate's refusal is an end.
 
         Raises:
             GanglineError: It has no end: no capacity, store unavailable, stopped.
@@ -45,7 +44,7 @@ def confirm(view: SearchView, trainer: Trainer, *, store: ObjectStore) -> Search
         first = (max(_used_seeds(store, view), default=0) // ROUND_SEEDS + 1) * ROUND_SEEDS
         seeds = (f"train.seed={first}", f"evaluate.seeds={count}")
         base = trainer.train((*request.overrides, *seeds))
-        this = trainer.train((*request.overrides, *overrides_of(winner.settings), *seeds))
+        this = trainer.train((*request.overrides, *overrides(winner.settings), *seeds))
         answer = judged(request, winner, base, this)
     else:
         reason = "search.confirm_seeds = 0: it was trained on no fresh seed"
@@ -87,11 +86,6 @@ def judged(request: SearchRequest, winner: Trial, base: Record, this: Record) ->
         base=band.center if band else number.base if number else None,
         band_percent=100 * abs(band.half / band.center) if band and band.center else None,
     )  # fmt: skip
-
-
-def overrides_of(settings: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """`--set` of a trial; JSON of a scalar is TOML."""
-    return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
 
 
 def answer_key(project: str, search: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from gangline.search.space import rounded
 from gangline.spec.config.search_table import Dimension, Scalar
 from gangline.spec.measurements import Better
 
@@ -96,4 +97,4 @@ def _moved(value: Scalar, axis: Dimension, draw: Random) -> Scalar:
         most = axis.low + (axis.high - axis.low) // step * step
     else:
         most = axis.high
-    return min(max(moved, axis.low), most)
+    return rounded(axis, min(max(moved, axis.low), most))
