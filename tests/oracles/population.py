@@ -19,14 +19,7 @@ def replay(values, first, space, *, better, seed):
         survivors = [place for place in range(size) if ended[place] is not None]
         if not survivors:
             return [*rounds, []]
-        order = []  # best first, by repeated search for the best that is left
-        while len(order) < len(survivors):
-            left = [place for place in survivors if place not in order]
-            pick = left[0]
-            for place in left:
-                if (ended[place] < ended[pick]) if better == "lower" else (ended[place] > ended[pick]):
-                    pick = place
-            order.append(pick)
+        order = ranked(ended, survivors, better)
         fifth = size // 5 if size // 5 > 1 else 1
         leaders = order[:fifth]
         replaced = [place for place in range(size) if ended[place] is None]
@@ -41,16 +34,34 @@ def replay(values, first, space, *, better, seed):
                 continue
             draw = random.Random(f"{seed}/{number}/{place}")
             leader = draw.choice(leaders)
-            settings = {}
-            for key in sorted(space):
-                kind, *axis = space[key]
-                if kind == "choices":
-                    settings[key] = draw.choice(tuple(axis[0]))
-                else:
-                    settings[key] = moved(rounds[-1][leader][1][key], *axis, factor=draw.choice((0.8, 1.25)))
-            following.append(((number - 1) * size + leader, settings))
+            following.append(((number - 1) * size + leader, explored(rounds[-1][leader][1], space, draw)))
         rounds.append(following)
     return rounds
+
+
+def explored(before, space, draw):
+    """Settings of a parent, each key changed by chance."""
+    settings = {}
+    for key in sorted(space):
+        kind, *axis = space[key]
+        if kind == "choices":
+            settings[key] = draw.choice(tuple(axis[0]))
+        else:
+            settings[key] = moved(before[key], *axis, factor=draw.choice((0.8, 1.25)))
+    return settings
+
+
+def ranked(values, survivors, better):
+    """Places, best first, by repeated search for the best that is left."""
+    order = []
+    while len(order) < len(survivors):
+        left = [place for place in survivors if place not in order]
+        pick = left[0]
+        for place in left:
+            if (values[place] < values[pick]) if better == "lower" else (values[place] > values[pick]):
+                pick = place
+        order.append(pick)
+    return order
 
 
 def moved(value, low, high, step, *, factor):

@@ -72,12 +72,12 @@ def test_a_parent_always_has_a_checkpoint_and_settings_stay_in_the_space():
     played, values = play(AXES, 8, ROUNDS, better="lower", seed=7, failing=0.2)
     assert len(played) == ROUNDS + 1
     for number, members in enumerate(played[1:], start=1):
-        for place, (parent, settings) in enumerate(members):
+        for place, (parent, chosen) in enumerate(members):
             before, at = divmod(parent, 8)
             assert before == number - 1
             assert values[before][at] is not None
-            assert 1e-4 <= settings["optimizer.elementwise.lr"] <= 1e-1
-            assert settings["train.schedule.warmup_steps"] in range(41), (number, place)
+            assert 1e-4 <= chosen["optimizer.elementwise.lr"] <= 1e-1
+            assert chosen["train.schedule.warmup_steps"] in range(41), (number, place)
 
 
 def test_the_worst_takes_from_the_best_and_the_others_go_on():
