@@ -132,7 +132,7 @@ def _parsed(key: str, data: bytes) -> Any:
 def _entry(key: str, plain: Any) -> dict[str, Any]:
     """`plain` if Optuna could have written it."""
     code = plain.get("op_code") if isinstance(plain, dict) else None
-    is_code = isinstance(code, int) and not isinstance(code, bool) and 0 <= code < len(_FIELDS)
-    if not is_code or not isinstance(plain.get("worker_id"), str) or not plain.keys() >= _FIELDS[code]:
+    wanted = _FIELDS[code] if type(code) is int and 0 <= code < len(_FIELDS) else None
+    if wanted is None or not isinstance(plain.get("worker_id"), str) or not plain.keys() >= wanted:
         raise IntegrityError(f"{key}: wanted an entry of Optuna's log, found another document")
     return dict(plain)
