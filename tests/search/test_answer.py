@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.report import records
 
-from gangline.errors import IntegrityError
 from gangline.line.record.store import RecordStore
-from gangline.search.answer import answer_key, confirm, read_answer, winner_of
+from gangline.search.answer import confirm, winner_of
+from gangline.search.searches import read_answer
 from gangline.spec.config.search_table import Dimension
 from gangline.spec.measurements import Band, Metric
 from gangline.spec.search import SearchLimits, SearchRequest, SearchView, Trial
@@ -74,12 +74,13 @@ TWO = (trial(0, 2.4), trial(1, 2.3))
     ids=["better", "same", "worse", "no band", "no gate", "another metric is better"],
 )
 def test_the_verdict_is_that_of_compare_on_the_searched_metric(store, trainer, verdict, reason):
-    answer = confirm(view_of(TWO, best=1), trainer, store=store)
+    view = view_of(TWO, best=1)
+    answer = confirm(view, trainer, store=store)
     assert answer.verdict == verdict
     assert reason in answer.reason
     assert (answer.trial, answer.settings, answer.metric) == (1, {LR: 0.02}, "eval_loss")
     assert answer.runs == ("bytegpt-9f31c2a0-winner", records.BASE_RUN)
-    assert read_answer(store, "bytegpt", "s-9f31c2a0-m4k7") == answer
+    assert read_answer(store, view.request) == answer
 
 
 def test_a_gate_that_tolerates_less_than_chance_makes_nothing_better(store):
@@ -113,8 +114,9 @@ def test_without_seeds_nothing_is_confirmed_and_nothing_trained(store):
 
 
 def test_a_search_without_a_value_has_no_answer(store):
-    assert confirm(view_of([Trial(number=0, state="failed", settings={})]), Trains(2.0), store=store) is None
-    assert read_answer(store, "bytegpt", "s-9f31c2a0-m4k7") is None
+    view = view_of([Trial(number=0, state="failed", settings={})])
+    assert confirm(view, Trains(2.0), store=store) is None
+    assert read_answer(store, view.request) is None
 
 
 def test_of_a_front_the_first_metric_decides():
@@ -126,9 +128,3 @@ def test_of_a_front_the_first_metric_decides():
 def test_a_member_of_a_population_is_said_to_be_trained_anew(store):
     answer = confirm(view_of((TWO[0], replace(TWO[1], round=2)), best=1), Trains(2.3), store=store)
     assert "trained from step 0 with the last settings" in answer.reason
-
-
-def test_an_object_that_is_no_answer_is_named(store):
-    store.put(answer_key("bytegpt", "s-9f31c2a0-m4k7"), b"[]")
-    with pytest.raises(IntegrityError):
-        read_answer(store, "bytegpt", "s-9f31c2a0-m4k7")

@@ -203,6 +203,17 @@ class SearchStudy:
         )
 
 
+def read_only_storage(store: ObjectStore, prefix: str) -> JournalStorage:
+    """The journal of a search for readers that might write into it: they are refused."""
+
+    class ReadOnly(StoreJournal):
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            """Refuse; a search is changed by its driver alone."""
+            raise PermissionError(f"{prefix}/journal is read here, not written: {len(logs)} entries refused")
+
+    return JournalStorage(ReadOnly(store, f"{prefix}/journal"))
+
+
 class _WithoutAttributes:
     """A storage in which system attributes of trials are not written."""
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from gangline.cli.commands import search_pages
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
@@ -19,6 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     invoke_without_command=True,
 )
+app.command()(search_pages.report)
+app.command()(search_pages.apply)
+app.command()(search_pages.dashboard)
 SearchArgument = Annotated[str, typer.Argument(help="Search id, or the beginning of one.", metavar="ID")]
 
 
