@@ -45,3 +45,5 @@ if __name__ == "__main__":
     lock("run", *PROJECT, "-", *extras, "-c", "requirements/dev.txt", text=BUILD)
     for each in OTHER_TORCHES:
         lock_torch(each)
+    server = HERE.parent / "tests" / "tools" / "mlflow" / "requirements.txt"
+    compile_into(server, "-", text="mlflow==3.17.2\n")

@@ -1,7 +1,8 @@
-"""Builds the servers of the tests from pinned Go modules, outside the tree: `make tools`, or `python -m tests.tools`.
+"""Builds the servers of the tests outside the tree: `make tools`, or `python -m tests.tools [NAME ...]`.
 
-What is there at its version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names
-another folder than `~/.cache/gangline/tools/bin`.
+Go programs come from pinned modules, MLflow from a hashed lock into an environment of its own. What is there at its
+version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names another folder than
+`~/.cache/gangline/tools/bin`.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -36,11 +38,67 @@ class Tool:
     def environment(self) -> dict[str, str]:
         return {"CGO_ENABLED": "0" if self.workshop is None else "1", "GOFLAGS": "-trimpath"}
 
+    def program(self, folder: Path) -> Path:
+        return folder / self.name
+
+    def is_there(self, folder: Path) -> bool:
+        return installed_version(self.program(folder), self.package) == self.version
+
+    def build(self, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Compile in a folder beside; the finished program gets its name in one step."""
+        staged = folder / f".{self.name}.building"
+        staged.mkdir(exist_ok=True)
+        if self.workshop is not None:
+            shutil.copytree(self.workshop, staged, dirs_exist_ok=True)
+        environment = {**os.environ, "GOBIN": str(staged), **self.environment}
+        ended = subprocess.run(
+            self.command(staged), cwd=staged, env=environment, capture_output=True, text=True, check=False
+        )
+        if ended.returncode == 0:
+            (staged / self.name).replace(self.program(folder))
+            shutil.rmtree(staged)
+        return ended
+
+
+@dataclass(frozen=True)
+class PythonTool:
+    name: str
+    version: str
+    lock: Path
+
+    @property
+    def digest(self) -> str:
+        """What the environment was made from: the lock, and the Python that made it."""
+        return sha256(self.lock.read_bytes() + sys.version.encode()).hexdigest()
+
+    def program(self, folder: Path) -> Path:
+        return folder / self.name / "bin" / self.name
+
+    def is_there(self, folder: Path) -> bool:
+        stamp = folder / self.name / "installed"
+        return stamp.is_file() and stamp.read_text() == self.digest
+
+    def build(self, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Make the environment anew; its stamp is written last."""
+        place, uv = folder / self.name, Path(sys.executable).with_name("uv")
+        shutil.rmtree(place, ignore_errors=True)
+        install = [uv, "pip", "install", "--quiet", "--python", place / "bin" / "python", "--compile-bytecode"]
+        for command in (
+            [uv, "venv", "--quiet", "--python", sys.executable, place],
+            [*install, "--require-hashes", "--no-deps", "-r", self.lock],
+        ):
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                return ended
+        (place / "installed").write_text(self.digest)
+        return ended
+
 
 TOOLS = (
     Tool("minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"),
     Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
     Tool("gitea", "code.gitea.io/gitea", "v1.25.0", HERE / "gitea", "sqlite sqlite_unlock_notify"),
+    PythonTool("mlflow", "3.17.2", HERE / "mlflow" / "requirements.txt"),
 )
 _WITHOUT_GO = """\
 tools  Go is not on the PATH; it builds MinIO, versitygw and Gitea for the tests.
@@ -53,15 +111,17 @@ def main(*names: str) -> int:
     """Build the tools of these names, or all of them; the exit code."""
     folder = tools_folder()
     wanted = [tool for tool in TOOLS if not names or tool.name in names]
-    missing = [tool for tool in wanted if installed_version(folder / tool.name, tool.package) != tool.version]
+    missing = [tool for tool in wanted if not tool.is_there(folder)]
     for tool in wanted:
         if tool not in missing:
-            say(f"{tool.name} {tool.version} is there: {folder / tool.name}")
-    if missing and shutil.which("go") is None:
+            say(f"{tool.name} {tool.version} is there: {tool.program(folder)}")
+    code = 0
+    if shutil.which("go") is None and any(isinstance(tool, Tool) for tool in missing):
         sys.stderr.write(_WITHOUT_GO)
-        return 10
-    folder.mkdir(parents=True, exist_ok=True)
-    return max([build(tool, folder) for tool in missing], default=0)
+        code, missing = 10, [tool for tool in missing if not isinstance(tool, Tool)]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+    return max([code, *(build(tool, folder) for tool in missing)])
 
 
 def tools_folder() -> Path:
@@ -80,31 +140,22 @@ def installed_version(program: Path, package: str) -> str | None:
     return next((version for module, version in modules.items() if f"{package}/".startswith(f"{module}/")), None)
 
 
-def build(tool: Tool, folder: Path) -> int:
-    """Compile, with a line every 10 seconds; the finished program gets its name in one step."""
-    say(f"{tool.name} {tool.version}: downloading and compiling, 2 to 6 minutes on 2 cores the first time")
+def build(tool: Tool | PythonTool, folder: Path) -> int:
+    """Build one tool, with a line every 10 seconds."""
+    say(f"{tool.name} {tool.version}: downloading and building, up to 6 minutes on 2 cores the first time")
     began = time.monotonic()
-    staged = folder / f".{tool.name}.building"
-    staged.mkdir(exist_ok=True)
-    if tool.workshop is not None:
-        shutil.copytree(tool.workshop, staged, dirs_exist_ok=True)
-    environment = {**os.environ, "GOBIN": str(staged), **tool.environment}
     done = threading.Event()
     ticker = threading.Thread(target=tick, args=(tool.name, began, done), daemon=True)
     ticker.start()
     try:
-        ended = subprocess.run(
-            tool.command(staged), cwd=staged, env=environment, capture_output=True, text=True, check=False
-        )
+        ended = tool.build(folder)
     finally:
         done.set()
         ticker.join()
     if ended.returncode:
         sys.stderr.write(f"tools  {tool.name} did not build (code {ended.returncode}):\n{ended.stderr[-2000:]}\n")
         return 30
-    (staged / tool.name).replace(folder / tool.name)
-    shutil.rmtree(staged)
-    say(f"{tool.name} ready after {time.monotonic() - began:.0f} s: {folder / tool.name}")
+    say(f"{tool.name} ready after {time.monotonic() - began:.0f} s: {tool.program(folder)}")
     return 0
 
 
@@ -119,6 +170,6 @@ def say(text: str) -> None:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(*sys.argv[1:]))
     except KeyboardInterrupt:
-        sys.exit("tools  interrupted; run make tools again, it goes on from Go's cache")
+        sys.exit("tools  interrupted; run make tools again, it goes on from what was downloaded")

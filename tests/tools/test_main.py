@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import tests.tools.__main__ as tools
-from tests.tools.__main__ import TOOLS, tools_folder
+from tests.tools.__main__ import TOOLS, Tool, tools_folder
 
 ROOT = Path(__file__).parents[2]
+OF_GO = [tool.name for tool in TOOLS if isinstance(tool, Tool)]
 
 
-def run(tmp_path, **environment):
+def run(*names, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "tests.tools"],
+        [sys.executable, "-m", "tests.tools", *names],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
@@ -24,7 +25,7 @@ def run(tmp_path, **environment):
 
 
 def test_without_go_it_says_what_to_do(tmp_path):
-    ended = run(tmp_path, PATH=str(tmp_path), GANGLINE_TOOLS=str(tmp_path / "bin"))
+    ended = run(*OF_GO, PATH=str(tmp_path), GANGLINE_TOOLS=str(tmp_path / "bin"))
     assert ended.returncode == 10
     assert "Go is not on the PATH" in ended.stderr
     assert "make tools again" in ended.stderr
@@ -32,9 +33,9 @@ def test_without_go_it_says_what_to_do(tmp_path):
 
 
 def test_half_a_program_is_not_a_program(tmp_path):
-    for tool in TOOLS:
-        (tmp_path / tool.name).write_bytes(b"half")
-    ended = run(tmp_path, PATH=str(tmp_path), GANGLINE_TOOLS=str(tmp_path))
+    for name in OF_GO:
+        (tmp_path / name).write_bytes(b"half")
+    ended = run(*OF_GO, PATH=str(tmp_path), GANGLINE_TOOLS=str(tmp_path))
     assert ended.returncode == 10
 
 
@@ -49,12 +50,33 @@ def test_only_the_tools_that_are_named_are_built(tmp_path, monkeypatch):
     assert built == ["minio", *(tool.name for tool in TOOLS)]
 
 
+def test_an_environment_counts_once_it_is_whole_and_of_this_lock(tmp_path):
+    lock = tmp_path / "requirements.txt"
+    lock.write_text("idna==3.10 --hash=sha256:" + "0" * 64 + "\n")
+    tool = tools.PythonTool("some", "1", lock)
+    (tmp_path / "some").mkdir()
+    assert not tool.is_there(tmp_path)
+    (tmp_path / "some" / "installed").write_text(tool.digest)
+    assert tool.is_there(tmp_path)
+    lock.write_text("idna==3.11 --hash=sha256:" + "0" * 64 + "\n")
+    assert not tool.is_there(tmp_path)
+
+
+def test_the_lock_of_a_server_has_hashes_and_no_addresses():
+    for tool in TOOLS:
+        if isinstance(tool, tools.PythonTool):
+            text = tool.lock.read_text()
+            assert f"{tool.name}=={tool.version}" in text
+            assert "://" not in text
+            assert text.count("==") <= text.count("--hash=sha256:")
+
+
 @pytest.mark.tools
 def test_what_is_there_is_left_alone(tmp_path):
-    if not all((tools_folder() / tool.name).is_file() for tool in TOOLS):
+    if not all(tool.program(tools_folder()).is_file() for tool in TOOLS):
         pytest.skip("make tools builds the servers")
-    before = [(tools_folder() / tool.name).stat().st_mtime_ns for tool in TOOLS]
-    ended = run(tmp_path)
+    before = [tool.program(tools_folder()).stat().st_mtime_ns for tool in TOOLS]
+    ended = run()
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("is there") == len(TOOLS)
-    assert [(tools_folder() / tool.name).stat().st_mtime_ns for tool in TOOLS] == before
+    assert [tool.program(tools_folder()).stat().st_mtime_ns for tool in TOOLS] == before

@@ -1,35 +1,179 @@
-"""What a tracker is sent for one run, from its record and its metrics: pure, and equal however often it is computed."""
+"""What a tracker is sent for one run, from its record and the events of its rank 0: pure, and equal however often it is
+computed. Times are those of the events and of the record.
+"""
 
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+from typing import Any
 
-Status = Literal["running", "finished", "failed", "killed"]
+from gangline.metrics.record_values import Price, cost_of, created_at, ended_at, gpu_seconds
+from gangline.metrics.step_table import finite, number, step_of
+from gangline.sanitize import clean
+from gangline.spec.output_limits import MOST_NAME, MOST_NAMES
+from gangline.spec.record import Artifact, Record
+from gangline.spec.run_flags import stage
+from gangline.trackers.protocol import Point, Status, TrackedRun
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrackedRun:
-    """Identity and all that is not a point: one run of a tracker for all ranks and generations of a gangline run."""
-
-    id: str
-    """Run id of gangline; a tracker finds its own run by it."""
-    experiment: str
-    name: str
-    status: Status
-    started_ms: int
-    ended_ms: int | None = None
-    group: str = ""
-    """Search that the run is a trial of; empty: none."""
-    parameters: dict[str, str] = field(default_factory=dict)
-    """Effective keys of the line; never changed for one run."""
-    tags: dict[str, str] = field(default_factory=dict)
-    """Commit, branch, digests, plan, verdict, cost, ledger, pointers to artifacts with size and sha256."""
+TRIAL = "trial"
+"""Kind of an event of the record whose text is the search that the run is a trial of."""
+MOST_TEXT = 500
+MOST_ARTIFACTS = 64
+_SHOWN_AS = {"seconds": "step_seconds", "peak_bytes": "memory_peak_bytes"}
+_NO_METRICS = frozenset({"step", "rank", "generation", "mono", "time", "samples", "seed", "job"})
+_STATUS: dict[str | None, Status] = {
+    None: "running", "passed": "finished", "refused": "finished", "failed": "failed", "cancelled": "killed",
+    "superseded": "killed",
+}  # fmt: skip
+Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One finite value; the same event gives the same point, time included."""
+class Operations:
+    """All that a tracker gets of one run."""
 
-    metric: str
-    step: int
-    time_ms: int
-    value: float
+    run: TrackedRun
+    points: tuple[Point, ...]
+
+
+def operations(
+    record: Record, events: Iterable[Event], *, experiment: str = "{project}", price: Price | None = None
+) -> Operations:
+    """What a tracker gets of the run, from its first event to its end.
+
+    Args:
+        record: Of the run.
+        events: Of its rank 0, as written, of all gangs of its training in order.
+        experiment: `{project}` and `{branch}` in it are replaced.
+        price: What a GPU hour costs here.
+    """
+    points, left_out = [], 0
+    for event in events:
+        more, omitted = points_of(event)
+        points += more
+        left_out += omitted
+    points += end_points(record, has_curve=any(point.metric == record.curve.metric for point in points))
+    return Operations(tracked_run(record, experiment=experiment, price=price, left_out=left_out), tuple(points))
+
+
+def points_of(event: Event) -> tuple[list[Point], int]:
+    """Points of one event of rank 0, and how many of its numbers are left out because they are not finite."""
+    time, step = finite(event.get("time")), step_of(event)
+    if event.get("rank") != 0 or time is None or step is None or event.get("event") not in ("step", "evaluated"):
+        return [], 0
+    values = event if event["event"] == "step" else event.get("metrics")
+    points, left_out = [], 0
+    for name, value in _numbers(values if isinstance(values, Mapping) else {}):
+        if isfinite(value):
+            points.append(Point(name, step, round(1000 * time), value))
+        else:
+            left_out += 1
+    return points, left_out
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Numbers by name, in the order of the event; a loss of null was not finite, for JSON has no word for it."""
+    named = [each for each in values.items() if each[0] not in _NO_METRICS]
+    for name, value in named[:MOST_NAMES]:
+        measured = float("nan") if name == "loss" and value is None else number(value)
+        if measured is not None:
+            yield clean(_SHOWN_AS.get(name, name), limit=MOST_NAME) or "unnamed", measured
+    tokens, seconds = finite(values.get("tokens")), finite(values.get("seconds"))
+    if tokens is not None and seconds and "tokens_per_second" not in values:
+        yield "tokens_per_second", tokens / seconds
+
+
+def end_points(record: Record, *, has_curve: bool) -> Iterator[Point]:
+    """Points that the record of an ended run adds: each of its metrics as `final/NAME`, as gates judge it.
+
+    Where no event had the curve, as of a command that leaves a file of metrics, the curve's points are added, too.
+    """
+    if record.run.state != "ended":
+        return
+    trained, judged = _ended_ms(record, "train"), _ended_ms(record, "evaluate")
+    if not has_curve:
+        for point in record.curve.points:
+            if isfinite(point.value):
+                yield Point(clean(record.curve.metric, limit=MOST_NAME), point.step, trained, point.value)
+    last = record.curve.points[-1].step if record.curve.points else 0
+    for name, metric in record.metrics.items():
+        if isfinite(metric.value):
+            step = last if metric.step is None else metric.step
+            yield Point(f"final/{clean(name, limit=MOST_NAME)}", step, judged, metric.value)
+
+
+def _ended_ms(record: Record, name: str) -> int:
+    ended = stage(record, name).ended
+    return round(1000 * (datetime.fromisoformat(ended).timestamp() if ended else created_at(record)))
+
+
+def tracked_run(record: Record, *, experiment: str, price: Price | None, left_out: int = 0) -> TrackedRun:
+    """All that is no point, as the record has it now."""
+    run = record.run
+    place = {"{project}": run.project, "{branch}": record.commit.branch or "no-branch"}
+    for word, text in place.items():
+        experiment = experiment.replace(word, text)
+    return TrackedRun(
+        id=run.id,
+        project=run.project,
+        experiment=clean(experiment, limit=MOST_NAME),
+        name=run.id,
+        status=_STATUS[run.verdict],
+        started_ms=round(1000 * created_at(record)),
+        ended_ms=round(1000 * ended_at(record)) if run.state == "ended" else None,
+        group=next((event.text for event in record.events if event.kind == TRIAL), ""),
+        parameters={key: _text(value) for key, value in sorted(record.inputs.values.items()) if _is_input(key)},
+        tags=_tags(record, price, left_out),
+    )
+
+
+def _is_input(key: str) -> bool:
+    return key != "project.track" and not key.startswith("search.")
+
+
+def _text(value: Any) -> str:
+    said = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return clean(said, limit=MOST_TEXT)
+
+
+def _tags(record: Record, price: Price | None, left_out: int) -> dict[str, str]:
+    commit, inputs, plan, run = record.commit, record.inputs, record.plan, record.run
+    cost = cost_of(record, price) if price is not None and gpu_seconds(record) else None
+    facts: dict[str, Any] = {
+        "run": run.id, "project": run.project, "attempt": run.attempt, "commit": commit.sha, "branch": commit.branch,
+        "pull_request": commit.pull_request, "subject": commit.subject, "repository": commit.repository,
+        "trust": commit.trust, "dirty": commit.patch, "base": commit.base.run if commit.base else None,
+        "search": next((event.text for event in record.events if event.kind == TRIAL), None),
+        "overrides": " ".join(inputs.overrides), "line": inputs.line, "code": inputs.code, "image": inputs.image,
+        "environment": inputs.environment, "data": inputs.data, "target": run.target, "verdict": run.verdict,
+        "reason": run.reason, "exit_code": run.exit_code, "taken_from": stage(record, "train").taken_from,
+        "version": stage(record, "publish").outputs.get("version"),
+        "cost": None if cost is None or price is None else f"{cost:.2f} {price.currency}",
+        "left_out": f"{left_out} values that are not finite" if left_out else None,
+    }  # fmt: skip
+    if plan is not None:
+        facts |= {"plan": plan.name, "plan_digest": plan.digest, "strategy": plan.strategy, "device": plan.device,
+                 "world_size": plan.world_size, "precision": plan.precision}  # fmt: skip
+    if record.ledger is not None:
+        facts["ledger.resource"] = record.ledger.resource
+        facts["ledger.allocated_seconds"] = record.ledger.allocated_seconds
+        facts |= {f"ledger.{cause}_seconds": seconds for cause, seconds in sorted(record.ledger.seconds.items())}
+    facts |= {f"gate.{gate.name}": f"{gate.verdict}: {gate.reason}" for gate in record.gates}
+    facts |= {f"metric.{name}.band": f"{metric.band.center:g} ± {metric.band.half:g} of {metric.band.n} seeds"
+             for name, metric in record.metrics.items() if metric.band is not None}  # fmt: skip
+    facts |= _artifact_tags(record.artifacts)
+    shown = {clean(f"gangline.{name}", limit=MOST_NAME): value for name, value in facts.items()}
+    return {name: _text(value) for name, value in shown.items() if value not in (None, "")}
+
+
+def _artifact_tags(artifacts: Iterable[Artifact]) -> dict[str, str]:
+    """Key, size and digest of what the run left in the store, by its kind; nothing of it is sent."""
+    tags: dict[str, str] = {}
+    for artifact in artifacts:
+        same = sum(name.partition("#")[0] == f"artifact.{artifact.kind}" for name in tags)
+        name = f"artifact.{artifact.kind}" + (f"#{same + 1}" if same else "")
+        if len(tags) < MOST_ARTIFACTS:
+            tags[name] = f"{artifact.key} {artifact.size_bytes} bytes sha256:{artifact.sha256}"
+    return tags
