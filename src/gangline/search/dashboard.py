@@ -40,7 +40,7 @@ def serve_dashboard(
     app = wsgi(read_only_storage(store, search_prefix(request.project, request.id)))
 
     def reading(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """What reads, for a browser of this machine: pages of other hosts get nothing, whatever their name resolves to."""
+        """Answer what reads, under a name of this machine: another name may be a page elsewhere that resolves to it."""
         host = environ.get("HTTP_HOST", "").rpartition(":")[0]
         if host in (HOST, "localhost") and environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             body: Iterable[bytes] = app(environ, start_response)
