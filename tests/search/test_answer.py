@@ -83,6 +83,15 @@ def test_the_verdict_is_that_of_compare_on_the_searched_metric(store, trainer, v
     assert read_answer(store, view.request) == answer
 
 
+def test_a_program_that_does_not_use_its_seed_is_shown_to_be_nothing(store):
+    trainer = Trains(2.0)
+    metric = trainer.base.metrics["eval_loss"]
+    trainer.base.metrics["eval_loss"] = replace(metric, band=replace(metric.band, half=0.002, equal=True))
+    answer = confirm(view_of(TWO, best=1), trainer, store=store)
+    assert answer.verdict == "unconfirmed"
+    assert "does not use its {seed}" in answer.reason
+
+
 def test_a_gate_that_tolerates_less_than_chance_makes_nothing_better(store):
     trainer = Trains(2.36)
     values = {"gate.quality": [{"metric": "eval_loss", "better": "lower", "tolerance_percent": 0.1}]}

@@ -30,7 +30,7 @@ def words(*overrides):
 
 def test_keys_of_model_and_the_seed_are_put_in_and_other_braces_stay():
     assert words() == ("python", "train.py", "--lr", "1e-05", "--kind=wide-7", "{other} {}", "{model}")
-    assert words("model.lr=32", "model.net.kind=a b")[3:5] == ("32", "--kind=a b-7")
+    assert words("model.lr=32", 'model.net.kind="a b"')[3:5] == ("32", "--kind=a b-7")
     assert words("model.lr=true")[3] == "true"
 
 

@@ -64,13 +64,18 @@ def winner_of(view: SearchView) -> Trial | None:
 def judged(request: SearchRequest, winner: Trial, base: Record, this: Record) -> SearchAnswer:
     """The verdict of `gangline compare`; BETTER also wants a searched metric beyond the band of the base's seeds.
 
-    A gate may tolerate less than chance does, and another metric may be what is better.
+    A gate may tolerate less than chance does, another metric may be what is better, and seeds that a program does not
+    use measure no chance.
     """
     base, this = (_with_directions(each, request) for each in (base, this))
     comparison = compare(base, this)
     verdict: Verdict = "unconfirmed" if comparison.outcome == "NOT COMPARABLE" else comparison.outcome
     reason = comparison.why
-    if verdict == "BETTER" and not any(_is_beyond_chance(base, this, name) for name in request.metrics):
+    bands = [each for name in request.metrics if (each := base.metrics.get(name)) is not None and each.band is not None]
+    if verdict == "BETTER" and bands and all(each.band is not None and each.band.equal for each in bands):
+        verdict = "unconfirmed"
+        reason = "all seeds gave equal values, so nothing tells gain from luck: the program does not use its {seed}"
+    elif verdict == "BETTER" and not any(_is_beyond_chance(base, this, name) for name in request.metrics):
         verdict, reason = "SAME", f"{', '.join(request.metrics)} within the band of the base's seeds"
     if winner.round:
         reason += "; trained from step 0 with the last settings of its member, which changed between rounds"
