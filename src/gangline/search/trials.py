@@ -5,7 +5,7 @@ by id, reads on where its lines are on this machine, and starts another driver w
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -132,6 +132,8 @@ class RepositoryTrials:
         self._children: dict[str, DriverProcess] = {}
         self._lines: dict[str, _Lines] = {}
         self._not_before: dict[str, float] = {}
+        self.on_wait: Callable[[str], None] = lambda _: None
+        """Called with the run that `train` waits for; what it raises ends the waiting."""
 
     def identify(self, settings: Mapping[str, Scalar]) -> TrialRun:
         return self._identify((*self._request.overrides, *overrides(settings)))
@@ -183,8 +185,9 @@ class RepositoryTrials:
                     raise TrainingError(f"{wanted.id}: {status.reason}")
                 self._forget(wanted.id)
                 return record
-            if status.state == "absent" or not status.is_driven:
+            if not status.is_driven:
                 self._start(wanted.id, settings, again=wanted.again)
+            self.on_wait(wanted.id)
             time.sleep(LOOK_SECONDS)
 
     def _identify(self, settings: Sequence[str]) -> TrialRun:
