@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gangline.errors import CancelledError
 from gangline.line.run import lease
 from gangline.search import budget
 from gangline.search.searches import best_trial, search_prefix, trial_record, view_of
@@ -110,6 +111,18 @@ class SearchDriver:
     def stop_reason(self) -> str:
         """Why somebody stopped the search; empty: nobody did."""
         return str(self._study.attributes.get(STOP, ""))
+
+    def require_going(self, run: str) -> None:
+        """Raise while the best trial is confirmed and somebody stops the search; its run is stopped, too.
+
+        Raises:
+            CancelledError: Somebody stopped it.
+            HeldError: Another driver has it.
+        """
+        self._require_lease()
+        if reason := self.stop_reason:
+            self._runs.cancel(run, reason)
+            raise CancelledError(f"{self._request.id} was stopped while its answer was measured: {reason}")
 
     def view(self, answer: SearchAnswer | None = None) -> SearchView:
         """The search as this driver sees it."""
