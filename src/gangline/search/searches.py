@@ -16,6 +16,7 @@ from math import isclose
 
 from gangline.errors import IntegrityError, UsageError
 from gangline.line.record.store import read_record
+from gangline.search.answer import read_answer
 from gangline.search.study import SearchStudy
 from gangline.spec.codec import canonical
 from gangline.spec.record import Record, run_prefix
@@ -95,13 +96,6 @@ def read_limits(store: ObjectStore, request: SearchRequest) -> SearchLimits | No
     return None if blob is None else SearchLimits.from_json(blob.data)
 
 
-def read_answer(store: ObjectStore, request: SearchRequest) -> SearchAnswer | None:
-    """Verdict of a search; None before its confirmation ended."""
-    key = f"{search_prefix(request.project, request.id)}/answer.json"
-    blob = get_bounded(store, key, most_bytes=MOST_BYTES)
-    return None if blob is None else SearchAnswer.from_json(blob.data)
-
-
 def read_search(store: ObjectStore, project: str, name: str) -> SearchView:
     """How a search stands; trials that have ended are compared with the records of their runs.
 
@@ -114,7 +108,7 @@ def read_search(store: ObjectStore, project: str, name: str) -> SearchView:
     study = SearchStudy(store, search_prefix(project, name), request)
     trials = tuple(_checked(store, request, each) for each in study.trials())
     limits = read_limits(store, request) or SearchLimits(trials=len(trials), parallel=1)
-    return view_of(study, trials, limits, read_answer(store, request))
+    return view_of(study, trials, limits, read_answer(store, project, name))
 
 
 def view_of(
