@@ -6,8 +6,7 @@ import pytest
 from tests.report import records
 
 from gangline.line.record.store import RecordStore
-from gangline.search.answer import confirm, winner_of
-from gangline.search.searches import read_answer
+from gangline.search.answer import confirm, read_answer, winner_of
 from gangline.spec.config.search_table import Dimension
 from gangline.spec.measurements import Band, Metric
 from gangline.spec.search import SearchLimits, SearchRequest, SearchView, Trial
@@ -80,7 +79,7 @@ def test_the_verdict_is_that_of_compare_on_the_searched_metric(store, trainer, v
     assert reason in answer.reason
     assert (answer.trial, answer.settings, answer.metric) == (1, {LR: 0.02}, "eval_loss")
     assert answer.runs == ("bytegpt-9f31c2a0-winner", records.BASE_RUN)
-    assert read_answer(store, view.request) == answer
+    assert read_answer(store, "bytegpt", view.request.id) == answer
 
 
 def test_a_program_that_does_not_use_its_seed_is_shown_to_be_nothing(store):
@@ -125,7 +124,7 @@ def test_without_seeds_nothing_is_confirmed_and_nothing_trained(store):
 def test_a_search_without_a_value_has_no_answer(store):
     view = view_of([Trial(number=0, state="failed", settings={})])
     assert confirm(view, Trains(2.0), store=store) is None
-    assert read_answer(store, view.request) is None
+    assert read_answer(store, "bytegpt", view.request.id) is None
 
 
 def test_of_a_front_the_first_metric_decides():

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from gangline.line.record.store import read_record
 from gangline.report.comparison.compare import compare
 from gangline.report.facts import side_of
-from gangline.search.searches import search_prefix, trial_record
 from gangline.search.space import overrides
-from gangline.spec.record import Record
+from gangline.spec.record import Record, run_prefix
 from gangline.spec.search import SearchAnswer, SearchRequest, SearchView, Trial, Verdict
-from gangline.storage.objects.protocol import ObjectStore
+from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
+MOST_BYTES = 1 << 20
 ROUND_SEEDS = 1_000
 """Fresh seeds begin at the first multiple of it above all seeds of trials."""
 
@@ -49,7 +50,7 @@ def confirm(view: SearchView, trainer: Trainer, *, store: ObjectStore) -> Search
             trial=winner.number, settings=winner.settings, verdict="unconfirmed", metric=request.metrics[0],
             reason=reason,
         )  # fmt: skip
-    store.put(f"{search_prefix(request.project, request.id)}/answer.json", answer.to_json())
+    store.put(answer_key(request.project, request.id), answer.to_json())
     return answer
 
 
@@ -90,10 +91,24 @@ def judged(request: SearchRequest, winner: Trial, base: Record, this: Record) ->
     )  # fmt: skip
 
 
+def answer_key(project: str, search: str) -> str:
+    """Where the answer of a search lies in the store."""
+    return f"searches/{project}/{search}/answer.json"
+
+
+def read_answer(store: ObjectStore, project: str, search: str) -> SearchAnswer | None:
+    """The answer of a search, once it has one; raises IntegrityError for an object that is none."""
+    blob = get_bounded(store, answer_key(project, search), most_bytes=MOST_BYTES)
+    return None if blob is None else SearchAnswer.from_json(blob.data)
+
+
 def _used_seeds(store: ObjectStore, view: SearchView) -> Iterator[int]:
     """Every seed that a trial, or the base of the search, was trained with."""
     for run in (view.request.base, *(each.run for each in view.trials)):
-        if run and (record := trial_record(store, view.request, run)) is not None:
+        if (
+            run
+            and (record := read_record(store, run_prefix(view.request.project, view.request.commit, run))) is not None
+        ):
             yield from record.inputs.seeds
 
 
