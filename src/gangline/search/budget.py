@@ -10,8 +10,8 @@ from statistics import fmean
 
 from gangline.spec.search import SearchLimits, SearchRequest, Trial
 
-SLACK = 1.25
-"""Steps of asynchronous halving over those of halving in whole rounds: early trials go on for lack of competitors."""
+SLACK = 1.75
+"""Steps of asynchronous halving over those in whole rounds: early trials lack competitors, later ones are good."""
 _EPSILON = 1e-9
 
 
