@@ -198,13 +198,15 @@ class SearchDriver:
                 return None
             hours = budget.trial_hours(trials, steps=self._request.steps, otherwise=self._parts.trial_hours)
             spent = sum(each.device_hours for each in trials)
-            running = sum(1 for each in begun if not each.taken)
+            running = [self._study.attribute(each.number, "forecast") for each in begun if not each.taken]
             confirmation = None if hours is None else budget.confirm_hours(self._limits, hours)
             if not budget.may_start(
                 self._limits.budget_hours, spent=spent, running=running, trial=hours, confirmation=confirmation
             ):
                 return None if begun else "budget"
-            self._advance(self._study.ask())
+            trial = self._study.ask()
+            self._study.note(trial.number, forecast=hours)
+            self._advance(trial)
         return ending
 
     def _advance(self, trial: Trial) -> None:

@@ -48,11 +48,11 @@ class SearchStudy:
         try:
             self._storage = JournalStorage(StoreJournal(store, f"{prefix}/journal"))
             names = [each.study_name for each in self._storage.get_all_studies()]
-            if request.id not in names and create:
-                optuna.create_study(storage=self._storage, study_name=request.id, directions=directions)
-            elif names not in ([], [request.id]):
+            if names not in ([], [request.id]):
                 raise IntegrityError(f"{prefix}/journal: wanted the journal of {request.id}, found another study's")
-            self._study = None if request.id not in names and not create else self._loaded()
+            if not names and create:
+                optuna.create_study(storage=self._storage, study_name=request.id, directions=directions)
+            self._study = self._loaded() if names or create else None
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise IntegrityError(f"{prefix}/journal: wanted Optuna's log, found one that it cannot replay") from error
         if self._study is not None and self._study.directions != directions:
@@ -127,7 +127,8 @@ class SearchStudy:
             pruner, frozen = self._opened.pruner, self._frozen()[number]
             judged[str(step)] = not pruner.prune(self._unwritten(), frozen)
             self._storage.set_trial_user_attr(self._id(number), _JUDGED, judged)
-        self._opened.pruner.prune(self._opened, self._frozen()[number])
+        if self._frozen()[number].last_step == step:  # of an earlier rung it has written what it remembers
+            self._opened.pruner.prune(self._opened, self._frozen()[number])
         return judged[str(step)]
 
     def tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
