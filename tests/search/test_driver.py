@@ -289,10 +289,12 @@ class MortalStore:
 
 
 def entries_of(store):
-    """Entries of the journal without times and names of processes, and without what a process says of the end."""
+    """Entries of the journal without times, names of processes, what a process says of the end, and costs: a run goes
+    on while nobody drives its search."""
     logs = StoreJournal(store, f"{PREFIX}/journal").read_logs(0)
     left_out = ("worker_id", "datetime_start", "datetime_complete")
-    return [{key: value for key, value in each.items() if key not in left_out} for each in logs if each["op_code"] != 2]
+    plain = [{key: value for key, value in each.items() if key not in left_out} for each in logs]
+    return [each for each in plain if each["op_code"] != 2 and "cost" not in each.get("user_attr", {})]
 
 
 def killed_at(number, *, after, request):

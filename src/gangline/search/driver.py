@@ -196,7 +196,7 @@ class SearchDriver:
             begun = [each for each in trials if each.state in OPEN and each.run]
             if len(begun) >= self._limits.parallel:
                 return None
-            hours = budget.trial_hours(trials, steps=self._request.steps, otherwise=self._parts.trial_hours)
+            hours = self._trial_hours(trials)
             spent = sum(each.device_hours for each in trials)
             running = [self._study.attribute(each.number, "forecast") for each in begun if not each.taken]
             confirmation = None if hours is None else budget.confirm_hours(self._limits, hours)
@@ -204,9 +204,7 @@ class SearchDriver:
                 self._limits.budget_hours, spent=spent, running=running, trial=hours, confirmation=confirmation
             ):
                 return None if begun else "budget"
-            trial = self._study.ask()
-            self._study.note(trial.number, forecast=hours)
-            self._advance(trial)
+            self._advance(self._study.ask())
         return ending
 
     def _advance(self, trial: Trial) -> None:
@@ -216,7 +214,8 @@ class SearchDriver:
         if not trial.run:
             run = self._runs.identify(trial.settings)
             twin = self._twin(trial, run.id)
-            self._study.note(trial.number, again=run.again, taken=run.existed or twin is not None)
+            forecast = self._trial_hours(self._study.trials())
+            self._study.note(trial.number, forecast=forecast, again=run.again, taken=run.existed or twin is not None)
             self._study.note(trial.number, run=run.id)
             trial = self._study.trial(trial.number)
         twin = self._twin(trial, trial.run)
@@ -236,6 +235,10 @@ class SearchDriver:
             self._runs.start(trial.run, trial.settings, again=again)
         if not trial.taken:  # a run that somebody else began is theirs to stop
             self._judge(trial, status)
+
+    def _trial_hours(self, trials: list[Trial]) -> float | None:
+        """Forecast of a whole trial, by those that have ended."""
+        return budget.trial_hours(trials, steps=self._request.steps, otherwise=self._parts.trial_hours)
 
     def _twin(self, trial: Trial, run: str) -> Trial | None:
         """The earlier trial of this search with the same run."""

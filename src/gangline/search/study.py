@@ -90,7 +90,9 @@ class SearchStudy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = optuna.trial.Trial(self._opened, self._id(count)) if incomplete else self._opened.ask()
+            _ = trial.relative_params  # drawn for all keys together, whichever of them are missing
             for key, distribution in _distributions(self.request.space).items():
+                self._opened.sampler = _sampler(self.request, count, key)
                 _suggest(trial, key, distribution)
         return self.trial(trial.number)
 
@@ -273,13 +275,13 @@ def _suggest(trial: optuna.Trial, key: str, distribution: BaseDistribution) -> N
         trial.suggest_float(key, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
 
 
-def _sampler(request: SearchRequest, number: int) -> optuna.samplers.BaseSampler:
-    """Who proposes trial `number`; of an equal journal it proposes the same.
+def _sampler(request: SearchRequest, number: int, key: str = "") -> optuna.samplers.BaseSampler:
+    """Who proposes trial `number`, or one key of it; of an equal journal it proposes the same.
 
     Raises:
         NotInstalledError: The sampler needs a package that is not installed.
     """
-    seed = int.from_bytes(sha256(f"{request.seed}:{number}".encode()).digest()[:4])
+    seed = int.from_bytes(sha256(f"{request.seed}:{number}:{key}".encode()).digest()[:4])
     samplers = optuna.samplers
     require_packages(request.sampler)
     with warnings.catch_warnings():

@@ -22,10 +22,10 @@ def command(folder):
 
 
 def entries(folder):
-    """The journal without times, names of processes, and what each process says of the end."""
+    """The journal without times, names of processes, what each process says of the end, and costs: runs go on alone."""
     logs = StoreJournal(FolderStore(folder / "store"), f"{PREFIX}/journal").read_logs(0)
     plain = [{key: value for key, value in each.items() if key not in OF_A_PROCESS} for each in logs]
-    return [each for each in plain if each["op_code"] != 2]
+    return [each for each in plain if each["op_code"] != 2 and "cost" not in each.get("user_attr", {})]
 
 
 def what_is_left(folder):
