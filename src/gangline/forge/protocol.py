@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 StatusState = Literal["pending", "success", "failure", "error"]
 SEARCH_LABEL = "search"
-"""Label of a pull request that orders a search of its head; only who may write to the repository can set it."""
+"""Label of a pull request that orders a search of its head; a forge lets members of the project set it, no stranger."""
 STATUS_CONTEXTS = ("gangline/build", "gangline/train", "gangline/gate", "gangline/publish")
 """One status per stage group, on the commit."""
 COMMENT_LIMIT = 60_000

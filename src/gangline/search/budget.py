@@ -48,7 +48,9 @@ def confirm_hours(limits: SearchLimits, trial_hours: float) -> float:
 
 def shares(request: SearchRequest) -> tuple[float, float]:
     """Least and most of a whole trial's steps that one trial is expected to train."""
-    if not request.rungs or request.pruner in ("none", "population"):
+    if request.pruner == "population":
+        return 1 / (len(request.rungs) + 1), 1 / (len(request.rungs) + 1)
+    if not request.rungs or request.pruner == "none":
         return 1.0, 1.0
     low, before, alive = 0.0, 0, 1.0
     for step in (*request.rungs, request.steps):

@@ -13,10 +13,12 @@ from typing import Protocol
 from gangline.errors import CancelledError
 from gangline.line.run import lease
 from gangline.search import budget
+from gangline.search.rounds import PopulationRounds
 from gangline.search.searches import best_trial, search_prefix, trial_record, view_of
 from gangline.search.space import grid_size
 from gangline.search.study import ENDED, FAILED, PRUNED, SearchStudy
 from gangline.search.trials import RunStatus, TrialRuns
+from gangline.spec.config.search_table import Scalar
 from gangline.spec.search import SearchAnswer, SearchEnding, SearchLimits, SearchRequest, SearchView, Trial, TrialState
 from gangline.storage.objects.protocol import ObjectStore
 
@@ -69,6 +71,8 @@ class SearchDriver:
         self._request, self._limits, self._runs = parts.request, parts.limits, parts.runs
         self._prefix = search_prefix(parts.request.project, parts.request.id)
         self._study = SearchStudy(parts.store, self._prefix, parts.request, create=True)
+        is_population = parts.request.pruner == "population"
+        self._rounds = PopulationRounds(parts.store, parts.request, self._study) if is_population else None
         self._live: dict[int, RunStatus] = {}
         self._judged: set[tuple[int, int]] = set()
         """Trials and rungs that this process has judged."""
@@ -175,12 +179,12 @@ class SearchDriver:
         ):
             return "failures"
         best = best_trial(self._request, tuple(trials))
-        single = len(self._request.metrics) == 1
+        single = len(self._request.metrics) == 1 and self._rounds is None  # a later round is better by its steps
         if single and self._limits.patience and best is not None:
             since = [each for each in told if each.number > best and each.state != "failed"]
             if len(since) >= self._limits.patience:
                 return "patience"
-        most = self._limits.trials
+        most = self._limits.trials if self._rounds is None else self._rounds.num_trials
         if self._request.sampler == "grid":
             most = min(most, grid_size(self._request.space) or most)
         return "trials" if len(trials) >= most and not self._lacking(trials) else None
@@ -196,10 +200,12 @@ class SearchDriver:
             begun = [each for each in trials if each.state in OPEN and each.run]
             if len(begun) >= self._limits.parallel:
                 return None
-            hours = self._trial_hours(trials)
+            if self._rounds is not None and not self._rounds.may_ask():
+                return None if begun else "failures"
+            hours, share = self._trial_hours(trials), 1.0 if self._rounds is None else self._rounds.share
             spent = sum(each.device_hours for each in trials)
             running = [self._study.attribute(each.number, "forecast") for each in begun if not each.taken]
-            confirmation = None if hours is None else budget.confirm_hours(self._limits, hours)
+            confirmation = None if hours is None else budget.confirm_hours(self._limits, hours / share)
             if not budget.may_start(
                 self._limits.budget_hours, spent=spent, running=running, trial=hours, confirmation=confirmation
             ):
@@ -212,7 +218,7 @@ class SearchDriver:
         if trial.settings.keys() < self._request.space.keys():
             return  # asked for again by `_start_more`
         if not trial.run:
-            run = self._runs.identify(trial.settings)
+            run = self._runs.identify(self._settings_of(trial))
             twin = self._twin(trial, run.id)
             forecast = self._trial_hours(self._study.trials())
             self._study.note(trial.number, forecast=forecast, again=run.again, taken=run.existed or twin is not None)
@@ -232,13 +238,19 @@ class SearchDriver:
             return
         if not status.is_driven:
             again = bool(self._study.attribute(trial.number, "again"))
-            self._runs.start(trial.run, trial.settings, again=again)
+            self._runs.start(trial.run, self._settings_of(trial), again=again)
         if not trial.taken:  # a run that somebody else began is theirs to stop
             self._judge(trial, status)
 
     def _trial_hours(self, trials: list[Trial]) -> float | None:
-        """Forecast of a whole trial, by those that have ended."""
-        return budget.trial_hours(trials, steps=self._request.steps, otherwise=self._parts.trial_hours)
+        """Forecast of a trial, by those that have ended; of a population's member it is a round's."""
+        whole, share = self._parts.trial_hours, 1.0 if self._rounds is None else self._rounds.share
+        otherwise = None if whole is None else whole * share
+        return budget.trial_hours(trials, steps=self._request.steps, otherwise=otherwise)
+
+    def _settings_of(self, trial: Trial) -> dict[str, Scalar]:
+        """Keys that its run is trained with: a member of a population has more than were drawn."""
+        return trial.settings if self._rounds is None else self._rounds.settings_of(trial)
 
     def _twin(self, trial: Trial, run: str) -> Trial | None:
         """The earlier trial of this search with the same run."""
@@ -259,6 +271,8 @@ class SearchDriver:
 
     def _judge(self, trial: Trial, status: RunStatus) -> None:
         """Report each rung that was reached; stop the run where the pruner says so."""
+        if self._rounds is not None:
+            return
         if trial.reason.startswith(_PRUNED):
             self._runs.cancel(trial.run, trial.reason)
             return
@@ -280,8 +294,8 @@ class SearchDriver:
         cost = {"steps": status.step}
         spent = {} if trial.taken else {"hours": status.hours, "money": status.money}
         pruned = trial.reason.startswith(_PRUNED)
-        for rung in self._request.rungs:
-            value = status.at(rung, self._request.measured_by)
+        for rung in self._request.rungs if self._rounds is None else (self._rounds.end_of(trial.number),):
+            value = status.at(rung, self._request.measured_by) if self._rounds is None else _first(status.values)
             if value is not None and status.state == "ended":
                 self._study.judge(trial.number, rung, value)
         reason = "" if status.state == "ended" else trial.reason if pruned else status.reason or status.state
@@ -320,3 +334,7 @@ class SearchDriver:
             return trial
         state: TrialState = "running" if status.state == "running" else "waiting"
         return replace(trial, state=state, step=max(status.step, trial.step), reason=trial.reason or status.reason)
+
+
+def _first(values: tuple[float, ...] | None) -> float | None:
+    return values[0] if values else None

@@ -17,6 +17,7 @@ from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.stages.preview import Preview, preview
 from gangline.search import budget
+from gangline.search.population import round_ends
 from gangline.search.searches import LOSS, read_request, search_id, search_prefix, values_of
 from gangline.search.space import require_space
 from gangline.search.study import require_packages
@@ -124,11 +125,15 @@ def _request(
     if base is not None and values_of(base, metrics) is None:
         has = ", ".join(sorted({*base.metrics, LOSS}))
         raise _problem("search.metric", f"a metric of {base.run.id}", ", ".join(metrics), f"it has {has}")
-    rungs = _rungs(line, len(metrics))
-    if rungs and base is not None and reported_no_steps(base):
+    rungs = _rungs(line, len(metrics), trials=asked.trials or line.search.trials)
+    is_population = line.search.pruner == "population"
+    if is_population and line.project.task is None:
+        works = 'a program opens its files itself; pruner = "halving", or "none", works'
+        raise _problem("search.pruner", "a project.task, whose checkpoints members take over", "population", works)
+    if rungs and not is_population and base is not None and reported_no_steps(base):
         works = 'pruner = "none", or report steps: session.step(loss=...)'
         raise _problem("search.pruner", "none for a program that reports no steps", table.pruner, works)
-    is_measured = metrics[0] == LOSS or line.evaluate.every_steps is not None
+    is_measured = metrics[0] == LOSS or is_population or line.evaluate.every_steps is not None
     sampler = "nsga2" if len(metrics) > 1 and table.sampler == "tpe" else table.sampler
     fields = {
         "overrides": tuple(asked.overrides), "space": table.space, "metrics": metrics, "better": better,
@@ -170,10 +175,13 @@ def _better(line: Line, metrics: tuple[str, ...], base: Record | None) -> tuple[
     return tuple(each for each in found if each is not None)
 
 
-def _rungs(line: Line, num_metrics: int) -> tuple[int, ...]:
-    """Steps at which trials are judged."""
+def _rungs(line: Line, num_metrics: int, *, trials: int) -> tuple[int, ...]:
+    """Steps at which trials are judged, or at which the rounds of a population end."""
     table, steps = line.search, line.train.steps
-    if table.pruner in ("none", "population") or num_metrics > 1:
+    if table.pruner == "population":
+        least = None if table.min_steps == "auto" else table.min_steps
+        return round_ends(steps=steps, trials=trials, size=table.population, min_steps=least)[:-1]
+    if table.pruner == "none" or num_metrics > 1:
         return ()
     rung = max(1, round(steps / _AUTO_RUNGS)) if table.min_steps == "auto" else table.min_steps
     rungs = []

@@ -130,7 +130,8 @@ def method_words(view: SearchView) -> str:
 def importance_words(view: SearchView) -> str:
     """`lr 0.81, width 0.12 (fANOVA)`; unknown where too few trials have ended."""
     if not view.importance:
-        return "unknown: too few trials have ended"
+        keys = list(view.request.space)
+        return f"{keys[0]} is the only key" if len(keys) == 1 else "unknown: too few trials have ended"
     shares = ", ".join(f"{key} {share:.2f}" for key, share in view.importance.items())
     return f"{shares} ({view.importance_by})"
 

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 def search_refusal(head: RefHead) -> str:
     """Why the head of a pull request is not searched; empty: it is.
 
-    The label is read from the forge, which lets only people with write access set it, never from the delivery.
+    The label is read from the forge, which lets members of the project alone set it, never from the delivery.
     """
     if head.is_fork:
         return "the commits of a fork are not searched: push them to a branch of the repository first"

@@ -21,12 +21,10 @@ def with_values(text: str, values: Mapping[str, Scalar], *, file: str = "line.to
     except ImportError as error:
         works = "uv pip install 'gangline[search]'"
         raise NotInstalledError(f"{file}: wanted tomlkit, which edits it, found none; {works}") from error
-    wanted = tomllib.loads(text)
-    for key, value in values.items():
-        _put(wanted, key, value, make=dict)
     try:
-        document = tomlkit.parse(text)
+        wanted, document = tomllib.loads(text), tomlkit.parse(text)
         for key, value in values.items():
+            _put(wanted, key, value, make=dict)
             _put(document, key, value, make=tomlkit.table)
         edited = tomlkit.dumps(document)
         if tomllib.loads(edited) == wanted:
