@@ -13,15 +13,16 @@ from tests.search.functions import (
     make_request,
 )
 
-from gangline.errors import IntegrityError
+from gangline.errors import IntegrityError, StorageError
 from gangline.line.run import lease
+from gangline.search.journal import StoreJournal
 from gangline.search.searches import read_search
 from gangline.search.study import SearchStudy
 from gangline.spec.config.search_table import Dimension
 from gangline.spec.search import SearchAnswer
 
 
-class Killed(Exception):
+class Killed(StorageError):
     """Stands for SIGKILL: nothing is tidied up in the store."""
 
 
@@ -261,3 +262,71 @@ def test_a_look_at_the_journal_reads_what_is_new():
     store.gets = 0
     driver._study.trials()
     assert store.gets < 5
+
+
+class MortalStore:
+    """A store whose process dies before or after its n-th write; nothing of a dead process reaches it."""
+
+    def __init__(self, store, at, *, after):
+        self._store, self._at, self._after, self.writes, self._dead = store, at, after, 0, False
+        self.url = store.url
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+        return method if name in ("get", "list", "head") else lambda *values: self._write(method, values)
+
+    def _write(self, method, values):
+        if self._dead:
+            raise Killed
+        self.writes += 1
+        self._dead = self.writes == self._at
+        if self._dead and not self._after:
+            raise Killed
+        result = method(*values)
+        if self._dead:
+            raise Killed
+        return result
+
+
+def entries_of(store):
+    """Entries of the journal without times, names of processes, what a process says of the end, and costs: a run goes
+    on while nobody drives its search."""
+    logs = StoreJournal(store, f"{PREFIX}/journal").read_logs(0)
+    left_out = ("worker_id", "datetime_start", "datetime_complete")
+    plain = [{key: value for key, value in each.items() if key not in left_out} for each in logs]
+    return [each for each in plain if each["op_code"] != 2 and "cost" not in each.get("user_attr", {})]
+
+
+def killed_at(number, *, after, request):
+    """Journal, runs and view after a kill at one write and a second driver."""
+    store, runs = MemoryStore(), FunctionRuns(request)
+    mortal = MortalStore(store, number, after=after)
+    try:
+        view = make_driver(mortal, request, runs, trials=6).run()
+    except Killed:
+        store.objects.pop(f"{PREFIX}/lease.json", None)  # its holder is dead
+        view = make_driver(store, request, runs, trials=6).run()
+    return entries_of(store), {run: each["starts"] for run, each in runs.runs.items()}, view, mortal.writes
+
+
+def require_same_after_kills(seed, numbers=None):
+    request = make_request(seed=seed)
+    entries, starts, view, count = killed_at(10**9, after=False, request=request)
+    for number in numbers or range(1, count + 1):
+        for after in (False, True):
+            left, begun, again, _ = killed_at(number, after=after, request=request)
+            assert left == entries, (number, after)
+            assert begun == starts, (number, after)
+            assert (again.best, again.ending) == (view.best, view.ending)
+    return count
+
+
+def test_a_driver_killed_at_a_write_is_followed_to_the_same_journal():
+    assert require_same_after_kills(1, numbers=(2, 9, 14, 21, 33, 47)) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_driver_killed_at_any_write_is_followed_to_the_same_journal(seed):
+    require_same_after_kills(seed)

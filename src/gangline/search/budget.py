@@ -73,11 +73,25 @@ def trial_hours(trials: Sequence[Trial], *, steps: int, otherwise: float | None)
 
 
 def may_start(
-    budget: float | None, *, spent: float, running: int, trial: float | None, confirmation: float | None = None
+    budget: float | None,
+    *,
+    spent: float,
+    running: Sequence[float | None],
+    trial: float | None,
+    confirmation: float | None = None,
 ) -> bool:
-    """Whether one more trial fits; without a forecast only one runs at a time, which gives one."""
+    """Whether one more trial fits; without a forecast only one runs at a time, which gives one.
+
+    Args:
+        budget: Device-hours; None: no limit.
+        spent: Those of trials that have ended.
+        running: Forecast of each trial that runs, as it was when that one started; None: there was none.
+        trial: Forecast of the next one; a running one is forecast no lower.
+        confirmation: What the answer will cost.
+    """
     if budget is None:
         return True
     if trial is None:
-        return running == 0 and spent < budget
-    return spent + (running + 1) * trial + (confirmation or 0.0) <= budget * (1 + _EPSILON)
+        return not running and spent < budget
+    begun = sum(max(each or 0.0, trial) for each in running)
+    return spent + begun + trial + (confirmation or 0.0) <= budget * (1 + _EPSILON)

@@ -202,11 +202,9 @@ class SearchDriver:
                 return None
             if self._rounds is not None and not self._rounds.may_ask():
                 return None if begun else "failures"
-            whole, share = self._parts.trial_hours, 1.0 if self._rounds is None else self._rounds.share
-            otherwise = None if whole is None else whole * share
-            hours = budget.trial_hours(trials, steps=self._request.steps, otherwise=otherwise)
+            hours, share = self._trial_hours(trials), 1.0 if self._rounds is None else self._rounds.share
             spent = sum(each.device_hours for each in trials)
-            running = sum(1 for each in begun if not each.taken)
+            running = [self._study.attribute(each.number, "forecast") for each in begun if not each.taken]
             confirmation = None if hours is None else budget.confirm_hours(self._limits, hours / share)
             if not budget.may_start(
                 self._limits.budget_hours, spent=spent, running=running, trial=hours, confirmation=confirmation
@@ -222,7 +220,8 @@ class SearchDriver:
         if not trial.run:
             run = self._runs.identify(self._settings_of(trial))
             twin = self._twin(trial, run.id)
-            self._study.note(trial.number, again=run.again, taken=run.existed or twin is not None)
+            forecast = self._trial_hours(self._study.trials())
+            self._study.note(trial.number, forecast=forecast, again=run.again, taken=run.existed or twin is not None)
             self._study.note(trial.number, run=run.id)
             trial = self._study.trial(trial.number)
         twin = self._twin(trial, trial.run)
@@ -242,6 +241,12 @@ class SearchDriver:
             self._runs.start(trial.run, self._settings_of(trial), again=again)
         if not trial.taken:  # a run that somebody else began is theirs to stop
             self._judge(trial, status)
+
+    def _trial_hours(self, trials: list[Trial]) -> float | None:
+        """Forecast of a trial, by those that have ended; of a population's member it is a round's."""
+        whole, share = self._parts.trial_hours, 1.0 if self._rounds is None else self._rounds.share
+        otherwise = None if whole is None else whole * share
+        return budget.trial_hours(trials, steps=self._request.steps, otherwise=otherwise)
 
     def _settings_of(self, trial: Trial) -> dict[str, Scalar]:
         """Keys that its run is trained with: a member of a population has more than were drawn."""

@@ -17,7 +17,11 @@ MOST_PROBES = 200
 
 def override(key: str, value: Scalar) -> str:
     """`KEY=VALUE`, as `--set` takes it."""
-    return f"{key}={json.dumps(value) if isinstance(value, (str, bool)) else repr(value)}"
+    if not isinstance(value, (str, bool)):
+        return f"{key}={value!r}"
+    return f"{key}={json.dumps(value, ensure_ascii=False)}".replace(
+        "\x7f", "\\u007f"
+    )  # a character of JSON, not of TOML
 
 
 def overrides(settings: Mapping[str, Scalar]) -> tuple[str, ...]:

@@ -48,11 +48,11 @@ class SearchStudy:
         try:
             self._storage = JournalStorage(StoreJournal(store, f"{prefix}/journal"))
             names = [each.study_name for each in self._storage.get_all_studies()]
-            if request.id not in names and create:
-                optuna.create_study(storage=self._storage, study_name=request.id, directions=directions)
-            elif names not in ([], [request.id]):
+            if names not in ([], [request.id]):
                 raise IntegrityError(f"{prefix}/journal: wanted the journal of {request.id}, found another study's")
-            self._study = None if request.id not in names and not create else self._loaded()
+            if not names and create:
+                optuna.create_study(storage=self._storage, study_name=request.id, directions=directions)
+            self._study = self._loaded() if names or create else None
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise IntegrityError(f"{prefix}/journal: wanted Optuna's log, found one that it cannot replay") from error
         if self._study is not None and self._study.directions != directions:
@@ -90,7 +90,9 @@ class SearchStudy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = optuna.trial.Trial(self._opened, self._id(count)) if incomplete else self._opened.ask()
+            _ = trial.relative_params  # drawn for all keys together, whichever of them are missing
             for key, distribution in _distributions(self.request.space).items():
+                self._opened.sampler = _sampler(self.request, count, key)
                 _suggest(trial, key, distribution)
         return self.trial(trial.number)
 
@@ -127,7 +129,8 @@ class SearchStudy:
             pruner, frozen = self._opened.pruner, self._frozen()[number]
             judged[str(step)] = not pruner.prune(self._unwritten(), frozen)
             self._storage.set_trial_user_attr(self._id(number), _JUDGED, judged)
-        self._opened.pruner.prune(self._opened, self._frozen()[number])
+        if self._frozen()[number].last_step == step:  # of an earlier rung it has written what it remembers
+            self._opened.pruner.prune(self._opened, self._frozen()[number])
         return judged[str(step)]
 
     def tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
@@ -272,13 +275,13 @@ def _suggest(trial: optuna.Trial, key: str, distribution: BaseDistribution) -> N
         trial.suggest_float(key, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
 
 
-def _sampler(request: SearchRequest, number: int) -> optuna.samplers.BaseSampler:
-    """Who proposes trial `number`; of an equal journal it proposes the same.
+def _sampler(request: SearchRequest, number: int, key: str = "") -> optuna.samplers.BaseSampler:
+    """Who proposes trial `number`, or one key of it; of an equal journal it proposes the same.
 
     Raises:
         NotInstalledError: The sampler needs a package that is not installed.
     """
-    seed = int.from_bytes(sha256(f"{request.seed}:{number}".encode()).digest()[:4])
+    seed = int.from_bytes(sha256(f"{request.seed}:{number}:{key}".encode()).digest()[:4])
     samplers = optuna.samplers
     require_packages(request.sampler)
     with warnings.catch_warnings():

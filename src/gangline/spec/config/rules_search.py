@@ -1,6 +1,5 @@
 """Rules of the table `search` of a line; whether its keys take their values only the whole line shows."""
 
-import math
 from collections.abc import Iterator
 
 from gangline.spec.config import grammar
@@ -75,9 +74,8 @@ def _dimension_rules(place: str, dimension: Dimension) -> Iterator[ConfigProblem
     if low is None or high is None:
         yield ConfigProblem(place, "low and high", "one of them", "write both bounds of the range")
         return
-    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
-        works = "low is the smaller one, both finite"
-        yield ConfigProblem(place, "low below high", f"{show(low)} and {show(high)}", works)
+    if low >= high:
+        yield ConfigProblem(place, "low below high", f"{show(low)} and {show(high)}", "low is the smaller one")
     elif dimension.log and low <= 0:
         yield ConfigProblem(f"{place}.log", "low above 0", show(low), "orders of magnitude have no zero: low = 1e-5")
     if step is not None and dimension.log:
@@ -94,8 +92,6 @@ def _choice_rules(place: str, dimension: Dimension) -> Iterator[ConfigProblem]:
         yield ConfigProblem(f"{place}.choices", "two or more different values", show(choices), "leave the key out")
     if len(choices) > MOST_CHOICES:
         yield ConfigProblem(f"{place}.choices", f"at most {MOST_CHOICES}", f"{len(choices)}", "use low and high")
-    if any(isinstance(each, float) and not math.isfinite(each) for each in choices):
-        yield ConfigProblem(f"{place}.choices", "finite numbers", show(choices), "leave it out")
 
 
 def _number_rules(table: SearchTable) -> Iterator[ConfigProblem]:
