@@ -1,4 +1,4 @@
-"""Searches for the pages: the newest ones of a project, and one by its id; one of a project that the caller may not read is not there."""
+"""Searches for the pages: the newest ones of a project, and one by its id. What a caller may not read is not there."""
 
 import threading
 from collections.abc import Callable
