@@ -133,6 +133,6 @@ def test_of_a_front_the_first_metric_decides():
     assert winner_of(view).number == 1
 
 
-def test_a_member_of_a_population_is_said_to_be_trained_anew(store):
+def test_the_answer_of_a_population_says_that_it_trained_from_step_0(store):
     answer = confirm(view_of((TWO[0], replace(TWO[1], round=2)), best=1), Trains(2.3), store=store)
     assert "trained from step 0 with the last settings" in answer.reason

@@ -1,4 +1,4 @@
-"""The answer of a search: its winner beside the base on fresh seeds, compared as `gangline compare` does.
+"""The answer of a search: its winner and the base on the same fresh seeds, compared as `gangline compare` does.
 
 The best of many trials is picked by luck, too, so that no value of a trial says BETTER. Both runs are runs as any
 other, named by their keys: whatever kills a confirmation, the next call finds them, and none is trained twice.
@@ -21,8 +21,8 @@ ROUND_SEEDS = 1_000
 """Fresh seeds begin at the first multiple of it above all seeds of trials."""
 
 
-class Trainer(Protocol):
-    """Whoever trains runs of the search's commit, as its trials are trained."""
+class TrialTrainer(Protocol):
+    """Trains runs of the search's commit, as its trials are trained."""
 
     def train(self, settings: Sequence[str]) -> Record:
         """Train the commit with these `--set` to the end, or take the run that has ended; a gate's refusal is an end.
@@ -33,7 +33,7 @@ class Trainer(Protocol):
         ...
 
 
-def confirm(view: SearchView, trainer: Trainer, *, store: ObjectStore) -> SearchAnswer | None:
+def confirm(view: SearchView, trainer: TrialTrainer, *, store: ObjectStore) -> SearchAnswer | None:
     """Train winner and base on the same fresh seeds, judge them and keep the answer; None: no trial has a value."""
     winner, request, count = winner_of(view), view.request, view.limits.confirm_seeds
     if winner is None:

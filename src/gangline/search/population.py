@@ -2,7 +2,7 @@
 
 Trial `round * size + place` is the member at `place`. A round ends at a step, and its members begin where their
 parents ended: a member goes on by itself, but the worst fifth and all that failed take checkpoint and settings of one
-of the best fifth, numbers times 0.8 or 1.25, choices drawn anew.
+of the best fifth, numbers times 0.8 or 1.25, choices drawn again.
 
 Source:
     Jaderberg et al., "Population Based Training of Neural Networks" (2017), truncation selection and perturbation.

@@ -161,7 +161,7 @@ def _verdict(answer: SearchAnswer) -> str:
     band = "" if answer.band_percent is None else f" ± {answer.band_percent:.2g} %"
     return (
         f"{answer.verdict}  trial {answer.trial} on fresh seeds: {clean(answer.metric, 40)}"
-        f" {answer.winner:.4g}{band} against {answer.base:.4g}"
+        f" {answer.winner:.4g} against {answer.base:.4g}{band}"
     )
 
 

@@ -149,7 +149,7 @@ def rung_rows(view: SearchView) -> list[tuple[int, int, int, float | None]]:
 
 
 def repeat_commands(view: SearchView) -> list[str]:
-    """Commands that show, repeat and use the search; text of the line is quoted by whoever shows them."""
+    """Commands that show, repeat and use the search; text of the line is quoted for a shell."""
     request, answer = view.request, view.answer
     sets = "".join(f" --set {quoted(each)}" for each in request.overrides)
     commands = [f"git checkout {short(request.commit)}", f"gangline search --trials {view.limits.trials}{sets}"]

@@ -1,4 +1,4 @@
-"""Searches for the pages: the newest ones of a project, and one by its id; nobody learns of what they may not read."""
+"""Searches for the pages: the newest ones of a project, and one by its id. What a caller may not read is not there."""
 
 import threading
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class SearchReader:
         try:
             from gangline.search.searches import find_search, read_search
         except ImportError as error:
-            raise RequestRefused(503, "this service has no Optuna: install gangline[search] beside it") from error
+            raise RequestRefused(503, "this service has no Optuna: install gangline[search] with it") from error
         try:
             request = find_search(self._store, search)
         except (UsageError, IntegrityError) as error:
