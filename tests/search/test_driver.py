@@ -290,7 +290,7 @@ class MortalStore:
 
 def entries_of(store):
     """Entries of the journal without times, names of processes, what a process says of the end, and costs: a run goes
-    on while nobody drives its search."""
+    on without a driver of its search."""
     logs = StoreJournal(store, f"{PREFIX}/journal").read_logs(0)
     left_out = ("worker_id", "datetime_start", "datetime_complete")
     plain = [{key: value for key, value in each.items() if key not in left_out} for each in logs]

@@ -1,6 +1,6 @@
 """Driver of one search: asks for settings, drives their runs, stops those that fall behind, and says when it is over.
 
-It holds the lease beside `search.json`. All that it knows is in the journal and in the records of runs: whoever kills
+It holds the lease next to `search.json`. All that it knows is in the journal and in the records of runs: whatever kills
 it at any point, the next driver goes on with the same trials and trains none twice. What runs is left running.
 """
 
@@ -101,7 +101,7 @@ class SearchDriver:
             return self.view(answer)
 
     def stop(self, reason: str) -> SearchView:
-        """Stop every open trial of a search that nobody drives; returns once none is open.
+        """Stop every open trial of a search without a driver; returns once none is open.
 
         Raises:
             HeldError: Another process drives it: that one sees the reason and stops them.
@@ -113,7 +113,7 @@ class SearchDriver:
 
     @property
     def stop_reason(self) -> str:
-        """Why somebody stopped the search; empty: nobody did."""
+        """Why somebody stopped the search; empty: no one did."""
         return str(self._study.attributes.get(STOP, ""))
 
     def require_going(self, run: str) -> None:
@@ -170,8 +170,8 @@ class SearchDriver:
     def _ending(self) -> SearchEnding | None:
         """Why no further trial is started; None: another one may be."""
         trials = self._study.trials()
-        told = [each for each in trials if each.state not in OPEN]
-        first = told[:FIRST_FAILURES]
+        over = [each for each in trials if each.state not in OPEN]
+        first = over[:FIRST_FAILURES]
         if self._study.attributes.get(STOP):
             return "stopped"
         if len(first) == FIRST_FAILURES and all(
@@ -181,7 +181,7 @@ class SearchDriver:
         best = best_trial(self._request, tuple(trials))
         single = len(self._request.metrics) == 1 and self._rounds is None  # a later round is better by its steps
         if single and self._limits.patience and best is not None:
-            since = [each for each in told if each.number > best and each.state != "failed"]
+            since = [each for each in over if each.number > best and each.state != "failed"]
             if len(since) >= self._limits.patience:
                 return "patience"
         most = self._limits.trials if self._rounds is None else self._rounds.num_trials

@@ -3,7 +3,7 @@
     searches/<project>/<id>/journal/00000000.json      an entry of Optuna's log; entries are never changed
     searches/<project>/<id>/journal/pack-0.json        the first 256 of them in one object, made by any reader
 
-A reader sees the entries in one order, whoever wrote them. Snapshots of Optuna are pickles and are not used.
+A reader sees the entries in one order, whichever process wrote them. Snapshots of Optuna are pickles and are not used.
 """
 
 import json
@@ -31,7 +31,7 @@ _FIELDS: tuple[frozenset[str], ...] = (
     frozenset({"trial_id", "system_attr"}),
     frozenset({"trial_ids"}),
 )
-"""What an entry has beside `op_code` and `worker_id`, by its operation."""
+"""What an entry has in addition to `op_code` and `worker_id`, by its operation."""
 
 
 class StoreJournal(BaseJournalBackend):
@@ -72,7 +72,7 @@ class StoreJournal(BaseJournalBackend):
         return entries
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Write each at the first free number; whoever loses a race reads on and takes the next one.
+        """Write each at the first free number; the loser of a race reads on and takes the next one.
 
         Raises:
             StorageError: The store failed; what was written stays.
@@ -104,7 +104,7 @@ class StoreJournal(BaseJournalBackend):
         return [_entry(key, each) for each in plain]
 
     def _remember(self, number: int, data: bytes) -> None:
-        """Keep an entry that was read, and join a whole block of them: equal bytes, whoever does it."""
+        """Keep an entry that was read, and join a whole block of them: equal bytes, whichever process does it."""
         self._block.append(data)
         if number % PACK or len(self._block) != PACK:
             return

@@ -4,7 +4,7 @@ searches/<project>/<id>/search.json     the request, never changed
 searches/<project>/<id>/limits.json     trials, budget, patience; a later call may raise them
 searches/<project>/<id>/lease.json      its driver
 searches/<project>/<id>/journal/        its trials
-searches/<project>/<id>/answer.json     winner beside base on fresh seeds
+searches/<project>/<id>/answer.json     winner and base on fresh seeds
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Trials of one search as Optuna keeps them: who proposes, who stops, what was reported, what was told.
+"""Trials of one search as Optuna keeps them: who proposes, who stops, what was reported, how each ended.
 
 Optuna is imported here and in `journal` alone. A process may be killed between any two entries of the journal: the next
 one completes what it began. A trial without all of its parameters gets the ones that it would have had, for samplers

@@ -62,7 +62,7 @@ class RunStatus:
     """How far a run is."""
 
     state: Literal["absent", "waiting", "running", "ended", "failed", "cancelled"]
-    """`absent`: nobody has begun it; `waiting`: its gang has no devices yet."""
+    """`absent`: no one has begun it; `waiting`: its gang has no devices yet."""
     is_driven: bool = True
     step: int = 0
     series: Mapping[int, float] = field(default_factory=dict)
@@ -256,7 +256,7 @@ class RepositoryTrials:
         return _judged(status, record, request)
 
     def _read_lines(self, run: str) -> _Lines:
-        """Read on in the lines of the newest driver; another driver's lines begin anew, their steps go on."""
+        """Read on in the lines of the newest driver; those of another driver are read from the first one."""
         lines, child = self._lines.setdefault(run, _Lines()), self._child(run)
         if child is None:
             self._read_stored(run, lines)

@@ -176,7 +176,7 @@ def _run(
 
 
 def _watch(here: RunWorkspace, request: SearchRequest, screen: SearchScreen) -> SearchView:
-    """Show a search that another process drives, until nobody does."""
+    """Show a search that another process drives, until it has no driver."""
     from gangline.search.searches import read_search
 
     while True:

@@ -46,7 +46,7 @@ def search_rules(table: SearchTable) -> Iterator[ConfigProblem]:
 
 
 def search_line_rules(table: SearchTable, train: TrainTable) -> Iterator[ConfigProblem]:
-    """Problems of `[search]` beside the training that it is about."""
+    """Problems of `[search]` with the training that it is about."""
     if table.min_steps != "auto" and table.min_steps > train.steps:
         works = "auto is train.steps / 27"
         yield ConfigProblem("search.min_steps", f"at most train.steps = {train.steps}", show(table.min_steps), works)

@@ -277,7 +277,7 @@ class TrackTable:
     mode: Literal["online", "offline"] = "online"
     """Whether Weights & Biases is sent to a server, or written into a folder that `wandb sync` sends later."""
     path: str | None = None
-    """Folder for TensorBoard, or for offline runs of Weights & Biases; none: one beside the store's runs."""
+    """Folder for TensorBoard, or for offline runs of Weights & Biases; none: one next to the store's runs."""
     experiment: str = "{project}"
     """Experiment or project of the tracker; `{project}` and `{branch}` are replaced."""
     every_seconds: float = 30.0
