@@ -101,6 +101,7 @@ TOOLS = (
     Tool("gitea", "code.gitea.io/gitea", "v1.25.0", HERE / "gitea", "sqlite sqlite_unlock_notify"),
     PythonTool("mlflow", "3.17.2", HERE / "mlflow" / "requirements.txt"),
     PythonTool("optuna-dashboard", "0.21.0", HERE / "optuna-dashboard" / "requirements.txt"),
+    PythonTool("tensorboard", "2.21.0", HERE / "tensorboard" / "requirements.txt"),
 )
 _WITHOUT_GO = """\
 tools  Go is not on the PATH; it builds MinIO, versitygw and Gitea for the tests.
