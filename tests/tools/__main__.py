@@ -1,8 +1,7 @@
 """Builds the servers of the tests outside the tree: `make tools`, or `python -m tests.tools [NAME ...]`.
 
-Go programs come from pinned modules, MLflow and Optuna's dashboard
-from a hashed lock, each into an environment of its own. What
-is there at its version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names another
+Go programs come from pinned modules, programs of Python from hashed locks, each into an environment of its own. What is
+there at its version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names another
 folder than `~/.cache/gangline/tools/bin`.
 """
 
