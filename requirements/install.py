@@ -78,6 +78,8 @@ def install(wanted: list[str], backend: str) -> None:
         run(f"torch for {backend}", [*uv, "--compile-bytecode", f"--torch-backend={backend}", f"torch=={torch}"])
     held.write_text(backend)
     run("gangline", [*uv, "--no-deps", "--no-build-isolation", "-e", ROOT])
+    # Ranks in a sandbox may not write the bytecode of an editable installation, and would compile it in every run.
+    run("its bytecode", [PYTHON, "-m", "compileall", "-q", ROOT / "src" / "gangline"])
 
 
 def locks_of(profile: str, torch: str) -> list[Path]:

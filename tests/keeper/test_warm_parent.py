@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from tests.keeper.coordination.nodes import poll
 
 from gangline.procfs import children
 from gangline.train.rank.warm_parent import PRELOADED
@@ -33,6 +34,42 @@ if {{"gangline.train.rank.warm_parent", "gangline.train.rank.child"}} & {{*sys.o
 """For `sitecustomize`: all that ranks import is there and empty, and a parent of ranks has a second thread."""
 
 
+WAITING = f"""
+import sys, time, types
+if {{"gangline.train.rank." + name for name in ("warm_parent", "child", "rendezvous_server")}} & {{*sys.orig_argv}}:
+    sys.modules |= {{name: types.ModuleType(name) for name in {PRELOADED}}}
+    sys.modules["gangline.train.rank.main"].main = lambda: time.sleep(600)
+    print("started", flush=True)
+"""
+"""For `sitecustomize`: ranks wait, and an interpreter that starts says so."""
+
+
+@pytest.mark.parametrize("method", ["auto", "spawn"])
+def test_server_of_the_store_is_forked_where_ranks_are_and_ends_with_its_keeper(keep, stand_in, method):
+    path = stand_in(**{"sitecustomize.py": WAITING})
+    gang = keep("", task="program:Task", PYTHONPATH=path, GANGLINE_START_METHOD=method)
+    gang.wait_for(lambda: len(gang.events("rank_started")) == 2)
+    forks = method == "auto"
+    assert ("started" in gang.log("rendezvous")) is not forks, "a fork starts no interpreter, and imports nothing again"
+    assert (len(children(gang.process.pid)), bool(gang.events("warm_ready"))) == ((2, True) if forks else (4, False))
+    gang.process.kill()
+    gang.process.wait()
+    poll(lambda: not gang.leftovers())
+
+
+def test_server_of_the_store_outlives_the_parent_that_forked_it(keep, stand_in):
+    gang = keep("", task="program:Task", PYTHONPATH=stand_in(**{"sitecustomize.py": WAITING}))
+    gang.wait_for(lambda: len(gang.events("rank_started")) == 2)
+    ranks = {event["pid"] for event in gang.events("rank_started")}
+    warm = next(pid for pid in children(gang.process.pid) if ranks <= {*children(pid)})
+    (server,) = {*children(warm)} - ranks
+    os.kill(warm, signal.SIGKILL)
+    gang.wait_for(lambda: len(gang.events("rank_started")) == 4)
+    assert server in children(gang.process.pid), "the next generation meets at the same server"
+    assert gang.log("warm").count("started") == 2
+    assert "started" not in gang.log("rendezvous")
+
+
 def test_parent_that_cannot_import_ends_the_gang_with_its_words(keep, stand_in):
     broken = stand_in(**{"torch/__init__.py": "raise ImportError('libcudart.so.13 is missing')"})
     end = keep("", task="program:Task", PYTHONPATH=broken).end()
@@ -60,7 +97,7 @@ def test_parent_that_does_not_come_up_is_not_progress(keep, stand_in):
 def test_stop_during_the_imports_starts_no_rank(keep, stand_in):
     slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
     gang = keep("", task="program:Task", PYTHONPATH=slow)
-    gang.wait_for(lambda: gang.state() == "starting" and len(children(gang.process.pid)) == 3)
+    gang.wait_for(lambda: gang.state() == "starting" and len(children(gang.process.pid)) == 2)
     os.kill(gang.process.pid, signal.SIGTERM)
     end = gang.end()
     assert end.exit_code == 143, end

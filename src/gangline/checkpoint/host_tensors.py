@@ -6,7 +6,6 @@ from itertools import cycle
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from gangline.checkpoint.format.manifest import BLOCK_BYTES
 
@@ -109,6 +108,8 @@ class Staging:
 
 def local_chunk(tensor: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """This rank's part of a plain or distributed tensor, and its offsets in the whole."""
+    from torch.distributed.tensor import DTensor  # imports sympy, which a process with plain tensors goes without
+
     if not isinstance(tensor, DTensor):
         return tensor, (0,) * tensor.dim()
     [chunk] = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]  # torch's planning hook, untyped

@@ -116,26 +116,36 @@ class HelperProcesses:
         self.starter: Starter = Spawner()
 
     def open(self) -> None:
-        """Start the uploader, and on node 0 the process that serves rendezvous stores."""
+        """Start the uploader, and on node 0 the process that serves rendezvous stores, unless it will be forked."""
         self._uploader = UploaderProcess(self._environ, log=self._log("uploader"))
-        if self._env.node_rank == 0:
-            host = "127.0.0.1" if self._env.on_loopback else ""
-            eager = self._plan.program.task is not None
-            self._store = RendezvousStore(
-                host, self._env.master_port, log=self._log("rendezvous"), eager=eager, python=self._env.rank_python,
-                environ=self._env.of_ranks(self._environ),
-            )  # fmt: skip
+        if self._env.node_rank == 0 and not self._wants_forks:
+            self._store = self._start_store()
 
     def open_store(self) -> int:
-        """Open a new rendezvous store; returns its port."""
-        assert self._store is not None, "only node 0 opens stores"
+        """Open a new rendezvous store; returns its port. Only node 0 opens stores."""
+        if self._store is None:
+            self._store = self._start_store()
         return self._store.open()
+
+    def _start_store(self) -> RendezvousStore:
+        """Fork its server from a warm parent that is ready; without one it is a fresh process."""
+        starter = self.starter
+        warm = starter if isinstance(starter, WarmParent) and starter.import_seconds is not None else None
+        return RendezvousStore(
+            "127.0.0.1" if self._env.on_loopback else "", self._env.master_port, log=self._log("rendezvous"),
+            eager=self._plan.program.task is not None, python=self._env.rank_python,
+            environ=self._env.of_ranks(self._environ), warm=warm,
+        )  # fmt: skip
+
+    @property
+    def _wants_forks(self) -> bool:
+        return self._plan.program.task is not None and self._env.start_method != "spawn"
 
     def warm_up(self) -> None:
         """Make a new starter: a warm parent for tasks if forking is wanted and safe, otherwise fresh processes."""
         self.starter.close()
         self.starter = Spawner()
-        if self._plan.program.task is None or self._env.start_method == "spawn":
+        if not self._wants_forks:
             return
         environ, seconds = shared_environ(self._env.of_ranks(self._environ)), self._env.limits.start
         self.starter = warm = WarmParent(
@@ -163,8 +173,9 @@ class HelperProcesses:
         return list(self.starter.handles())
 
     def pids(self) -> set[int]:
-        processes = {each.process.pid for each in (self._store, self._uploader) if each is not None}
-        return processes | set(self.starter.pids())
+        store = {self._store.pid} if self._store is not None else set()
+        uploader = {self._uploader.process.pid} if self._uploader is not None else set()
+        return store | uploader | set(self.starter.pids())
 
     def close(self, decision: RestartDecision) -> RestartDecision:
         """End all helpers, the uploader last; a success becomes a failure if results did not reach the store."""

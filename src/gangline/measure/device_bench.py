@@ -21,7 +21,7 @@ from gangline.procfs import processor_name
 from gangline.spec.devices import AttentionRate, Exchange, ExchangeRate, MatmulRate, MoveRate, Rates
 from gangline.spec.plan import Device, Precision
 from gangline.spec.profile import Attention
-from gangline.train.runtime.torch_compat import all_gather_single, reduce_scatter_single
+from gangline.train.runtime.torch_collectives import all_gather_single, reduce_scatter_single
 
 BATCHES = 3
 """Batches of each operation that computes; their median counts."""

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from gangline.errors import TrainingError
 from gangline.measure.device_bench import BenchRequest, DeviceBench
 from gangline.spec.devices import Rates
-from gangline.train.runtime.torch_compat import FileStore
+from gangline.train.runtime.torch_collectives import FileStore
 
 SECONDS = 60.0
 """Time limit of a measurement; it usually takes a few."""

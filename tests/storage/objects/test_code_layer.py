@@ -5,6 +5,7 @@ import stat
 import struct
 import zipfile
 from contextlib import suppress
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import given, settings
@@ -200,3 +201,30 @@ def test_no_bytes_do_anything_but_unpack_or_be_refused(data, tmp_path_factory):
     with suppress(IntegrityError):
         unpack(data, folder / "code")
     assert {path.name for path in folder.iterdir()} <= {"code"}
+
+
+def is_plain(path):
+    """The slow rule: what `pathlib` makes of it is what it was."""
+    parts = PurePosixPath(path).parts
+    shown = "\\" not in path and not any(ord(each) < 32 or ord(each) == 127 for each in path)
+    return bool(parts) and "/".join(parts) == path and shown and parts[0][0] != "/" and ".." not in parts
+
+
+@given(path=st.text(alphabet="a./\\\n\x7f~", max_size=8))
+def test_plain_paths_are_those_that_pathlib_leaves_as_they_are(path):
+    if is_plain(path):
+        paths.check_path(path)
+    else:
+        with pytest.raises(IntegrityError, match="plain relative path"):
+            paths.check_path(path)
+
+
+@given(names=st.sets(st.sampled_from(["a", "a/b", "a/b/c", "ab", "ab/c", "b/a", "b"]), min_size=2))
+def test_path_that_is_a_file_and_a_folder_is_refused(names):
+    clashes = any(str(parent) in names for each in names for parent in PurePosixPath(each).parents)
+    files = [LayerFile(each, b"") for each in sorted(names)]
+    if clashes:
+        with pytest.raises(IntegrityError, match="a file and a folder"):
+            pack(files)
+    else:
+        assert [each.path for each in read(pack(files))] == sorted(names)

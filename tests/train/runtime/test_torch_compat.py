@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[3] / "src" / "gangline"
-COMPAT = ("train/runtime/torch_compat.py", "optim/executors/torch_names.py")
-"""The second one because `optim` is used without `train`, too."""
+COMPAT = ("train/runtime/torch_compat.py", "train/runtime/torch_collectives.py", "optim/executors/torch_names.py")
+"""The second one because short processes import it alone, the third because `optim` is used without `train`, too."""
 _COMPAT_MODULES = {f"gangline.{each.removesuffix('.py').replace('/', '.')}" for each in COMPAT}
 MOVED = frozenset({
     "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single", "GradBucket",

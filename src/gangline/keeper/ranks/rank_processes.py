@@ -148,6 +148,19 @@ class WarmParent:
                 self._raise_dead()
         return dict(self._living)
 
+    def fork_server(self, channel: socket.socket, *, log: Path) -> int:
+        """Fork the server of the rendezvous store, which reads `channel`, before any rank; returns its pid.
+
+        Raises:
+            TrainingError: The warm parent has threads, or died.
+        """
+        self._send({"log": str(log)}, channel.fileno())
+        answer = self._receive()
+        if "pid" not in answer:
+            self._take(answer)
+            self._raise_dead()
+        return int(answer["pid"])
+
     def exits(self) -> list[RankExit]:
         while self.alive and _readable(self._channel):
             self._take(self._receive())
@@ -172,7 +185,8 @@ class WarmParent:
             self._living.pop(message["rank"], None)
             self._exits.append(exit_of(message["rank"], message["status"], mono=message["mono"]))
         elif "refused" in message:
-            raise TrainingError(f"cannot fork rank {message['rank']}: {message['refused']}")
+            what = "the rendezvous server" if message["rank"] is None else f"rank {message['rank']}"
+            raise TrainingError(f"cannot fork {what}: {message['refused']}")
         else:  # the warm parent died, and its ranks with it
             self.alive = False
             kill = signal.SIGKILL
@@ -180,9 +194,9 @@ class WarmParent:
             self._exits += dead
             self._living.clear()
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], *handles: int) -> None:
         try:
-            self._channel.send(json.dumps(message).encode())
+            socket.send_fds(self._channel, [json.dumps(message).encode()], handles)
         except OSError:
             self._raise_dead()
 

@@ -1,5 +1,6 @@
 """Rendezvous store of a gang: the keeper's side of `train.rank.rendezvous_server`, a TCPStore in its own process.
 
+Where ranks are forked the server is forked too, from the same warm parent: an import of torch less in every gang.
 The process outlives every rank. Each generation gets a new store, so that no rank sees stale addresses. The keeper
 opens the listening socket and passes it on, so it knows the port at once.
 """
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gangline.errors import CapacityError
+from gangline.keeper.ranks.rank_processes import WarmParent
 
 _BACKLOG = 4096
 _SERVER = "gangline.train.rank.rendezvous_server"
@@ -21,19 +23,26 @@ class RendezvousStore:
     """The keeper's end."""
 
     def __init__(
-        self, host: str, port: int, *, log: Path, eager: bool, python: str, environ: Mapping[str, str]
-    ) -> None:
+        self, host: str, port: int, *, log: Path, eager: bool, python: str, environ: Mapping[str, str],
+        warm: WarmParent | None = None,
+    ) -> None:  # fmt: skip
         """Nothing listens before `open`. `port` 0: any free one, a new one each time.
 
-        Served by the torch of `python`, the ranks' own: both ends are of one version.
+        Served by the torch of `python`, the ranks' own: both ends are of one version. `warm`: forks the server, and
+        has finished its imports; None: a fresh process imports torch, at once if `eager`.
         """
         self._host, self._port = host, port
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [python, "-m", _SERVER, str(theirs.fileno()), str(os.getpid()), *["--eager"][: int(eager)]]
+        self._process: subprocess.Popen[bytes] | None = None
         with theirs, log.open("ab") as out:
-            self.process = subprocess.Popen(
+            if warm is not None:
+                self.pid = warm.fork_server(theirs, log=log)
+                return
+            command = [python, "-m", _SERVER, str(theirs.fileno()), str(os.getpid()), *["--eager"][: int(eager)]]
+            self._process = subprocess.Popen(
                 command, env=dict(environ), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
+            self.pid = self._process.pid
 
     def open(self) -> int:
         """Close the store of the generation before, open a fresh one; its port.
@@ -49,9 +58,11 @@ class RendezvousStore:
             return int(listener.getsockname()[1])
 
     def close(self) -> None:
+        """End the server; a forked one ends by itself when its channel closes, as an orphan of the keeper."""
         self._channel.close()
-        self.process.kill()
-        self.process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _listen(self) -> socket.socket:
         listener = socket.socket()

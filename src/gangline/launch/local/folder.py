@@ -15,11 +15,12 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gangline.errors import IntegrityError
 from gangline.sanitize import concealable
@@ -108,7 +109,7 @@ class GangFolder:
 
     def podset(self) -> PodSet:
         """The PodSet of the gang."""
-        return PodSet.from_json((self.home / "podset.json").read_bytes())
+        return _parsed(PodSet, (self.home / "podset.json").read_bytes())
 
     def ranks(self) -> set[int]:
         """Ranks that have written a log."""
@@ -117,7 +118,7 @@ class GangFolder:
     def launched(self) -> LaunchedGang | None:
         """Processes of the keepers; None: they were not started."""
         data = _read(self.home / "launch.json")
-        return from_json(LaunchedGang, data) if data else None
+        return _parsed(LaunchedGang, data) if data else None
 
     def keeper(self, node: int) -> KeeperStatus | None:
         """Last status of the keeper of `node`; process ids are those inside its sandbox."""
@@ -161,7 +162,7 @@ class GangFolder:
         """None: there is no such file, or a gang in a sandbox wrote an invalid one."""
         data = self.read_inside(self.inside / name)
         try:
-            return from_json(kind, data) if data else None
+            return _parsed(kind, data) if data else None
         except IntegrityError:
             if self.inside == self.home:
                 raise
@@ -188,6 +189,16 @@ def write_file(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | N
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+_kept_from_json: Callable[..., Any] = lru_cache(maxsize=64)(from_json)
+"""Documents are frozen, and a follower reads the same bytes ten times a second."""
+
+
+def _parsed(kind: type[T], data: bytes) -> T:
+    """Raises IntegrityError as `from_json` does."""
+    document: T = _kept_from_json(kind, data)
+    return document
 
 
 def _read(path: Path) -> bytes | None:

@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from gangline.errors import IntegrityError
 from gangline.storage.objects.blobs import get_blob
@@ -72,7 +72,12 @@ def check(files: Sequence[LayerFile]) -> None:
         if file.path in seen:
             raise IntegrityError(f"{file.path!r} occurs twice")
         seen.add(file.path)
-    folders = {str(parent) for file in files for parent in PurePosixPath(file.path).parents}
+    folders: set[str] = set()
+    for file in files:
+        parent = file.path.rpartition("/")[0]
+        while parent and parent not in folders:
+            folders.add(parent)
+            parent = parent.rpartition("/")[0]
     for file in files:
         if file.path in folders:
             raise IntegrityError(f"{file.path!r} is a file and a folder")

@@ -1,24 +1,24 @@
 """Relative paths under which files are stored, and written again on other machines: which are plain, which clash."""
 
 import os
+import re
 import tempfile
 import unicodedata
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from gangline.errors import IntegrityError
 from gangline.spec.config.grammar import is_git_name
 
 MAX_PATH_BYTES = 900
+_NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f\\]")
+_NO_NAMES = frozenset({"", ".", ".."})
+"""What no part of a path may be: an empty one is a doubled, leading or trailing slash."""
 
 
 def check_path(path: str) -> None:
     """Raises IntegrityError where `path` is not plain, relative, and free of `..`."""
-    parts = PurePosixPath(path).parts
-    plain = (
-        "/".join(parts) == path and "\\" not in path and not any(ord(each) < 32 or ord(each) == 127 for each in path)
-    )
-    if not parts or not plain or parts[0] == "/" or ".." in parts or len(path.encode()) > MAX_PATH_BYTES:
+    if _NOT_PLAIN.search(path) or not _NO_NAMES.isdisjoint(path.split("/")) or len(path.encode()) > MAX_PATH_BYTES:
         raise IntegrityError(f"wanted a plain relative path, found {path!r}")
 
 

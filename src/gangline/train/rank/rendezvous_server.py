@@ -1,8 +1,8 @@
 """Process that serves the rendezvous store of a gang: one TCPStore per generation, on sockets that the keeper opens.
 
 Connections wait in the backlog while the process imports torch, which it does at the first connection: a program that
-never uses the store does not pay for the import. `--eager` imports at once. The keeper's side is
-`keeper.ranks.rendezvous_store`.
+never uses the store does not pay for the import. `--eager` imports at once; a fork of the warm parent, which has torch
+already, calls `serve` alone. The keeper's side is `keeper.ranks.rendezvous_store`.
 """
 
 import importlib
@@ -22,10 +22,10 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "--eager" in arguments:
         importlib.import_module("torch.distributed")
-    _serve(channel)
+    serve(channel)
 
 
-def _serve(channel: socket.socket) -> None:
+def serve(channel: socket.socket) -> None:
     """Carry out `open` and `close` until the keeper closes the channel."""
     listener: socket.socket | None = None
     stores: list[object] = []

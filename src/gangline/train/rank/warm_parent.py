@@ -1,7 +1,10 @@
 """Warm parent: imports torch once and forks the ranks of every generation, so that a restart costs no import.
 
-A single thread, no CUDA, nothing but imports before the fork. It receives one JSON message per rank and answers with
-pids and, later, wait statuses. The keeper's side is `keeper.ranks.rank_processes.WarmParent`.
+The server of the rendezvous store is a fork as well. It outlives this process: it ends when the keeper closes its
+channel, and a keeper that dies closes it too.
+
+A single thread, no CUDA, nothing but imports before the fork. It receives one JSON message per process and answers with
+pids and, later, the wait statuses of ranks. The keeper's side is `keeper.ranks.rank_processes.WarmParent`.
 """
 
 import gc
@@ -13,11 +16,13 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gangline.keeper.ipc.signals import MESSAGE_BYTES, die_with_parent
 from gangline.procfs import num_threads
+from gangline.train.rank import rendezvous_server
 from gangline.train.rank.child import redirect, run_task
 
 PRELOADED = (
@@ -63,10 +68,10 @@ def _serve(channel: socket.socket) -> None:
             os.read(woken, 4096)
             _report_exits(channel, ranks)
         if channel.fileno() in ready:
-            message = channel.recv(MESSAGE_BYTES)
+            message, handles, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, 1)
             if not message:
                 return
-            _start(channel, ranks, json.loads(message))
+            _start(channel, ranks, json.loads(message), handles)
 
 
 def _report_exits(channel: socket.socket, ranks: dict[int, int]) -> None:
@@ -78,18 +83,39 @@ def _report_exits(channel: socket.socket, ranks: dict[int, int]) -> None:
             _send(channel, {"rank": ranks.pop(pid), "status": status, "mono": time.monotonic()})
 
 
-def _start(channel: socket.socket, ranks: dict[int, int], order: dict[str, Any]) -> None:
-    threads = num_threads(os.getpid())
+def _start(channel: socket.socket, ranks: dict[int, int], order: dict[str, Any], handles: list[int]) -> None:
+    """Fork the rank of `order`, or without one the rendezvous server, whose channel is in `handles`."""
+    threads, rank = num_threads(os.getpid()), order.get("rank")
     if threads != 1:
-        _send(channel, {"rank": order["rank"], "refused": f"the warm parent has {threads} threads"})
+        _send(channel, {"rank": rank, "refused": f"the warm parent has {threads} threads"})
         return
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         channel.close()
+        if rank is None:
+            _become_server(handles[0], Path(order["log"]))
         _become_rank(parent, order)
-    ranks[pid] = order["rank"]
-    _send(channel, {"rank": order["rank"], "pid": pid})
+    for handle in handles:
+        os.close(handle)
+    if rank is not None:
+        ranks[pid] = rank
+    _send(channel, {"rank": rank, "pid": pid})
+
+
+def _become_server(handle: int, log: Path) -> NoReturn:
+    """Serve the rendezvous store in this forked process until the keeper closes the channel."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        redirect(log)
+        rendezvous_server.serve(socket.socket(fileno=handle))
+        code = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _become_rank(parent: int, order: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, GradBucket, HashStore, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import GradBucket, HashStore, PrefixStore, Store, TCPStore
 from torch._C._distributed_c10d import _dump_fr_trace_json as dump_flight_record
 from torch.autograd import Variable
 from torch.distributed import distributed_c10d
@@ -22,6 +22,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
 )
 from torch.distributed.tensor.parallel.loss import _enable_custom_loss_ops
 
+from gangline.train.runtime.torch_collectives import all_gather_single, reduce_scatter_single
+
 NETWORK_ERRORS: tuple[type[BaseException], ...] = tuple(
     getattr(dist, name) for name in ("DistBackendError", "DistNetworkError", "DistStoreError") if hasattr(dist, name)
 )
@@ -33,14 +35,6 @@ queue_callback: Callable[[Callable[[], None]], None] = Variable._execution_engin
 compute_losses_in_parts: Callable[[], None] = _enable_custom_loss_ops
 """From now on in this process, cross entropy of sharded logits does not gather them. `loss_parallel()` does the same
 within a block, but the backward passes of a loop are outside of any."""
-
-all_gather_single: Callable[..., dist.Work | None] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-"""All-gather into one tensor, by rank; its name until 2.15 was `all_gather_into_tensor`."""
-
-reduce_scatter_single: Callable[..., dist.Work | None] = getattr(
-    dist, "reduce_scatter_single", dist.reduce_scatter_tensor
-)
-"""Reduce-scatter of one tensor, by rank; its name until 2.15 was `reduce_scatter_tensor`."""
 
 set_timeout: Callable[[timedelta, dist.ProcessGroup], None] = (
     getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout  # noqa: SLF001  see below
@@ -91,7 +85,6 @@ __all__ = [
     "NETWORK_ERRORS",
     "DefaultAllGather",
     "DefaultReduceScatter",
-    "FileStore",
     "GradBucket",
     "HashStore",
     "PrefixStore",
