@@ -38,8 +38,11 @@ def test_four_writers_leave_every_entry_once_and_no_gap(tmp_path):
 
 def test_a_write_whose_answer_was_lost_is_not_written_again():
     class Forgetful(MemoryStore):
+        answers = 0
+
         def put_if_absent(self, key, data):
-            super().put_if_absent(key, data)
+            etag, self.answers = super().put_if_absent(key, data), self.answers + 1
+            return None if self.answers == 1 else etag
 
     store = Forgetful()
     StoreJournal(store, PLACE).append_logs(entries(3))

@@ -31,7 +31,7 @@ class SearchScreen:
         done = [each for each in view.trials if each.state in ("ended", "pruned", "failed")]
         if self._ended_at_first is None:
             self._ended_at_first = len(done)
-            fresh = [] if self._json else done[-5:]
+            fresh = done if self._json else done[-5:]
             self._shown = {each.number: each.state for each in done if each not in fresh}
         for trial in view.trials:
             if self._shown.get(trial.number) == trial.state:
