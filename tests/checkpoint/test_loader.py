@@ -143,6 +143,21 @@ def test_every_optimizer_continues_as_if_unbroken(store, make):
     ]
 
 
+def test_a_start_keeps_the_options_of_its_own_line_and_takes_the_rest(store):
+    def make(parameters, lr):
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=lr, betas=(0.5, lr))
+
+    model, optimizer = trained(2, optimizer=lambda parameters, **_: make(parameters, 0.25))
+    optimizer.param_groups[0]["count"] = 7
+    saver(store).save(model, optimizer, {}, step=2, wait=True)
+    other, started = trained(0, seed=9, optimizer=lambda parameters, **_: make(parameters, 0.125))
+    started.param_groups[0]["count"] = 0
+    load(store, PREFIX, other, started, key=KEY, group=None, keeps_options=True)
+    [group] = started.param_groups
+    assert (group["lr"], group["weight_decay"], group["betas"], group["count"]) == (0.125, 0.125, (0.5, 0.125), 7)
+    assert tensor_digests(other, started) == tensor_digests(model, optimizer)
+
+
 OTHER_MODELS = {
     "another shape": (
         lambda: trained(0, width=5)[0],

@@ -61,13 +61,13 @@ class Workspace:
     def sweep(self):
         self.ask("sweep", "--repo", str(self.repo), KUBECONFIG=self.administrator)
 
-    def ask(self, *words, **environ):
-        """What the command says; it must end well."""
+    def ask(self, *words, code=0, **environ):
+        """What the command says; it must end with `code`."""
         command = [sys.executable, "-m", "gangline", *words]
         done = subprocess.run(
-            command, env=self.environ | environ, capture_output=True, text=True, timeout=800, check=False
+            command, env=self.environ | environ, capture_output=True, text=True, timeout=1500, check=False
         )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout
 
 

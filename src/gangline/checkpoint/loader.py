@@ -91,7 +91,7 @@ def load(
     store: ObjectStore, prefix: str, model: nn.Module, optimizer: torch.optim.Optimizer | None, *, key: bytes,
     group: dist.ProcessGroup | None, at: str | None = None, on_refused: Callable[[str, str], None] | None = None,
     extra: Mapping[str, Tensor] | None = None,
-    copies: NodeCopies | None = None, fused: Sequence[FusedParameter] = (),
+    copies: NodeCopies | None = None, fused: Sequence[FusedParameter] = (), keeps_options: bool = False,
 ) -> Loaded | None:  # fmt: skip
     """Fill model and optimizer from the newest checkpoint below `prefix` that verifies; collective.
 
@@ -103,6 +103,7 @@ def load(
         extra: More tensors to fill, as far as the checkpoint has them.
         copies: Of this node; tried before the store, unless `at` is given or a rank has none.
         fused: Parameters that the model has split where the checkpoint has them fused, or the other way round.
+        keeps_options: The optimizer keeps its own rates, decays and momenta.
 
     Returns:
         None if there is no checkpoint.
@@ -117,7 +118,7 @@ def load(
     stored = {source.step for source in sources if isinstance(source, StoredCheckpoint)}
     for source in sources:
         try:
-            loaded = _attempt(source, _Target(model, optimizer, extra or {}, tuple(fused)), key, peers)
+            loaded = _attempt(source, _Target(model, optimizer, extra or {}, tuple(fused), keeps_options), key, peers)
             return replace(loaded, is_stored=source.step in stored)
         except RefusedCheckpoint as error:
             place = "" if isinstance(source, StoredCheckpoint) else "copy of "
@@ -164,6 +165,7 @@ class _Target:
     optimizer: torch.optim.Optimizer | None
     extra: Mapping[str, Tensor]
     fused: Sequence[FusedParameter]
+    keeps_options: bool
 
     def misfit(self, file: str, text: str) -> GanglineError:
         """The checkpoint is of another model: refused, as another may fit, or with rules of names a wrong rule."""
@@ -205,7 +207,9 @@ def _fill(opened: _Opened, target: _Target, source: CheckpointSource, peers: Pee
     dcp.load(tensors, reader=reader, planner=planner, peers=peers)
     peers.run_on_all(lambda: require_equal(found, equal))
     if target.optimizer is not None and found.numbers:
-        restore_numbers(target.model, target.optimizer, found.numbers, file=manifest.state_name)
+        restore_numbers(
+            target.model, target.optimizer, found.numbers, file=manifest.state_name, keeps_options=target.keeps_options
+        )
     return Loaded(
         step=manifest.step, prefix=opened.folder.prefix, numbers=state.numbers,
         rank_numbers=state.ranks[peers.rank] if len(state.ranks) == peers.size else None,

@@ -17,8 +17,12 @@ from gangline.checkpoint.format.manifest import RefusedCheckpoint
 from gangline.checkpoint.host_tensors import as_bytes
 from gangline.checkpoint.peers import Peers
 from gangline.errors import ConfigError
+from gangline.spec.config.matrix_rule import RULES
+from gangline.spec.config.optimizer import OPTIONS
 
 Numbers = dict[str, Any]
+OPTION_NAMES = frozenset(name for options in (*OPTIONS.values(), *RULES.values()) for name in options)
+"""Numbers of a parameter group that say how it is updated; what else is in a group, such as a count, is state."""
 
 _WRAPPERS = re.compile(r"(_checkpoint_wrapped_module|_orig_mod)\.")
 """Parts of parameter names that activation checkpointing and compilation add; torch's model state omits them."""
@@ -86,13 +90,20 @@ def initialise_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, sav
             local.state.pop(parameter, None)
 
 
-def restore_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Numbers, *, file: str) -> None:
+def restore_numbers(
+    model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Numbers, *, file: str, keeps_options: bool = False
+) -> None:
     """Put saved numbers into the parameter groups and states they came from.
+
+    With `keeps_options` the groups keep their options (rates, decays, momenta): another run saved the numbers, and the
+    line of this one decides.
 
     Raises:
         RefusedCheckpoint: A number that the optimizer has is missing in `file`.
     """
     for path, holder, key in list(_numbers(model, optimizer)):
+        if keeps_options and path.startswith("param_groups.") and key in OPTION_NAMES:
+            continue
         if path not in numbers:
             raise RefusedCheckpoint(file, f"{path} is in the optimizer, but not in the checkpoint")
         value = numbers[path]

@@ -22,6 +22,7 @@ ENTRIES = (
     CommandEntry("plan", "Show which plan a line gets and why, launching nothing.", _RUN),
     CommandEntry("run", "Take a commit through all stages, or resume its run.", _RUN),
     CommandEntry("compare", "Train a commit with and without changed keys, and judge the two.", _RUN),
+    CommandEntry("search", "Search better settings of a commit, within hours or money, and judge the best.", _RUN),
     CommandEntry("emit", "Print what a cluster or a pipelines server would be given.", _RUN),
     CommandEntry("stage", "Run one stage of a run; for Jenkins, KFP and other drivers.", _RUN),
     CommandEntry("cancel", "Stop a run and its gang; returns when nothing is left running.", _RUN),

@@ -13,6 +13,7 @@ _READERS = {
     "push": hub_events.push_event,
     "pull_request": hub_events.pull_request_event,
     "pull_request_sync": hub_events.pull_request_event,
+    "pull_request_label": hub_events.pull_request_event,
     "delete": hub_events.branch_deleted_event,
 }
 

@@ -9,7 +9,7 @@ from gangline.errors import ConfigError
 from gangline.forge import webhook_delivery
 from gangline.forge.client import ForgeClient, ForgeResponse, path_segment, reading_response
 from gangline.forge.comment_upsert import ForgeComment, upsert_in_thread
-from gangline.forge.protocol import CommitStatus, MalformedDeliveryError, RefHead, WebhookEvent
+from gangline.forge.protocol import SEARCH_LABEL, CommitStatus, MalformedDeliveryError, RefHead, WebhookEvent
 from gangline.forge.webhook_delivery import number_at, text_at, value_at
 
 MOST_CHANGES = 3000
@@ -136,6 +136,7 @@ def _pull_head(pull: Any) -> RefHead:
         is_fork=source is None or source != target,
         branch=value_at(pull, "head", "ref"),
         target=value_at(pull, "base", "ref"),
+        labels=label_names(value_at(pull, "labels")),
     )
 
 
@@ -187,6 +188,7 @@ def _comment(found: Any) -> ForgeComment:
 
 _BUILDS = {"opened", "reopened", "synchronize", "synchronized", "edited", "ready_for_review"}
 """Actions on a pull request after which its head or its target may be another."""
+_LABELS = {"labeled", "label_updated"}
 
 
 def push_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
@@ -203,7 +205,8 @@ def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookE
     """Event of a pull request; one whose action changes no commit is `other`."""
     repository = webhook_delivery.repository_at(payload, "repository", "full_name")
     action = text_at(payload, "action")
-    if action not in _BUILDS | {"closed"}:
+    asks_search = action in _LABELS and _has_new_label(payload)
+    if action not in _BUILDS | {"closed"} and not asks_search:
         return WebhookEvent(delivery=event_id, event="other", repository=repository)
     pull_request = number_at(payload, "pull_request", "number")
     branch = text_at(payload, "pull_request", "head", "ref")
@@ -216,7 +219,21 @@ def pull_request_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookE
         branch=branch,
         pull_request=pull_request,
         is_fork=source != repository,
+        asks_search=asks_search,
     )
+
+
+def _has_new_label(payload: Mapping[str, Any]) -> bool:
+    """GitHub names the label that was added, Gitea all that there are now."""
+    added = value_at(payload, "label", "name")
+    names = [added] if added is not None else label_names(value_at(payload, "pull_request", "labels"))
+    return SEARCH_LABEL in names
+
+
+def label_names(labels: Any) -> tuple[str, ...]:
+    """Names of a forge's list of labels."""
+    names = [value_at(each, "name") for each in labels] if isinstance(labels, list) else []
+    return tuple(each for each in names if isinstance(each, str))
 
 
 def branch_deleted_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:

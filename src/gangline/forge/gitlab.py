@@ -9,7 +9,7 @@ from gangline.forge import webhook_delivery
 from gangline.forge.client import ForgeClient, path_segment, reading_response
 from gangline.forge.comment_upsert import ForgeComment, upsert_in_thread
 from gangline.forge.github_compatible import MOST_CHANGES, check_response
-from gangline.forge.protocol import CommitStatus, RefHead, StatusState, WebhookEvent
+from gangline.forge.protocol import SEARCH_LABEL, CommitStatus, RefHead, StatusState, WebhookEvent
 from gangline.forge.webhook_delivery import number_at, text_at, value_at
 
 _BUILDS = {"open", "reopen", "update"}
@@ -141,7 +141,15 @@ def _merge_request_event(payload: Mapping[str, Any], *, event_id: str) -> Webhoo
         branch=text_at(what, "source_branch"),
         pull_request=iid,
         is_fork=number_at(what, "source_project_id") != number_at(what, "target_project_id"),
+        asks_search=_has_new_label(payload),
     )
+
+
+def _has_new_label(payload: Mapping[str, Any]) -> bool:
+    """GitLab tells the labels before and after, of an update that changed them and no commit."""
+    before, after = (value_at(payload, "changes", "labels", when) for when in ("previous", "current"))
+    titles = [[value_at(each, "title") for each in labels or ()] for labels in (before, after)]
+    return SEARCH_LABEL in titles[1] and SEARCH_LABEL not in titles[0]
 
 
 def _other_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
@@ -161,6 +169,7 @@ def _merge_head(merge: Any) -> RefHead:
         is_fork=value_at(merge, "source_project_id") != value_at(merge, "target_project_id"),
         branch=value_at(merge, "source_branch"),
         target=value_at(merge, "target_branch"),
+        labels=tuple(each for each in value_at(merge, "labels") or () if isinstance(each, str)),
     )
 
 

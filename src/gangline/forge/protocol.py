@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 StatusState = Literal["pending", "success", "failure", "error"]
+SEARCH_LABEL = "search"
+"""Label of a pull request that orders a search of its head; a forge lets members of the project set it, no stranger."""
 STATUS_CONTEXTS = ("gangline/build", "gangline/train", "gangline/gate", "gangline/publish")
 """One status per stage group, on the commit."""
 COMMENT_LIMIT = 60_000
@@ -39,6 +41,8 @@ class WebhookEvent:
     pull_request: int | None = None
     is_fork: bool = False
     """The commits of this pull request come from another repository."""
+    asks_search: bool = False
+    """The pull request was given the label `search`; no commit of it changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +56,8 @@ class RefHead:
     branch: str | None = None
     target: str | None = None
     """Target branch of a pull request."""
+    labels: tuple[str, ...] = ()
+    """Labels of a pull request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

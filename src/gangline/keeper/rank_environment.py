@@ -19,6 +19,7 @@ from gangline.keeper.ranks.pipelines import with_pipefail
 from gangline.keeper.ranks.rank_processes import RankStart
 from gangline.spec.gang.podset import TRACKERS_KEY
 from gangline.spec.plan import Plan
+from gangline.spec.program_words import program_words
 from gangline.spec.python_environment import CODE_PATH, code_folders, python_path
 from gangline.storage.folder.durable_files import replace_file
 
@@ -207,5 +208,5 @@ def _argv(plan: Plan, python: str, *, search_path: str | None) -> tuple[str, ...
     command = plan.program.command
     if not command:
         return (python, *TASK_MODULE)
-    argv = tuple(word.replace("{seed}", str(plan.seed)) for word in command)
+    argv = program_words(command, seed=plan.seed, model=plan.model)
     return (python, *argv[1:]) if argv[0] in ("python", "python3") else with_pipefail(argv, search_path)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gangline.report.run.html import render_html
+from gangline.report.search.html import render_html_search
 from gangline.serve import pages
 from gangline.serve.api.dependencies import RUN, CallerDep, ServiceDep
 from gangline.serve.api.run import approve_fork_run, stop
@@ -17,6 +18,7 @@ from gangline.serve.api.runs import decode_cursor, page_of
 from gangline.serve.api.service import Service
 from gangline.serve.context.accounts import digest_of
 from gangline.serve.database.types import RunFilter
+from gangline.serve.runs.searches import SEARCH
 from gangline.serve.web.client_address import peer_address
 from gangline.serve.web.permissions import readable_projects
 from gangline.serve.web.responses import DOCUMENT_POLICY, RequestRefused
@@ -28,9 +30,10 @@ ROWS = 50
 QUEUED = 50
 REFUSED = 10
 RunName = Annotated[str, Path(pattern=RUN)]
+SearchName = Annotated[str, Path(pattern=SEARCH)]
 _FIELDS = ("project", "branch", "verdict", "text", "pull_request", "commit")
 _OPEN_ORDERS = ("queued", "driving", "parked", "quarantined")
-_PLACE = re.compile(r"/(runs|compare)([/?][A-Za-z0-9/?&=%._~-]{0,400})?")
+_PLACE = re.compile(r"/(runs|compare|searches)([/?][A-Za-z0-9/?&=%._~-]{0,400})?")
 """Where a login may lead on to."""
 
 
@@ -67,6 +70,7 @@ def runs(service: ServiceDep, caller: CallerDep, request: Request) -> str:
         now=service.context.clock(),
         counts=service.run_counts.of(wanted.projects),
         notice=_notice(service),
+        searches=service.searches.of(wanted.project, wanted.projects),
         refused=[each for each in service.context.quarantine.list_refused(wanted.projects)
                  if wanted.project in (None, each.project)],
     )  # fmt: skip
@@ -107,6 +111,13 @@ def compare(service: ServiceDep, caller: CallerDep, request: Request) -> str:
     return pages.render_compare(
         [service.record(name) for name in names], principal=caller, reference=reference if reference in names else None
     )
+
+
+@router.get("/searches/{search}")
+def search_page(service: ServiceDep, caller: CallerDep, search: SearchName) -> HTMLResponse:
+    """A search as it stands, with links to the runs of its trials."""
+    view = service.searches.view(search, may_read=lambda project: caller.may("reader", project))
+    return HTMLResponse(render_html_search(view, live=True), headers={"Content-Security-Policy": DOCUMENT_POLICY})
 
 
 @router.post("/runs/{run}/cancel")

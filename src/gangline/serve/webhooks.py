@@ -159,5 +159,6 @@ def _order_of(forge: Forge, hint: WebhookEvent, project: str) -> Order:
         pull_request=hint.pull_request,
         trust="fork" if hint.is_fork else "own",
         cause="pull_request" if hint.event == "pull_request" else "push",
+        kind="search" if hint.asks_search else "run",
         asked_by=f"{forge.name} {hint.delivery}",
     )

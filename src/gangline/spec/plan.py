@@ -37,7 +37,8 @@ class ProgramSpec:
     task: str | None = None
     """`module:Class`, found in the code layer; the runtime owns the loop."""
     command: tuple[str, ...] = ()
-    """Argument vector of any program, started in the code layer with the gang's environment; `{seed}` is the seed."""
+    """Argument vector of any program, started in the code layer with the gang's environment; `{seed}` is the seed,
+    `{model.lr}` a key of `model`."""
     distributed: bool = True
     """A command gets the variables of torchrun for its gang; false: it is one process without them."""
     path: tuple[str, ...] = ()

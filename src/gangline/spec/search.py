@@ -1,6 +1,6 @@
 """A search for settings: what it was asked, how each trial stands, what it answered.
 
-`searches/<project>/<id>/search.json` has the request; the trials are the journal beside it, their truth the records of
+`searches/<project>/<id>/search.json` has the request; the trials are the journal next to it, their truth the records of
 their runs. `SearchView` is what screens, reports and pages draw.
 """
 
@@ -99,7 +99,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchAnswer(Document):
-    """The winner beside the base on the same fresh seeds; `searches/<project>/<id>/answer.json`."""
+    """The winner and the base on the same fresh seeds; `searches/<project>/<id>/answer.json`."""
 
     schema: int = 1
     trial: int

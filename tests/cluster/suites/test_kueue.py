@@ -4,6 +4,7 @@ A Topology is in the cluster all the while, behind a queue of its own, as on a c
 """
 
 import json
+import threading
 import time
 from contextlib import ExitStack
 from itertools import groupby
@@ -14,6 +15,7 @@ from tests.cluster.rig.wait import await_true
 from tests.cluster.workspace import Workspace, short_line, site_of
 from tests.contracts.launcher.gangs import HEAD, SLEEPER, STEPPER
 from tests.contracts.launcher.stands import ClusterStand
+from tests.line.repositories import commit, line_with
 
 from gangline.launch.kubernetes.placement.kueue_workload import admission
 from gangline.spec.gang.podset import Resources
@@ -194,3 +196,51 @@ def test_record_of_a_line_says_when_its_gang_was_admitted_and_where_it_ran(kueue
     assert record["run"]["created"] < record["gang"]["admitted"]
     assert len(record["gang"]["servers"]) == 2
     assert all(admission(each) is not None for each in kueue.read("workloads", "-n", namespace)["items"])
+
+
+SHORTER = ("evaluate.seeds=1", "train.steps=6", "prove.replay_steps=0", 'prove.plan="off"')
+SEARCH = """
+[search]
+trials = 8
+parallel = 8
+pruner = "none"
+confirm_seeds = 0
+metric = "eval_loss"
+[search.space]
+"optimizer.elementwise.lr" = { low = 1e-4, high = 1e-2, log = true }
+"""
+
+
+@pytest.mark.row("HS7")
+@pytest.mark.timeout(1800)
+def test_eight_trials_of_two_pods_in_a_quota_for_two_gangs_never_run_three_and_all_end(kueue, queue, tmp_path_factory):
+    image, namespace = kueue.train_image, queue(cpus="900m")  # a gang has two pods of 200m
+    repo, home = short_line(tmp_path_factory.mktemp("bytegpt")), tmp_path_factory.mktemp("home")
+    line = line_with((repo / "line.toml").read_text("utf-8"), *SHORTER)
+    commit(repo, {"line.toml": line + SEARCH}, "search")
+    site = site_of(kueue, image, namespace, launch='launcher = "job"\nqueue = "gangs"').replace("0.6", "0.2")
+    at_once, ended = [], threading.Event()
+
+    def watch():
+        while not ended.wait(0.5):
+            found = kueue.read("workloads", "-n", namespace)["items"]
+            at_once.append(sum(admission(each) is not None and not is_finished(each) for each in found))
+
+    watcher = threading.Thread(target=watch)
+    with driving(kueue):
+        workspace = Workspace(kueue, repo, home, namespace, site)
+        watcher.start()
+        try:
+            workspace.ask("search", "--repo", str(repo), "--yes", "--json", code=60)  # nobody confirms it
+        finally:
+            ended.set()
+            watcher.join()
+        view = json.loads(workspace.ask("search", "show", "--repo", str(repo), "--json"))
+        view = json.loads(workspace.ask("search", "show", view[0]["id"], "--repo", str(repo), "--json"))
+    assert [each["state"] for each in view["trials"]] == ["ended"] * 8
+    assert max(at_once) == 2
+
+
+def is_finished(workload):
+    conditions = workload.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)

@@ -4,6 +4,8 @@ import json
 import re
 
 import pytest
+from tests.report import searches
+from tests.search.stored import LR, store_search
 from tests.serve.world import ROLES, TENANTS
 from tests.serve.world import world as made
 
@@ -26,6 +28,7 @@ def served(tmp_path_factory):
     with made(tmp_path_factory.mktemp("world")) as found, found.serving():
         order = found.context.database.orders.add(Order(project="alpha", ref="refs/heads/main"), now=1.0)
         assert order.id == 1
+        store_search(found.context.store, searches.request(project="alpha", space={LR: searches.request().space[LR]}))
         yield found
 
 
@@ -33,6 +36,7 @@ def path_of(rule, world):
     """Everything in the path is of the tenant `alpha`."""
     run = world.run("alpha", "fork" if "approve" in rule.path else "open" if "cancel" in rule.path else "passed")
     given = {"run": run, "kind": "report", "order": "1", "beginning": "0" * 8, "name": "style.css", "forge": "ours"}
+    given["search"] = searches.ID
     return re.sub(r"\{(\w+)\}", lambda match: given[match[1]], rule.path)
 
 
@@ -66,7 +70,7 @@ def test_route_answers_a_caller_as_its_rule_says(served, rule, caller):
         answer = client.request(rule.method, path, json=body)
     if rule.is_page and rule.method == "POST" and rule.scope != "open" and caller != NOBODY:
         wanted = {404} if caller[0] not in ("alpha", "*") else {403}  # a page writes for a session's form alone
-    elif rule.path == "/compare" and caller != NOBODY and caller[0] not in ("alpha", "*"):
+    elif rule.path in ("/compare", "/searches/{search}") and caller != NOBODY and caller[0] not in ("alpha", "*"):
         wanted = {404}
     else:
         wanted = expected(rule, caller)

@@ -8,7 +8,15 @@ import pytest
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
-from gangline.spec.config.load import LATER_DEFAULTS, effective, line_digest, load_line, load_line_text, table_digests
+from gangline.spec.config.load import (
+    LATER_DEFAULTS,
+    UNDIGESTED,
+    effective,
+    line_digest,
+    load_line,
+    load_line_text,
+    table_digests,
+)
 from gangline.spec.config.problems import FileError
 
 LEAST = """
@@ -134,7 +142,7 @@ x = 1
         "evaluate.metrics: wanted a list of strings, found 'abc'",
         (
             "checkpoint: wanted a known key, found an unknown one; there are project, train, env, data, model, "
-            "optimizer, plan, evaluate, gate, prove, publish, trigger"
+            "optimizer, plan, evaluate, gate, prove, publish, trigger, search"
         ),
         "gaet: wanted a known key, found an unknown one; did you mean gate?",
     ]
@@ -378,9 +386,10 @@ def test_a_hundred_problems_are_kept_but_not_all_printed():
 def test_keys_that_came_later_change_no_digest_where_they_are_not_set():
     line, command = load_line_text(LEAST, file="line.toml"), LEAST.replace('task = "model:Demo"', 'command = ["x"]')
     plain = to_plain(line)
-    for key in LATER_DEFAULTS:
+    for key in (*LATER_DEFAULTS, *UNDIGESTED):
         *tables, name = key.split(".")
-        assert reduce(getitem, tables, plain).pop(name) == LATER_DEFAULTS[key]
+        value = reduce(getitem, tables, plain).pop(name)
+        assert key in UNDIGESTED or value == LATER_DEFAULTS[key]
     assert line_digest(line) == digest(plain)
     assert table_digests(line)["project"] == digest(plain["project"])
     digests = {
@@ -388,6 +397,16 @@ def test_keys_that_came_later_change_no_digest_where_they_are_not_set():
         for each in ("train.seed=1", 'project.outputs=["out/**"]', "project.metrics=metrics.json")
     }
     assert len(digests) == 3
+
+
+def test_a_search_and_trackers_are_no_input_of_a_run():
+    searched = LEAST + '\n[search]\ntrials = 9\n[search.space]\n"train.global_batch" = { choices = [2, 4] }\n'
+    line = load_line_text(searched, file="line.toml", overrides=["project.track=[]"])
+    plain = load_line_text(LEAST, file="line.toml")
+    assert line_digest(line) == line_digest(plain)
+    assert table_digests(line) == table_digests(plain)
+    assert effective(line) == effective(plain)
+    assert not any(key.startswith("search") or key == "project.track" for key in effective(line))
 
 
 @pytest.mark.parametrize(

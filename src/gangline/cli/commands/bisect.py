@@ -1,6 +1,5 @@
 """`gangline bisect`: the commit that made a metric worse, by records first and short trainings where they end."""
 
-import re
 import sys
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from gangline.bisect.bisection import BisectForecast, Bisection, BisectRequest, prepare
 from gangline.bisect.history import read_culprit
+from gangline.cli.budget import budget_hours, hours_text
 from gangline.cli.options import HERE, FormatOption, JsonOption, OutOption, RepoOption, SiteOption, TargetOption
 from gangline.cli.output import print_json, print_or_write, terminal_width
 from gangline.cli.terminal import say
@@ -20,11 +20,8 @@ from gangline.line.run import driver
 from gangline.line.run.sigterm import exit_on_sigterm
 from gangline.report.bisection.text import Culprit, render_bisection
 from gangline.spec.bisect import BisectState
-from gangline.spec.config.site import Site
-from gangline.units import format_seconds
 
 _FORMATS = ("text", "markdown", "html")
-_BUDGET = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z-]*)\Z")
 
 
 def command(
@@ -89,26 +86,6 @@ def _run(search: Bisection, view: BisectView) -> BisectState:
         raise
 
 
-def budget_hours(text: str, site: Site) -> float:
-    """Hours of ranks that a budget buys: as written, or money by the dearest GPU of the site.
-
-    Raises:
-        UsageError: No amount, another currency, or money where the site has no price.
-    """
-    match = _BUDGET.match(text.strip())
-    if match is None:
-        raise UsageError(f"wanted hours or money, found --budget {text!r}; 2, 0.5h and 30{site.money.currency} work")
-    amount, unit = float(match["amount"]), match["unit"].lower()
-    if unit in {"", "h", "gpu-h", "cpu-h"}:
-        return amount
-    if unit != site.money.currency.lower():
-        raise UsageError(f"wanted {site.money.currency}, the currency of site.toml, found --budget {text!r}; 2h works")
-    prices = [kind.price_per_hour for kind in site.gpu.values() if kind.price_per_hour]
-    if not prices:
-        raise UsageError(f"--budget {text!r}: site.toml has no gpu.NAME.price_per_hour; give hours: --budget 2h")
-    return amount / max(prices)
-
-
 def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
     """Print the expected cost; without a budget the user has to confirm it.
 
@@ -120,9 +97,9 @@ def _agree(search: Bisection, asked: BisectRequest, *, yes: bool) -> None:
     if state.ending not in {None, "budget"} or not forecast.trainings:
         return
     unit = state.resource.upper()
-    cost = "cost not known before the first" if forecast.hours is None else f"about {_amount(forecast.hours, unit)}"
+    cost = "cost not known before the first" if forecast.hours is None else f"about {hours_text(forecast.hours, unit)}"
     where = f"step {state.at:,} of {state.steps:,}" if state.at < state.steps else "the end"
-    limit = "" if asked.budget_hours is None else f", at most {_amount(asked.budget_hours, unit)}"
+    limit = "" if asked.budget_hours is None else f", at most {hours_text(asked.budget_hours, unit)}"
     say(f"{len(state.suspects)} commits · {_trainings(forecast)} to {where} · {cost}{limit} · {state.id}", err=True)
     if yes or asked.budget_hours is not None:
         return
@@ -136,10 +113,6 @@ def _trainings(forecast: BisectForecast) -> str:
     low, high = forecast.least, forecast.trainings
     about = f"{low} to {high}" if low < high else str(high)
     return f"about {about} trainings, up to {forecast.most} where values are noisy,"
-
-
-def _amount(hours: float, unit: str) -> str:
-    return f"{hours:.2g} {unit}-h" if hours >= 0.1 else f"{format_seconds(hours * 3600)} of {unit} time"
 
 
 def _render(state: BisectState, culprit: Culprit | None, format_: str) -> str:

@@ -41,7 +41,7 @@ def command(
     if str(out) == "-":
         say(text, nl=False)
         return
-    path = _write(text, out, workspace.repo, f"{record.run.id}.{SUFFIXES[format_]}")
+    path = write_report(text, out, workspace.repo, f"{record.run.id}.{SUFFIXES[format_]}")
     if json:
         print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:
@@ -50,7 +50,7 @@ def command(
         say(f"no browser could be started here; open {path.resolve()} yourself", err=True)
 
 
-def _write(text: str, out: Path | None, repo: Path, name: str) -> Path:
+def write_report(text: str, out: Path | None, repo: Path, name: str) -> Path:
     """Write to the requested path, else next to the records, else, if that is not writable, to a temporary folder.
 
     Raises:

@@ -1,8 +1,10 @@
-"""`gangline run` as a child process in a session of its own: it outlives the service, which finds it again.
+"""`gangline run` as a child process in a session of its own: it outlives the service or search that started it, which
+finds it again.
 
-    ORDERS/<order>/<start>/{out,err,pid}     its JSON lines, its messages, its process id
+    PLACE/<name>/<start>/{out,err,pid}     its JSON lines, its messages, its process id
 
-The outcome of a run is in its record; the folder only tells which run the driver created.
+An order of the service is named by its number, a trial of a search by its run. The outcome of a run is in its record;
+the folder only tells which run the driver created, and what it reported.
 """
 
 import contextlib
@@ -29,17 +31,17 @@ PROGRAM = (sys.executable, "-P", "-m", "gangline", "run", "--json")
 
 
 class DriverProcess:
-    """One start of a driver; `process` where this service started it."""
+    """One start of a driver; `process` where this process started it."""
 
     def __init__(self, folder: Path, process: "subprocess.Popen[bytes] | None" = None) -> None:
         self.folder = folder
         self._process = process
 
     @staticmethod
-    def start(orders: Path, order: int, command: Sequence[str], *, environ: Mapping[str, str]) -> "DriverProcess":
+    def start(place: Path, name: str | int, command: Sequence[str], *, environ: Mapping[str, str]) -> "DriverProcess":
         """Run `command` with a session of its own; raises StorageError where its folder cannot be written."""
-        number = 1 + max((int(each.name) for each in _starts(orders, order)), default=0)
-        folder = orders / str(order) / str(number)
+        number = 1 + max((int(each.name) for each in _starts(place, name)), default=0)
+        folder = place / str(name) / str(number)
         with storage_errors(folder):
             folder.mkdir(parents=True, mode=0o700)
             with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
@@ -51,9 +53,9 @@ class DriverProcess:
         return DriverProcess(folder, process)
 
     @staticmethod
-    def newest(orders: Path, order: int) -> "DriverProcess | None":
-        """The last start of an order, by whichever service."""
-        found = max(_starts(orders, order), key=lambda each: int(each.name), default=None)
+    def newest(place: Path, name: str | int) -> "DriverProcess | None":
+        """The last start under a name, by whichever process."""
+        found = max(_starts(place, name), key=lambda each: int(each.name), default=None)
         return None if found is None else DriverProcess(found)
 
     def run(self) -> str | None:
@@ -63,17 +65,22 @@ class DriverProcess:
             return str(json.loads(line)["run"]) if line.endswith(b"\n") else None
         return None
 
+    @property
+    def number(self) -> int:
+        """Number of this start among those of its name, from 1."""
+        return int(self.folder.name)
+
     def poll(self) -> int | None:
-        """Its exit code once it has ended and is known: another service's child leaves none."""
+        """Its exit code once it has ended and is known: another process's child leaves none."""
         return None if self._process is None else self._process.poll()
 
     def detach(self) -> None:
-        """Leave it running without this service."""
+        """Leave it running without this process."""
         if self._process is not None and self._process.poll() is None:
             self._process.returncode = 0  # or the handle complains once it is forgotten
 
     def end(self) -> None:
-        """Send SIGTERM to the driver and its children, then kill them, whichever service started it."""
+        """Send SIGTERM to the driver and its children, then kill them, whichever process started it."""
         for kind, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
             deadline = time.monotonic() + seconds
             if self.is_alive():
@@ -83,7 +90,7 @@ class DriverProcess:
                 time.sleep(LOOK_SECONDS)
 
     def is_alive(self) -> bool:
-        """Whether the process runs, also one that an earlier service started."""
+        """Whether the process runs, also one that an earlier service or search started."""
         if self._process is not None:
             return self._process.poll() is None
         try:
@@ -115,6 +122,6 @@ def remove_folders_except(orders: Path, held: Collection[int], *, older_than: fl
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _starts(orders: Path, order: int) -> list[Path]:
-    folder = orders / str(order)
+def _starts(place: Path, name: str | int) -> list[Path]:
+    folder = place / str(name)
     return [each for each in folder.iterdir() if each.name.isdecimal()] if folder.is_dir() else []

@@ -18,6 +18,7 @@ from gangline.serve.database.types import RunRow
 from gangline.serve.runs.index_row import checked_row, row_of
 from gangline.serve.runs.record_reader import read_record
 from gangline.serve.runs.run_stopper import RunStopper
+from gangline.serve.runs.searches import SearchReader
 from gangline.serve.runs.watchers import RunWatchers
 from gangline.serve.web.body_limits import BodyMemory
 from gangline.serve.web.rate_limits import RequestLimits, StreamSlots, TokenBuckets
@@ -66,6 +67,11 @@ class Service:
 
     context: ServiceContext
     limits: RequestLimits = RequestLimits()
+
+    @cached_property
+    def searches(self) -> SearchReader:
+        """Searches of the store."""
+        return SearchReader(self.context.store)
 
     @cached_property
     def port(self) -> int:

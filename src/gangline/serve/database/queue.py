@@ -110,7 +110,8 @@ def _values(leased: LeasedOrder) -> tuple[object, ...]:
 
 
 def _builds_head(order: Order) -> bool:
-    return order.state == "queued" and order.commit is None and not order.again and not order.overrides
+    is_plain = order.kind == "run" and order.commit is None and not order.again and not order.overrides
+    return order.state == "queued" and is_plain
 
 
 def _coalesce(session: DatabaseSession, newer: Order) -> None:

@@ -13,6 +13,7 @@ Role = Literal["reader", "runner", "maintainer", "admin"]
 ROLES: tuple[Role, ...] = ("reader", "runner", "maintainer", "admin")
 """Each may do what those before it may: look; start and cancel; approve forks and promote; tokens and everything."""
 OrderState = Literal["queued", "driving", "parked", "done", "dropped", "quarantined"]
+OrderKind = Literal["run", "search"]
 Cause = Literal["push", "pull_request", "schedule", "api", "sweep"]
 
 
@@ -49,6 +50,8 @@ class Order:
     pull_request: int | None = None
     trust: Trust = "own"
     cause: Cause = "push"
+    kind: OrderKind = "run"
+    """`search`: a pull request was labelled, and settings of its head are searched."""
     overrides: tuple[str, ...] = ()
     again: bool = False
     asked_by: str = ""

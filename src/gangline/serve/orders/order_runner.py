@@ -31,6 +31,7 @@ from gangline.serve.orders.commit_reader import CommitContent, RunIdentity, read
 from gangline.serve.orders.notifications import OrderNotifications
 from gangline.serve.orders.retry_policy import after_exit, after_run
 from gangline.serve.orders.schedules import Schedules
+from gangline.serve.orders.searches import SEARCH_PROGRAM, search_arguments, search_ended, search_refusal
 from gangline.serve.orders.sources import CommitSource, source_of
 from gangline.serve.orders.triggers import find_pull_request_order, line_to_run, newest_attempt
 from gangline.spec.record import Record
@@ -57,6 +58,7 @@ class RunnerContext:
     schedules: Schedules
     stopping: threading.Event
     program: Sequence[str] = PROGRAM
+    search_program: Sequence[str] = SEARCH_PROGRAM
 
     @property
     def folder(self) -> Path:
@@ -121,6 +123,8 @@ class OrderRunner:
                 check_branch(self.order.branch)  # rules speak of branches by name
         except UsageError as error:
             return self._refused(source, head.commit, ConfigError(str(error)))
+        if order.kind == "search":
+            return self._search(source, head)
         twin = find_pull_request_order(self._context, clones, self.order, source, head)
         if twin is not None:
             return self._dropped(f"pull request {twin} asks for the same commit")
@@ -128,6 +132,25 @@ class OrderRunner:
             return self._prepare(source, head)
         except OutputTooLarge as error:
             return self._refused(source, head.commit, error)
+
+    def _search(self, source: CommitSource, head: RefHead) -> Order:
+        """A search of the head of a labelled pull request, to its end or the end of its budget."""
+        if why := search_refusal(head):
+            return self._dropped(why)
+        order, clones = self.order, self._clones
+        source.fetch(clones, order.ref)
+        state = source.branch_state(clones, head.branch, head.commit)
+        place = clones.checkout(source.clone, head.commit, standing=state)
+        try:
+            line = self._read(place, head.commit).require_line()
+        except ConfigError as error:
+            return self._refused(source, head.commit, error)
+        if line is None or not line.search.space:
+            return self._dropped("its line has no [search.space]: nothing to search")
+        self.order = replace(order, commit=head.commit)
+        command = [*self._shared.search_program, *search_arguments(place, head.commit, site=self._context.site_file)]
+        child, code = self._follow(command, head.commit)
+        return search_ended(self._context, source, self.order, place, code=code, last_message=child.last_message())
 
     def _prepare(self, source: CommitSource, head: RefHead) -> Order:
         """Fetch the commit; raises TooLarge if it is above the size limit."""
@@ -218,7 +241,9 @@ class OrderRunner:
     def _drive(self, place: Path, commit: str, *, is_new: bool) -> tuple[DriverProcess, int]:
         """A driver of our own, until it has ended; its exit code."""
         arguments = _arguments(self.order, place, commit, site=self._context.site_file, is_new=is_new)
-        command = [*self._shared.program, *arguments]
+        return self._follow([*self._shared.program, *arguments], commit)
+
+    def _follow(self, command: Sequence[str], commit: str) -> tuple[DriverProcess, int]:
         child = DriverProcess.start(self._shared.folder, self.order.id, command, environ=self._context.environ)
         log.info("driver_started", order=self.order.id, project=self.order.project, commit=commit)
         try:

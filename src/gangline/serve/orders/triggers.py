@@ -84,7 +84,7 @@ def find_pull_request_order(
         return None
     waiting = context.database.orders.list(states=["queued", "driving"], projects=[order.project], limit=200)
     for each in waiting:
-        if each.pull_request is not None and each.branch == head.branch and each.trust == "own":
+        if each.pull_request is not None and each.branch == head.branch and each.trust == "own" and each.kind == "run":
             pull = source.head(clones, each.ref)
             if pull is not None and pull.commit == head.commit and not pull.is_fork:
                 return each.pull_request

@@ -24,6 +24,7 @@ from gangline.serve.database.types import Order
 from gangline.serve.orders.order_runner import OrderRunner, RunnerContext, RunnerStopped
 from gangline.serve.orders.retry_policy import after_failure
 from gangline.serve.orders.schedules import Schedules
+from gangline.serve.orders.searches import SEARCH_PROGRAM
 from gangline.serve.orders.sweep import Sweeper
 
 LEASE_SECONDS = 60.0
@@ -38,14 +39,17 @@ class Workers:
     """The workers of one service."""
 
     def __init__(
-        self, context: ServiceContext, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM
-    ) -> None:
-        """`program` is what drives a run; it takes the arguments of `gangline run`."""
+        self, context: ServiceContext, clones: Clones, schedules: Schedules, *, program: Sequence[str] = PROGRAM,
+        search_program: Sequence[str] = SEARCH_PROGRAM,
+    ) -> None:  # fmt: skip
+        """`program` is what drives a run and takes the arguments of `gangline run`, `search_program` those of
+        `gangline search`."""
         self._context = context
         self._stopping = threading.Event()
         self._runner_context = RunnerContext(
-            context=context, clones=clones, schedules=schedules, stopping=self._stopping, program=program
-        )
+            context=context, clones=clones, schedules=schedules, stopping=self._stopping, program=program,
+            search_program=search_program,
+        )  # fmt: skip
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._busy: list[OrderRunner] = []  # two of one order, where it is woken and runs again while it is parked
         self._lock = threading.Lock()
@@ -186,12 +190,15 @@ BUSY_SECONDS = 10.0
 class OrderService:
     """Workers and sweep over one home."""
 
-    def __init__(self, context: ServiceContext, *, program: Sequence[str] = PROGRAM) -> None:
-        """`program` is what drives a run."""
+    def __init__(
+        self, context: ServiceContext, *, program: Sequence[str] = PROGRAM,
+        search_program: Sequence[str] = SEARCH_PROGRAM,
+    ) -> None:  # fmt: skip
+        """`program` is what drives a run, `search_program` what searches."""
         most_bytes = int(context.site.serve.clone_bytes)
         clones = Clones(clones_home(context.home), most_bytes=most_bytes, wait_seconds=BUSY_SECONDS)
         schedules = Schedules(context.home / "schedules.json")
-        self.workers = Workers(context, clones, schedules, program=program)
+        self.workers = Workers(context, clones, schedules, program=program, search_program=search_program)
         self.sweeper = Sweeper(context, clones, schedules)
 
     def start(self) -> None:

@@ -7,10 +7,12 @@ from markupsafe import Markup
 
 from gangline.report import facts
 from gangline.report.text import change_words
+from gangline.sanitize import sanitized
 from gangline.serve.context.quarantine import RefusedRecord
 from gangline.serve.database.types import Order, Principal, RunFilter, RunRow
 from gangline.serve.pages.layout import POLL_SECONDS, address, draw, seconds_of, time_until
 from gangline.serve.pages.metric_history import draw_history
+from gangline.spec.search import SearchRequest
 from gangline.units import format_number, format_seconds
 
 VERDICTS = ("open", "passed", "refused", "failed", "cancelled", "superseded")
@@ -31,6 +33,7 @@ def render_runs(
     counts: Mapping[tuple[str, str], int] | None = None,
     notice: str = "",
     refused: Sequence[RefusedRecord] = (),
+    searches: Sequence[SearchRequest] = (),
 ) -> str:
     """The page at `/runs`.
 
@@ -44,6 +47,7 @@ def render_runs(
         counts: Runs by (project, verdict), over everything that the principal may read.
         notice: Said above all else: the store is away, the list is as of then.
         refused: Records that could not be read: their runs are missing, or are shown as they were.
+        searches: The newest searches of the one project that was asked for.
     """
     counts = counts or {}
     return draw(
@@ -63,6 +67,7 @@ def render_runs(
         now=now,
         notice=notice,
         refused=refused,
+        searches=sanitized(tuple(searches)),
         shown_refused=SHOWN_REFUSED,
         poll=POLL_SECONDS if _moves(rows, orders) and not wanted.before else 0,
     )

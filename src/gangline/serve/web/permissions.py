@@ -60,6 +60,7 @@ RULES = (
     RouteRule("GET", "/", "reader", "open"),
     RouteRule("GET", "/runs", "reader", "own"),
     RouteRule("GET", "/compare", "reader", "own"),
+    RouteRule("GET", "/searches/{search}", "reader", "own"),
     RouteRule("GET", "/runs/{run}", "reader", "run"),
     RouteRule("GET", "/runs/{run}/report", "reader", "run"),
     RouteRule("POST", "/runs/{run}/cancel", "runner", "run"),

@@ -28,7 +28,8 @@ class ProjectTable:
     task: str | None = None
     """`module:Class`: the runtime owns the loop."""
     command: tuple[str, ...] | None = None
-    """Any program, `{seed}` in its words is the seed; exactly one of task and command."""
+    """Any program; in its words `{seed}` is the seed, `{model.lr}` the key `lr` of `[model]`; exactly one of task and
+    command."""
     distributed: bool = True
     """Whether a command gets the variables of torchrun for its gang (RANK, WORLD_SIZE, MASTER_ADDR); false: one
     process."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import digest, to_plain
+from gangline.spec.config import grammar
 from gangline.spec.config.fabric import FabricFile
 from gangline.spec.config.line import Line
 from gangline.spec.config.problems import ConfigProblem, FileError, shorten
@@ -35,7 +36,6 @@ HOW_TO_BEGIN = (
     "gangline init writes one for the scripts of a repository, gangline new NAME makes a repository that has one"
 )
 """What works where there is no line.toml."""
-_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,8}")
 _BARE_WORD = re.compile(r"(?!(true|false|inf|nan)$)[A-Za-z_][\w./:@-]*")
 
 
@@ -123,9 +123,9 @@ def load_fabric_text(text: str, *, file: str) -> FabricFile:
 
 
 def effective(line: Line) -> dict[str, Any]:
-    """Every key of the line with its value, defaults included, flat: `train.mesh.tp -> 1`."""
+    """Every key of a training with its value, defaults included, flat: `train.mesh.tp -> 1`; none of `UNDIGESTED`."""
     flat: dict[str, Any] = {}
-    _flatten(to_plain(line), "", flat)
+    _flatten(_without_undigested(line), "", flat)
     return flat
 
 
@@ -142,13 +142,21 @@ def table_digests(line: Line) -> dict[str, str]:
 
 def _digested(line: Line) -> dict[str, Any]:
     """Keys of trainings with their values, but for `LATER_DEFAULTS`: runs keep the names that they had before."""
-    plain: dict[str, Any] = to_plain(line)
-    absent = object()
-    for key, default in {**LATER_DEFAULTS, **dict.fromkeys(UNDIGESTED, absent)}.items():
+    plain = _without_undigested(line)
+    for key, default in LATER_DEFAULTS.items():
         *tables, name = key.split(".")
         table = reduce(getitem, tables, plain)
-        if default is absent or table[name] == default:
+        if table[name] == default:
             del table[name]
+    return plain
+
+
+def _without_undigested(line: Line) -> dict[str, Any]:
+    """The line as plain data, without what says nothing about one training."""
+    plain: dict[str, Any] = to_plain(line)
+    for key in UNDIGESTED:
+        *tables, name = key.split(".")
+        del reduce(getitem, tables, plain)[name]
     return plain
 
 
@@ -169,7 +177,7 @@ def _rule(plain: dict[str, Any], rules: dict[str, Any], ruled: Sequence[str]) ->
 def _apply(plain: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     key = key.strip()
-    if not equals or not _KEY.fullmatch(key):
+    if not equals or not grammar.LINE_KEY.fullmatch(key):
         raise _bad_override(override, "table.key=value", "train.seed=2 works")
     *path, name = key.split(".")
     table = plain

@@ -20,7 +20,9 @@ from gangline.spec.config.line import (
     TriggerTable,
 )
 from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
+from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
+from gangline.spec.program_words import missing_keys
 from gangline.spec.strategies import names
 
 Reader = Callable[[str], bytes | None]
@@ -44,8 +46,12 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
         )
     yield from _start_rules(line)
     yield from _judged_rules(line.evaluate.metrics, line.gate)
+    yield from search_line_rules(line.search, line.train)
     if not line.project.distributed:
         yield from _alone_rules(line)
+    for key in missing_keys(line.project.command or (), line.model):
+        wanted, works = f"a value for {{model.{key}}} of project.command", f"write {key} = 1e-3 in [model]"
+        yield ConfigProblem(f"model.{key}", wanted, "none", works)
     if line.project.task is not None and line.publish.files:
         works = "leave it out: a task's checkpoint is published"
         yield ConfigProblem("publish.files", "nothing for a task", show(line.publish.files), works)
@@ -247,6 +253,7 @@ TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "prove": _prove_rules,
     "publish": _publish_rules,
     "trigger": _trigger_rules,
+    "search": search_rules,
 }
 
 

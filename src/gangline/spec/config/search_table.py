@@ -54,7 +54,7 @@ class SearchTable:
     parallel: int | Literal["auto"] = "auto"
     """Trials at the same time; auto: free devices over the devices of one trial."""
     min_steps: int | Literal["auto"] = "auto"
-    """First rung, or the length of a round of a population; auto: train.steps / 27."""
+    """First rung; auto: train.steps / 27. Of a population the steps of a round; auto: all trials are used up."""
     reduction: int = 3
     """One trial in so many goes on at each rung."""
     population: int = 8

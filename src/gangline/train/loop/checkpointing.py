@@ -106,7 +106,10 @@ class CheckpointSaves:
         plan, is_start = self._context.plan, False
         loaded = self._load(self._context.store, at)
         if loaded is None and at is None and plan.start.checkpoint is not None:
-            loaded, is_start = self._load(self._context.store, plan.start.checkpoint, plan.start.fused), True
+            loaded, is_start = (
+                self._load(self._context.store, plan.start.checkpoint, plan.start.fused, keeps=True),
+                True,
+            )
         if loaded is None:
             return None
         progress = self._restore(loaded, is_start=is_start)
@@ -115,13 +118,16 @@ class CheckpointSaves:
             self.save(progress, wait=progress.step >= plan.last_step)
         return progress
 
-    def _load(self, store: ObjectStore, at: str | None, fused: Sequence[FusedParameter] = ()) -> Loaded | None:
+    def _load(
+        self, store: ObjectStore, at: str | None, fused: Sequence[FusedParameter] = (), *, keeps: bool = False
+    ) -> Loaded | None:
         context = self._context
         with context.during("resume", at_most_seconds=SAVE_SECONDS):
             return load(
                 store, at.rpartition("/")[0] if at else context.checkpoints, self._model, self._optimizer,
                 key=context.key, group=context.groups.checkpoint, at=at, on_refused=self._emit_refused,
                 extra=_merged(each.tensors() for each in self._extras), copies=context.copies, fused=fused,
+                keeps_options=keeps,
             )  # fmt: skip
 
     def save(self, progress: TrainingProgress, *, wait: bool) -> None:

@@ -1,0 +1,34 @@
+"""`--budget` of commands that train many times: hours of devices, or money that buys them."""
+
+import re
+
+from gangline.errors import UsageError
+from gangline.spec.config.site import Site
+from gangline.units import format_seconds
+
+_BUDGET = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z-]*)\Z")
+
+
+def budget_hours(text: str, site: Site) -> float:
+    """Hours of ranks that a budget buys: as written, or money by the dearest GPU of the site.
+
+    Raises:
+        UsageError: No amount, another currency, or money where the site has no price.
+    """
+    match = _BUDGET.match(text.strip())
+    if match is None:
+        raise UsageError(f"wanted hours or money, found --budget {text!r}; 2, 0.5h and 30{site.money.currency} work")
+    amount, unit = float(match["amount"]), match["unit"].lower()
+    if unit in {"", "h", "gpu-h", "cpu-h"}:
+        return amount
+    if unit != site.money.currency.lower():
+        raise UsageError(f"wanted {site.money.currency}, the currency of site.toml, found --budget {text!r}; 2h works")
+    prices = [kind.price_per_hour for kind in site.gpu.values() if kind.price_per_hour]
+    if not prices:
+        raise UsageError(f"--budget {text!r}: site.toml has no gpu.NAME.price_per_hour; give hours: --budget 2h")
+    return amount / max(prices)
+
+
+def hours_text(hours: float, unit: str) -> str:
+    """`12.4 GPU-h`, or minutes of what is little."""
+    return f"{hours:.2g} {unit}-h" if hours >= 0.1 else f"{format_seconds(hours * 3600)} of {unit} time"

@@ -1,0 +1,1 @@
+"""Results of a search for settings as HTML, markdown and text."""

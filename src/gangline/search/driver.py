@@ -1,0 +1,340 @@
+"""Driver of one search: asks for settings, drives their runs, stops those that fall behind, and says when it is over.
+
+It holds the lease next to `search.json`. All that it knows is in the journal and in the records of runs: whatever kills
+it at any point, the next driver goes on with the same trials and trains none twice. What runs is left running.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gangline.errors import CancelledError
+from gangline.line.run import lease
+from gangline.search import budget
+from gangline.search.rounds import PopulationRounds
+from gangline.search.searches import best_trial, search_prefix, trial_record, view_of
+from gangline.search.space import grid_size
+from gangline.search.study import ENDED, FAILED, PRUNED, SearchStudy
+from gangline.search.trials import RunStatus, TrialRuns
+from gangline.spec.config.search_table import Scalar
+from gangline.spec.search import SearchAnswer, SearchEnding, SearchLimits, SearchRequest, SearchView, Trial, TrialState
+from gangline.storage.objects.protocol import ObjectStore
+
+LOOK_SECONDS = 0.5
+FIRST_FAILURES = 5
+"""Trials that fail in a row, and are the first ones, end the search."""
+STOP = "stop"
+"""Attribute of a study: why somebody stopped it."""
+ENDING = "ending"
+_PRUNED = "pruned at step "
+OPEN = ("waiting", "running")
+
+
+Confirm = Callable[[SearchView], SearchAnswer | None]
+"""Trains the best trial and the base on fresh seeds."""
+
+
+class Screen(Protocol):
+    """Who shows a search."""
+
+    def show(self, view: SearchView) -> None:
+        """How it stands."""
+        ...
+
+    def note(self, text: str) -> None:
+        """One sentence."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchParts:
+    """What a driver works with."""
+
+    store: ObjectStore
+    request: SearchRequest
+    limits: SearchLimits
+    runs: TrialRuns
+    screen: Screen
+    trial_hours: float | None = None
+    """Forecast of a whole trial before the first has ended."""
+    base_values: tuple[float, ...] = ()
+    pause: Callable[[float], None] = time.sleep
+
+
+class SearchDriver:
+    """One search, new or resumed; `run` returns at its end."""
+
+    def __init__(self, parts: SearchParts) -> None:
+        self._parts = parts
+        self._request, self._limits, self._runs = parts.request, parts.limits, parts.runs
+        self._prefix = search_prefix(parts.request.project, parts.request.id)
+        self._study = SearchStudy(parts.store, self._prefix, parts.request, create=True)
+        is_population = parts.request.pruner == "population"
+        self._rounds = PopulationRounds(parts.store, parts.request, self._study) if is_population else None
+        self._live: dict[int, RunStatus] = {}
+        self._judged: set[tuple[int, int]] = set()
+        """Trials and rungs that this process has judged."""
+        self._holder = lease.this_process()
+
+    def run(self, confirm: Confirm | None = None) -> SearchView:
+        """Ask, drive and prune until no further trial is wanted and none is open; then confirm the best one.
+
+        Raises:
+            HeldError: Another process drives this search.
+            CancelledError: Somebody stopped it while the best trial was confirmed.
+            StorageError: The store failed; what runs goes on, the same call resumes.
+        """
+        with self._leased():
+            self._study.write(STOP, "")
+            self._study.write(ENDING, "")
+            if self._parts.base_values:
+                self._study.write("base_values", list(self._parts.base_values))
+            ending = self._drive()
+            answer = None
+            if confirm is not None and ending in ("trials", "budget", "patience"):
+                self._parts.screen.show(self.view())
+                answer = confirm(self.view())
+                self._write_confirmation_cost(answer)
+            self._study.write(ENDING, ending)
+            return self.view(answer)
+
+    def stop(self, reason: str) -> SearchView:
+        """Stop every open trial of a search without a driver; returns once none is open.
+
+        Raises:
+            HeldError: Another process drives it: that one sees the reason and stops them.
+        """
+        self._study.write(STOP, reason)
+        with self._leased():
+            self._study.write(ENDING, self._drive())
+            return self.view()
+
+    @property
+    def stop_reason(self) -> str:
+        """Why somebody stopped the search; empty: no one did."""
+        return str(self._study.attributes.get(STOP, ""))
+
+    def require_going(self, run: str) -> None:
+        """Raise while the best trial is confirmed and somebody stops the search; its run is stopped, too.
+
+        Raises:
+            CancelledError: Somebody stopped it.
+            HeldError: Another driver has it.
+        """
+        self._require_lease()
+        if reason := self.stop_reason:
+            self._runs.cancel(run, reason)
+            raise CancelledError(f"{self._request.id} was stopped while its answer was measured: {reason}")
+
+    def view(self, answer: SearchAnswer | None = None) -> SearchView:
+        """The search as this driver sees it."""
+        trials = tuple(self._with_status(each) for each in self._study.trials())
+        return view_of(self._study, trials, self._limits, answer)
+
+    @contextmanager
+    def _leased(self) -> Iterator[None]:
+        acquired = lease.acquire_lease(self._parts.store, self._prefix, holder=self._holder, at_least=0)
+        with lease.renewed_lease(self._parts.store, self._prefix, acquired, on_problem=self._parts.screen.note):
+            yield
+
+    def _require_lease(self) -> None:
+        """Raise HeldError once another driver has the search."""
+        held = lease.read_lease(self._parts.store, self._prefix)
+        if held is None or held.holder != self._holder:
+            raise lease.HeldError(f"{self._request.id} is driven by another process now; this one has stopped")
+
+    def _drive(self) -> SearchEnding:
+        try:
+            while True:
+                self._require_lease()
+                ending = self._ending()
+                if ending == "stopped":
+                    self._cancel_all()
+                for trial in self._open():
+                    self._advance(trial)
+                ending = ending or self._start_more()
+                if ending is not None:
+                    self._drop_unbegun()
+                self._parts.screen.show(self.view())
+                if ending is not None and not self._open():
+                    return ending
+                self._parts.pause(LOOK_SECONDS)
+        finally:
+            self._runs.leave()
+
+    def _open(self) -> list[Trial]:
+        return [each for each in self._study.trials() if each.state in OPEN]
+
+    def _ending(self) -> SearchEnding | None:
+        """Why no further trial is started; None: another one may be."""
+        trials = self._study.trials()
+        over = [each for each in trials if each.state not in OPEN]
+        first = over[:FIRST_FAILURES]
+        if self._study.attributes.get(STOP):
+            return "stopped"
+        if len(first) == FIRST_FAILURES and all(
+            each.state == "failed" and self._study.attribute(each.number, "own_fault") for each in first
+        ):
+            return "failures"
+        best = best_trial(self._request, tuple(trials))
+        single = len(self._request.metrics) == 1 and self._rounds is None  # a later round is better by its steps
+        if single and self._limits.patience and best is not None:
+            since = [each for each in over if each.number > best and each.state != "failed"]
+            if len(since) >= self._limits.patience:
+                return "patience"
+        most = self._limits.trials if self._rounds is None else self._rounds.num_trials
+        if self._request.sampler == "grid":
+            most = min(most, grid_size(self._request.space) or most)
+        return "trials" if len(trials) >= most and not self._lacking(trials) else None
+
+    def _lacking(self, trials: list[Trial]) -> bool:
+        """Whether a trial was begun and has no settings or no run yet."""
+        return any(each.state in OPEN and not each.run for each in trials)
+
+    def _start_more(self) -> SearchEnding | None:
+        """Ask for trials as far as devices and budget allow; `budget` where none fits and none runs."""
+        while (ending := self._ending()) is None:
+            trials = self._study.trials()
+            begun = [each for each in trials if each.state in OPEN and each.run]
+            if len(begun) >= self._limits.parallel:
+                return None
+            if self._rounds is not None and not self._rounds.may_ask():
+                return None if begun else "failures"
+            hours, share = self._trial_hours(trials), 1.0 if self._rounds is None else self._rounds.share
+            spent = sum(each.device_hours for each in trials)
+            running = [self._study.attribute(each.number, "forecast") for each in begun if not each.taken]
+            confirmation = None if hours is None else budget.confirm_hours(self._limits, hours / share)
+            if not budget.may_start(
+                self._limits.budget_hours, spent=spent, running=running, trial=hours, confirmation=confirmation
+            ):
+                return None if begun else "budget"
+            self._advance(self._study.ask())
+        return ending
+
+    def _advance(self, trial: Trial) -> None:
+        """Do what is next for one open trial; each step is found done when it is tried again."""
+        if trial.settings.keys() < self._request.space.keys():
+            return  # asked for again by `_start_more`
+        if not trial.run:
+            run = self._runs.identify(self._settings_of(trial))
+            twin = self._twin(trial, run.id)
+            forecast = self._trial_hours(self._study.trials())
+            self._study.note(trial.number, forecast=forecast, again=run.again, taken=run.existed or twin is not None)
+            self._study.note(trial.number, run=run.id)
+            trial = self._study.trial(trial.number)
+        twin = self._twin(trial, trial.run)
+        if twin is not None:
+            self._follow_twin(trial, twin)
+            return
+        status = self._live[trial.number] = self._runs.look(trial.run)
+        if status.state in ("ended", "failed", "cancelled"):
+            self._settle(trial, status)
+            return
+        if status.state == "absent" and self.stop_reason:
+            self._study.note(trial.number, reason="stopped before it began")
+            self._study.tell(trial.number, FAILED)
+            return
+        if not status.is_driven:
+            again = bool(self._study.attribute(trial.number, "again"))
+            self._runs.start(trial.run, self._settings_of(trial), again=again)
+        if not trial.taken:  # a run that somebody else began is theirs to stop
+            self._judge(trial, status)
+
+    def _trial_hours(self, trials: list[Trial]) -> float | None:
+        """Forecast of a trial, by those that have ended; of a population's member it is a round's."""
+        whole, share = self._parts.trial_hours, 1.0 if self._rounds is None else self._rounds.share
+        otherwise = None if whole is None else whole * share
+        return budget.trial_hours(trials, steps=self._request.steps, otherwise=otherwise)
+
+    def _settings_of(self, trial: Trial) -> dict[str, Scalar]:
+        """Keys that its run is trained with: a member of a population has more than were drawn."""
+        return trial.settings if self._rounds is None else self._rounds.settings_of(trial)
+
+    def _twin(self, trial: Trial, run: str) -> Trial | None:
+        """The earlier trial of this search with the same run."""
+        return next((each for each in self._study.trials()[: trial.number] if each.run == run), None)
+
+    def _follow_twin(self, trial: Trial, twin: Trial) -> None:
+        """End a trial as the earlier one with equal settings ended."""
+        if twin.state in OPEN:
+            self._live[trial.number] = RunStatus(
+                state="waiting", reason=f"its settings are those of trial {twin.number}"
+            )
+            return
+        self._study.note(trial.number, reason=f"settings of trial {twin.number}")
+        for step, value in twin.at_rungs.items():
+            self._study.judge(trial.number, step, value)
+        state = {"ended": ENDED, "pruned": PRUNED}.get(twin.state, FAILED)
+        self._study.tell(trial.number, state, twin.values or None)
+
+    def _judge(self, trial: Trial, status: RunStatus) -> None:
+        """Report each rung that was reached; stop the run where the pruner says so."""
+        if self._rounds is not None:
+            return
+        if trial.reason.startswith(_PRUNED):
+            self._runs.cancel(trial.run, trial.reason)
+            return
+        for rung in self._request.rungs:
+            value = status.at(rung, self._request.measured_by)
+            if value is None:
+                return
+            if (trial.number, rung) in self._judged:
+                continue
+            self._judged.add((trial.number, rung))
+            if not self._study.judge(trial.number, rung, value):
+                reason = f"{_PRUNED}{rung}"
+                self._study.note(trial.number, reason=reason)
+                self._runs.cancel(trial.run, reason)
+                return
+
+    def _settle(self, trial: Trial, status: RunStatus) -> None:
+        """Tell how a run ended; values are those of its record."""
+        cost = {"steps": status.step}
+        spent = {} if trial.taken else {"hours": status.hours, "money": status.money}
+        pruned = trial.reason.startswith(_PRUNED)
+        for rung in self._request.rungs if self._rounds is None else (self._rounds.end_of(trial.number),):
+            value = status.at(rung, self._request.measured_by) if self._rounds is None else _first(status.values)
+            if value is not None and status.state == "ended":
+                self._study.judge(trial.number, rung, value)
+        reason = "" if status.state == "ended" else trial.reason if pruned else status.reason or status.state
+        self._study.note(trial.number, reason=reason, own_fault=status.is_own_fault, cost={**cost, **spent})
+        if status.state == "ended":
+            self._study.tell(trial.number, ENDED, status.values)
+        else:
+            self._study.tell(trial.number, PRUNED if pruned and status.state == "cancelled" else FAILED)
+
+    def _cancel_all(self) -> None:
+        """Ask all open runs to stop, but those that somebody else began."""
+        for trial in self._open():
+            if trial.run and not trial.taken:
+                self._runs.cancel(trial.run, "the search was stopped")
+            elif trial.run:
+                self._study.note(trial.number, reason="the search was stopped; its run is another's and goes on")
+                self._study.tell(trial.number, FAILED)
+
+    def _drop_unbegun(self) -> None:
+        """Trials without a run, of a driver that was killed, are not begun any more."""
+        for trial in self._open():
+            if not trial.run:
+                self._study.note(trial.number, reason="not begun: the search has ended")
+                self._study.tell(trial.number, FAILED)
+
+    def _write_confirmation_cost(self, answer: SearchAnswer | None) -> None:
+        records = [trial_record(self._parts.store, self._request, run) for run in (answer and answer.runs) or ()]
+        hours = [each.ledger.allocated_seconds / 3600 for each in records if each is not None and each.ledger]
+        if hours:
+            self._study.write("confirm_hours", sum(hours))
+
+    def _with_status(self, trial: Trial) -> Trial:
+        """An open trial as its run stands."""
+        status = self._live.get(trial.number)
+        if trial.state not in OPEN or status is None:
+            return trial
+        state: TrialState = "running" if status.state == "running" else "waiting"
+        return replace(trial, state=state, step=max(status.step, trial.step), reason=trial.reason or status.reason)
+
+
+def _first(values: tuple[float, ...] | None) -> float | None:
+    return values[0] if values else None
