@@ -21,6 +21,7 @@ from gangline.line.results.loss_curve import by_step, each_line, losses_of
 from gangline.line.run import lease
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.run.driver_process import PROGRAM, DriverProcess
+from gangline.line.run.run_trackers import SEARCH
 from gangline.metrics.record_values import cost_of, price_at
 from gangline.search.searches import LOSS, trial_record, values_of
 from gangline.search.space import overrides
@@ -225,7 +226,9 @@ class RepositoryTrials:
             *PROGRAM, str(self._workspace.repo), "--commit", self._request.commit, *self._options,
             *(part for each in settings for part in ("--set", each)), *(["--again"] if wants_again else []),
         ]  # fmt: skip
-        child = DriverProcess.start(self._folder, run, command, environ=self._workspace.environ)
+        child = DriverProcess.start(
+            self._folder, run, command, environ={**self._workspace.environ, SEARCH: self._request.id}
+        )
         self._children[run], self._lines[run] = child, _Lines()
         pause = AGAIN_SECONDS[min(child.number, len(AGAIN_SECONDS)) - 1]
         self._not_before[run] = time.monotonic() + pause
