@@ -76,6 +76,7 @@ def _values(series: Series, label: str) -> str:
         "metric": f"as the task names it, at most {COUNTED['metric']} a run",
         "currency": "three letters",
         "forge": "as in `[forge.NAME]`; empty for any other",
+        "tracker": "as in `[track.NAME]`",
     }[label]
 
 

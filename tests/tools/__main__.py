@@ -1,8 +1,7 @@
 """Builds the servers of the tests outside the tree: `make tools`, or `python -m tests.tools [NAME ...]`.
 
-Go programs come from pinned modules, MLflow and Optuna's dashboard
-from a hashed lock, each into an environment of its own. What
-is there at its version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names another
+Go programs come from pinned modules, programs of Python from hashed locks, each into an environment of its own. What is
+there at its version is left alone, so running again is free; interrupted, it goes on. `GANGLINE_TOOLS` names another
 folder than `~/.cache/gangline/tools/bin`.
 """
 
@@ -101,6 +100,7 @@ TOOLS = (
     Tool("gitea", "code.gitea.io/gitea", "v1.25.0", HERE / "gitea", "sqlite sqlite_unlock_notify"),
     PythonTool("mlflow", "3.17.2", HERE / "mlflow" / "requirements.txt"),
     PythonTool("optuna-dashboard", "0.21.0", HERE / "optuna-dashboard" / "requirements.txt"),
+    PythonTool("tensorboard", "2.21.0", HERE / "tensorboard" / "requirements.txt"),
 )
 _WITHOUT_GO = """\
 tools  Go is not on the PATH; it builds MinIO, versitygw and Gitea for the tests.

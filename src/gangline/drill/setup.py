@@ -229,7 +229,7 @@ def launcher_opener(setup: DrillSetup) -> OpenLauncher:
         repo: Path, *, site: Site, environ: Mapping[str, str], store: ObjectStore, rights: Rights | None = None,
         **_: object,
     ) -> LocalLauncher:  # fmt: skip
-        read = launchers.secret_reader(store, site, environ, rights)
+        read = launchers.secret_reader(store, site, environ, rights, repo=repo)
 
         def secrets(name: str) -> bytes:
             return setup.secrets[name] if name in setup.secrets else read(name)

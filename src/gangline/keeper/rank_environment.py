@@ -17,6 +17,7 @@ from gangline.keeper.ipc.environment import OWN_NAME, TORCHRUN, KeeperEnvironmen
 from gangline.keeper.logs.log_files import write_generation_header
 from gangline.keeper.ranks.pipelines import with_pipefail
 from gangline.keeper.ranks.rank_processes import RankStart
+from gangline.spec.gang.podset import TRACKERS_KEY
 from gangline.spec.plan import Plan
 from gangline.spec.program_words import program_words
 from gangline.spec.python_environment import CODE_PATH, code_folders, python_path
@@ -92,7 +93,8 @@ def rank_starts(
         own = _of_rank(environment, plan, shape=shape, rank=rank, local_rank=local_rank, port=port)
         log = environment.home / "logs" / f"{rank}.log"
         write_generation_header(log, rank=rank, generation=generation)
-        found = shared | own if plan.program.distributed else hide_torchrun_variables(shared | own)
+        mine = tracking_environ(shared | own, writes=rank == 0 and plan.role == "train", home=environment.home)
+        found = mine if plan.program.distributed else hide_torchrun_variables(mine)
         starts.append(
             RankStart(rank=rank, argv=argv, environ=found, cwd=environment.code / plan.program.folder, log=log)
         )
@@ -149,6 +151,25 @@ def hide_torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` with torchrun's variables under hidden names: programs that find them would wait for other ranks."""
     hidden = {OWN_NAME + name: environ[name] for name in TORCHRUN if name in environ}
     return {name: value for name, value in environ.items() if name not in TORCHRUN} | hidden
+
+
+def tracking_environ(environ: Mapping[str, str], *, writes: bool, home: Path) -> dict[str, str]:
+    """`environ` of a rank whose program may track by itself; one that does not write keeps nothing and has no token.
+
+    Args:
+        environ: Names in GANGLINE_TRACKERS what the program joins; without it the program tracks as it likes.
+        writes: The rank is that of the run in the trackers.
+        home: Of the gang; what MLflow is sent otherwise lies in it and goes with it.
+    """
+    kinds = [word.partition("=")[0] for word in environ.get(TRACKERS_KEY, "").split()]
+    found = dict(environ)
+    if "mlflow" in kinds and not (writes and environ.get("MLFLOW_RUN_ID")):
+        found = {name: value for name, value in found.items() if not name.startswith("MLFLOW_")}
+        found |= {"MLFLOW_TRACKING_URI": (home / "mlflow").as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
+    if "wandb" in kinds and not writes:
+        found = {name: value for name, value in found.items() if not name.startswith("WANDB_")}
+        found["WANDB_MODE"] = "disabled"
+    return found
 
 
 def _plan_file(environment: KeeperEnvironment, plan: Plan) -> Path:

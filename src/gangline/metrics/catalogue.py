@@ -95,6 +95,7 @@ CATALOGUE: dict[str, Series] = {
                    "Time of a save: what blocked training, and the whole.", _SAVE_BUCKETS),
         *_series("driver", "run state", ("gang_ranks", "g", "Ranks of the gang: wanted and joined.")),
         *_series("driver", "run", ("gang_restarts_total", "c", "Restarts of the gang.")),
+        *_series("driver", "run tracker", ("tracker_failures_total", "c", "Calls that a tracker did not take.")),
         *_series("driver", "run cause", ("ledger_seconds_total", "c", "Held rank-seconds by cause.")),
         *_series("driver", "run part", ("plan_forecast_ratio", "g", "Measured over forecast.")),
         *_series("driver", "run gate", (

@@ -121,6 +121,10 @@ class DriverExporter(Endpoint):
         """Restarts of the gang so far."""
         self.book.set("gang_restarts_total", times, run=run)
 
+    def tracker_failed(self, run: str, tracker: str) -> None:
+        """Count a call that a tracker did not take."""
+        self.book.add("tracker_failures_total", run=run, tracker=tracker)
+
     def used(self, run: str, ratio: float | None) -> None:
         """Share of what the GPUs can do that the last step used."""
         self.book.set("train_mfu_ratio", ratio, run=run)

@@ -62,7 +62,15 @@ CLOSED: dict[str, tuple[str, ...]] = {
 
 MAX_RANKS = 256
 """Gangs with more ranks have minimum, median and maximum instead of a series for each rank."""
-COUNTED: dict[str, int] = {"run": 1, "project": 1, "rank": MAX_RANKS, "metric": 15, "currency": 1, "forge": 8}
+COUNTED: dict[str, int] = {
+    "run": 1,
+    "project": 1,
+    "rank": MAX_RANKS,
+    "metric": 15,
+    "currency": 1,
+    "forge": 8,
+    "tracker": 8,
+}
 """Labels with few values that are not known beforehand, and how many of them one run or project may have."""
 CUT = ("commit", "branch", "line", "plan", "target")
 """Text, only on `run_info`."""

@@ -1,7 +1,7 @@
 """Process that writes one run into one tracker: JSON lines on stdin, one line of answer to each on stdout.
 
 It runs as a script, in an interpreter that may have the tracker's package and nothing of gangline: the standard library
-is all that it needs, and its own room is found beside its file. A tracker's library is imported here and nowhere else.
+is all that it needs, and it finds its own room by the place of its file. No other process imports tracker libraries.
 
     {"open": {"kind": "wandb", ...}}          {"done": null}
     {"write": [["loss", 1, 1764385200000, 2.5]]}    {"failed": "ConnectionError: ...", "refused": false}
@@ -29,11 +29,12 @@ ENDING_SECONDS = 5.0
 MOST_CAUSE = 300
 
 
-class Session:
+class WriterCalls:
     """One tracker's writer, from `open` to `close`."""
 
     def __init__(self) -> None:
         self._writer: Writer | None = None
+        self._settings: Any = None
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Do what `message` asks; a failure of the tracker is an answer, too."""
@@ -52,9 +53,14 @@ class Session:
         from gangline.trackers.protocol import Point, TrackedRun, WriterSettings
 
         if call == "open":
-            settings = WriterSettings(**content)
-            self._writer = import_module(f"gangline.trackers.{settings.kind}").open_writer(settings)
+            self._settings = WriterSettings(**content)
+            self._writer = import_module(f"gangline.trackers.{self._settings.kind}").open_writer(self._settings)
             return None
+        if call == "model":
+            from gangline.trackers.models import mirror_model
+            from gangline.trackers.protocol import MirroredModel
+
+            return mirror_model(self._settings, MirroredModel.read(content))
         assert self._writer is not None, "a driver opens first"
         if call == "write":
             self._writer.write([Point(*each) for each in content])
@@ -76,10 +82,10 @@ def _cause(error: Exception) -> str:
 
 def serve(lines: Iterable[str], answers: TextIO) -> None:
     """Answer each line until `close` was answered or no line comes any more."""
-    session = Session()
+    calls = WriterCalls()
     for line in lines:
         message = json.loads(line)
-        answers.write(json.dumps(session.answer(message)) + "\n")
+        answers.write(json.dumps(calls.answer(message)) + "\n")
         answers.flush()
         if "close" in message:
             return

@@ -15,22 +15,28 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gangline.trackers.protocol import Point, TrackedRun, TrackerError, WriterSettings
+from gangline.trackers.protocol import Mirrored, Point, Status, TrackedRun, TrackerError, WriterSettings
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-RUN, SEARCH, PROJECT, REPOSITORY = "gangline.run", "gangline.search", "gangline.project", "gangline.repository"
+RUN, PARENT = "gangline.run", "gangline.parent_of"
+"""Tags by which a run is found, and the run above those of a search."""
+PROJECT, REPOSITORY = "gangline.project", "gangline.repository"
+ALONE = "gangline.alone"
+"""Mark of a run that no other creator made, too."""
 CALL_SECONDS = 10
-_STATES = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag of experiments that MLflow's pages show as trainings; without it they are shown as evaluations of prompts."""
+_STATES: dict[Status, str] = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 _MOST_PARAMETERS, _MOST_NAME, _MOST_PARAMETER, _MOST_TAG, _MOST_POINTS = 100, 250, 6000, 8000, 1000
 _ODD, _TRIES = re.compile(r"[^\w.\- :]"), 8
 _LASTING = {
     "UNAUTHENTICATED": "wanted a token that this server takes; see token and url of the table",
     "PERMISSION_DENIED": "wanted a token with the right to write; see token of the table",
     "ENDPOINT_NOT_FOUND": "wanted the address of an MLflow server; see url of the table",
-    "RESOURCE_DOES_NOT_EXIST": "someone removed it there; gangline track push writes it again",
-    "INVALID_PARAMETER_VALUE": "gangline track push writes again what someone removed there",
+    "RESOURCE_DOES_NOT_EXIST": "someone deleted it there; gangline track push writes it again",
+    "INVALID_PARAMETER_VALUE": "a run that someone deleted there is written again by gangline track push",
 }
 """What works, for codes of answers that no other try changes."""
 
@@ -39,14 +45,14 @@ def open_writer(settings: WriterSettings) -> "MlflowWriter":
     """Raises TrackerError unless `url` is that of a server: MLflow would write files, or ask other services."""
     if urlsplit(settings.url or "").scheme not in ("http", "https"):
         raise TrackerError(f"url: wanted that of an MLflow server, found {settings.url}; http://HOST:5000 works")
-    os.environ |= {
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": str(CALL_SECONDS), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-        "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    }  # fmt: skip
-    if settings.token:
-        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):  # go before a token
-            os.environ.pop(name, None)
-        os.environ["MLFLOW_TRACKING_TOKEN"] = settings.token
+    os.environ.update(
+        MLFLOW_HTTP_REQUEST_TIMEOUT=str(CALL_SECONDS), MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
+        MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT="true",
+    )  # fmt: skip
+    if settings.token:  # a user and password would go before it
+        os.environ.update(
+            MLFLOW_TRACKING_TOKEN=settings.token, MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD=""
+        )
     return MlflowWriter(settings)
 
 
@@ -56,37 +62,51 @@ class MlflowWriter:
     def __init__(self, settings: WriterSettings) -> None:
         from mlflow.tracking import MlflowClient
 
-        self._client = MlflowClient(settings.url, settings.url)
-        self._prefix = settings.prefix
+        self._url, self._prefix = (settings.url or "").rstrip("/"), settings.prefix
+        self.client = MlflowClient(self._url, self._url)
         self._experiment = self._id = self._parent = ""
 
-    def begin(self, run: TrackedRun) -> str:
-        with _answers():
+    def begin(self, run: TrackedRun) -> None:
+        with answers():
             self._experiment = self._find_experiment(run.experiment)
             if run.group:
-                self._parent = self._find_or_create(run, SEARCH, run.group, {"mlflow.runName": run.group})
+                self._parent = self._find_or_create(run, PARENT, run.group, {"mlflow.runName": run.group})
             self._id = self._find_or_create(run, RUN, run.id, self._tags(run))
             self._describe(run)
             if run.status == "running":
                 for each in filter(None, (self._parent, self._id)):
-                    self._client.update_run(each, "RUNNING")
-        return self._id
+                    self.client.update_run(each, "RUNNING")
 
     def write(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
         made = [Metric(_name(self._prefix + each.metric), each.value, each.time_ms, each.step) for each in points]
-        with _answers():
+        with answers():
             for start in range(0, len(made), _MOST_POINTS):
-                self._client.log_batch(self._id, metrics=made[start : start + _MOST_POINTS])
+                self.client.log_batch(self._id, metrics=made[start : start + _MOST_POINTS])
 
     def finish(self, run: TrackedRun) -> None:
-        with _answers():
+        with answers():
             self._describe(run)
-            self._client.set_terminated(self._id, _STATES[run.status], run.ended_ms)
+            self.client.set_terminated(self._id, _STATES[run.status], run.ended_ms)
             trials = f"tags.`mlflow.parentRunId` = '{self._parent}' and attributes.status = 'RUNNING'"
-            if self._parent and not self._client.search_runs([self._experiment], trials, max_results=1):
-                self._client.set_terminated(self._parent, "FINISHED", run.ended_ms)
+            if self._parent and not self.client.search_runs([self._experiment], trials, max_results=1):
+                self.client.set_terminated(self._parent, "FINISHED", run.ended_ms)
+
+    def look(self, run: TrackedRun) -> Mirrored | None:
+        with answers():
+            experiment = self.client.get_experiment_by_name(run.experiment)
+            self._experiment = experiment.experiment_id if experiment else ""
+            runs = self._find(run, RUN, run.id) if experiment else []
+        if not runs:
+            return None
+        info, points = runs[0].info, runs[0].data._metric_objs  # noqa: SLF001  # the newest of each metric, with its step
+        return Mirrored(
+            id=info.run_id, place=f"{self._url}/#/experiments/{self._experiment}/runs/{info.run_id}",
+            step=max((each.step for each in points), default=None),
+            time_ms=max((each.timestamp for each in points), default=None),
+            status=next((status for status, state in _STATES.items() if state == info.status), None),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Every call has its answer; nothing is open."""
@@ -100,7 +120,7 @@ class MlflowWriter:
         tags = [RunTag(name, text) for name, text in self._tags(run).items()]
         for start in range(0, max(len(parameters), len(tags)), _MOST_PARAMETERS):
             part = slice(start, start + _MOST_PARAMETERS)
-            self._client.log_batch(self._id, params=parameters[part], tags=tags[part])
+            self.client.log_batch(self._id, params=parameters[part], tags=tags[part])
 
     def _tags(self, run: TrackedRun) -> dict[str, str]:
         own = {RUN: run.id, PROJECT: run.project, "mlflow.runName": run.name, "mlflow.source.name": "gangline"}
@@ -110,14 +130,14 @@ class MlflowWriter:
     def _find_experiment(self, name: str) -> str:
         from mlflow.exceptions import RestException
 
-        experiment = self._client.get_experiment_by_name(name)
+        experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(name))
-            except RestException as error:  # another driver was first
+                return str(self.client.create_experiment(name, tags=_KIND))
+            except RestException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
-                experiment = self._client.get_experiment_by_name(name)
+            return self._find_experiment(name)  # another driver was first
         if experiment.lifecycle_stage != "active":
             raise TrackerError(
                 f"the experiment {name} is deleted there: `mlflow experiments restore -x {experiment.experiment_id}` on"
@@ -126,23 +146,31 @@ class MlflowWriter:
         return str(experiment.experiment_id)
 
     def _find_or_create(self, run: TrackedRun, tag: str, value: str, tags: Mapping[str, str]) -> str:
-        """Id of the one run with this tag; of several creators at once those that see another one withdraw."""
+        """Id of the one run with this tag; of several creators at once those that see another one withdraw.
+
+        The creator that saw no other marks its run. One that stays without a mark is of a creator that was killed.
+        """
         runs: list[Run] = []
         for _ in range(_TRIES):
             runs = self._find(run, tag, value)
             if not runs:
-                identity = {tag: value, PROJECT: run.project} | dict(tags)
-                own = self._client.create_run(self._experiment, run.started_ms, identity)
-                if len(runs := self._find(run, tag, value)) > 1:
-                    self._client.delete_run(own.info.run_id)
-            if len(runs) == 1 or (runs and runs[0].data.metrics):
-                break
+                identity = {tag: value, PROJECT: run.project, REPOSITORY: run.tags.get(REPOSITORY, ""), **tags}
+                own = self.client.create_run(self._experiment, run.started_ms, identity).info.run_id
+                if len(self._find(run, tag, value)) == 1:
+                    self.client.set_tag(own, ALONE, "true")
+                    return str(own)
+                self.client.delete_run(own)
+            elif ALONE in runs[0].data.tags:
+                return str(runs[0].info.run_id)
             time.sleep(random.random())  # noqa: S311  # so that one of them is alone
+        if not runs:
+            raise TimeoutError(f"{_TRIES} times another writer made a run tagged {tag} = {value} at the same time")
+        self.client.set_tag(runs[0].info.run_id, ALONE, "true")
         return str(runs[0].info.run_id)
 
     def _find(self, run: TrackedRun, tag: str, value: str) -> "list[Run]":
-        """Runs of this project with that tag, those with points first."""
-        runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'")
+        """Runs of this project with that tag, a marked one first."""
+        runs = self.client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'")
         for each in runs:
             own = {PROJECT: run.project, REPOSITORY: run.tags.get(REPOSITORY, "")}
             theirs = {name: each.data.tags.get(name, text) for name, text in own.items()}
@@ -151,11 +179,11 @@ class MlflowWriter:
                     f"the experiment {run.experiment} has a run {value} of {' '.join(theirs.values())}, which is left"
                     f" alone: this is {' '.join(own.values())}; experiment of the table names another one"
                 )
-        return sorted(runs, key=lambda each: (not each.data.metrics, each.info.run_id))
+        return sorted(runs, key=lambda each: (ALONE not in each.data.tags, each.info.run_id))
 
 
 @contextmanager
-def _answers() -> Iterator[None]:
+def answers() -> Iterator[None]:
     """A refusal that lasts as TrackerError; whatever may pass stays what it is."""
     from mlflow.exceptions import MlflowException
 

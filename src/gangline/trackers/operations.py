@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from gangline.metrics.record_values import Price, cost_of, created_at, ended_at, gpu_seconds
-from gangline.metrics.step_table import finite, number, step_of
+from gangline.metrics.step_table import finite, step_of
 from gangline.sanitize import clean
 from gangline.spec.output_limits import MOST_NAME, MOST_NAMES
 from gangline.spec.record import Artifact, Record
@@ -49,36 +49,35 @@ def operations(
         experiment: `{project}` and `{branch}` in it are replaced.
         price: What a GPU hour costs here.
     """
-    points, left_out = [], 0
+    run = tracked_run(record, experiment=experiment, price=price)
+    return Operations(run, tuple(all_points(record, events)))
+
+
+def all_points(record: Record, events: Iterable[Event]) -> Iterator[Point]:
+    """Points of the events, one after the other, and those that the record of an ended run adds."""
+    has_curve = False
     for event in events:
-        more, omitted = points_of(event)
-        points += more
-        left_out += omitted
-    points += end_points(record, has_curve=any(point.metric == record.curve.metric for point in points))
-    return Operations(tracked_run(record, experiment=experiment, price=price, left_out=left_out), tuple(points))
+        points = points_of(event)
+        has_curve = has_curve or any(point.metric == record.curve.metric for point in points)
+        yield from points
+    yield from end_points(record, has_curve=has_curve)
 
 
-def points_of(event: Event) -> tuple[list[Point], int]:
-    """Points of one event of rank 0, and how many of its numbers are left out because they are not finite."""
+def points_of(event: Event) -> list[Point]:
+    """Points of one event of rank 0; numbers that are not finite are left out."""
     time, step = finite(event.get("time")), step_of(event)
     if event.get("rank") != 0 or time is None or step is None or event.get("event") not in ("step", "evaluated"):
-        return [], 0
+        return []
     values = event if event["event"] == "step" else event.get("metrics")
-    points, left_out = [], 0
-    for name, value in _numbers(values if isinstance(values, Mapping) else {}):
-        if isfinite(value):
-            points.append(Point(name, step, round(1000 * time), value))
-        else:
-            left_out += 1
-    return points, left_out
+    numbers = _numbers(values if isinstance(values, Mapping) else {})
+    return [Point(name, step, round(1000 * time), value) for name, value in numbers]
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Numbers by name, in the order of the event; a loss of null was not finite, for JSON has no word for it."""
+    """Finite numbers by name, in the order of the event."""
     named = [each for each in values.items() if each[0] not in _NO_METRICS]
     for name, value in named[:MOST_NAMES]:
-        measured = float("nan") if name == "loss" and value is None else number(value)
-        if measured is not None:
+        if (measured := finite(value)) is not None:
             yield clean(_SHOWN_AS.get(name, name), limit=MOST_NAME) or "unnamed", measured
     tokens, seconds = finite(values.get("tokens")), finite(values.get("seconds"))
     if tokens is not None and seconds and "tokens_per_second" not in values:
@@ -109,23 +108,28 @@ def _ended_ms(record: Record, name: str) -> int:
     return round(1000 * (datetime.fromisoformat(ended).timestamp() if ended else created_at(record)))
 
 
-def tracked_run(record: Record, *, experiment: str, price: Price | None, left_out: int = 0) -> TrackedRun:
-    """All that is no point, as the record has it now."""
-    run = record.run
-    place = {"{project}": run.project, "{branch}": record.commit.branch or "no-branch"}
+def experiment_of(record: Record, experiment: str) -> str:
+    """Name of the experiment of the run, with `{project}` and `{branch}` replaced."""
+    place = {"{project}": record.run.project, "{branch}": record.commit.branch or "no-branch"}
     for word, text in place.items():
         experiment = experiment.replace(word, text)
+    return clean(experiment, limit=MOST_NAME)
+
+
+def tracked_run(record: Record, *, experiment: str, price: Price | None) -> TrackedRun:
+    """All that is no point, as the record has it now."""
+    run = record.run
     return TrackedRun(
         id=run.id,
         project=run.project,
-        experiment=clean(experiment, limit=MOST_NAME),
+        experiment=experiment_of(record, experiment),
         name=run.id,
         status=_STATUS[run.verdict],
         started_ms=round(1000 * created_at(record)),
         ended_ms=round(1000 * ended_at(record)) if run.state == "ended" else None,
         group=next((event.text for event in record.events if event.kind == TRIAL), ""),
         parameters={key: _text(value) for key, value in sorted(record.inputs.values.items()) if _is_input(key)},
-        tags=_tags(record, price, left_out),
+        tags=_tags(record, price),
     )
 
 
@@ -138,9 +142,10 @@ def _text(value: Any) -> str:
     return clean(said, limit=MOST_TEXT)
 
 
-def _tags(record: Record, price: Price | None, left_out: int) -> dict[str, str]:
+def _tags(record: Record, price: Price | None) -> dict[str, str]:
     commit, inputs, plan, run = record.commit, record.inputs, record.plan, record.run
     cost = cost_of(record, price) if price is not None and gpu_seconds(record) else None
+    left_out = sum(broken.count for broken in record.curve.broken)
     facts: dict[str, Any] = {
         "run": run.id, "project": run.project, "attempt": run.attempt, "commit": commit.sha, "branch": commit.branch,
         "pull_request": commit.pull_request, "subject": commit.subject, "repository": commit.repository,
@@ -151,7 +156,7 @@ def _tags(record: Record, price: Price | None, left_out: int) -> dict[str, str]:
         "reason": run.reason, "exit_code": run.exit_code, "taken_from": stage(record, "train").taken_from,
         "version": stage(record, "publish").outputs.get("version"),
         "cost": None if cost is None or price is None else f"{cost:.2f} {price.currency}",
-        "left_out": f"{left_out} values that are not finite" if left_out else None,
+        "left_out": f"{left_out} values of {record.curve.metric} that are not finite" if left_out else None,
     }  # fmt: skip
     if plan is not None:
         facts |= {"plan": plan.name, "plan_digest": plan.digest, "strategy": plan.strategy, "device": plan.device,

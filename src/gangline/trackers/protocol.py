@@ -5,7 +5,7 @@ The standard library alone: writers run in an interpreter that may have nothing 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 TrackerKind = Literal["mlflow", "wandb", "tensorboard"]
 Status = Literal["running", "finished", "failed", "killed"]
@@ -70,6 +70,29 @@ class Mirrored:
     """None: not known."""
     size_bytes: int | None = None
     """Size of a folder of files."""
+    id: str = ""
+    """The tracker's own id of the run, where it is another one than ours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MirroredModel:
+    """One version of a model, and the aliases that name it."""
+
+    name: str
+    project: str
+    version: int
+    source: str
+    """Address of its files in the store."""
+    run: TrackedRun
+    """The run that made it."""
+    tags: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, int | None] = field(default_factory=dict)
+    """Alias -> the version that it named before, which a tracker that is behind still says."""
+
+    @staticmethod
+    def read(content: dict[str, Any]) -> "MirroredModel":
+        """The model from plain JSON."""
+        return MirroredModel(**{**content, "run": TrackedRun(**content["run"])})
 
 
 class TrackerError(Exception):

@@ -10,7 +10,9 @@ from gangline.cli.output import print_json
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
 from gangline.line.record.store import read_record
+from gangline.line.run.run_models import mirror_models
 from gangline.registry.promote import promote
+from gangline.report.text import clean
 
 
 def command(
@@ -29,8 +31,13 @@ def command(
         model, version, alias, store=workspace.store, repo=workspace.repo, site=workspace.site,
         environ=workspace.environ, because=because, read_record=read_record, who=getpass.getuser(),
     )  # fmt: skip
+    sentences = list(
+        mirror_models(workspace.store, model, repo=workspace.repo, site=workspace.site, environ=workspace.environ)
+    )
     if json:
         print_json(moved)
     else:
         before = f", before {moved.previous}" if moved.previous else ""
         say(f"{moved.model}@{moved.alias} is version {moved.version}{before} · signed by {moved.key_id}")
+    for sentence in sentences:
+        say(clean(sentence), err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gangline.errors import ConfigError, UsageError
 from gangline.launch.protocol import Launcher
 from gangline.launch.sandbox import Sandbox
+from gangline.line.gangs import program_trackers
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
 from gangline.line.gangs.stated_network import stated_network
@@ -68,7 +69,7 @@ def open_launcher(
         StorageError: The cluster does not answer.
     """
     ranks_at, _ = parse_target(site.launch.target)
-    secrets = secret_reader(store, site, environ, rights)
+    secrets = secret_reader(store, site, environ, rights, repo=repo)
     match ranks_at:
         case "local":
             from gangline.launch.local import LocalLauncher
@@ -136,9 +137,13 @@ def _role_of_seed(store: ObjectStore, podset: PodSet) -> str:
 
 
 def secret_reader(
-    store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights | None
+    store: ObjectStore, site: Site, environ: Mapping[str, str], rights: Rights | None, *, repo: Path | None = None
 ) -> Callable[[str], bytes]:
-    """A function from a name in `PodSet.secrets` to its value, within `rights`."""
+    """A function from a name in `PodSet.secrets` to its value, within `rights`.
+
+    `repo` is the folder of the line; None: its programs join no tracker.
+    """
+    of_trackers: dict[str, bytes] = {}
 
     def read(name: str) -> bytes:
         if rights is None:
@@ -147,6 +152,13 @@ def secret_reader(
             return checkpoint_key(site, environ, rights.checkpoint_owner)
         if name == STORE_CREDENTIALS:
             return gang_credentials(store, site, environ, rights).encode()
+        variable = name.removeprefix(VARIABLE)
+        if repo is not None and variable in program_trackers.NAMES and variable not in rights.train_secrets:
+            if name not in of_trackers:  # a tracker is asked once
+                of_trackers[name] = program_trackers.read_program_secret(
+                    variable, rights, store=store, repo=repo, site=site, environ=environ
+                ).encode()
+            return of_trackers[name]
         if name.startswith(VARIABLE):
             return read_secret(name, rights, site, environ)
         raise ConfigError(

@@ -32,6 +32,7 @@ from gangline.spec.record import Record
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import get_blob, put_blob
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.trackers.programs import joined_trackers, program_secrets, program_variables
 
 
 def commits_python(record: Record) -> str | None:
@@ -87,6 +88,7 @@ def make_podset(
     deadline_seconds, deadline_key = _deadline(plan, line, site, spent_seconds)
     shape = gang_shape(plan, record)
     procs, placement = shape.procs_per_node, shape.placement
+    trackers = joined_trackers(record, site)
     secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if site.store.credentials else ()))
     podset = PodSet(
         name=identity.gang_name(plan.run, plan.role, attempt),
@@ -102,6 +104,7 @@ def make_podset(
         store=store.url,
         env=commit_variables(record)
         | threads_of(record, line, site, store)
+        | program_variables(record, trackers, plan.role)
         | plain_of(line.train.env)
         | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
@@ -112,7 +115,7 @@ def make_podset(
         placement=placement if placement != Placement() else None,  # so that its digest does not change
         deadline_seconds=deadline_seconds,
         metrics_port_base=site.metrics.port_base,
-        secrets=(*secrets, *secret_names(record, line.train.env)),
+        secrets=(*secrets, *secret_names(record, line.train.env), *program_secrets(trackers, plan.role)),
     )
     if record.run.launcher.has_pods:
         return _on_cluster(podset, site)

@@ -23,24 +23,30 @@ from gangline.storage.probe import probe
 
 if TYPE_CHECKING:
     from gangline.line.record.earlier_runs import EarlierRuns
+    from gangline.metrics.exporter import DriverExporter
 
 
 @contextmanager
 def attached_observers(ctx: RunContext) -> Iterator[None]:
-    """While the block runs, metrics are exported and statuses sent to the forge, as the site configures."""
+    """While the block runs, metrics are exported, statuses sent to the forge, points to trackers, as the site says."""
     if ctx.site.metrics.grafana_url is not None:
         from gangline.line.run.run_metrics import link_grafana
 
         link_grafana(ctx)
+    exporter: DriverExporter | None = None
     with ExitStack() as stack:
-        if ctx.site.metrics.driver_port is not None:
+        if (port := ctx.site.metrics.driver_port) is not None:
             from gangline.line.run.run_metrics import exported_run_metrics
 
-            stack.enter_context(exported_run_metrics(ctx))
+            exporter = stack.enter_context(exported_run_metrics(ctx, port))
         if ctx.site.forge:
             from gangline.forge.run_reporter import reporting_to_forge
 
             stack.enter_context(reporting_to_forge(ctx))
+        if ctx.site.track:
+            from gangline.line.run.run_trackers import mirrored_to_trackers
+
+            stack.enter_context(mirrored_to_trackers(ctx, exporter))
         yield
 
 

@@ -46,14 +46,11 @@ def link_grafana(ctx: RunContext) -> None:
 
 
 @contextmanager
-def exported_run_metrics(ctx: RunContext) -> Iterator[None]:
+def exported_run_metrics(ctx: RunContext, port_base: int) -> Iterator[DriverExporter]:
     """Serve the metrics of the run while the block drives it, and announce the port to a Prometheus of this machine."""
-    if ctx.site.metrics.driver_port is None:
-        yield
-        return
     folder, name = site_paths.targets(ctx.repo, ctx.site), f"{ctx.record.run.id}.driver"
     remove_dead_targets(folder, "*.driver")
-    (port,) = free_ports(folder, ctx.site.metrics.driver_port, 1)
+    (port,) = free_ports(folder, port_base, 1)
     exporter = DriverExporter(port, price=price_at(ctx.site))
     ctx.observer = ExportingObserver(ctx.observer, exporter, record=lambda: ctx.record, site=ctx.site)
     if exporter.problem is None:
@@ -62,7 +59,7 @@ def exported_run_metrics(ctx: RunContext) -> Iterator[None]:
         ctx.observer.note(exporter.problem)
     try:
         exporter.show(ctx.record)
-        yield
+        yield exporter
     finally:
         remove_targets(folder, name)
         exporter.close()

@@ -10,6 +10,7 @@ from gangline.line.gangs.podsets import commits_python
 from gangline.line.gangs.runners import CodeOwner, open_runner
 from gangline.line.record.context import RunContext, StageResult, unchanged
 from gangline.line.request.project_claim import require_owned
+from gangline.line.run.run_trackers import TRACKER
 from gangline.registry.publish_rules import NotPublished, unpublishable_reason
 from gangline.spec.codec import digest
 from gangline.spec.record import Record
@@ -28,6 +29,15 @@ def check_publication(ctx: RunContext) -> str:
     if unpublishable_reason(ctx.record) is None:
         require_owned(ctx.store, ctx.record, site=ctx.site, sealer=ctx.sealer, repo=ctx.repo, claimed=True)
     return check(ctx.store, ctx.record, ctx.line)
+
+
+def _mirrored(ctx: RunContext, model: str, version: int) -> list[str]:
+    """Sentences of trackers that mirror models; nothing that they do fails a publication."""
+    if not any(table.models for table in ctx.site.track.values()):
+        return []
+    from gangline.line.run.run_models import mirror_models
+
+    return list(mirror_models(ctx.store, model, version, repo=ctx.repo, site=ctx.site, environ=ctx.environ))
 
 
 def publish(ctx: RunContext) -> StageResult:
@@ -58,6 +68,8 @@ def publish(ctx: RunContext) -> StageResult:
         return StageResult(state="skipped", message=made.reason)
     for sentence in made.events:
         ctx.record_event("publish", "registry", sentence)
+    for sentence in _mirrored(ctx, made.model, made.version):
+        ctx.record_event("publish", TRACKER, sentence)
 
     def change(record: Record) -> Record:
         return replace(record, artifacts=(*record.artifacts, *made.artifacts))

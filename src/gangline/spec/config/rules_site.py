@@ -35,10 +35,12 @@ from gangline.spec.config.site import (
     SitePlanTable,
     StoreTable,
 )
+from gangline.spec.config.track_table import TrackTable
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 MOST_OUTPUT_FILES = 100_000
 """A driver holds the list of them in memory."""
+MOST_EXPERIMENT = 100
 _MOST_PRICE = 1e9
 """Of a GPU-hour, in any currency."""
 WEB = "an http or https URL without a password in it"
@@ -61,6 +63,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _limit_rules(site.limits)
     yield from _project_rules(site.projects)
     yield from _forge_rules(site.forge)
+    yield from _track_rules(site.track)
     yield from _serve_rules(site.serve)
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)
@@ -232,6 +235,32 @@ def _forge_rules(forges: dict[str, ForgeTable]) -> Iterator[ConfigProblem]:
             elif project in claimed:
                 yield ConfigProblem(place, "a project of its own", f"{show(project)}, claimed by {claimed[project]}")
             claimed.setdefault(project, place)
+
+
+def _track_rules(trackers: dict[str, TrackTable]) -> Iterator[ConfigProblem]:
+    for name, table in trackers.items():
+        key = f"track.{name}"
+        if not grammar.SLUG.fullmatch(name):
+            yield ConfigProblem(key, "a name of [a-z][a-z0-9-]{0,19}", show(name))
+        yield from _url(f"{key}.url", table.url)
+        yield from _reference(f"{key}.token", table.token)
+        if table.kind == "mlflow" and table.url is None:
+            yield ConfigProblem(f"{key}.url", "the address of its server", "nothing", '"http://127.0.0.1:5000" works')
+        if table.kind != "mlflow" and table.models:
+            yield ConfigProblem(f"{key}.models", 'kind = "mlflow", which has a registry', show(table.kind))
+        if table.kind == "tensorboard" and table.programs:
+            yield ConfigProblem(f"{key}.programs", 'kind = "mlflow" or "wandb"', show(table.kind))
+        for place in ("path", "python"):
+            value = getattr(table, place)
+            if value is not None and not value.startswith(("/", "~/")):
+                yield ConfigProblem(f"{key}.{place}", "an absolute path", show(value), '"~/tensorboard" works')
+        yield from at_least(f"{key}.every_seconds", table.every_seconds, 0.1)
+        left = table.experiment.replace("{project}", "p").replace("{branch}", "b")
+        if not left.strip() or not left.isprintable() or {"{", "}"} & set(left) or len(left) > MOST_EXPERIMENT:
+            wanted = (
+                f"a name of at most {MOST_EXPERIMENT} characters, with {{project}} and {{branch}} as its only braces"
+            )
+            yield ConfigProblem(f"{key}.experiment", wanted, show(table.experiment), '"{project}" works')
 
 
 def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gangline.spec.config.fabric import FailureRates, Preset
+from gangline.spec.config.track_table import TrackTable
 from gangline.spec.launchers import Target
 
 
@@ -265,32 +266,6 @@ class ForgeTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrackTable:
-    """One tracker that runs are mirrored into, as `[track.NAME]`."""
-
-    kind: Literal["mlflow", "wandb", "tensorboard"]
-    """Which tracker it is."""
-    url: str | None = None
-    """Address of its server; none: the public service of Weights & Biases."""
-    token: str | None = None
-    """Reference to the token of its API."""
-    mode: Literal["online", "offline"] = "online"
-    """Whether Weights & Biases is sent to a server, or written into a folder that `wandb sync` sends later."""
-    path: str | None = None
-    """Folder for TensorBoard, or for offline runs of Weights & Biases; none: one next to the store's runs."""
-    experiment: str = "{project}"
-    """Experiment or project of the tracker; `{project}` and `{branch}` are replaced."""
-    every_seconds: float = 30.0
-    """Time between two sends while a run goes on."""
-    python: str | None = None
-    """Interpreter that has the tracker's package; none: the one that gangline runs with."""
-    models: bool = False
-    """Mirror published versions and aliases into MLflow's registry of models."""
-    programs: bool = False
-    """Give rank 0 of own commits the address and the run, so that a program that tracks by itself joins it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ServeTable:
     """The service: webhooks, HTTP API, pages."""
 
@@ -311,8 +286,7 @@ class ServeTable:
     this_repository: bool = True
     """The repository that it is started in is served, where the site names no other and no forge."""
     home: str | None = None
-    """Folder of clones and of the SQLite file; none: next to a store that is a folder, else in the user's data
-    folder."""
+    """Folder of clones and SQLite file; none: next to a store that is a folder, else in the user's data folder."""
     clone_bytes: float = 20e9
     """Of the clone of one repository on the disk; what does not fit is not fetched."""
     keep_orders_seconds: int = 7_776_000
@@ -368,8 +342,7 @@ class Site:
     sign: SignTable = SignTable()
     limits: LimitsTable = LimitsTable()
     projects: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Project to the addresses of its repository, where the store does not know them or one has moved; the first run
-    in a clone of one writes it into the store."""
+    """Project to addresses of its repository, where the store lacks one; the first run in a clone writes it there."""
     forge: dict[str, ForgeTable] = field(default_factory=dict)
     track: dict[str, TrackTable] = field(default_factory=dict)
     serve: ServeTable = ServeTable()

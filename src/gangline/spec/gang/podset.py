@@ -13,6 +13,10 @@ from gangline.spec.plan import Role
 DEADLINE_KEY, SITE_DEADLINE = "GANGLINE_DEADLINE_KEY", "limits.run_seconds of site.toml"
 """Variable with the key that sets the deadline of a gang, and the key without it."""
 
+TRACKERS_KEY = "GANGLINE_TRACKERS"
+"""Variable with `KIND=URL` of each tracker that the program joins, set by the driver alone; ranks that do not write
+there, and pods that may reach it, follow from it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedServer:

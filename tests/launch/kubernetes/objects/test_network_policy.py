@@ -136,3 +136,27 @@ def test_store_that_no_pod_can_reach_is_refused(url):
 def test_gang_without_metrics_opens_no_port_to_monitoring():
     quiet = network_policy(setting(replace(CPU, metrics_port_base=None)))
     assert not any(allowed(PLACES["prometheus"], PLACES["a0"], port, (quiet,)) for port in PORTS)
+
+
+@pytest.mark.parametrize(
+    ("trackers", "peer", "port"),
+    [
+        ("mlflow=http://10.3.0.7:5000", {"ipBlock": {"cidr": "10.3.0.7/32"}}, 5000),
+        ("wandb=https://api.wandb.ai", "any address but those of the API server and of link-local services", 443),
+        ("mlflow= wandb=", None, None),
+        ("", None, None),
+    ],
+)
+def test_a_gang_reaches_the_trackers_that_its_program_joins_and_those_alone(trackers, peer, port):
+    podset = replace(CPU, env=CPU.env | {"GANGLINE_TRACKERS": trackers, "MLFLOW_TRACKING_URI": "http://6.6.6.6:1"})
+    more = network_policy(setting(podset))["spec"]["egress"][3:]
+    if peer is None:
+        assert more == []
+        return
+    (rule,) = more
+    assert rule["ports"] == [{"port": port, "protocol": "TCP"}]
+    if isinstance(peer, dict):
+        assert rule["to"] == [peer]
+    else:
+        assert {each["ipBlock"]["cidr"] for each in rule["to"]} == {"0.0.0.0/0", "::/0"}
+        assert "169.254.0.0/16" in rule["to"][0]["ipBlock"]["except"]

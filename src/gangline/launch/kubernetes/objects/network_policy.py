@@ -1,16 +1,19 @@
-"""Network policy of a gang: it reaches its own pods, name servers and its store; its pods and monitoring reach it.
+"""Network policy of a gang: it reaches its own pods, name servers, its store and the trackers that its program joins;
+its pods and monitoring reach it.
 
 A policy knows addresses, namespaces and labels, but no external names: a store with a name outside the cluster is
 reached by its port, at any address but those of the API server and of link-local services (cloud metadata).
 """
 
 import ipaddress
+from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 from gangline.errors import ConfigError
 from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
+from gangline.spec.gang.podset import TRACKERS_KEY
 
 _GROUP_VERSION = "networking.k8s.io/v1"
 _MONITORING_NAMESPACES = ("monitoring",)
@@ -42,7 +45,7 @@ def network_policy(context: RenderContext) -> Object:
             "podSelector": {"matchLabels": {GANG: context.podset.name}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": ingress,
-            "egress": [{"to": own}, _dns(), _store(context)],
+            "egress": [{"to": own}, _dns(), _store(context), *_trackers(context)],
         },
     }
 
@@ -55,6 +58,15 @@ def _dns() -> Object:
 def _store(context: RenderContext) -> Object:
     host, port = store_address(context.podset.store)
     return {"to": _peers(host, context), "ports": [_tcp(port)]}
+
+
+def _trackers(context: RenderContext) -> Iterator[Object]:
+    """Trackers of the site; a line cannot set the variable."""
+    for word in context.podset.env.get(TRACKERS_KEY, "").split():
+        parts = urlsplit(word.partition("=")[2])
+        if parts.hostname:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            yield {"to": _peers(parts.hostname, context), "ports": [_tcp(port)]}
 
 
 def store_address(url: str) -> tuple[str, int]:
