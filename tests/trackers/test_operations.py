@@ -11,7 +11,8 @@ from tests.trackers.events import evaluated, step, steps
 from gangline.metrics.record_values import Price
 from gangline.spec.measurements import BrokenSteps
 from gangline.spec.record import Artifact, Event
-from gangline.trackers.operations import MOST_ARTIFACTS, TRIAL, operations, points_of, tracked_run
+from gangline.spec.run_flags import TRIAL
+from gangline.trackers.operations import MOST_ARTIFACTS, operations, points_of, tracked_run
 from gangline.trackers.protocol import Point
 
 

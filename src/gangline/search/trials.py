@@ -21,7 +21,6 @@ from gangline.line.results.loss_curve import by_step, each_line, losses_of
 from gangline.line.run import lease
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.run.driver_process import PROGRAM, DriverProcess
-from gangline.line.run.run_trackers import SEARCH
 from gangline.metrics.record_values import cost_of, price_at
 from gangline.search.searches import LOSS, trial_record, values_of
 from gangline.search.space import overrides
@@ -29,7 +28,7 @@ from gangline.spec.config.search_table import Scalar
 from gangline.spec.gang.status import read_event
 from gangline.spec.output_limits import MOST_METRIC_BYTES
 from gangline.spec.record import Record
-from gangline.spec.run_flags import not_finite
+from gangline.spec.run_flags import SEARCH, not_finite
 from gangline.spec.search import SearchRequest
 from gangline.storage import site_paths
 from gangline.storage.objects.growing_file import read_growing_file

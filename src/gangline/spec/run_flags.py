@@ -22,6 +22,17 @@ def is_experiment(record: Record) -> bool:
     return bool(record.inputs.overrides)
 
 
+SEARCH = "GANGLINE_SEARCH"
+"""Variable in which a search gives its id to the drivers of its trials."""
+TRIAL = "trial"
+"""Kind of the event of a new record whose text is that id."""
+
+
+def search_of(record: Record) -> str:
+    """Id of the search that the run is a trial of; empty: it is none. A trial says nothing about its branch."""
+    return next((event.text for event in record.events if event.kind == TRIAL), "")
+
+
 def may_publish(record: Record) -> bool:
     """Whether commit and request let the run become a version; its gates and its line decide the rest."""
     return record.commit.trust == "own" and record.commit.protected and not flags_of(record)

@@ -14,11 +14,9 @@ from gangline.metrics.step_table import finite, step_of
 from gangline.sanitize import clean
 from gangline.spec.output_limits import MOST_NAME, MOST_NAMES
 from gangline.spec.record import Artifact, Record
-from gangline.spec.run_flags import stage
+from gangline.spec.run_flags import search_of, stage
 from gangline.trackers.protocol import Point, Status, TrackedRun
 
-TRIAL = "trial"
-"""Kind of an event of the record whose text is the search that the run is a trial of."""
 MOST_TEXT = 500
 MOST_ARTIFACTS = 64
 _SHOWN_AS = {"seconds": "step_seconds", "peak_bytes": "memory_peak_bytes"}
@@ -127,7 +125,7 @@ def tracked_run(record: Record, *, experiment: str, price: Price | None) -> Trac
         status=_STATUS[run.verdict],
         started_ms=round(1000 * created_at(record)),
         ended_ms=round(1000 * ended_at(record)) if run.state == "ended" else None,
-        group=next((event.text for event in record.events if event.kind == TRIAL), ""),
+        group=search_of(record),
         parameters={key: _text(value) for key, value in sorted(record.inputs.values.items()) if _is_input(key)},
         tags=_tags(record, price),
     )
@@ -150,7 +148,7 @@ def _tags(record: Record, price: Price | None) -> dict[str, str]:
         "run": run.id, "project": run.project, "attempt": run.attempt, "commit": commit.sha, "branch": commit.branch,
         "pull_request": commit.pull_request, "subject": commit.subject, "repository": commit.repository,
         "trust": commit.trust, "dirty": commit.patch, "base": commit.base.run if commit.base else None,
-        "search": next((event.text for event in record.events if event.kind == TRIAL), None),
+        "search": search_of(record),
         "overrides": " ".join(inputs.overrides), "line": inputs.line, "code": inputs.code, "image": inputs.image,
         "environment": inputs.environment, "data": inputs.data, "target": run.target, "verdict": run.verdict,
         "reason": run.reason, "exit_code": run.exit_code, "taken_from": stage(record, "train").taken_from,

@@ -15,11 +15,11 @@ from tests.trackers.fake_tracker import FakeTracker
 from gangline.cli.commands.track import _push
 from gangline.cli.workspace import Workspace
 from gangline.line.record.runs import list_runs
-from gangline.line.run.run_trackers import SEARCH
 from gangline.line.stages.run_line import run_line
 from gangline.spec.config.site import Site
+from gangline.spec.run_flags import SEARCH, search_of
 from gangline.storage.folder.store import FolderStore
-from gangline.trackers.operations import TRIAL, operations
+from gangline.trackers.operations import operations
 from gangline.trackers.stored_run import stored_events
 
 PROGRAM = Path(drive_mirrored.__file__)
@@ -60,7 +60,7 @@ def test_a_run_is_mirrored_as_push_would_write_it(tmp_path):
     finished = tracker.calls()[-2][1]
     assert (finished["status"], finished["id"], finished["group"]) == ("finished", record.run.id, "s-9f31c2a0-m4k7")
     assert finished["parameters"] == made.run.parameters
-    assert [event.text for event in the_run(tmp_path)[1].events if event.kind == TRIAL] == ["s-9f31c2a0-m4k7"]
+    assert search_of(the_run(tmp_path)[1]) == "s-9f31c2a0-m4k7"
 
 
 @pytest.mark.row("TB2")

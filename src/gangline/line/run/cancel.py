@@ -26,7 +26,7 @@ from gangline.spec.config.site import Site
 from gangline.spec.globs import any_matches
 from gangline.spec.plan import Role
 from gangline.spec.record import Driver, Record
-from gangline.spec.run_flags import stopped_early
+from gangline.spec.run_flags import search_of, stopped_early
 from gangline.storage import site_paths
 from gangline.storage.s3.run_credentials import revoke_credentials
 from gangline.units import now
@@ -147,7 +147,7 @@ def supersede(ctx: RunContext) -> None:
     branch = ctx.record.commit.branch
     if branch is None or ctx.line.trigger.supersede != "cancel" or any_matches(branch, ctx.line.publish.branches):
         return
-    if stopped_early(ctx.record):  # it measures one commit and does not represent its branch
+    if stopped_early(ctx.record) or search_of(ctx.record):  # it measures one commit and does not represent its branch
         return
     for older in list(open_runs(ctx.store, ctx.record.run.project)):
         if _is_older(ctx.record, older) and not _is_newer_commit(ctx, older):
@@ -162,6 +162,7 @@ def _is_older(record: Record, other: Record) -> bool:
     return (
         same_branch
         and not stopped_early(other)
+        and not search_of(other)
         and other.commit.sha != record.commit.sha
         and other.run.created <= record.run.created
     )

@@ -15,6 +15,7 @@ from gangline.spec.config.load import PROTECTED_TABLES, effective, line_digest, 
 from gangline.spec.config.site import Site
 from gangline.spec.launchers import RanksAt
 from gangline.spec.record import UNPROTECTED, Base, CommitInfo, Event, Inputs, Record, RunInfo, run_prefix
+from gangline.spec.run_flags import TRIAL
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now
@@ -36,11 +37,18 @@ class FoundRun:
 
 
 def find_or_create_run(
-    store: ObjectStore, request: RunRequest, *, again: bool, target: RanksAt, site: Site, sealer: Sealer
+    store: ObjectStore,
+    request: RunRequest,
+    *,
+    again: bool,
+    target: RanksAt,
+    site: Site,
+    sealer: Sealer,
+    search: str | None = None,
 ) -> FoundRun:
     """The run of `request`: its newest attempt, or with `again` the next one if the newest has ended.
 
-    A new run has its ranks at `target`.
+    A new run has its ranks at `target`, and is a trial of `search` if there is one.
 
     Raises:
         IntegrityError: The seal of the newest attempt is invalid.
@@ -61,7 +69,7 @@ def find_or_create_run(
         run=request.run_id(attempt + 1),
         holds=sealer.holds,
     )
-    record = _describe(store, request, attempt + 1, earlier.base, target, repository=address.text)
+    record = _describe(store, request, attempt + 1, earlier.base, target, repository=address.text, search=search)
     runs.mark_open(store, record)
     created = RecordStore.of(store, record, sealer).create(record)
     return FoundRun(sealer.check(created), earlier_runs=earlier)
@@ -88,8 +96,9 @@ def _newest(store: ObjectStore, request: RunRequest) -> tuple[Record | None, int
 
 
 def _describe(
-    store: ObjectStore, request: RunRequest, attempt: int, base: Record | None, target: RanksAt, *, repository: str
-) -> Record:
+    store: ObjectStore, request: RunRequest, attempt: int, base: Record | None, target: RanksAt, *, repository: str,
+    search: str | None,
+) -> Record:  # fmt: skip
     line = request.line
     return Record(
         run=RunInfo(
@@ -105,16 +114,18 @@ def _describe(
             values=effective(line),
         ),
         events=tuple(
-            Event(time=now(), stage=stage, kind=kind, text=text) for stage, kind, text in _notes(request, base)
+            Event(time=now(), stage=stage, kind=kind, text=text) for stage, kind, text in _notes(request, base, search)
         ),
     )
 
 
-def _notes(request: RunRequest, base: Record | None) -> Iterator[tuple[str, str, str]]:
-    """Stage, event kind and text of notes on how the run is judged and whether it can be published.
+def _notes(request: RunRequest, base: Record | None, search: str | None) -> Iterator[tuple[str, str, str]]:
+    """Stage, event kind and text of notes on what the run is, how it is judged and whether it can be published.
 
     Where nothing was ever published the stage publish says why, and a first run does not begin with it.
     """
+    if search:
+        yield "resolve", TRIAL, search
     if dirty := request.dirty_note:
         yield "resolve", "rules", dirty
     if request.own_name not in (None, request.line.project.name):

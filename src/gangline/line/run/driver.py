@@ -17,6 +17,7 @@ from gangline.signing.record_seal import Sealer
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.record import Driver, Record
+from gangline.spec.run_flags import search_of
 from gangline.storage import site_paths
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.probe import probe
@@ -39,7 +40,7 @@ def attached_observers(ctx: RunContext) -> Iterator[None]:
             from gangline.line.run.run_metrics import exported_run_metrics
 
             exporter = stack.enter_context(exported_run_metrics(ctx, port))
-        if ctx.site.forge:
+        if ctx.site.forge and not search_of(ctx.record):  # its statuses would pass for those of the commit
             from gangline.forge.run_reporter import reporting_to_forge
 
             stack.enter_context(reporting_to_forge(ctx))

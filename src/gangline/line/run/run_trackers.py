@@ -14,13 +14,11 @@ from gangline.metrics.exporter import DriverExporter
 from gangline.metrics.record_values import price_at
 from gangline.spec.record import Record, StageInfo
 from gangline.trackers.mirror import Mirror, MirrorSource, entry_of
-from gangline.trackers.operations import TRIAL, end_points, points_of, tracked_run
+from gangline.trackers.operations import end_points, points_of, tracked_run
 from gangline.trackers.protocol import Point, TrackedRun
 from gangline.trackers.stored_run import stored_events
 from gangline.trackers.writer_process import WriterProcess, rewrites, trackers_of, writer_settings
 
-SEARCH = "GANGLINE_SEARCH"
-"""Variable in which a search tells the drivers of its trials its id."""
 TRACKER = "tracker"
 """Kind of an event that says what a tracker did not take."""
 _STARTS = ("train", "report")
@@ -35,8 +33,6 @@ def mirrored_to_trackers(ctx: RunContext, exporter: DriverExporter | None) -> It
         ctx.observer.note(
             f"project.track: this site has no tracker {', '.join(unknown)}; it has {', '.join(ctx.site.track)}"
         )
-    if (search := ctx.environ.get(SEARCH)) and all(event.kind != TRIAL for event in ctx.record.events):
-        ctx.record_event("resolve", TRIAL, search, notify=False)
     observer = TrackObserver(ctx, names, exporter)
     ctx.observer = observer
     try:

@@ -15,7 +15,7 @@ from gangline.report.run.markdown import render_markdown
 from gangline.signing.record_seal import Sealer
 from gangline.spec.codec import digest
 from gangline.spec.record import Artifact, Record
-from gangline.spec.run_flags import stage
+from gangline.spec.run_flags import search_of, stage
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import now
 
@@ -75,7 +75,9 @@ def _with_pages(record: Record, pages: tuple[Artifact, ...]) -> tuple[Artifact, 
 
 
 def _comment(ctx: RunContext, drawn: Record) -> dict[str, str]:
-    """Comment on the pull request; returns the link to the comment."""
+    """Comment on the pull request, unless the run is a trial; returns the link to the comment."""
+    if search_of(drawn):
+        return {}
     try:
         url = publish_comment(ctx.site, ctx.environ, drawn)
     except GanglineError as error:

@@ -17,7 +17,7 @@ from gangline.line.run.driver import RunWorkspace, driving, open_run_workspace
 from gangline.line.stages.executor import execute_stages, require_earlier_stages, select_stages
 from gangline.spec.config.site import Site
 from gangline.spec.record import Record
-from gangline.spec.run_flags import FINAL, stage
+from gangline.spec.run_flags import FINAL, SEARCH, stage
 
 
 class RunArguments(TypedDict, total=False):
@@ -78,8 +78,9 @@ def run_line(
     ranks_at, _ = targets.parse_target(target or site.launch.target)
     workspace = open_run_workspace(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
     found = find_or_create_run(
-        workspace.store, request, again=again, target=ranks_at, site=site, sealer=workspace.sealer()
-    )
+        workspace.store, request, again=again, target=ranks_at, site=site, sealer=workspace.sealer(),
+        search=environ.get(SEARCH),
+    )  # fmt: skip
     if target is not None:
         targets.require_same_target(found.record, ranks_at)
     if found.record.run.state == "ended":
