@@ -25,6 +25,7 @@ def strikes(world):
                 "run": run,
                 "kind": "report",
                 "order": "7",
+                "search": "s-00000000-aaaa",
                 "beginning": "0" * 8,
                 "name": "style.css",
                 "forge": "ours",

@@ -39,6 +39,11 @@ EXTRAS = (
     Extra("images", ("urllib3", "gangline.build.oci", "gangline.signing.sbom"), ("tests/build/oci",)),
     Extra("serve", ("gangline.serve.app",), ("tests/serve/test_access.py",), ("httpx",)),
     Extra("postgres", ("psycopg", "gangline.serve.database.postgres")),
+    Extra("search", ("gangline.search.study", "gangline.spec.config.toml_edit"),
+          ("tests/contracts/search", "tests/search/test_journal.py", "tests/search/test_space.py")),
+    Extra("mlflow", ("mlflow.tracking", "gangline.trackers.mlflow"), ("tests/trackers/test_recorded.py",)),
+    Extra("wandb", ("wandb", "gangline.trackers.wandb")),
+    Extra("tensorboard", ("tensorboardX", "gangline.trackers.tensorboard")),
     Extra("boards", ("grafana_foundation_sdk.builders.dashboard",)),
 )  # fmt: skip
 

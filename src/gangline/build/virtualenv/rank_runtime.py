@@ -24,8 +24,8 @@ from gangline.errors import ConfigError
 from gangline.spec.codec import digest
 
 DRIVER_ROOMS = frozenset({
-    "cli", "stack", "serve", "bisect", "drill", "kfp", "init", "line", "registry", "forge", "build", "report",
-    "signing", "faults", "launch", "git",
+    "cli", "stack", "serve", "bisect", "drill", "kfp", "init", "search", "line", "registry", "forge", "trackers",
+    "build", "report", "signing", "faults", "launch", "git",
 })  # fmt: skip
 """Rooms that only drivers use: they are not part of the runtime."""
 _ROOTS = ("blake3", "stamina", "prometheus-client")
