@@ -52,6 +52,9 @@ def test_what_is_not_known_is_unknown_and_never_zero():
     assert "EUR" not in page
     row = next(row for row in page.split("<tr") if "Kueue, 8 GPUs" in row)
     assert row.count("unknown") >= 2  # its value and its time
+    silent = replace(searches.answered(), trials=tuple(replace(each, step=0) for each in searches.answered().trials))
+    row = next(row for row in render_html_search(silent).split("<tr") if ">best<" in row)
+    assert "unknown" in row, "a program that reports no steps has trained some"
     assert "no trial of 0 has a value" in render_search(searches.empty())
     assert rung_rows(searches.empty())[0] == (200, 0, 0, None)
 

@@ -85,7 +85,8 @@ def _row(view: SearchView, trial: Trial) -> Mapping[str, object]:
     settings = [setting_words(trial.settings[key]) if key in trial.settings else "-" for key in view.request.space]
     return {
         "mark": MARKS[trial.state], "number": trial.number, "state": trial.state, "value": value_words(trial),
-        "settings": settings, "steps": f"{trial.step:,}", "run": trial.run,
+        "settings": settings, "run": trial.run,
+        "steps": f"{trial.step:,}" if trial.step or trial.state == "waiting" else "unknown",
         "hours": "none" if trial.taken else hours if trial.device_hours else "unknown", "note": note_of(view, trial),
         "tone": "better" if trial.number == view.best else "worse" if trial.state == "failed" else "unknown",
     }  # fmt: skip
