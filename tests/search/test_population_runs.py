@@ -29,7 +29,7 @@ rule = "adamw"
 lr = 3e-3
 weight_decay = 0.1
 [train]
-steps = 9
+steps = 6
 global_batch = 16
 ranks = 1
 [prove]
@@ -39,7 +39,7 @@ metric = "accuracy"
 better = "higher"
 pruner = "population"
 population = 4
-trials = 12
+trials = 8
 confirm_seeds = 0
 [search.space]
 "optimizer.elementwise.lr" = { low = 1e-4, high = 1e-1, log = true }
@@ -48,7 +48,7 @@ confirm_seeds = 0
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_lineage_leads_to_a_checkpoint_that_verifies(tmp_path):
     repo = repositories.make_repository(
         tmp_path / "repo", {"line.toml": LINE, "model.py": (DIGITS / "model.py").read_text()}
@@ -63,9 +63,9 @@ def test_every_lineage_leads_to_a_checkpoint_that_verifies(tmp_path):
 def require_lineages(store, environ):
     """Every member begins at its parent's verified checkpoint, and has its own keys and a round's steps."""
     [request] = list_searches(store, "digits")
-    assert (request.rungs, request.steps) == ((3, 6), 9)
+    assert (request.rungs, request.steps) == ((3,), 6)
     view = read_search(store, "digits", request.id)
-    assert [each.state for each in view.trials] == ["ended"] * 12
+    assert [each.state for each in view.trials] == ["ended"] * 8
     key = launchers.checkpoint_key(Site(), environ, "digits")
     replaced = 0
     for trial in view.trials:
@@ -87,4 +87,4 @@ def require_lineages(store, environ):
         assert record.training.samples.trained == 3 * 16
         replaced += trial.settings != view.trials[trial.parent].settings
         assert last == number
-    assert replaced == 2  # one of four after each round
+    assert replaced == 1  # of four

@@ -55,7 +55,7 @@ def search(repo, *arguments):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_search_that_is_killed_goes_on_with_its_runs_and_trains_none_twice(repo):
     first = search(repo)
     for text in first.stdout:

@@ -212,6 +212,7 @@ metric = "eval_loss"
 
 
 @pytest.mark.row("HS7")
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_eight_trials_of_two_pods_in_a_quota_for_two_gangs_never_run_three_and_all_end(kueue, queue, tmp_path_factory):
     image, namespace = kueue.train_image, queue(cpus="900m")  # a gang has two pods of 200m
