@@ -63,7 +63,8 @@ def demo_seconds(checkout: Path) -> dict[str, float]:
             command, cwd=checkout, env={**environ, "GANGLINE_CACHE": cache}, stdout=subprocess.DEVNULL
         )
         while process.poll() is None:
-            seen |= {(pid, start): (words, seconds) for pid, start, words, seconds in _descendants(os.getpid())}
+            for pid, start, words, seconds in _descendants(os.getpid()):
+                seen[pid, start] = (words or seen.get((pid, start), ("", 0.0))[0], seconds)  # a zombie has no words
             time.sleep(LOOK_SECONDS)
     if process.returncode:
         raise SystemExit(f"the demo of {checkout} ended with {process.returncode}")
