@@ -74,13 +74,12 @@ def run_line(
     """
     names = select_stages(start, until)
     request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy, origin=origin)
-    root = request.repository.root
-    ranks_at, _ = targets.parse_target(target or site.launch.target)
+    root, (ranks_at, _) = request.repository.root, targets.parse_target(target or site.launch.target)
     workspace = open_run_workspace(root, site=site, environ=environ, observer=observer, open_launcher=open_launcher)
+    sealer, search = workspace.sealer(), environ.get(SEARCH)
     found = find_or_create_run(
-        workspace.store, request, again=again, target=ranks_at, site=site, sealer=workspace.sealer(),
-        search=environ.get(SEARCH),
-    )  # fmt: skip
+        workspace.store, request, again=again, target=ranks_at, site=site, sealer=sealer, search=search
+    )
     if target is not None:
         targets.require_same_target(found.record, ranks_at)
     if found.record.run.state == "ended":
