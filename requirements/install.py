@@ -83,7 +83,7 @@ def install(wanted: list[str], backend: str) -> None:
 
 
 def locks_of(profile: str, torch: str) -> list[Path]:
-    """That of the profile, then that of the torch that was asked for."""
+    """Lock of the profile, then that of the requested torch where it is not the profile's own."""
     newest = version_of(entries(HERE / f"{profile}.txt"), "torch").rpartition(".")[0]
     others = {path.stem.removeprefix("torch-"): path for path in sorted(HERE.glob("torch-*.txt"))}
     if torch not in ("", newest, *others):

@@ -8,7 +8,10 @@ import pytest
 from tests.report.records import passed
 from tests.search.functions import make_request
 
-from gangline.search.trials import RunStatus, _add, _judged, _Lines
+from gangline.errors import ConfigError
+from gangline.search.prepare import _better
+from gangline.search.trials import _MOST_VALUES, RunStatus, _add, _judged, _Lines, needed_values
+from gangline.spec.config.load import load_line_text
 from gangline.spec.measurements import Metric
 from gangline.spec.record import StageInfo
 from gangline.spec.run_flags import NOT_FINITE
@@ -82,3 +85,38 @@ def test_a_value_at_a_rung_is_a_mean_of_losses_or_the_first_metric_from_there_on
     measured = RunStatus(state="running", step=80, series={25: 2.0, 50: 1.0})
     assert measured.at(30, "eval_loss") == 1.0
     assert measured.at(60, "eval_loss") is None
+
+
+@pytest.mark.parametrize("measured_by", ["loss", "m"])
+def test_a_program_that_reports_without_end_takes_no_more_memory_and_has_the_same_value_at_each_rung(measured_by):
+    request = make_request(measured_by=measured_by, rungs=(1_000, 60_000, 180_000), steps=600_000)
+    course = {step: math.sin(step) for step in range(1, 200_001)}
+    kept = needed_values(course, request)
+    assert len(kept) < _MOST_VALUES
+    for rung in request.rungs:
+        whole, part = (RunStatus(state="running", step=200_000, series=each) for each in (course, kept))
+        assert part.at(rung, measured_by) == whole.at(rung, measured_by)
+
+
+@pytest.mark.parametrize("stated", ['better = "higher"', 'better = ["higher"]\nmetric = ["eval_loss"]'])
+def test_a_direction_against_that_of_the_gate_is_refused(stated):
+    line = load_line_text(
+        f"""
+[project]
+name = "words"
+command = ["python", "train.py"]
+[train]
+steps = 10
+global_batch = 1
+[[gate.quality]]
+metric = "eval_loss"
+better = "lower"
+[search]
+{stated}
+[search.space]
+"model.lr" = {{ low = 0.1, high = 1.0 }}
+""",
+        file="line.toml",
+    )
+    with pytest.raises(ConfigError, match="wanted lower for eval_loss, as its quality gate says"):
+        _better(line, ("eval_loss",), None)

@@ -24,7 +24,7 @@ def as_bytes(tensor: Tensor) -> memoryview:
 
 
 def flat_bytes(tensor: Tensor) -> Tensor:
-    """As `as_bytes`, as a tensor of uint8."""
+    """Bytes of a tensor, as a flat tensor of uint8."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 

@@ -3,6 +3,7 @@
 import re
 
 from gangline.errors import UsageError
+from gangline.metrics.record_values import dearest_price
 from gangline.spec.config.site import Site
 from gangline.units import format_seconds
 
@@ -23,10 +24,10 @@ def budget_hours(text: str, site: Site) -> float:
         return amount
     if unit != site.money.currency.lower():
         raise UsageError(f"wanted {site.money.currency}, the currency of site.toml, found --budget {text!r}; 2h works")
-    prices = [kind.price_per_hour for kind in site.gpu.values() if kind.price_per_hour]
-    if not prices:
+    price = dearest_price(site)
+    if price is None:
         raise UsageError(f"--budget {text!r}: site.toml has no gpu.NAME.price_per_hour; give hours: --budget 2h")
-    return amount / max(prices)
+    return amount / price
 
 
 def hours_text(hours: float, unit: str) -> str:

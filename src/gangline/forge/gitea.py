@@ -26,7 +26,7 @@ class Gitea(hub.GitHubCompatible):
     branch_commit: ClassVar[str] = "id"
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
-        """By `X-Gitea-Signature`, the hex digest alone."""
+        """Check `X-Gitea-Signature`, the hex digest alone, and read the event."""
         given = webhook_delivery.lower_header_names(headers)
         webhook_delivery.check_hmac(self._secret(), body, given.get("x-gitea-signature", ""))
         payload: dict[str, Any] = webhook_delivery.read_json(body)

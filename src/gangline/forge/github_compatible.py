@@ -237,7 +237,7 @@ def label_names(labels: Any) -> tuple[str, ...]:
 
 
 def branch_deleted_event(payload: Mapping[str, Any], *, event_id: str) -> WebhookEvent:
-    """Of a `delete` event, for forges that send no push then."""
+    """The deletion of a branch, from a `delete` event of a forge that sends no push then."""
     repository = webhook_delivery.repository_at(payload, "repository", "full_name")
     ref = f"refs/heads/{text_at(payload, 'ref').removeprefix('refs/heads/')}"
     branch = webhook_delivery.branch_ref(ref)

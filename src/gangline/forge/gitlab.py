@@ -28,7 +28,7 @@ class GitLab:
         self._secret = secret
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
-        """By `X-Gitlab-Token`, which is the secret itself: only TLS keeps it one."""
+        """Check `X-Gitlab-Token`, which is the secret itself, so that only TLS keeps it one, and read the event."""
         given = webhook_delivery.lower_header_names(headers)
         webhook_delivery.check_secret(self._secret(), given.get("x-gitlab-token", ""))
         payload = webhook_delivery.read_json(body)

@@ -216,7 +216,7 @@ class DeviceBench:
         return self._mean(median(self._timed(all_of_them, clock) / len(calls) for _ in range(BATCHES)))
 
     def _enough(self, make: Callable[[], Call]) -> list[Call]:
-        """As many calls as the ring has room for."""
+        """Make as many calls as the ring has room for."""
         self._made = 0
         calls = [make()]
         count = min(MOST_CALLS, self._ring // self._made)
@@ -259,7 +259,7 @@ def cache_bytes(device: torch.device) -> int:
 
 
 def device_name(device: torch.device) -> str:
-    """As the driver calls a GPU, or as the system calls its processor."""
+    """Name that the driver has for a GPU, or the system for its processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor_name()

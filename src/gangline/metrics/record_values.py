@@ -26,6 +26,11 @@ def price_at(site: Site) -> Price | None:
     return None if gpu.price_per_hour is None else Price(gpu.price_per_hour, site.money.currency, name)
 
 
+def dearest_price(site: Site) -> float | None:
+    """Price of an hour of the dearest GPU of the site; None: it has no price."""
+    return max((gpu.price_per_hour for gpu in site.gpu.values() if gpu.price_per_hour), default=None)
+
+
 def gpu_seconds(record: Record) -> float:
     """GPU time that a run held; none on CPU."""
     return record.ledger.allocated_seconds if record.ledger and record.ledger.resource == "gpu" else 0.0

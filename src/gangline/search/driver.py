@@ -230,6 +230,7 @@ class SearchDriver:
             return
         status = self._live[trial.number] = self._runs.look(trial.run)
         if status.state in ("ended", "failed", "cancelled"):
+            del self._live[trial.number]
             self._settle(trial, status)
             return
         if status.state == "absent" and self.stop_reason:
@@ -295,7 +296,11 @@ class SearchDriver:
         spent = {} if trial.taken else {"hours": status.hours, "money": status.money}
         pruned = trial.reason.startswith(_PRUNED)
         for rung in self._request.rungs if self._rounds is None else (self._rounds.end_of(trial.number),):
-            value = status.at(rung, self._request.measured_by) if self._rounds is None else _first(status.values)
+            value = (
+                status.at(rung, self._request.measured_by)
+                if self._rounds is None
+                else next(iter(status.values or ()), None)
+            )
             if value is not None and status.state == "ended":
                 self._study.judge(trial.number, rung, value)
         reason = "" if status.state == "ended" else trial.reason if pruned else status.reason or status.state
@@ -334,7 +339,3 @@ class SearchDriver:
             return trial
         state: TrialState = "running" if status.state == "running" else "waiting"
         return replace(trial, state=state, step=max(status.step, trial.step), reason=trial.reason or status.reason)
-
-
-def _first(values: tuple[float, ...] | None) -> float | None:
-    return values[0] if values else None

@@ -16,6 +16,7 @@ from gangline.line.request.targets import with_target
 from gangline.line.results.unreported_metrics import reported_no_steps
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.stages.preview import Preview, preview
+from gangline.metrics.record_values import dearest_price
 from gangline.search import budget
 from gangline.search.population import round_ends
 from gangline.search.searches import LOSS, read_request, search_id, search_prefix, values_of
@@ -164,9 +165,14 @@ def _metrics(line: Line) -> tuple[str, ...]:
 def _better(line: Line, metrics: tuple[str, ...], base: Record | None) -> tuple[Better, ...]:
     """Direction of each metric: as the table says, else its gate, else the record of the base; lower for losses."""
     asked = line.search.better
-    if asked is not None:
-        return (asked,) if isinstance(asked, str) else asked
     stated: dict[str, Better] = {gate.metric: gate.better for gate in line.gate.quality}
+    if asked is not None:
+        directions: tuple[Better, ...] = (asked,) if isinstance(asked, str) else asked
+        for metric, better in zip(metrics, directions, strict=True):
+            if stated.get(metric, better) != better:
+                wanted = f"{stated[metric]} for {metric}, as its quality gate says"
+                raise _problem("search.better", wanted, better, "leave search.better out")
+        return directions
     recorded = {name: each.better for name, each in base.metrics.items()} if base is not None else {}
     found = [stated.get(each) or recorded.get(each) or ("lower" if "loss" in each else None) for each in metrics]
     if unknown := [name for name, better in zip(metrics, found, strict=True) if better is None]:
@@ -215,11 +221,11 @@ def _hours_for(money: float | None, site: Site) -> float | None:
     """Device-hours that the money buys of the dearest GPU."""
     if money is None:
         return None
-    prices = [kind.price_per_hour for kind in site.gpu.values() if kind.price_per_hour]
-    if not prices:
+    price = dearest_price(site)
+    if price is None:
         works = "give budget_gpu_hours"
         raise _problem("search.budget_money", "a site with gpu.NAME.price_per_hour", "none", works)
-    return money / max(prices)
+    return money / price
 
 
 def _trial_hours(base: Record | None, seen: Preview, request: SearchRequest) -> float | None:

@@ -50,7 +50,7 @@ class PopulationRounds:
         if len(trials) >= self.num_trials or any(each.state in ("waiting", "running") for each in before):
             return False
         following = next_round(
-            [Member(trial=each.number, settings=each.settings, value=_value(each)) for each in before],
+            [Member(trial=each.number, settings=each.settings, value=next(iter(each.values), None)) for each in before],
             self._request.space, better=self._request.better[0], seed=self._request.seed, round_number=number,
         )  # fmt: skip
         for each in following[place:]:
@@ -87,7 +87,3 @@ def lineage(trials: Sequence[Trial], number: int) -> tuple[int, ...]:
         line.append(parent)
         parent = trials[parent].parent
     return tuple(reversed(line))
-
-
-def _value(trial: Trial) -> float | None:
-    return trial.values[0] if trial.state == "ended" and trial.values else None

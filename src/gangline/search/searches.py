@@ -59,7 +59,7 @@ def find_search(store: ObjectStore, name: str) -> SearchRequest:
         UsageError: None or several match; the message names them.
         IntegrityError: Its request is none.
     """
-    places = [(project, each) for project in _projects(store) for each in _names(store, project)]
+    places = [(project, each) for project in _folders(store, "searches/") for each in _names(store, project)]
     matches = [place for place in places if place[1].startswith(name)] if name else []
     exact = [place for place in matches if place[1] == name] or matches
     if len(exact) != 1:
@@ -168,10 +168,6 @@ def _checked(store: ObjectStore, request: SearchRequest, trial: Trial) -> Trial:
     waits = record.gang.waiting if record.gang is not None else None
     state: TrialState = "running" if record.gang is not None and record.gang.admitted else "waiting"
     return replace(trial, state=state, reason=waits.who if waits and state == "waiting" else trial.reason)
-
-
-def _projects(store: ObjectStore) -> Iterator[str]:
-    yield from _folders(store, "searches/")
 
 
 def _names(store: ObjectStore, project: str) -> Iterator[str]:

@@ -82,7 +82,8 @@ class SearchStudy:
 
     def ask(self) -> Trial:
         """The next trial: one that was enqueued or lacks parameters, else a new one."""
-        incomplete = [each for each in self._frozen() if each.state == TrialState.RUNNING and self._lacks(each)]
+        running = [each for each in self._frozen() if each.state == TrialState.RUNNING]
+        incomplete = [each for each in running if not each.params.keys() >= self.request.space.keys()]
         waiting = [each for each in self._frozen() if each.state == TrialState.WAITING]
         begun = incomplete or waiting
         count = begun[0].number if begun else len(self._frozen())
@@ -91,9 +92,9 @@ class SearchStudy:
             warnings.simplefilter("ignore")
             trial = optuna.trial.Trial(self._opened, self._id(count)) if incomplete else self._opened.ask()
             _ = trial.relative_params  # drawn for all keys together, whichever of them are missing
-            for key, distribution in _distributions(self.request.space).items():
+            for key, dimension in sorted(self.request.space.items()):
                 self._opened.sampler = _sampler(self.request, count, key)
-                _suggest(trial, key, distribution)
+                _suggest(trial, key, _distribution(dimension))
         return self.trial(trial.number)
 
     def enqueue(self, settings: dict[str, Scalar], **attributes: object) -> None:
@@ -177,9 +178,6 @@ class SearchStudy:
         study = self._storage.get_study_id_from_name(self.request.id)
         return self._storage.get_trial_id_from_study_id_trial_number(study, number)
 
-    def _lacks(self, frozen: FrozenTrial) -> bool:
-        return not frozen.params.keys() >= self.request.space.keys()
-
     def _unwritten(self) -> optuna.Study:
         """The same study for a pruner, which remembers nothing in it."""
         storage: Any = _WithoutAttributes(self._storage)
@@ -244,10 +242,6 @@ def _importance_evaluator() -> tuple[Any, str]:
     if find_spec("sklearn") is None:
         return optuna.importance.PedAnovaImportanceEvaluator(), "PED-ANOVA"
     return optuna.importance.FanovaImportanceEvaluator(seed=0), "fANOVA"
-
-
-def _distributions(space: dict[str, Dimension]) -> dict[str, BaseDistribution]:
-    return {key: _distribution(space[key]) for key in sorted(space)}
 
 
 def _distribution(each: Dimension) -> BaseDistribution:

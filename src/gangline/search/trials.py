@@ -42,8 +42,10 @@ MOST_STARTS = 8
 LOOK_SECONDS = 0.3
 STORED_SECONDS = 5.0
 """Between two looks at what a gang of another machine has written."""
-_WINDOW = 8
-"""A loss at a step is the mean of that share of the steps before it."""
+_WINDOW, _MOST_IN_WINDOW = 8, 64
+"""A loss at a step is the mean of that share of the steps before it, and of no more of them than that."""
+_MOST_VALUES = 16_384
+"""Values of one run that are held; of more, those that no rung reads are dropped."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +81,7 @@ class RunStatus:
         if self.step < rung:
             return None
         if metric == LOSS:
-            window = [value for step, value in self.series.items() if rung - max(1, rung // _WINDOW) < step <= rung]
+            window = [value for step, value in self.series.items() if step in _window(rung)]
             return fmean(window) if window else None
         return next((value for step, value in sorted(self.series.items()) if step >= rung), None)
 
@@ -183,7 +185,7 @@ class RepositoryTrials:
                 record = self._record(wanted.id)
                 if record is None or status.state != "ended":
                     raise TrainingError(f"{wanted.id}: {status.reason}")
-                self._forget(wanted.id)
+                self._children.pop(wanted.id, None)
                 return record
             if not status.is_driven:
                 self._start(wanted.id, settings, again=wanted.again)
@@ -247,6 +249,7 @@ class RepositoryTrials:
 
     def _ended(self, run: str, record: Record) -> RunStatus:
         lines, request = self._read_lines(run), self._request
+        self._lines.pop(run, None)
         series = lines.series or _recorded_series(record, request.measured_by)
         step = max([lines.step, *(point.step for point in record.curve.points)])
         ledger, price = record.ledger, price_at(self._workspace.site)
@@ -270,6 +273,8 @@ class RepositoryTrials:
                     break
                 lines.offset += len(line)
                 _add(lines, line, self._request.measured_by)
+                if len(lines.series) > _MOST_VALUES:
+                    lines.series = needed_values(lines.series, self._request)
         return lines
 
     def _read_stored(self, run: str, lines: _Lines) -> None:
@@ -283,12 +288,7 @@ class RepositoryTrials:
         rows = by_step(each_line(data or b""), names={LOSS})
         lines.step = max(rows, default=0)
         if self._request.measured_by == LOSS:
-            lines.series.update(losses_of(rows))
-
-    def _forget(self, run: str) -> None:
-        """Nothing of a run that has ended is read again but its record."""
-        self._children.pop(run, None)
-        self._lines.pop(run, None)
+            lines.series = needed_values(losses_of(rows), self._request)
 
 
 def _judged(status: RunStatus, record: Record, request: SearchRequest) -> RunStatus:
@@ -307,6 +307,19 @@ def _judged(status: RunStatus, record: Record, request: SearchRequest) -> RunSta
         reason = f"wanted {', '.join(request.metrics)}, its run reports {has}"
         return replace(status, state="failed", is_own_fault=True, reason=reason)
     return replace(status, values=values)
+
+
+def _window(rung: int) -> range:
+    return range(rung + 1 - max(1, min(rung // _WINDOW, _MOST_IN_WINDOW)), rung + 1)
+
+
+def needed_values(series: Mapping[int, float], request: SearchRequest) -> dict[int, float]:
+    """What the rungs read of a course: a program may report steps without end."""
+    if request.measured_by == LOSS:
+        windows = [_window(rung) for rung in request.rungs]
+        return {step: value for step, value in series.items() if any(step in window for window in windows)}
+    first = (min((step for step in series if step >= rung), default=None) for rung in request.rungs)
+    return {step: series[step] for step in first if step is not None}
 
 
 def _recorded_series(record: Record, metric: str) -> dict[int, float]:

@@ -158,7 +158,10 @@ class Mirror:
         return not self._is_over
 
     def _send(self) -> None:
-        """Bring the tracker up to the end of the queue, and to that of a run which has ended."""
+        """Bring the tracker up to the end of the queue, and to that of a run which has ended.
+
+        A driver that loses the lease meanwhile makes no further call.
+        """
         if not self._source.may_write():
             return
         if self._process is None:
@@ -168,10 +171,12 @@ class Mirror:
             self._has_gap, self._written = True, None if self._needs_all else self._written
         process = self._process
         while self._entries or (self._is_closing and self._has_gap):
+            if not self._source.may_write():
+                return
             if self._has_gap:
                 self._catch_up(process)
             self._write_first(process)
-        if self._ending is not None:
+        if self._ending is not None and self._source.may_write():
             run, points = self._ending
             for start in range(0, len(points), BATCH):
                 process.write(points[start : start + BATCH])

@@ -38,15 +38,23 @@ def command(
     workspace = open_workspace(repo, site)
     record = workspace.run(run)
     text = _render(workspace, record, format_)
+    name = f"{record.run.id}.{SUFFIXES[format_]}"
+    deliver(text, out, workspace.repo, name, about={"run": record.run.id}, json=json, opens=open_)
+
+
+def deliver(
+    text: str, out: Path | None, repo: Path, name: str, *, about: dict[str, str], json: bool, opens: bool
+) -> None:
+    """Print a report, or write it and say where; `about` says in JSON what it is of."""
     if str(out) == "-":
         say(text, nl=False)
         return
-    path = write_report(text, out, workspace.repo, f"{record.run.id}.{SUFFIXES[format_]}")
+    path = write_report(text, out, repo, name)
     if json:
-        print_json({"run": record.run.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
+        print_json({**about, "path": str(path.resolve()), "size_bytes": len(text.encode())})
     else:
         say(path)
-    if open_ and not webbrowser.open(path.resolve().as_uri()):
+    if opens and not webbrowser.open(path.resolve().as_uri()):
         say(f"no browser could be started here; open {path.resolve()} yourself", err=True)
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gangline.cli.commands.report import write_report
+from gangline.cli.commands.report import deliver
 from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
-from gangline.cli.output import print_json, terminal_width, write_text
+from gangline.cli.output import terminal_width, write_text
 from gangline.cli.terminal import say
 from gangline.cli.workspace import Workspace, open_workspace
 from gangline.errors import GateError, UsageError
@@ -36,16 +36,8 @@ def report(
     workspace = open_workspace(repo, site)
     view = _view(workspace, search)
     text = _render(workspace, view, format_)
-    if str(out) == "-":
-        say(text, nl=False)
-        return
-    path = write_report(text, out, workspace.repo, f"{view.request.id}.{SUFFIXES[format_]}")
-    if json:
-        print_json({"search": view.request.id, "path": str(path.resolve()), "size_bytes": len(text.encode())})
-    else:
-        say(path)
-    if open_ and not webbrowser.open(path.resolve().as_uri()):
-        say(f"no browser could be started here; open {path.resolve()} yourself", err=True)
+    name = f"{view.request.id}.{SUFFIXES[format_]}"
+    deliver(text, out, workspace.repo, name, about={"search": view.request.id}, json=json, opens=open_)
 
 
 def apply(

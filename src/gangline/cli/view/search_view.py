@@ -4,6 +4,7 @@ import sys
 import time
 
 from gangline.cli.terminal import say, say_over
+from gangline.report.search.text import setting_words
 from gangline.report.text import clean
 from gangline.sanitize import to_json
 from gangline.spec.codec import to_plain
@@ -79,7 +80,7 @@ class SearchScreen:
 def trial_line(view: SearchView, trial: Trial) -> str:
     """`17  ended 5,400  optimizer.elementwise.lr 4.1e-3  eval_loss 2.318  best so far`."""
     request = view.request
-    settings = "  ".join(f"{clean(key, 60)} {_value(value)}" for key, value in sorted(trial.settings.items()))
+    settings = "  ".join(f"{clean(key, 60)} {setting_words(value)}" for key, value in sorted(trial.settings.items()))
     state = f"{trial.state} at {trial.step:,}" if trial.state == "pruned" else trial.state
     words = [f"{trial.number:>4}  {state:<16}", settings, metric_words(request, trial)]
     if trial.taken:
@@ -163,7 +164,3 @@ def _verdict(answer: SearchAnswer) -> str:
         f"{answer.verdict}  trial {answer.trial} on fresh seeds: {clean(answer.metric, 40)}"
         f" {answer.winner:.4g} against {answer.base:.4g}{band}"
     )
-
-
-def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else clean(str(value), 40)

@@ -80,13 +80,12 @@ class _ModelMirror:
     def _send(self, number: int, alias: Alias | None) -> Iterator[str]:
         version = read_version(self.store, self.model, number)
         record = read_record(self.store, version.record) if version is not None else None
-        if version is not None and record is not None and self.tracker in self._wanted(record):
+        if version is None or record is None:
+            return
+        names = record.inputs.values.get("project.track")
+        if names is None or self.tracker in names:
             sent = self.process.model(self._mirrored(version, record, alias))
             yield from (f"{self.tracker}: {text}" for text in sent)
-
-    def _wanted(self, record: Record) -> tuple[str, ...]:
-        names = record.inputs.values.get("project.track")
-        return tuple(self.site.track if names is None else names)
 
     def _mirrored(self, version: Version, record: Record, alias: Alias | None) -> MirroredModel:
         facts = {

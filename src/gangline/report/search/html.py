@@ -66,7 +66,10 @@ def render_html_search(view: SearchView, *, live: bool = False) -> str:
     return render_page(
         "search.html.j2", view=view, request=view.request, word=verdict_of(view), head=headline(view), why=why(view),
         tone=_TONES.get(verdict_of(view), "open"), method=method_words(view), spent=spent_words(view), live=live,
-        best=_draw_best(view), lines=_draw_lines(view), rungs=[_rung(*row) for row in rung_rows(view)],
+        best=_draw_best(view), lines=_draw_lines(view), rungs=[
+            (f"{step:,}", reached, stopped, "unknown" if value is None else format_number(value))
+            for step, reached, stopped, value in rung_rows(view)
+        ],
         trials=[_row(view, each) for each in rows], hidden=max(len(view.trials) - MOST_ROWS, 0),
         front=[each for each in best_trials(view, len(view.trials)) if each.number in view.front],
         importance=[(key, _bar(share), percent(share)) for key, share in view.importance.items()], values=value_words,
@@ -74,10 +77,6 @@ def render_html_search(view: SearchView, *, live: bool = False) -> str:
         runs=[] if answer is None or answer.runs is None else [*answer.runs],
         change=[] if answer is None else [(key, setting_words(value)) for key, value in answer.settings.items()],
     )  # fmt: skip
-
-
-def _rung(step: int, reached: int, stopped: int, best: float | None) -> tuple[str, int, int, str]:
-    return f"{step:,}", reached, stopped, "unknown" if best is None else format_number(best)
 
 
 def _row(view: SearchView, trial: Trial) -> Mapping[str, object]:
@@ -105,9 +104,8 @@ def _draw_best(view: SearchView) -> Chart | None:
     ended = [each for each in view.trials if each.values and math.isfinite(each.values[0])]
     if len(ended) < 2:
         return None
-    hours = dict(
-        zip((each.number for each in view.trials), accumulate(_hours(each) for each in view.trials), strict=True)
-    )
+    took = [each.device_hours if math.isfinite(each.device_hours) else 0.0 for each in view.trials]
+    hours = dict(zip((each.number for each in view.trials), accumulate(took), strict=True))
     better = max if view.request.better[0] == "higher" else min
     best = list(accumulate((each.values[0] for each in ended), better))
     bases = [each for each in view.base_values[:1] if math.isfinite(each)]
@@ -131,10 +129,6 @@ def _near(values: Sequence[float], *, is_lower: bool) -> list[float]:
     """The better three quarters: few bad values would hide how the good ones differ, and lie at the edge."""
     ranked = sorted(values, reverse=not is_lower)
     return ranked[: max(2, -(-3 * len(ranked) // 4))]
-
-
-def _hours(trial: Trial) -> float:
-    return trial.device_hours if math.isfinite(trial.device_hours) else 0.0
 
 
 def _dot(view: SearchView, trial: Trial, place: tuple[float, float]) -> str:
