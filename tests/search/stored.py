@@ -2,11 +2,26 @@
 
 from dataclasses import replace
 
+from tests.report.records import passed
+
 from gangline.search.searches import search_prefix
 from gangline.search.study import ENDED, FAILED, PRUNED, SearchStudy
+from gangline.spec.measurements import Band
 from gangline.spec.search import SearchAnswer, SearchLimits, SearchRequest
 
 LR = "optimizer.elementwise.lr"
+
+
+def store_confirmation(store, request, run, value):
+    """The record of a run on fresh seeds, as the answer is compared with it."""
+    record = passed()
+    metric = replace(record.metrics["eval_loss"], value=value, better=request.better[0])
+    band = Band(center=value, half=0.024, n=3, origin=run)
+    record = replace(
+        record, run=replace(record.run, id=run, project=request.project),
+        commit=replace(record.commit, sha=request.commit), metrics={request.metrics[0]: replace(metric, band=band)},
+    )  # fmt: skip
+    store.put(f"{record.prefix}/record.json", record.to_json())
 
 
 def store_search(store, request: SearchRequest, *, verdict="BETTER", trials=6):
@@ -36,4 +51,6 @@ def store_search(store, request: SearchRequest, *, verdict="BETTER", trials=6):
             reason=f"{request.metrics[0]} outside the band",
         )  # fmt: skip
         store.put(f"{prefix}/answer.json", answer.to_json())
+        for run, value in zip(answer.runs, ({"BETTER": 2.1, "WORSE": 2.7}.get(verdict, 2.4), 2.4), strict=True):
+            store_confirmation(store, request, run, value)
     return replace(best)

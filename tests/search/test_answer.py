@@ -79,7 +79,28 @@ def test_the_verdict_is_that_of_compare_on_the_searched_metric(store, trainer, v
     assert reason in answer.reason
     assert (answer.trial, answer.settings, answer.metric) == (1, {LR: 0.02}, "eval_loss")
     assert answer.runs == ("bytegpt-9f31c2a0-winner", records.BASE_RUN)
-    assert read_answer(store, "bytegpt", view.request.id) == answer
+    for record in (trainer.base, trainer.winner):
+        store.put(f"{record.prefix}/record.json", record.to_json())
+    assert read_answer(store, view.request, view.trials) == answer
+
+
+def test_an_answer_that_the_records_of_its_runs_do_not_give_is_unconfirmed(store):
+    view, trainer = view_of(TWO, best=1), Trains(2.36)
+    answer = confirm(view, trainer, store=store)
+    assert answer.verdict == "SAME"
+    key = f"searches/bytegpt/{view.request.id}/answer.json"
+    store.put(key, replace(answer, verdict="BETTER").to_json())
+    assert read_answer(store, view.request, view.trials).reason.endswith("there are no records of its runs")
+    for record in (trainer.base, trainer.winner):
+        store.put(f"{record.prefix}/record.json", record.to_json())
+    read = read_answer(store, view.request, view.trials)
+    assert (read.verdict, read.reason) == (
+        "unconfirmed", "the stored answer is BETTER, and the records of its runs give SAME",
+    )  # fmt: skip
+    store.put(key, replace(answer, verdict="BETTER", settings={LR: 1.0}).to_json())
+    assert read_answer(store, view.request, view.trials).verdict == "unconfirmed"
+    store.put(key, replace(answer, verdict="BETTER", runs=None).to_json())
+    assert read_answer(store, view.request, view.trials).verdict == "unconfirmed"
 
 
 def test_a_program_that_does_not_use_its_seed_is_shown_to_be_nothing(store):
@@ -124,7 +145,7 @@ def test_without_seeds_nothing_is_confirmed_and_nothing_trained(store):
 def test_a_search_without_a_value_has_no_answer(store):
     view = view_of([Trial(number=0, state="failed", settings={})])
     assert confirm(view, Trains(2.0), store=store) is None
-    assert read_answer(store, "bytegpt", view.request.id) is None
+    assert read_answer(store, view.request, view.trials) is None
 
 
 def test_of_a_front_the_first_metric_decides():

@@ -96,10 +96,29 @@ def answer_key(project: str, search: str) -> str:
     return f"searches/{project}/{search}/answer.json"
 
 
-def read_answer(store: ObjectStore, project: str, search: str) -> SearchAnswer | None:
-    """The answer of a search, once it has one; raises IntegrityError for an object that is none."""
-    blob = get_bounded(store, answer_key(project, search), most_bytes=MOST_BYTES)
-    return None if blob is None else SearchAnswer.from_json(blob.data)
+def read_answer(store: ObjectStore, request: SearchRequest, trials: Sequence[Trial]) -> SearchAnswer | None:
+    """The answer of a search, once it has one, as the records of its runs give it.
+
+    Raises:
+        IntegrityError: The object is no answer.
+    """
+    blob = get_bounded(store, answer_key(request.project, request.id), most_bytes=MOST_BYTES)
+    if blob is None:
+        return None
+    answer = SearchAnswer.from_json(blob.data)
+    runs = [read_record(store, run_prefix(request.project, request.commit, run)) for run in answer.runs or ()]
+    winner = next((each for each in trials if each.number == answer.trial), None)
+    if winner is None or winner.settings != answer.settings:
+        given, whose = "unconfirmed", "its trials have no such winner"
+    elif not runs or None in runs:
+        given, whose = "unconfirmed", "there are no records of its runs"
+    else:
+        this, base = (record for record in runs if record is not None)
+        given = judged(request, winner, base, this).verdict
+        whose = f"the records of its runs give {given}"
+    if given == answer.verdict:
+        return answer
+    return replace(answer, verdict="unconfirmed", reason=f"the stored answer is {answer.verdict}, and {whose}")
 
 
 def _used_seeds(store: ObjectStore, view: SearchView) -> Iterator[int]:

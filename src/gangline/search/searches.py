@@ -108,7 +108,7 @@ def read_search(store: ObjectStore, project: str, name: str) -> SearchView:
     study = SearchStudy(store, search_prefix(project, name), request)
     trials = tuple(_checked(store, request, each) for each in study.trials())
     limits = read_limits(store, request) or SearchLimits(trials=len(trials), parallel=1)
-    return view_of(study, trials, limits, read_answer(store, project, name))
+    return view_of(study, trials, limits, read_answer(store, request, trials))
 
 
 def view_of(

@@ -106,10 +106,8 @@ class CheckpointSaves:
         plan, is_start = self._context.plan, False
         loaded = self._load(self._context.store, at)
         if loaded is None and at is None and plan.start.checkpoint is not None:
-            loaded, is_start = (
-                self._load(self._context.store, plan.start.checkpoint, plan.start.fused, keeps=True),
-                True,
-            )
+            loaded = self._load(self._context.store, plan.start.checkpoint, plan.start.fused, keeps=True)
+            is_start = True
         if loaded is None:
             return None
         progress = self._restore(loaded, is_start=is_start)
