@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
+from gangline.spec.dataset import DatasetUse
 from gangline.spec.forecast import Forecast
 from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.mesh import Mesh
@@ -13,6 +14,8 @@ from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_
 
 Role = Literal["train", "evaluate", "prove"]
 Precision = Literal["fp32", "bf16", "fp16"]
+Order = Literal["window", "full", "file"]
+"""Order of samples: groups of shards shuffled together, one permutation of all, or as they lie in the files."""
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"
 ]
@@ -56,6 +59,15 @@ class DataSource:
     """SHA-256 over the sorted (path, sha256, size) of `files`."""
     holdout: float = 0.1
     """Tail of the data kept for evaluation."""
+    sets: tuple[DatasetUse, ...] = ()
+    """Versions of data sets, read shard by shard while training; never together with `files`."""
+    order: Order = "full"
+    window: int = 8
+    parts: int = 1
+    workers: int = 0
+    """Processes of a rank that read and decode samples; 0: the rank itself."""
+    prefetch: int = 2
+    """Batches that each worker reads ahead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from gangline.spec.plan import (
     Collectives,
     Compression,
     ContextExchange,
+    Order,
     PipelineSchedule,
     Recovery,
     Schedule,
@@ -77,13 +78,38 @@ class EnvTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MixTable:
+    """One data set of several, as `[[data.mix]]`."""
+
+    shards: str
+    """`dataset:NAME[@VERSION or @ALIAS]`."""
+    weight: float
+    """Share of the samples, relative to the other data sets."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DataTable:
     """What is trained on: files of the repository or of packages, or shards in the store."""
 
     text: tuple[str, ...] = ()
     """Globs: `repo:src/**/*.py`, `package:gangline/**/*.py`, or a store key."""
     shards: tuple[str, ...] = ()
-    """Keys of shard manifests in the store, instead of text."""
+    """Data sets, `dataset:NAME`, `dataset:NAME@VERSION` or `dataset:NAME@ALIAS`, or keys of shard manifests in the
+    store; instead of text."""
+    mix: tuple[MixTable, ...] = ()
+    """Several data sets by share of samples, each a table `[[data.mix]]`; instead of `data.shards`."""
+    order: Order | Auto = "auto"
+    """window: groups of `data.window` shards are shuffled together; full: one permutation of all samples; file: as
+    they lie in the shards; auto: window for data sets, full otherwise."""
+    window: int = 8
+    """Shards that are shuffled together."""
+    parts: int = 1
+    """Independent streams of shards: with 16, each of 16 servers reads a sixteenth of the bytes."""
+    workers: int | Auto = "auto"
+    """Processes of a rank that read and decode samples; auto: none on a CPU, else the cores of a rank less one, at
+    most 4."""
+    prefetch: int = 2
+    """Batches that each worker reads ahead."""
     digest: str | None = None
     """Demanded data digest."""
     holdout: float = 0.1
@@ -266,6 +292,8 @@ class PublishTable:
     """Of a command: globs of its outputs, or of its newest save, that are published as they are: `["out/model.pt"]`."""
     smoke: bool = True
     """A fresh process loads the published folder and answers one batch."""
+    dataset: str | None = None
+    """Data set that the outputs of a run become a version of."""
     push: bool = False
     """Whether the git tag of a version is pushed to the remote `origin`; otherwise it stays in the repository."""
 

@@ -186,6 +186,56 @@ class SandboxTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SourceTable:
+    """A store of data that is not gangline's own, as `[source.NAME]`."""
+
+    url: str
+    """fsspec URL that all paths of the source lie below: `webhdfs://namenode:9870/corpora`, `file:///data`."""
+    credentials: str | None = None
+    """Reference; the value is `USER:PASSWORD`, or a token."""
+    hosts: tuple[str, ...] = ()
+    """Hosts with ports that the source may redirect to, `datanode-*.example:9864`; none: its own host alone."""
+    ranks: bool = False
+    """Gangs of own commits may read it in place."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheTable:
+    """Shards of data sets that a server keeps between runs; without a path each gang fetches its own."""
+
+    path: str | None = None
+    """Absolute path of the folder."""
+    bytes: float | None = None
+    """Most bytes that it keeps; none: 0.8 of the disk."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmTable:
+    """How gangs are submitted to Slurm, under `launch.target = "slurm"`."""
+
+    shared: str | None = None
+    """Absolute path of a folder that this machine and all servers see; required."""
+    partition: str | None = None
+    """Partition of the jobs; none: the default one."""
+    account: str | None = None
+    """Account that hours are booked on; none: the user's."""
+    qos: str | None = None
+    """Quality of service."""
+    constraint: str | None = None
+    """Features that servers must have."""
+    time_seconds: int | None = None
+    """Time limit of one life of a gang; none: the partition's."""
+    options: tuple[str, ...] = ()
+    """Further words of sbatch."""
+    via: tuple[str, ...] = ()
+    """Words before each command of Slurm, `["ssh", "login1"]`."""
+    lives: int = 3
+    """How often a gang may be started, over time limits and preemption."""
+    margin_seconds: int = 60
+    """Time between the signal to save and the time limit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SecretsTable:
     """Secrets of this site that lines may name; everyone who may push a branch writes a line."""
 
@@ -345,6 +395,9 @@ class Site:
     """Project to addresses of its repository, where the store lacks one; the first run in a clone writes it there."""
     forge: dict[str, ForgeTable] = field(default_factory=dict)
     track: dict[str, TrackTable] = field(default_factory=dict)
+    source: dict[str, SourceTable] = field(default_factory=dict)
+    cache: CacheTable = CacheTable()
+    slurm: SlurmTable = SlurmTable()
     serve: ServeTable = ServeTable()
     metrics: MetricsTable = MetricsTable()
     kfp: KfpTable = KfpTable()
