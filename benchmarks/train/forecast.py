@@ -120,7 +120,7 @@ def judge(stage: PlanStage, name: str, what: dict, steps: int, *, teach: bool) -
     """Forecast one plan, run it, and say both."""
     from gangline.line.results.rank_times import parts_of
     from gangline.planner.gang_plans import make_plan
-    from gangline.spec.plan import DataSource
+    from gangline.spec.data_source import DataSource
     from gangline.spec.profile import MeasuredRun
 
     line = _line(what, steps)

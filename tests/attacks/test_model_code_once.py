@@ -22,7 +22,8 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.signing.keys import LOCAL_NAME, key_folder, signing_key
 from gangline.spec.config.site import SandboxTable, Site
-from gangline.spec.plan import DataSource, ProgramSpec
+from gangline.spec.data_source import DataSource
+from gangline.spec.plan import ProgramSpec
 from gangline.spec.profile import ModelProfile
 
 pytestmark = [pytest.mark.row("P5"), pytest.mark.row("P10"), pytest.mark.timeout(240), pytest.mark.long]

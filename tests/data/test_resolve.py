@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gangline.data.resolve import ReadableFile, data_source, installed_package, resolve_text
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.config.data_keys import DataAccess
-from gangline.spec.plan import DataFile
+from gangline.spec.data_source import DataFile
 from gangline.storage.folder.store import FolderStore
 
 OWN = DataAccess(prefixes=("data/", "corpora/"), project="demo")

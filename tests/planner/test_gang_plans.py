@@ -10,8 +10,9 @@ from gangline.planner.gang_plans import checkpoint_policy, evaluate_plan, make_p
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import CheckpointTable, MeshTable
+from gangline.spec.data_source import DataSource
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import DataSource, Job, Plan, Recovery, SaveCosts
+from gangline.spec.plan import Job, Plan, Recovery, SaveCosts
 from gangline.spec.profile import MeasuredRun
 
 PREFIX = "runs/demo/abc/demo-1"

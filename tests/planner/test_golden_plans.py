@@ -11,7 +11,7 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.planner.selection.formula_question import formula_profile
 from gangline.spec.config.line import MeshTable
-from gangline.spec.plan import DataSource
+from gangline.spec.data_source import DataSource
 from gangline.spec.transformer import Transformer
 
 GOLDEN = {

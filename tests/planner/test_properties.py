@@ -9,7 +9,7 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import MemoryTable, MeshTable
-from gangline.spec.plan import DataSource
+from gangline.spec.data_source import DataSource
 from gangline.spec.profile import ModelProfile
 from gangline.spec.strategies import effective_strategy, names
 

@@ -18,9 +18,10 @@ from gangline.signing.keys import SigningKey, signing_key
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.line import Line, ProjectTable, TrainTable
 from gangline.spec.config.site import Site
+from gangline.spec.data_source import DataFile, DataSource
 from gangline.spec.identity import run_id
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, ProgramSpec
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
 from gangline.spec.record import Artifact, CommitInfo, Record, gang_prefix, run_prefix
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.blobs import put_blob

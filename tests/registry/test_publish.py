@@ -17,8 +17,9 @@ from gangline.registry.publish import Published
 from gangline.registry.publish_rules import NotPublished
 from gangline.registry.versions import Version, list_versions, read_version, version_digest
 from gangline.spec.config.line import PublishTable
+from gangline.spec.data_source import DataSource
 from gangline.spec.measurements import Drill
-from gangline.spec.plan import DataSource, Plan
+from gangline.spec.plan import Plan
 from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.spec.record import Gate
 from gangline.spec.run_flags import UNDER_WAY

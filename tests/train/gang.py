@@ -19,10 +19,11 @@ from tests.leash import end_with_tests
 from gangline.keeper.ranks.rank_processes import RankStart, WarmParent
 from gangline.planner.shapes.shape import shape_of
 from gangline.spec.codec import from_json
+from gangline.spec.data_source import DataFile, DataSource
 from gangline.spec.gang.status import GangResult
 from gangline.spec.measurements import LEDGER_CAUSES
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import CheckpointPolicy, DataFile, DataSource, Plan, ProgramSpec
+from gangline.spec.plan import CheckpointPolicy, Plan, ProgramSpec
 from gangline.spec.strategies import STRATEGIES, names
 from gangline.storage.open import open_store
 from gangline.train.rank.child import redirect

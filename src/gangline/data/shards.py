@@ -10,7 +10,7 @@ from gangline.spec.codec import from_plain
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.problems import refusal
-from gangline.spec.plan import DataFile
+from gangline.spec.data_source import DataFile
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 from gangline.units import format_bytes
 

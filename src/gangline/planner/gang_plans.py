@@ -9,8 +9,9 @@ from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
+from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import CheckpointPolicy, DataSource, Job, Plan, ProgramSpec, SaveCosts
+from gangline.spec.plan import CheckpointPolicy, Job, Plan, ProgramSpec, SaveCosts
 from gangline.spec.profile import ModelProfile
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from gangline.errors import BuildError, TrainingError, error_for
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
 from gangline.spec.config.secrets import plain_of
-from gangline.spec.plan import DataFile, Plan
+from gangline.spec.data_source import DataFile
+from gangline.spec.plan import Plan
 from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import PREFIX, get_blob

@@ -23,7 +23,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shard:
+class DatasetShard:
     """One Arrow IPC file of a version: a blob of the store, or a file that stays at its source."""
 
     path: str
@@ -52,7 +52,7 @@ class Shard:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class DatasetOrigin:
     """What a version was made from: a run, files of a commit, or a path of a source."""
 
     run: str | None = None
@@ -74,8 +74,8 @@ class Dataset(Document):
     """Rows of all shards."""
     schema: tuple[tuple[str, str], ...]
     """Columns: name, and type as Arrow spells it."""
-    shards: tuple[Shard, ...]
-    origin: Origin = Origin()
+    shards: tuple[DatasetShard, ...]
+    origin: DatasetOrigin = DatasetOrigin()
     options: dict[str, Any] = field(default_factory=dict)
     """Options that the files were packed with: tokens, digest of the tokenizer, holdout."""
 
@@ -109,19 +109,3 @@ class Dataset(Document):
 def dataset_key(name: str, version: str) -> str:
     """Key of a version in the store; its signature has the same key with `.sig.json` at its end."""
     return f"{PREFIX}{name}/{version}.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatasetUse:
-    """A version that a plan trains on; the ranks read its document from the store and check its digest."""
-
-    name: str
-    version: str
-    digest: str
-    """SHA-256 of the document."""
-    num_samples: int
-    """Rows of its train shards."""
-    size_bytes: int
-    """Bytes of all its shards."""
-    weight: float = 1.0
-    """Share of the samples, relative to the other data sets of the plan."""

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from gangline.errors import ConfigError
 from gangline.spec.codec import Document, digest
-from gangline.spec.dataset import DatasetUse
+from gangline.spec.data_source import DataSource
 from gangline.spec.forecast import Forecast
 from gangline.spec.fused_parameters import FusedParameter
 from gangline.spec.mesh import Mesh
@@ -14,8 +14,6 @@ from gangline.spec.strategies import Strategy, Wrapping, outer_interval, traits_
 
 Role = Literal["train", "evaluate", "prove"]
 Precision = Literal["fp32", "bf16", "fp16"]
-Order = Literal["window", "full", "file"]
-"""Order of samples: groups of shards shuffled together, one permutation of all, or as they lie in the files."""
 PipelineSchedule = Literal[
     "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"
 ]
@@ -48,37 +46,6 @@ class ProgramSpec:
     """Folders of the code layer that are on the path behind the one that the program is started in."""
     folder: str = ""
     """Of the code layer, in which ranks start; empty: at its top."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataSource:
-    """Resolved training data: files of the code layer or the store, all by digest."""
-
-    files: tuple["DataFile", ...] = ()
-    digest: str = ""
-    """SHA-256 over the sorted (path, sha256, size) of `files`."""
-    holdout: float = 0.1
-    """Tail of the data kept for evaluation."""
-    sets: tuple[DatasetUse, ...] = ()
-    """Versions of data sets, read shard by shard while training; never together with `files`."""
-    order: Order = "full"
-    window: int = 8
-    parts: int = 1
-    workers: int = 0
-    """Processes of a rank that read and decode samples; 0: the rank itself."""
-    prefetch: int = 2
-    """Batches that each worker reads ahead."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataFile:
-    """One file of the data, by digest."""
-
-    path: str
-    """As the task sees it: relative to the data folder of the gang."""
-    key: str
-    """`blobs/sha256/<digest>` in the store."""
-    size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,9 @@ from tests.line import repositories
 
 from gangline.build.virtualenv import Uv, VirtualEnvironment, make_environment, read_commit_lock, request_environment
 from gangline.git.repository import Repository
+from gangline.spec.config.environments_table import EnvironmentsTable
 from gangline.spec.config.line import EnvTable
-from gangline.spec.config.site import EnvironmentsTable, Site
+from gangline.spec.config.site import Site
 
 SPAM = make_wheel("spam", "1.0", body="def main(): print('spam')\n", script=True)
 EGGS = make_wheel("eggs", "2.0")

@@ -12,7 +12,8 @@ from gangline.line.stages.memory_run import ORIGIN, run_memory_check, with_forec
 from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.site import Site
-from gangline.spec.plan import DataSource, ProgramSpec
+from gangline.spec.data_source import DataSource
+from gangline.spec.plan import ProgramSpec
 from gangline.spec.profile import ModelProfile
 
 TASK = """\

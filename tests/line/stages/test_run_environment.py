@@ -15,8 +15,9 @@ from gangline.git.repository import Repository
 from gangline.line.record.observer import SilentObserver
 from gangline.line.stages import run_environment
 from gangline.line.stages.run_environment import environment_of
+from gangline.spec.config.environments_table import EnvironmentsTable
 from gangline.spec.config.line import EnvTable
-from gangline.spec.config.site import EnvironmentsTable, RegistryTable, Site
+from gangline.spec.config.site import RegistryTable, Site
 from gangline.spec.record import RunInfo
 from gangline.storage.open import open_store
 

@@ -10,8 +10,8 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import MeshTable, ProjectTable
+from gangline.spec.data_source import DataSource
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import DataSource
 
 DEEP = replace(SMALL, blocks=16, tensor_cuts=8)
 

@@ -10,8 +10,9 @@ from gangline.planner.gang_plans import make_plan, prove_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import MeshTable
 from gangline.spec.config.rules_train import train_rules
+from gangline.spec.data_source import DataSource
 from gangline.spec.mesh import Mesh
-from gangline.spec.plan import Compression, DataSource
+from gangline.spec.plan import Compression
 
 
 def problems(**train):

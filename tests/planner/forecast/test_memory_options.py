@@ -12,7 +12,8 @@ from gangline.planner.gang_plans import make_plan
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import MemoryTable, MeshTable, ProjectTable
-from gangline.spec.plan import DataSource, Memory
+from gangline.spec.data_source import DataSource
+from gangline.spec.plan import Memory
 
 
 def plan(asked, inventory, profile=SMALL):

@@ -13,7 +13,8 @@ from gangline.errors import ConfigError
 from gangline.planner.gang_plans import make_plan
 from gangline.planner.selection.choice import choose_plan
 from gangline.spec.config.line import MemoryTable, MeshTable, ProjectTable
-from gangline.spec.plan import Compression, DataSource
+from gangline.spec.data_source import DataSource
+from gangline.spec.plan import Compression
 from gangline.spec.profile import ModelProfile
 
 DEEP = {"blocks": 16, "tensor_cuts": 8}

@@ -19,9 +19,10 @@ from gangline.planner.selection.request import PlanRequest
 from gangline.planner.shapes.shape import shape_of
 from gangline.spec.config.line import MeshTable, PlanTable
 from gangline.spec.config.site import GpuTable, Site
+from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
 from gangline.spec.forecast import Forecast, Term
-from gangline.spec.plan import DataSource, Memory
+from gangline.spec.plan import Memory
 from gangline.spec.profile import MeasuredRun
 
 FAST, SLOW = (

@@ -21,7 +21,8 @@ from gangline.planner.transformer.evaluate import evaluate
 from gangline.planner.transformer.layout import Divisions, layouts, unsupported_rule
 from gangline.spec.codec import from_json
 from gangline.spec.config.line import MemoryTable, MeshTable, PlanTable
-from gangline.spec.plan import SCHEDULE_NAMES, DataSource, Plan
+from gangline.spec.data_source import DataSource
+from gangline.spec.plan import SCHEDULE_NAMES, Plan
 from gangline.spec.transformer import Transformer
 
 MIXTURE = Transformer(

@@ -6,7 +6,7 @@ import pytest
 from tests.train.gang import make_plan
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
-from gangline.spec.plan import DataFile, DataSource
+from gangline.spec.data_source import DataFile, DataSource
 from gangline.storage.open import open_store
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 

@@ -15,7 +15,7 @@ from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, digest
 from gangline.spec.config.problems import printable
-from gangline.spec.plan import DataSource
+from gangline.spec.data_source import DataSource
 from gangline.spec.record import Artifact, Record
 from gangline.storage.objects.blobs import put_blob
 from gangline.units import format_bytes

@@ -8,7 +8,7 @@ from gangline.data.shards import resolve_shards
 from gangline.git.repository import Repository
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import DataTable
-from gangline.spec.plan import DataSource
+from gangline.spec.data_source import DataSource
 from gangline.storage.objects.protocol import ObjectStore
 
 READ_AT_ONCE_BYTES = 64 * 1024 * 1024

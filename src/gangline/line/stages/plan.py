@@ -30,7 +30,8 @@ from gangline.planner.selection.choice import PlanChoice
 from gangline.planner.selection.plan_certificate import pipeline_traffic
 from gangline.planner.shapes.hypothetical import with_network
 from gangline.spec.codec import Document, digest, from_json
-from gangline.spec.plan import DataSource, Plan
+from gangline.spec.data_source import DataSource
+from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Artifact, PlanInfo, Record
 from gangline.storage.objects.blobs import blob_key, get_blob, put_blob

@@ -24,8 +24,9 @@ from gangline.planner.selection.gpu_kinds import choose_kinds
 from gangline.planner.selection.request import PlanRequest
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
+from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import DataSource, Plan
+from gangline.spec.plan import Plan
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.storage.objects.protocol import ObjectStore

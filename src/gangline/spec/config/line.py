@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gangline.spec.config.search_table import SearchTable
+from gangline.spec.data_source import Order
 from gangline.spec.measurements import Better
 from gangline.spec.plan import (
     Collectives,
     Compression,
     ContextExchange,
-    Order,
     PipelineSchedule,
     Recovery,
     Schedule,

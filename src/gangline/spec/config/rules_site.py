@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
+from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
     FLOPS_PER_SECOND,
@@ -19,10 +20,8 @@ from gangline.spec.config.problems import (
 from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
-    EnvironmentsTable,
     ForgeTable,
     GpuTable,
-    IndexTable,
     KfpTable,
     LaunchTable,
     LimitsTable,

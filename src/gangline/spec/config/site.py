@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
 from gangline.spec.config.fabric import FailureRates, Preset
+from gangline.spec.config.slurm_table import SlurmTable
+from gangline.spec.config.source_table import CacheTable, SourceTable
 from gangline.spec.config.track_table import TrackTable
 from gangline.spec.launchers import Target
 
@@ -186,85 +189,11 @@ class SandboxTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SourceTable:
-    """A store of data that is not gangline's own, as `[source.NAME]`."""
-
-    url: str
-    """fsspec URL that all paths of the source lie below: `webhdfs://namenode:9870/corpora`, `file:///data`."""
-    credentials: str | None = None
-    """Reference; the value is `USER:PASSWORD`, or a token."""
-    hosts: tuple[str, ...] = ()
-    """Hosts with ports that the source may redirect to, `datanode-*.example:9864`; none: its own host alone."""
-    ranks: bool = False
-    """Gangs of own commits may read it in place."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CacheTable:
-    """Shards of data sets that a server keeps between runs; without a path each gang fetches its own."""
-
-    path: str | None = None
-    """Absolute path of the folder."""
-    bytes: float | None = None
-    """Most bytes that it keeps; none: 0.8 of the disk."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlurmTable:
-    """How gangs are submitted to Slurm, under `launch.target = "slurm"`."""
-
-    shared: str | None = None
-    """Absolute path of a folder that this machine and all servers see; required."""
-    partition: str | None = None
-    """Partition of the jobs; none: the default one."""
-    account: str | None = None
-    """Account that hours are booked on; none: the user's."""
-    qos: str | None = None
-    """Quality of service."""
-    constraint: str | None = None
-    """Features that servers must have."""
-    time_seconds: int | None = None
-    """Time limit of one life of a gang; none: the partition's."""
-    options: tuple[str, ...] = ()
-    """Further words of sbatch."""
-    via: tuple[str, ...] = ()
-    """Words before each command of Slurm, `["ssh", "login1"]`."""
-    lives: int = 3
-    """How often a gang may be started, over time limits and preemption."""
-    margin_seconds: int = 60
-    """Time between the signal to save and the time limit."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SecretsTable:
     """Secrets of this site that lines may name; everyone who may push a branch writes a line."""
 
     train_env: tuple[str, ...] = ()
     """Patterns of what `[train.env]` may refer to: `env:HF_TOKEN`, `env:WANDB_*`, `file:/run/keys/*`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnvironmentsTable:
-    """Environments that gangline makes of locks, on the machine that ranks run on."""
-
-    find_links: tuple[str, ...] = ()
-    """Absolute paths of folders with wheels, in addition to the indexes."""
-    keep_days: float = 30.0
-    """`gangline sweep` deletes an environment, or the home of a branch, that no run used for so long."""
-    python_downloads: bool = False
-    """A Python that this machine lacks is fetched."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexTable:
-    """One index of packages, as `[index.NAME]`; those of the file come before the public one, in their order."""
-
-    url: str
-    """Of its simple API."""
-    credentials: str | None = None
-    """Reference; the value is `USER:PASSWORD`. Never used for a commit of a fork."""
-    default: bool = False
-    """In place of the public index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,8 @@ import os
 from pathlib import Path, PurePosixPath
 
 from gangline.errors import ConfigError, IntegrityError, StorageError
-from gangline.spec.plan import DataFile, Plan
+from gangline.spec.data_source import DataFile
+from gangline.spec.plan import Plan
 from gangline.storage.objects.blobs import PREFIX
 from gangline.storage.objects.protocol import ObjectStore
 
