@@ -18,6 +18,7 @@ from gangline.line.record.runs import list_runs
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.stages.run_line import run_line
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.spec.codec import digest
 from gangline.spec.config.line import DataTable
 from gangline.spec.config.load import effective
@@ -136,7 +137,10 @@ def _consecutive(seeds: Sequence[int]) -> list[tuple[int, int]]:
 def _train_key(request: RunRequest) -> str:
     line, repository = request.line, request.repository
     try:
-        code = code_layer.pack(repository, request.tree, line.project, commit=request.commit).data
+        pointers = find_pointers(repository, request.tree, line, commit=request.commit)
+        code = code_layer.pack(
+            repository, request.tree, line.project, commit=request.commit, placed=pointers.lfs_paths
+        ).data
     except ConfigError:
         return ""
     lock = repository.file(request.tree, line.env.lock) if line.env.lock else b""
@@ -146,6 +150,7 @@ def _train_key(request: RunRequest) -> str:
         for entry in repository.entries(request.tree)
         if any(matches(entry.path, glob) for glob in globs)
     ]
+    data += [(each.path, each.digest) for each in pointers.pointers]
     flat: dict[str, Any] = effective(line)
     train = {key: value for key, value in flat.items() if key.startswith("train.") and key not in _TRAIN_ALIKE}
     tables = {name: getattr(line, name) for name in _TABLES}

@@ -12,6 +12,7 @@ from gangline.errors import ConfigError
 from gangline.line.request.run_request import RunRequest
 from gangline.line.results.undeclared_reads import changed_since, named
 from gangline.line.stages.data_files import read_data
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.report.inputs import imported_versions
 from gangline.report.text import short
 from gangline.spec.config.data_keys import DataAccess
@@ -59,6 +60,8 @@ def _has_outside_data(line: Line) -> bool:
 def _data_now(request: RunRequest, site: Site, store: ObjectStore) -> str:
     access = DataAccess(prefixes=site.store.data, project=request.line.project.name)
     try:
+        if find_pointers(request.repository, request.tree, request.line, commit=request.commit).pointers:
+            return ""  # their SHA-256 digests are known once they are fetched
         return read_data(request.repository, request.tree, request.line.data, store=store, access=access)[1].digest
     except ConfigError:
         return ""

@@ -24,12 +24,14 @@ from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.engines import CLEAN, INFO_FD, SandboxCommand
 from gangline.launch.sandbox.environment import passed_on
 from gangline.launch.sandbox.host_paths import make_own
+from gangline.spec.data_source import DataFile
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import FIRST_GENERATION
 from gangline.spec.plan import Plan
 from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
+from gangline.storage.objects.placed_files import place_files
 from gangline.storage.objects.protocol import ObjectStore
 
 _CHECKPOINT_KEY = "checkpoint-key"
@@ -75,6 +77,7 @@ def materialise(
     for each in (draft, home / "code"):
         shutil.rmtree(each, ignore_errors=True)
     fetch_layer(store, podset.code, draft)
+    place_files(store, _tracked(plan), draft)
     draft.rename(home / "code")
     folder.secrets.mkdir(parents=True, exist_ok=True)
     if sandbox is not None:
@@ -102,6 +105,13 @@ def _first_generation(store: ObjectStore, plan: bytes) -> int:
         latest = None if parsed.jobs else store.get(f"{parsed.own_prefix}/checkpoints/latest.json")
         return int(json.loads(latest.data)["generation"]) + 1 if latest else 0
     return 0
+
+
+def _tracked(plan: bytes) -> tuple[DataFile, ...]:
+    """Files that DVC or Git LFS track; none of an invalid plan, which the keeper reports."""
+    with suppress(ValueError, KeyError, TypeError, IntegrityError):
+        return Plan.from_json(plan).data.tracked
+    return ()
 
 
 def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:

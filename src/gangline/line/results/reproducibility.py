@@ -24,6 +24,8 @@ from gangline.units import format_count
 
 LEFT_OUT = "left_out"
 """Output of the build stage: tracked files that the code layer leaves out."""
+TRACKED = "tracked"
+"""Output of the build stage: what DVC or Git LFS track for the commit, as a sentence."""
 _MOST_PATHS = 3
 
 
@@ -153,7 +155,9 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
 
 
 def _data(record: Record) -> ReproducibilityItem:
-    by = f"digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
+    tracked = stage(record, "build").outputs.get(TRACKED)
+    by = f"digest {record.inputs.data[:12]}" if tracked or has_declared_data(record) else "none declared"
+    by = f"{by}: {tracked}" if tracked else by
     reads = undeclared_reads_text(record.ran) if record.ran is not None else ""
     invisible = list(invisible_reads(record))
     if unknown := [each for each in (reads, *invisible) if each]:

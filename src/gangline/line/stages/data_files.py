@@ -6,6 +6,7 @@ from functools import partial
 from gangline.data.resolve import ReadableFile, TextFile, data_source, resolve_text
 from gangline.data.shards import resolve_shards
 from gangline.git.repository import Repository
+from gangline.line.stages.tracked_files import NO_FILES, FetchedFiles
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import DataTable
 from gangline.spec.data_source import DataSource
@@ -15,18 +16,27 @@ READ_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
 def read_data(
-    repository: Repository, tree: str, table: DataTable, *, store: ObjectStore, access: DataAccess
-) -> tuple[list[TextFile], DataSource]:
+    repository: Repository, tree: str, table: DataTable, *, store: ObjectStore, access: DataAccess,
+    fetched: FetchedFiles = NO_FILES,
+) -> tuple[list[TextFile], DataSource]:  # fmt: skip
     """Texts with their bytes, and all data with their digest; shards are not read.
+
+    Args:
+        repository: Has the commit.
+        tree: Tree of the line's folder.
+        table: What the line names.
+        store: Has the blobs of `fetched`, shards, and texts by key.
+        access: Keys and packages that the line may name.
+        fetched: Files that DVC or Git LFS track.
 
     Raises:
         ConfigError: Data is missing, not allowed, or not that of `data.digest`.
     """
-    tracked = _tracked(repository, tree) if table.text else {}
+    tracked = {**_tracked(repository, tree), **_fetched(fetched)} if table.text else {}
     texts = resolve_text(table.text, tracked=tracked, access=access, store=store) if table.text else []
     shards = resolve_shards(table.shards, store=store, access=access) if table.shards else []
     files = [*(text.entry for text in texts), *shards]
-    return texts, data_source(files, holdout=table.holdout, demanded=table.digest)
+    return texts, data_source(files, holdout=table.holdout, demanded=table.digest, tracked=fetched.code)
 
 
 def _tracked(repository: Repository, tree: str) -> Mapping[str, ReadableFile | None]:
@@ -43,6 +53,11 @@ def _tracked(repository: Repository, tree: str) -> Mapping[str, ReadableFile | N
     return links | {
         entry.path: ReadableFile(entry.size_bytes, partial(_read_one, repository, entry.blob)) for entry in files
     }
+
+
+def _fetched(files: FetchedFiles) -> dict[str, ReadableFile]:
+    """Files of `data.text` that are blobs already; they are never read here."""
+    return {path: ReadableFile(file.size_bytes, bytes, file.key) for path, file in files.text.items()}
 
 
 def _read_one(repository: Repository, blob: str) -> bytes:

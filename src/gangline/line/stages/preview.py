@@ -16,6 +16,7 @@ from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import launcher_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.planner.selection.choice import PlanChoice
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
@@ -47,6 +48,8 @@ class Preview:
     """What the forecast did not have, and findings of the memory run."""
     environment: str
     """Environment of ranks on this machine."""
+    tracked: str = ""
+    """Files that DVC or Git LFS track, as a sentence; empty: none."""
 
 
 def _ignore(_: str) -> None:
@@ -73,7 +76,10 @@ def preview(
         beside.submit(sandbox_of, repo.resolve(), "own", site=site, environ=environ)
         request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, run = request.repository, request.run_id(1)
-    layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
+    pointers = find_pointers(repository, request.tree, request.line, commit=request.commit)
+    layer = code_layer.pack(
+        repository, request.tree, request.line.project, commit=request.commit, placed=pointers.lfs_paths
+    )  # fmt: skip
     store = open_site_store(repository.root, site, environ)
     require_claimable(store, request, site=site, environ=environ)
     start = None
@@ -102,7 +108,7 @@ def preview(
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
-        budget=found.budget, band=found.band, sandbox=sandbox,
+        budget=found.budget, band=found.band, sandbox=sandbox, tracked=str(pointers),
         environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
         problems=(
             *([start.text] if start else ()),

@@ -8,7 +8,9 @@ from gangline.spec.config.problems import ConfigProblem, FileError, show
 WANTED = "a key below a data prefix of the site (store.data), or a file of the project's own runs"
 MOST_ENTRIES = 100
 """Of `data.text`, and of `data.shards`."""
-RESERVED = frozenset({"runs", "models", "projects", "blobs", "images", "logs", "open", "bisects", "probe", "datasets"})
+RESERVED = frozenset(
+    {"runs", "models", "projects", "blobs", "images", "logs", "open", "bisects", "probe", "datasets", "pointers"}
+)
 """First segments of the keys that gangline writes itself: never data of the site."""
 
 _OF_A_RUN = re.compile(r"runs/(?P<project>[^/]+)/(?:[0-9a-f]{40}|[0-9a-f]{64})/[^/]+/(?P<file>[^/]+)(?:/.*)?")

@@ -197,6 +197,7 @@ def _limit_rules(limits: LimitsTable) -> Iterator[ConfigProblem]:
     yield from at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
     yield from at_least("limits.output_files", limits.output_files, 1)
     yield from at_least("limits.output_bytes", limits.output_bytes, 1)
+    yield from at_least("limits.tracked_bytes", limits.tracked_bytes, 1)
     if limits.output_files > MOST_OUTPUT_FILES:
         wanted = f"at most {MOST_OUTPUT_FILES}"
         yield ConfigProblem(

@@ -226,6 +226,8 @@ class LimitsTable:
     """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
     output_bytes: float = 20e9
     """Likewise all of them together."""
+    tracked_bytes: float = 100e9
+    """Most bytes of one commit's files that DVC or Git LFS track, which each gang gets a copy of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
