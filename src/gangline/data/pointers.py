@@ -57,6 +57,11 @@ class Pointer:
         return f"{self.kind.partition('-')[0]} {self.digest}{_FOLDER if self.is_folder else ''}"
 
 
+def is_dvc_file(path: str) -> bool:
+    """Whether a path has the name of a pointing file of DVC: `data/train.csv.dvc`, but not the folder `.dvc`."""
+    return path.endswith(DVC_FILE) and posixpath.basename(path) != DVC_FILE
+
+
 def read_dvc_file(path: str, data: bytes) -> list[Pointer]:
     """Outputs of the file at `path`, which ends with `.dvc`.
 

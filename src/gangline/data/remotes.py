@@ -105,6 +105,11 @@ def folder_of(url: str, sources: Mapping[str, str], *, base: str) -> RemoteFolde
     return found[max(found, key=len)] if found else None
 
 
+def source_url(url: str, base: str) -> str:
+    """URL of the source that a remote would be read by; a relative folder begins at `base`."""
+    return url if "://" in url else f"file://{posixpath.normpath(posixpath.join(base, url.removeprefix('file:')))}"
+
+
 def _location(url: str, *, base: str) -> tuple[str, str, str] | None:
     """(scheme, host with port, path); None: a URL with a query, or whose path leads up."""
     try:

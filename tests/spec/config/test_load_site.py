@@ -110,6 +110,7 @@ def test_site_that_was_named_has_to_be_there(tmp_path):
         ("sign.key", f"sign = {{ key = '{CANARY}' }}"),
         ("limits.money_per_run", "limits = { money_per_run = -1 }"),
         ("limits.active_runs", "limits = { active_runs = 0 }"),
+        ("limits.tracked_bytes", "limits = { tracked_bytes = 0 }"),
         ("forge.a.token", f"[forge.a]\nkind = 'gitea'\ntoken = '{CANARY}'"),
         ("forge.b.projects.y", "[forge.a]\nkind='gitea'\nprojects={x='p'}\n[forge.b]\nkind='github'\nprojects={y='p'}"),
         ("track.a.token", f"[track.a]\nkind = 'wandb'\ntoken = '{CANARY}'"),

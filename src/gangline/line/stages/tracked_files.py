@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangline.build.code_layer import LayerSelection, outside_files
-from gangline.data.pointers import DVC_FILE, LOCK, STAGES, Pointer, read_dvc_file, read_lock
-from gangline.data.remotes import CONFIG, MOST_CONFIG_BYTES, DvcRemotes, folder_of, read_remotes
+from gangline.data.pointers import LOCK, STAGES, Pointer, is_dvc_file, read_dvc_file, read_lock
+from gangline.data.remotes import CONFIG, MOST_CONFIG_BYTES, DvcRemotes, folder_of, read_remotes, source_url
 from gangline.data.tracked_files import MOST_FILES, FolderRemote, RemoteObjects, TrackedFiles
 from gangline.git.objects import LONGEST_POINTER, TreeEntry, lfs_pointer
 from gangline.git.repository import Repository
@@ -218,17 +218,11 @@ class _Remotes:
         return RemoteObjects(remote=open_source(name, table, self.environ), folder=folder, url=url)
 
 
-def source_url(url: str, base: str) -> str:
-    """URL of the source that a remote would be read by."""
-    return url if "://" in url else f"file://{posixpath.normpath(posixpath.join(base, url.removeprefix('file:')))}"
-
-
 def _of_dvc(repository: Repository, files: Mapping[str, TreeEntry], wanted: CommitPointers) -> Iterator[Pointer]:
     left_out = wanted.selection.project.exclude
     pointing = [
         each for path, each in files.items()
-        if path.endswith(DVC_FILE) and posixpath.basename(path) != DVC_FILE
-        and (wanted.texts or not any_matches(wanted.from_folder(path), left_out))
+        if is_dvc_file(path) and (wanted.texts or not any_matches(wanted.from_folder(path), left_out))
     ]  # fmt: skip
     contents = repository.blobs([each.blob for each in pointing]) if pointing else iter(())
     for each, data in zip(pointing, contents, strict=True):
