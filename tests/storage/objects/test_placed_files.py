@@ -42,7 +42,7 @@ def test_a_file_of_another_digest_does_not_appear(store, code):
     with pytest.raises(IntegrityError, match="data/a should be blobs/sha256/"):
         place_files(store, [file], code)
     store.delete(file.key)
-    with pytest.raises(StorageError, match="data/a .* does not exist"):
+    with pytest.raises(StorageError, match=r"data/a .* does not exist"):
         place_files(store, [file], code)
     assert [each.name for each in code.rglob("*") if each.is_file()] == ["train.py"]
 
