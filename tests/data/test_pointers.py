@@ -38,6 +38,12 @@ def test_outputs_of_stages_are_those_of_the_lock_in_the_folders_of_their_stages(
     assert [each.path for each in read_lock("a/dvc.lock", lock, moved)] == ["a/sub/features", "a/sub/mean.txt"]
 
 
+def test_locks_of_dvc_1_have_no_schema():
+    text = f"prepare:\n  cmd: python a.py\n  outs:\n  - path: data/a.csv\n    md5: {MD5}\n"
+    (found,) = read_lock("dvc.lock", text.encode(), None)
+    assert (found.path, found.kind, found.size_bytes) == ("data/a.csv", "md5-dos2unix", None)
+
+
 def test_folders_of_a_dvc_file_and_remotes_of_its_outputs_count():
     (found,) = outputs(f"wdir: ..\nouts:\n- md5: {MD5}\n  path: raw/a.csv\n  remote: docs\n  hash: md5\n")
     assert (found.path, found.remote) == ("raw/a.csv", "docs")

@@ -33,9 +33,9 @@ class DvcData:
             return DvcData(problem=str(error))
         return DvcData(pointers=tuple(pointers), url=url)
 
-    def places(self, path: str) -> bool:
-        """Whether a run finds the path without a word in its line: a `.dvc` file points at it."""
-        return any(f"{path}/".startswith(f"{each.path}/") for each in self.pointers if not each.is_output)
+    def tracks(self, path: str) -> bool:
+        """Whether DVC has the path, so that git ignores it for good reason."""
+        return any(f"{path}/".startswith(f"{each.path}/") for each in self.pointers)
 
     def notes(self, reads: Sequence[str]) -> Iterator[str]:
         """Advice for the owner, whose script reads the paths `reads`."""

@@ -99,7 +99,7 @@ def guess_line(
     notes += [
         *_other_stages(stages, stage), *_only_defines(chosen, entry),
         *_other_entries(entries, entry), *_notes(chosen, has_gpu=has_gpu, reports=reports), *lock.notes,
-        *dvc.notes(chosen.reads), *_missing(chosen, lambda path: not dvc.places(path) and leaves_out(path)),
+        *dvc.notes(chosen.reads), *_missing(chosen, lambda path: not dvc.tracks(path) and leaves_out(path)),
     ]  # fmt: skip
     return LineGuess(script=chosen, others=choice.others, keys=tuple(keys), notes=tuple(notes))
 

@@ -188,6 +188,14 @@ def test_a_line_in_a_folder_has_its_files_in_that_folder(workspace, tmp_path):
     assert workspace.run().metrics["rows"].value == 3
 
 
+def test_a_pointer_without_a_size_is_shown_without_one(tracked):
+    """As those that DVC 1 wrote are: their locks have no schema either."""
+    old = "outs:\n- md5: c711e0c82f0a91970d24348b315d6ce0\n  path: train.csv\n"
+    repositories.git(tracked.repo, "rm", "--quiet", "data/images.dvc", "data/test.csv.dvc")
+    repositories.commit(tracked.repo, {"data/train.csv.dvc": old})
+    assert str(pointers(tracked.repo)[1]) == "1 file by DVC, md5 pinned"
+
+
 def test_a_plan_shows_what_is_pinned_and_fetches_nothing(tracked):
     repositories.settle_inventory(tracked.repo)
     assert preview(tracked.repo, **tracked.where).tracked == "6 files by DVC, 104 B, md5 pinned"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gangline.line.request.run_request import CLEAN_TREE
 from gangline.line.results.undeclared_reads import (
     NO_REPORT,
+    TRACKED,
     has_declared_data,
     invisible_reads,
     undeclared_reads_text,
@@ -24,8 +25,6 @@ from gangline.units import format_count
 
 LEFT_OUT = "left_out"
 """Output of the build stage: tracked files that the code layer leaves out."""
-TRACKED = "tracked"
-"""Output of the build stage: what DVC or Git LFS track for the commit, as a sentence."""
 _MOST_PATHS = 3
 
 
@@ -156,7 +155,7 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
 
 def _data(record: Record) -> ReproducibilityItem:
     tracked = stage(record, "build").outputs.get(TRACKED)
-    by = f"digest {record.inputs.data[:12]}" if tracked or has_declared_data(record) else "none declared"
+    by = f"digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
     by = f"{by}: {tracked}" if tracked else by
     reads = undeclared_reads_text(record.ran) if record.ran is not None else ""
     invisible = list(invisible_reads(record))

@@ -9,10 +9,11 @@ from gangline.build.own_environment import editable_packages_in, refuse_work_tre
 from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access
-from gangline.line.results.reproducibility import LEFT_OUT, TRACKED
+from gangline.line.results.reproducibility import LEFT_OUT
+from gangline.line.results.undeclared_reads import TRACKED
 from gangline.line.stages.data_files import read_data
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
-from gangline.line.stages.tracked_files import CommitPointers, fetch_pointers, find_pointers
+from gangline.line.stages.tracked_files import CommitPointers, fetch_pointers, find_pointers, num_files
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, digest
 from gangline.spec.config.problems import printable
@@ -110,7 +111,7 @@ def _data(ctx: RunContext, pointers: CommitPointers) -> DataSource:
         project=ctx.record.run.project, trust=commit.trust, spool=ctx.home / "tmp",
     )  # fmt: skip
     if fetched.num_fetched:
-        ctx.record_event("build", "data", f"fetched {fetched.num_fetched} files that DVC or Git LFS track")
+        ctx.record_event("build", "data", f"fetched {num_files(fetched.num_fetched)} that DVC or Git LFS track")
     texts, source = read_data(
         ctx.repository, commit.tree, ctx.line.data, store=ctx.store, access=access, fetched=fetched
     )  # fmt: skip

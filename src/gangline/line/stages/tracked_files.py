@@ -88,15 +88,21 @@ class CommitPointers:
         return [posixpath.join(self.selection.folder, each) for each in self.texts]
 
     def __str__(self) -> str:
-        """`3 files by DVC, 120 MB, md5 pinned`; empty where there are none."""
+        """`3 files by DVC, 120 MB, md5 pinned`, the bytes where all pointers say theirs; empty where there are none."""
         shown = []
         for tool, digest in (("DVC", "md5"), ("Git LFS", "sha256")):
             own = [each for each in self.pointers if each.tool == tool]
             count = sum(each.num_files or 1 for each in own)
-            size = sum(each.size_bytes or 0 for each in own)
+            sizes = [each.size_bytes for each in own if each.size_bytes is not None]
+            size = f"{format_bytes(sum(sizes))}, " if len(sizes) == len(own) else ""
             if own:
-                shown.append(f"{count:,} file{'s'[: count != 1]} by {tool}, {format_bytes(size)}, {digest} pinned")
+                shown.append(f"{num_files(count)} by {tool}, {size}{digest} pinned")
         return " · ".join(shown)
+
+
+def num_files(count: int) -> str:
+    """`1 file`, `1,254 files`."""
+    return "1 file" if count == 1 else f"{count:,} files"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
