@@ -8,7 +8,7 @@ md5 is noticed.
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -100,9 +100,12 @@ class TrackedFiles:
     """Folder for a file that is being fetched."""
     most_bytes: float
     """Most bytes of all files together, `limits.tracked_bytes`."""
+    notify: Callable[[str], None] = lambda _: None
+    """Called with a sentence before the first file is fetched."""
     num_fetched: int = 0
     """Files that were not in the store before."""
     _num_bytes: int = field(default=0, init=False)
+    _num_objects: int = field(default=0, init=False)
 
     def files_of(self, pointer: Pointer, at: RemoteObjects) -> list[DataFile]:
         """The file of a pointer, or the files of its folder, as blobs of the store.
@@ -148,6 +151,9 @@ class TrackedFiles:
             entry = self.store.head(PREFIX + known[0])
             if entry is not None and entry.size_bytes == known[1]:
                 return PREFIX + known[0], known[1]
+        if self._num_objects == 0:
+            self.notify(f"fetching {pointer.path} and what else is not in the store from {at.url}")
+        self._num_objects += 1
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(self.spool)) as file:
             found = _fetch(pointer, at, file, most_bytes=most_bytes)
             self.store.put_if_absent(key, json.dumps({"sha256": found[0], "size_bytes": found[1]}).encode())

@@ -74,9 +74,12 @@ def test_a_program_finds_each_file_where_its_repository_says_and_the_record_pins
 
 def test_a_second_run_fetches_nothing_and_takes_the_training(tracked, tmp_path):
     first = tracked.run()
+    fetching = "fetching data/images and what else is not in the store from [source.dvc]"
+    assert [note for note in tracked.seen.notes if note.startswith(fetching)]
     shutil.rmtree(tmp_path / "dvc" / "remote" / "files")
     repositories.commit(tracked.repo, {"README.md": "words"})
     second = tracked.run()
+    assert not [note for note in tracked.seen.notes if "fetch" in note]
     assert second.inputs.data == first.inputs.data
     assert stage(second, "train").state == "taken"
 
@@ -132,7 +135,7 @@ def test_a_fork_reads_no_source_whatever_the_store_has_of_it(tracked, tmp_path, 
     with pytest.raises(ConfigError, match="a fork's commit reads no source of the site; leave it out"):
         fetch_pointers(
             found, repository=request.repository, store=tracked.store, site=tracked.site, environ={},
-            project="cheap", trust="fork", spool=tmp_path,
+            project="cheap", trust="fork", spool=tmp_path, notify=print,
         )  # fmt: skip
 
 
@@ -160,7 +163,7 @@ def test_outputs_of_stages_are_fetched_where_the_line_names_them(tracked, keys, 
     request, found = pointers(tracked.repo)
     fetched = fetch_pointers(
         found, repository=request.repository, store=tracked.store, site=tracked.site, environ={}, project="cheap",
-        trust="own", spool=tracked.repo / ".gangline",
+        trust="own", spool=tracked.repo / ".gangline", notify=print,
     )  # fmt: skip
     assert {path: tracked.store.get(file.key).data for path, file in fetched.text.items()} == (
         {} if in_code else FEATURES
@@ -228,7 +231,7 @@ def test_objects_of_git_lfs_are_not_for_forks(tmp_path):
     with pytest.raises(ConfigError, match="a fork's commit reads no source"):
         fetch_pointers(
             found, repository=request.repository, store=FolderStore(tmp_path / "store"), site=None, environ={},
-            project="cheap", trust="fork", spool=tmp_path,
+            project="cheap", trust="fork", spool=tmp_path, notify=print,
         )  # fmt: skip
 
 

@@ -109,6 +109,7 @@ def _data(ctx: RunContext, pointers: CommitPointers) -> DataSource:
     fetched = fetch_pointers(
         pointers, repository=ctx.repository, store=ctx.store, site=ctx.site, environ=ctx.environ,
         project=ctx.record.run.project, trust=commit.trust, spool=ctx.home / "tmp",
+        notify=ctx.observer.note,
     )  # fmt: skip
     if fetched.num_fetched:
         ctx.record_event("build", "data", f"fetched {num_files(fetched.num_fetched)} that DVC or Git LFS track")

@@ -5,7 +5,7 @@ name the digest of any file that they hold, and its code would get it.
 """
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def find_pointers(repository: Repository, tree: str, line: Line, *, commit: str)
 
 def fetch_pointers(
     found: CommitPointers, *, repository: Repository, store: ObjectStore, site: Site, environ: Mapping[str, str],
-    project: str, trust: Trust, spool: Path,
+    project: str, trust: Trust, spool: Path, notify: Callable[[str], None],
 ) -> FetchedFiles:  # fmt: skip
     """All files behind the pointers, which are blobs of the store then.
 
@@ -164,7 +164,9 @@ def fetch_pointers(
             f" fork's commit reads no source of the site; {found.leave_out()}"
         )
     spool.mkdir(parents=True, exist_ok=True)
-    fetcher = TrackedFiles(store=store, project=project, spool=spool, most_bytes=site.limits.tracked_bytes)
+    fetcher = TrackedFiles(
+        store=store, project=project, spool=spool, most_bytes=site.limits.tracked_bytes, notify=notify
+    )  # fmt: skip
     remotes = _Remotes(found, repository, site, environ)
     code: dict[str, DataFile] = {}
     text: dict[str, DataFile] = {}
