@@ -51,7 +51,7 @@ class ShardWriter:
         self._open: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; raises ConfigError for a row with a null, or larger than `MOST_ROW_BYTES`."""
+        """Append rows; raises ConfigError for a row larger than `MOST_ROW_BYTES`."""
         sizes = row_sizes(batch)
         start = 0
         while start < batch.num_rows:
@@ -196,7 +196,7 @@ def check_shard(path: Path, place: str) -> tuple[tuple[tuple[str, str], ...], in
             check_schema(reader.schema, place)
             for batch in (reader.get_batch(index) for index in range(reader.num_record_batches)):
                 batch.validate(full=True)
-                _refuse_nulls(batch, place)
+                refuse_nulls(batch, place)
                 rows += batch.num_rows
             found = column_types(reader.schema)
             del reader
@@ -211,8 +211,7 @@ def check_shard(path: Path, place: str) -> tuple[tuple[tuple[str, str], ...], in
 
 
 def row_sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
-    """Bytes of each row, without what the format adds; raises ConfigError for nulls and for rows that are too large."""
-    _refuse_nulls(batch, "packed rows")
+    """Bytes of each row, without what the format adds; raises ConfigError for a row that is too large."""
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for column in batch.columns:
         kind = column.type
@@ -227,7 +226,8 @@ def row_sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
     return sizes
 
 
-def _refuse_nulls(batch: pa.RecordBatch, place: str) -> None:
+def refuse_nulls(batch: pa.RecordBatch, place: str) -> None:
+    """Raise ConfigError, naming `place` and the column, if a value is missing."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if count := _null_count(column):
             raise ConfigError(f"{place}: wanted values of {name!r} everywhere, found {count} nulls; fill them in")
