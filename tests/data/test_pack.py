@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from gangline.data.arrow_shards import ArrowRows
-from gangline.data.journal import Journal
+from gangline.data.journal import PackJournal
 from gangline.data.pack import PackOptions, pack
 from gangline.data.tokens import TextTokenizer
 from gangline.errors import ConfigError
@@ -56,7 +56,7 @@ def tokenizer(tmp_path):
 def packed(files, tmp_path, *, store=None, journal=None, notify=lambda _: None, **options):
     return pack(
         files, PackOptions(**options), name="wiki", origin=DatasetOrigin(),
-        store=store or FolderStore(tmp_path / "store"), journal=journal or Journal(tmp_path / "journal.jsonl"),
+        store=store or FolderStore(tmp_path / "store"), journal=journal or PackJournal(tmp_path / "journal.jsonl"),
         notify=notify,
     )  # fmt: skip
 
@@ -80,8 +80,8 @@ def test_rows_of_json_lines_are_all_there_in_their_order(corpus, tmp_path):
 
 
 def test_the_same_files_and_options_are_the_same_version(corpus, tmp_path):
-    versions = {packed(corpus, tmp_path, journal=Journal(tmp_path / f"{n}.jsonl")).version for n in range(2)}
-    versions |= {packed(corpus, tmp_path, journal=Journal(tmp_path / "h.jsonl"), holdout=0.2).version}
+    versions = {packed(corpus, tmp_path, journal=PackJournal(tmp_path / f"{n}.jsonl")).version for n in range(2)}
+    versions |= {packed(corpus, tmp_path, journal=PackJournal(tmp_path / "h.jsonl"), holdout=0.2).version}
     assert len(versions) == 2
 
 
@@ -244,13 +244,13 @@ def test_a_pack_that_was_killed_anywhere_continues_to_the_same_version(
     options = {"holdout": 0.3, "shard_bytes": 40}
     if is_tokens:
         options |= {"tokens": 3, "tokenizer": small_batches}
-    wanted = packed(files, tmp_path, store=DyingStore(), journal=Journal(tmp_path / "whole.jsonl"), **options)
+    wanted = packed(files, tmp_path, store=DyingStore(), journal=PackJournal(tmp_path / "whole.jsonl"), **options)
     assert len(wanted.shards) > 4
     store, path = DyingStore(), tmp_path / "second.jsonl"
     while True:
         store.left, store.after = data.draw(st.integers(1, 8)), data.draw(st.booleans())
         try:
-            found = packed(files, tmp_path, store=store, journal=Journal(path), **options)
+            found = packed(files, tmp_path, store=store, journal=PackJournal(path), **options)
             break
         except Killed:
             if data.draw(st.booleans()):  # the last line of the journal is torn
@@ -278,7 +278,7 @@ def small_batches(monkeypatch, tmp_path):
 
 def test_a_second_call_reads_no_finished_file_and_stores_no_finished_shard(corpus, tmp_path, small_batches):
     journal = tmp_path / "j.jsonl"
-    packed(corpus, tmp_path, journal=Journal(journal), shard_bytes=40)
+    packed(corpus, tmp_path, journal=PackJournal(journal), shard_bytes=40)
     lines = journal.read_text().splitlines(keepends=True)
     cut = next(n for n, line in enumerate(lines) if '"file": 2' in line) + 1
     journal.write_text("".join(lines[:cut]))
@@ -286,7 +286,7 @@ def test_a_second_call_reads_no_finished_file_and_stores_no_finished_shard(corpu
     store = FolderStore(tmp_path / "store")
     puts = []
     store.put = lambda key, data: puts.append(key)
-    packed(corpus, tmp_path, store=store, journal=Journal(journal), shard_bytes=40)
+    packed(corpus, tmp_path, store=store, journal=PackJournal(journal), shard_bytes=40)
     assert puts == []
 
 

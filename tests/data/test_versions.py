@@ -121,7 +121,9 @@ def test_a_signature_of_another_version_or_for_another_purpose_is_refused(store)
 def test_a_document_with_a_lie_is_refused(store, lie):
     made = dataset()
     write(store, made)
-    store.put(made.key, json.dumps({**json.loads(made.to_json()), **lie}).encode())
+    data = json.dumps({**json.loads(made.to_json()), **lie}).encode()
+    store.put(made.key, data)
+    store.put(f"blobs/sha256/{made.digest}", data)
     for read in (
         lambda: resolve_dataset(store, f"dataset:wiki@{made.version}", TRUSTED),
         lambda: read_dataset(store, use_of(made)),
@@ -133,11 +135,16 @@ def test_a_document_with_a_lie_is_refused(store, lie):
 def test_a_rank_reads_the_document_of_its_plan_and_no_other(store):
     made, other = dataset(), dataset(rows=4)
     write(store, made)
-    store.put(made.key, other.to_json())
+    store.delete(made.key)
+    assert read_dataset(store, use_of(made)) == made  # a run that trains goes on
+    store.put(f"blobs/sha256/{made.digest}", other.to_json())
     with pytest.raises(IntegrityError, match=f"wanted digest {made.digest[:12]}, found {other.digest[:12]}"):
         read_dataset(store, use_of(made))
-    store.delete(made.key)
-    with pytest.raises(StorageError, match="is missing"):
+    store.put(f"blobs/sha256/{made.digest}", made.to_json())
+    with pytest.raises(IntegrityError, match="wanted the document of code@"):
+        read_dataset(store, use_of(made, name="code"))
+    store.delete(f"blobs/sha256/{made.digest}")
+    with pytest.raises(StorageError, match="found no blob"):
         read_dataset(store, use_of(made))
 
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from gangline.data.arrow_shards import MAGIC, ShardWriter, check_shard, column_types
-from gangline.data.journal import Journal
+from gangline.data.journal import PackJournal
 from gangline.data.packed_inputs import open_input
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.codec import from_plain, to_plain
@@ -38,7 +38,7 @@ class AddedFile:
 
 
 def add_files(
-    files: Sequence[AddedFile], *, name: str, origin: DatasetOrigin, store: ObjectStore, journal: Journal,
+    files: Sequence[AddedFile], *, name: str, origin: DatasetOrigin, store: ObjectStore, journal: PackJournal,
     folder: Path, in_place: str | None = None, notify: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> Dataset:  # fmt: skip
     """The document of a version of these files; the caller signs and writes it, then removes the journal.

@@ -8,7 +8,7 @@ from typing import Any
 from gangline.errors import storage_errors
 
 
-class Journal:
+class PackJournal:
     """Lines of JSON in a file that belongs to one call with the same inputs; a torn last line does not count."""
 
     def __init__(self, path: Path) -> None:

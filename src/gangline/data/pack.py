@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gangline.data.arrow_shards import SHARD_BYTES, ShardWriter, column_types
-from gangline.data.journal import Journal
+from gangline.data.journal import PackJournal
 from gangline.data.packed_inputs import open_input
 from gangline.data.tokens import TextTokenizer
 from gangline.errors import ConfigError
@@ -70,7 +70,7 @@ class PackProgress:
 
 def pack(
     files: Sequence[Path], options: PackOptions, *, name: str, origin: DatasetOrigin, store: ObjectStore,
-    journal: Journal, notify: Callable[[PackProgress], object] = lambda _: None,
+    journal: PackJournal, notify: Callable[[PackProgress], object] = lambda _: None,
 ) -> Dataset:  # fmt: skip
     """The document of a version whose shards are stored; the caller signs and writes it, then removes the journal.
 
@@ -137,7 +137,7 @@ class _SplitStream:
     options: PackOptions
     input_schema: pa.Schema
     store: ObjectStore
-    journal: Journal
+    journal: PackJournal
     shards: list[DatasetShard] = field(default_factory=list)
     next_row: int = 0
     """First row of the input that is not wholly in `shards`."""

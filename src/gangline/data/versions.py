@@ -5,7 +5,7 @@
     datasets/<name>/aliases/<alias>.json  signed, changed by compare-and-set alone
 
 A version exists when its document does: shards and signature are written before. Drivers check signatures against the
-keys that the site trusts; ranks have no keys and check the digest that their plan names.
+keys that the site trusts; ranks have no keys, and read the same document as a blob by the digest that their plan names.
 """
 
 import re
@@ -18,17 +18,18 @@ from typing import Protocol
 
 from gangline.errors import GateError, IntegrityError, StorageError
 from gangline.spec.codec import Document
+from gangline.spec.config.data_keys import REFERENCE, SCHEME
 from gangline.spec.config.problems import refusal, show
 from gangline.spec.data_source import DatasetUse
 from gangline.spec.dataset import MOST_MANIFEST_BYTES, NAME, PREFIX, Dataset, dataset_key
+from gangline.storage.objects.blobs import PREFIX as PREFIX_OF_BLOBS
+from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import Blob, ObjectStore, get_bounded, list_all
 from gangline.units import now
 
-SCHEME = "dataset:"
 LATEST = "latest"
 """Alias of the version that was made last; a reference without a version means it."""
 VERSION = re.compile(r"[0-9a-f]{8}")
-REFERENCE = re.compile(rf"{SCHEME}(?P<name>{NAME.pattern})(@(?P<version>{VERSION.pattern}|{NAME.pattern}))?")
 _PURPOSE = b"gangline dataset 1\n"
 _MOST_SIGNATURE_BYTES = 4096
 _NEWEST_SHOWN = 5
@@ -136,22 +137,18 @@ def parse_reference(text: str, place: str = "") -> tuple[str, str]:
 
 
 def read_dataset(store: ObjectStore, use: DatasetUse) -> Dataset:
-    """The version that a plan uses; ranks call this, and its digest is checked.
+    """The version that a plan uses, by its digest: ranks may read blobs alone, and have no keys.
 
     Raises:
         StorageError: The store does not have it.
-        IntegrityError: The store has another document at its key.
+        IntegrityError: The store has other bytes, or another version.
     """
-    data = _document(store, use.name, use.version)
-    if data is None:
-        raise StorageError(
-            f"{store.url}: {dataset_key(use.name, use.version)} is missing; was it removed after the run began?"
-        )
-    if (found := sha256(data).hexdigest()) != use.digest:
-        raise IntegrityError(
-            f"{dataset_key(use.name, use.version)}: wanted digest {use.digest[:12]}, found {found[:12]}; it is not read"
-        )
-    return _parsed(data, use.name, use.version)
+    blob = get_bounded(store, PREFIX_OF_BLOBS + use.digest, most_bytes=MOST_MANIFEST_BYTES)
+    if blob is None:
+        raise StorageError(f"{store.url}: wanted the document of {use.name}@{use.version}, {use.digest}, found no blob")
+    if (found := sha256(blob.data).hexdigest()) != use.digest:
+        raise IntegrityError(f"{use.name}@{use.version}: wanted digest {use.digest[:12]}, found {found[:12]}; not read")
+    return _parsed(blob.data, use.name, use.version)
 
 
 def resolve_dataset(store: ObjectStore, reference: str, trusted: Trusted, *, place: str = "") -> Dataset:
@@ -182,7 +179,7 @@ def resolve_dataset(store: ObjectStore, reference: str, trusted: Trusted, *, pla
 
 
 def write_dataset(store: ObjectStore, dataset: Dataset, signer: DatasetSigner, trusted: Trusted) -> bool:
-    """Sign and write a version whose shards are stored; false: another writer made the same version before.
+    """Sign and write a version whose shards are stored, also as a blob; false: another writer made the same before.
 
     Raises:
         IntegrityError: Another data set has this name and version.
@@ -190,6 +187,7 @@ def write_dataset(store: ObjectStore, dataset: Dataset, signer: DatasetSigner, t
     signature = DatasetSignature(
         digest=dataset.digest, key_id=signer.key_id, signature=signer.sign(_PURPOSE + dataset.to_json())
     )
+    put_blob(store, dataset.to_json())
     _write_signature(store, dataset, signature, trusted)
     if store.put_if_absent(dataset.key, dataset.to_json()) is not None:
         return True
