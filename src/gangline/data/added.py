@@ -125,10 +125,13 @@ def _converted(
             )
         )  # fmt: skip
 
-    schema, batches = open_input(path, None)
-    writer = ShardWriter(schema, keep)
-    for batch in batches:
-        writer.write(batch)
+    try:
+        schema, batches = open_input(path, None)
+        writer = ShardWriter(schema, keep)
+        for batch in batches:
+            writer.write(batch)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(str(path), file.path)) from error
     writer.close()
     if not shards:
         raise ConfigError(printable(f"{file.path}: wanted rows, found none; leave the file out"))

@@ -241,7 +241,7 @@ class Artifact:
 
     kind: str
     """model, checkpoint, save, metrics, outputs, report, junit, log, sbom, provenance, signature, card, config, patch,
-    code, plan, certificate, ranks."""
+    code, plan, certificate, ranks, dataset."""
     key: str
     media_type: str
     size_bytes: int

@@ -11,7 +11,6 @@ from gangline.spec.config.problems import refusal
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DatasetUse, DataSource
 from gangline.spec.dataset import Dataset
-from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.units import format_bytes
 
@@ -32,7 +31,7 @@ def names_datasets(table: DataTable) -> bool:
 
 
 def dataset_source(table: DataTable, *, store: ObjectStore, allowed: DatasetAccess) -> DataSource:
-    """Data of a plan that trains on versions; their documents become blobs, which ranks read.
+    """Data of a plan that trains on versions of data sets.
 
     Raises:
         ConfigError: There is no such version, this commit may not read it, or it is not that of data.digest.
@@ -46,7 +45,6 @@ def dataset_source(table: DataTable, *, store: ObjectStore, allowed: DatasetAcce
         allowed.access.demand_dataset(place, parse_reference(reference, place)[0])
         found = resolve_dataset(store, reference, trusted, place=place)
         _demand_readable(place, found, allowed)
-        put_blob(store, found.to_json())
         uses.append(_use(found, weight if weight is not None else float(_train_rows(found)) if len(named) > 1 else 1.0))
     total = digest([(use.name, use.digest, use.weight) for use in uses])
     if table.digest is not None and table.digest != total:
