@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pyarrow as pa
@@ -199,11 +198,9 @@ def test_a_pack_that_was_killed_by_the_kernel_continues_to_the_version_of_an_unb
     shards = unbroken.stdout.count("shard\n")
     assert shards > 4
     for _ in range(2):
-        process = subprocess.Popen([*command, "broken"], cwd=workspace, stdout=subprocess.PIPE, text=True)
-        process.stdout.readline(), process.stdout.readline()
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        time.sleep(0.05)
+        with subprocess.Popen([*command, "broken"], cwd=workspace, stdout=subprocess.PIPE, text=True) as process:
+            process.stdout.readline(), process.stdout.readline()
+            os.kill(process.pid, signal.SIGKILL)
     last = subprocess.run([*command, "broken"], cwd=workspace, check=True, capture_output=True, text=True)
     assert last.stdout.count("shard\n") <= shards - 4
     both = [json.loads(gangline("data", "show", name, "--json").stdout)["document"] for name in ("whole", "broken")]
