@@ -170,7 +170,7 @@ class ShardCache:
 
         One process at a time measures and reserves. None: it does not fit, for others hold the rest.
         """
-        with FileLock(self._folder / "room.lock", timeout=LOCK_SECONDS):
+        with FileLock(self._folder / "room.lock", timeout=LOCK_SECONDS, poll_interval=0.005):
             part = self._folder / f"{shard.sha256}.part"
             with suppress(FileNotFoundError):
                 part.unlink()  # of a process that was killed
