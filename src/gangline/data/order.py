@@ -1,9 +1,9 @@
-"""Order of the samples of data sets: a function of seed and position alone, whatever the ranks. Pure, no list of samples.
+"""Order of the samples of data sets: a function of seed and position alone, whatever the ranks. Pure.
 
-A position belongs to a stream (`parts`), its place there to a data set (`[[data.mix]]`), and its place among that set's
-to an epoch of the stream's shards. The shards of an epoch are permuted, then the rows of each group of `window` of them;
-`full` is a group of all shards. Permutations are keyed bijections: they take no memory, and any position costs as much
-as the first. Integers and SHA-512 alone decide, so the order is the same on every version of Python.
+A position belongs to a stream (`parts`), its place there to a data set (`[[data.mix]]`), and its place among those of
+the set to an epoch of the shards of that stream. The shards of an epoch are permuted, then the rows of each group of
+`window` of them; `full` is a group of all shards. Permutations are keyed bijections: they take no memory, and any
+position costs as much as the first. Integers and SHA-512 alone decide, so every version of Python has the same order.
 """
 
 from bisect import bisect_right
@@ -22,8 +22,10 @@ _MASK = (1 << 64) - 1
 
 
 class Permutation:
-    """A bijection of 0 to `count` - 1 that `key` chooses: a Feistel network over the next power of two, walked on until
-    it falls below `count`, which takes less than two rounds of it on average."""
+    """A bijection of 0 to `count` - 1 that `key` chooses: a Feistel network over the next power of two.
+
+    It is repeated until it falls below `count`: less than twice on average.
+    """
 
     def __init__(self, count: int, key: str) -> None:
         bits = max((count - 1).bit_length(), 2)
