@@ -17,6 +17,7 @@ from gangline.spec.config.problems import (
     show,
     within,
 )
+from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
@@ -63,6 +64,8 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _project_rules(site.projects)
     yield from _forge_rules(site.forge)
     yield from _track_rules(site.track)
+    yield from source_rules(site.source)
+    yield from cache_rules(site.cache)
     yield from _serve_rules(site.serve)
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)

@@ -36,27 +36,25 @@ class LineFile:
         self._file = path.open("ab", buffering=0)
         self._lines: list[str] = []
         self._flushed = time.monotonic()
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._lock = threading.Lock()
 
     def add(self, entry: dict[str, Any], *, now: bool = False) -> None:
         """Add one line; `now` flushes it. Numbers that are not finite become null, because JSON has none."""
-        if self._process != os.getpid():  # a worker that was forked: lines of the rank are written by the rank
-            self._lock, self._process = threading.Lock(), os.getpid()
-            self._lines.clear()
-        line = to_json(entry)
-        with self._lock:  # the thread that fetches shards has events, too
-            self._lines.append(line)
-            due = now or len(self._lines) >= FLUSH_LINES or time.monotonic() - self._flushed >= FLUSH_SECONDS
-        if due:
-            self.flush()
+        with self._lock:
+            self._lines.append(to_json(entry))
+            if now or len(self._lines) >= FLUSH_LINES or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+                self._write()
 
     def flush(self) -> None:
         """Write all buffered lines in one call."""
         with self._lock:
-            if self._lines:
-                self._file.write(("\n".join(self._lines) + "\n").encode())
-            self._lines.clear()
-            self._flushed = time.monotonic()
+            self._write()
+
+    def _write(self) -> None:
+        if self._lines:
+            self._file.write(("\n".join(self._lines) + "\n").encode())
+        self._lines.clear()
+        self._flushed = time.monotonic()
 
     def close(self) -> None:
         self.flush()

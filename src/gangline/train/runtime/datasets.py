@@ -73,18 +73,15 @@ def split_pieces(number: int, dataset: Dataset, split: Split, *, holdout: float)
 
 
 class OpenShards:
-    """Shards that this process has open, those that were used last; a worker that is forked gets files of its own."""
+    """Shards that this process has open, those that were used last."""
 
-    def __init__(self, open_files: Callable[[], ShardFiles], *, most: int) -> None:
-        self._open_files, self._most = open_files, min(most, MOST_OPEN)
-        self._process, self._files = os.getpid(), open_files()
+    def __init__(self, files: ShardFiles, *, most: int) -> None:
+        self._files, self._most = files, min(most, MOST_OPEN)
         self._open: OrderedDict[str, tuple[DatasetShard, Path]] = OrderedDict()
         self._rows: dict[str, Any] = {}
 
     def fetch(self, shard: DatasetShard) -> Path:
         """File of the shard on this node; may take long."""
-        if self._process != os.getpid():
-            self._process, self._files = os.getpid(), self._open_files()
         if shard.sha256 in self._open:
             self._open.move_to_end(shard.sha256)
             return self._open[shard.sha256][1]
@@ -216,7 +213,7 @@ class RankDatasets:
     ) -> None:  # fmt: skip
         """Args:
         documents: Of `source.sets`, in their order.
-        open_files: Opens the shards on this node, once for each thread and process.
+        open_files: Opens the shards on this node, once for each thread.
         global_batch: Samples of a step.
         fetches_ahead: This rank fetches what its node reads next.
         """
@@ -224,7 +221,7 @@ class RankDatasets:
         self._global_batch = global_batch
         self._ahead = WindowFetcher(open_files) if fetches_ahead else None
         most = MOST_OPEN if source.order == "full" else 2 * source.window * len(documents) * source.parts
-        self._shards = OpenShards(open_files, most=max(most, 16))
+        self._shards = OpenShards(open_files(), most=max(most, 16))
         self.train, self.holdout = self._rows("train"), self._rows("holdout")
         self.train.order_of = self.order_of
 
