@@ -153,7 +153,8 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
 
 
 def _data(record: Record) -> ReproducibilityItem:
-    by = f"digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
+    sets = "".join(f"{each}, " for each in record.inputs.datasets)
+    by = f"{sets}digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
     reads = undeclared_reads_text(record.ran) if record.ran is not None else ""
     invisible = list(invisible_reads(record))
     if unknown := [each for each in (reads, *invisible) if each]:

@@ -62,8 +62,8 @@ def invisible_reads(record: Record) -> Iterator[str]:
 
 
 def has_declared_data(record: Record) -> bool:
-    """Whether the line declares data by `data.text` or `data.shards`."""
-    return bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
+    """Whether the line declares data by `data.text`, `data.shards` or `data.mix`."""
+    return any(record.inputs.values.get(f"data.{name}") for name in ("text", "shards", "mix"))
 
 
 def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: int) -> bool:

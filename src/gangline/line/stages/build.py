@@ -11,6 +11,7 @@ from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access
 from gangline.line.results.reproducibility import LEFT_OUT
 from gangline.line.stages.data_files import read_data
+from gangline.line.stages.dataset_versions import DatasetAccess, versions_text
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, digest
@@ -51,7 +52,10 @@ def build(ctx: RunContext) -> StageResult:
 
     def change(record: Record) -> Record:
         image = environment.image.reference if environment.image else None
-        inputs = replace(record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest)
+        inputs = replace(
+            record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest,
+            datasets=tuple(f"{each.name}@{each.version}" for each in data.sets),
+        )  # fmt: skip
         artifact = Artifact(
             kind="code", key=code_key, media_type="application/zip", size_bytes=len(layer.data), sha256=code_digest
         )
@@ -63,6 +67,7 @@ def build(ctx: RunContext) -> StageResult:
         message=f"{_environment_text(environment)} · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
         + (f"; {layer.left_out}" if layer.left_out.paths else "")
+        + (f" · {versions_text(data.sets)}" if data.sets else "")
         + (f" · unchanged since {earlier.run.id}" if earlier else ""),
         key=key,
         outputs={
@@ -98,8 +103,8 @@ def _outputs(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
 
 def _data(ctx: RunContext) -> DataSource:
     """Files of the line's data, stored by digest; shards are in the store already."""
-    access = data_access(ctx.record, ctx.site)
-    texts, source = read_data(ctx.repository, ctx.record.commit.tree, ctx.line.data, store=ctx.store, access=access)
+    allowed = DatasetAccess(access=data_access(ctx.record, ctx.site), site=ctx.site, trusted=lambda: ctx.sealer.trusted)
+    texts, source = read_data(ctx.repository, ctx.record.commit.tree, ctx.line.data, store=ctx.store, allowed=allowed)
     for text in texts:
         put_blob(ctx.store, text.data)
     return source

@@ -14,14 +14,17 @@ from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.project_claim import require_claimable
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import launcher_of
+from gangline.line.request.trust import data_access_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
 from gangline.line.stages.planning import RunPlanRequest, plan_run
 from gangline.planner.selection.choice import PlanChoice
+from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.storage import site_paths
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.site_paths import open_site_store
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class Preview:
     """What the forecast did not have, and findings of the memory run."""
     environment: str
     """Environment of ranks on this machine."""
+    data: str = ""
+    """Versions of data sets with their sizes; empty: the line names none."""
 
 
 def _ignore(_: str) -> None:
@@ -76,6 +81,7 @@ def preview(
     layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
     store = open_site_store(repository.root, site, environ)
     require_claimable(store, request, site=site, environ=environ)
+    data = _datasets(request, store, site=site, environ=environ)
     start = None
     if request.line.train.start.checkpoint is not None:
         from gangline.line.stages.start_checkpoint import open_start  # most lines begin with step 0
@@ -103,12 +109,25 @@ def preview(
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
-        environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
+        environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED, data=data,
         problems=(
             *([start.text] if start else ()),
             *filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
         ),
     )  # fmt: skip
+
+
+def _datasets(request: RunRequest, store: ObjectStore, *, site: Site, environ: Mapping[str, str]) -> str:
+    """Versions that the line's data sets have now."""
+    if not (request.line.data.mix or request.line.data.shards):
+        return ""
+    from gangline.line.stages.dataset_versions import DatasetAccess, dataset_source, names_datasets, versions_text
+
+    access = data_access_of(request.trust, request.line.project.name, site)
+    allowed = DatasetAccess(access=access, site=site, trusted=lambda: Sealer.of(site, environ).trusted)
+    table = request.line.data
+    found = dataset_source(table, store=store, allowed=allowed).sets if names_datasets(table) else ()
+    return versions_text(found)
 
 
 def _environment(

@@ -15,6 +15,7 @@ given.
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from types import TracebackType
 from typing import Any, SupportsFloat
 
@@ -195,22 +196,19 @@ class Session:
 
     def batches(self, dataset: Any) -> Iterator[Batch]:
         """This rank's micro-batches of `dataset` (length, samples by number), from the step after `step_number` on."""
-        engine, context, plan = self._need_engine(), self.context, self.plan
-        steps = StepData(
-            dataset, seed=self.seed, global_batch=plan.global_batch, ranks=context.data_ranks, rank=context.data_rank,
-            micro_batch=plan.micro_batch, device=context.device, cut=self._cut,
-        )  # fmt: skip
-        while engine.has_more:
-            engine.begin_step()
-            self._span, micros = steps.step(*engine.next_samples)
-            for number, batch in enumerate(micros):
-                self._is_last = number == steps.num_micro_batches - 1
-                self._samples = len(next(iter(batch.values())))
-                engine.wrapped.set_sync(self._is_last)
-                context.phase("forward")
-                yield batch
-                if self._samples:
-                    raise UsageError("call session.backward(loss) once for every batch of session.batches")
+        engine, context = self._need_engine(), self.context
+        with closing(StepData.of(context, dataset, seed=self.seed, cut=self._cut)) as steps:
+            while engine.has_more:
+                engine.begin_step()
+                self._span, micros = steps.step(*engine.next_samples)
+                for number, batch in enumerate(micros):
+                    self._is_last = number == steps.num_micro_batches - 1
+                    self._samples = len(next(iter(batch.values())))
+                    engine.wrapped.set_sync(self._is_last)
+                    context.phase("forward")
+                    yield batch
+                    if self._samples:
+                        raise UsageError("call session.backward(loss) once for every batch of session.batches")
 
     def backward(self, loss: Loss | Tensor) -> None:
         """Add the gradients of one micro-batch: a sum with its weight, or the plain mean over its samples."""

@@ -24,6 +24,7 @@ from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock, RankLedger, WaitMeter
 from gangline.train.account.event_log import EventLog, LineFile, last_step
 from gangline.train.account.results import METRICS
+from gangline.train.runtime.datasets import RankDatasets
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.rendezvous import Groups
 
@@ -67,6 +68,8 @@ class RankContext:
     out: Path | None = None
     """Folder that is uploaded to the store; None outside a gang."""
     data_folder: Path = Path("data")
+    datasets: RankDatasets | None = None
+    """Data sets of the plan, once `fetch_data` has opened them; None: it names none."""
     scratch: Path = Path()
     """Folder for state that may be moved from memory to disk."""
     metrics: LineFile | None = None

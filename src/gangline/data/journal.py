@@ -1,0 +1,34 @@
+"""Journal of one pack or add: what it finished, a line each, so that a second call continues there."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import storage_errors
+
+
+class PackJournal:
+    """Lines of JSON in a file that belongs to one call with the same inputs; a torn last line does not count."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        data = path.read_bytes() if path.exists() else b""
+        self._whole_bytes = data.rfind(b"\n") + 1
+        self.entries: list[dict[str, Any]] = [json.loads(line) for line in data[: self._whole_bytes].splitlines()]
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append one line; it is on the disk when this returns."""
+        with storage_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.truncate(self._whole_bytes)
+                file.write(json.dumps(entry).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+                self._whole_bytes = file.tell()
+        self.entries.append(entry)
+
+    def remove(self) -> None:
+        """Delete the file, once the version is written."""
+        self._path.unlink(missing_ok=True)
