@@ -26,9 +26,7 @@ def pack(folder: Path, *, rows: int, shard_bytes: int, seed: int) -> Dataset:
     def keep(data: bytes, count: int) -> None:
         digest = sha256(data).hexdigest()
         (folder / digest).write_bytes(data)
-        shards.append(
-            DatasetShard(path=f"{len(shards):06d}.arrow", sha256=digest, size_bytes=len(data), rows=count)
-        )
+        shards.append(DatasetShard(path=f"{len(shards):06d}.arrow", sha256=digest, size_bytes=len(data), rows=count))
 
     writer = ShardWriter(schema, keep, shard_bytes=shard_bytes, batch_bytes=min(shard_bytes, 4_000_000))
     for start in range(0, rows, 1024):

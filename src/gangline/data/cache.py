@@ -157,7 +157,11 @@ class ShardCache:
                 self._is_read_through = error.errno not in (errno.ENOSPC, errno.EDQUOT)
                 self._tell_once(error.strerror or str(error))
         handle = os.memfd_create(shard.sha256)
-        self._write(shard, handle)
+        try:
+            self._write(shard, handle)
+        except BaseException:
+            os.close(handle)
+            raise
         return handle, Path(f"/proc/self/fd/{handle}")
 
     def _tell_once(self, reason: str) -> None:
