@@ -23,8 +23,15 @@ def arrow_file(first, rows, text=""):
     return sink.getvalue().to_pybytes()
 
 
-def put_dataset(store, name="numbers", *, shards=6, rows=5, holdout=1, first=0):
-    """A version of `shards` + `holdout` shards; its rows are numbered from `first`."""
+def put_dataset(store, name="numbers", **options):
+    """A version that ranks can read."""
+    dataset = dataset_of(store, name, **options)
+    store.put(dataset.key, dataset.to_json())
+    return dataset
+
+
+def dataset_of(store, name="numbers", *, shards=6, rows=5, holdout=1, first=0):
+    """A version of `shards` + `holdout` shards, whose bytes are in the store; its rows are numbered from `first`."""
     found = []
     for number in range(shards + holdout):
         data = arrow_file(first + number * rows, rows)
@@ -36,9 +43,8 @@ def put_dataset(store, name="numbers", *, shards=6, rows=5, holdout=1, first=0):
                 split="train" if number < shards else "holdout",
             )
         )  # fmt: skip
-    dataset = Dataset(name=name, num_samples=rows * (shards + holdout), schema=(("id", "int64"),), shards=tuple(found))
-    store.put(dataset.key, dataset.to_json())
-    return dataset
+    schema = (("id", "int64"), ("tokens", "fixed_size_list<element: uint16>[2]"))
+    return Dataset(name=name, num_samples=rows * (shards + holdout), schema=schema, shards=tuple(found))
 
 
 def source_of(*datasets, weights=None, **options):

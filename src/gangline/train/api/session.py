@@ -47,8 +47,8 @@ from gangline.train.rank.joining import join, join_single_process
 from gangline.train.runtime import context as contexts
 from gangline.train.runtime import rendezvous
 from gangline.train.runtime.context import RankContext
-from gangline.train.runtime.data_splits import fetch_data
-from gangline.train.runtime.dataset_files import data_paths
+from gangline.train.runtime.data_splits import fetch_data, program_files
+from gangline.train.runtime.datasets import DatasetRows
 from gangline.train.runtime.error_classification import describe, exit_code_of
 from gangline.train.runtime.initialization import Initializer
 from gangline.train.runtime.optimizer import require_optimizer
@@ -139,8 +139,14 @@ class Session:
 
     @property
     def data_files(self) -> list[str]:
-        """Paths of the line's data on this node."""
-        return data_paths(self.plan, self.context.data_folder)
+        """Paths of the line's data on this node; data sets are fetched whole by this, `dataset` reads what it needs."""
+        return program_files(self.context)
+
+    def dataset(self, split: str = "train") -> DatasetRows:
+        """Rows of the data sets of the line, as `batches` takes them: `len()`, and `[i]` as a dict of numpy arrays."""
+        if self.context.datasets is None:
+            raise UsageError("session.dataset: wanted a line with data sets, found none; data.shards names them")
+        return self.context.datasets.split(split)
 
     @property
     def step_number(self) -> int:

@@ -40,6 +40,14 @@ def _open_datasets(context: RankContext, store: ObjectStore) -> RankDatasets:
     )  # fmt: skip
 
 
+def program_files(context: RankContext) -> list[str]:
+    """Paths of the data for a program: its files, and all shards of its data sets, which are fetched by this call."""
+    found = data_paths(context.plan, context.data_folder)
+    if context.datasets is not None:
+        found += context.datasets.put_shards(context.data_folder / "datasets")
+    return found
+
+
 def open_split(context: RankContext, task: Task, split: str, *, seed: int) -> Any:
     """Data that `build_data` returns for `split`, with a length and samples by number.
 

@@ -217,13 +217,17 @@ class RankDatasets:
         global_batch: Samples of a step.
         fetches_ahead: This rank fetches what its node reads next.
         """
-        self._source, self._documents = source, documents
+        self._source, self._documents, self._open_files = source, documents, open_files
         self._global_batch = global_batch
         self._ahead = WindowFetcher(open_files) if fetches_ahead else None
         most = MOST_OPEN if source.order == "full" else 2 * source.window * len(documents) * source.parts
         self._shards = OpenShards(open_files(), most=max(most, 16))
         self.train, self.holdout = self._rows("train"), self._rows("holdout")
         self.train.order_of = self.order_of
+
+    def put_shards(self, folder: Path) -> list[str]:
+        """As the function of that name, for these data sets."""
+        return put_shards(self._documents, self._open_files(), folder)
 
     def split(self, name: str) -> DatasetRows:
         """Rows of `train` or `holdout`."""
@@ -262,12 +266,12 @@ class RankDatasets:
         return DatasetRows(pieces, self._shards)
 
 
-def put_shards(source: DataSource, documents: Sequence[Dataset], files: ShardFiles, folder: Path) -> list[str]:
+def put_shards(documents: Sequence[Dataset], files: ShardFiles, folder: Path) -> list[str]:
     """Put all shards below `folder` as `NAME/SPLIT/SHARD`, for programs that read files; their paths, sorted."""
     paths = []
-    for use, document in zip(source.sets, documents, strict=True):
+    for document in documents:
         for shard in document.shards:
-            place = folder / use.name / shard.split / shard.path
+            place = folder / document.name / shard.split / shard.path
             if not (place.exists() and place.stat().st_size == shard.size_bytes):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 heartbeat.expect(SHARD_SECONDS)

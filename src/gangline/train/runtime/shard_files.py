@@ -1,24 +1,36 @@
 """Shards of data sets on this node: a cache for the processes of a rank, filled from the store or from a source."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gangline.data.cache import ShardCache
 from gangline.data.sources import Source, open_source
 from gangline.errors import ConfigError, StorageError
 from gangline.spec.dataset import DatasetShard
+from gangline.spec.gang.shard_access import ShardAccess
 from gangline.storage.objects.protocol import ObjectStore
-from gangline.train.runtime.context import RankContext
+from gangline.train.account.event_log import EventLog
 
 BLOCK_BYTES = 16 << 20
 _FOLDER = "shards"
 """Folder of the gang's own cache, in its data folder."""
 
 
-def shard_files(context: RankContext) -> ShardCache:
+class ShardReaderContext(Protocol):
+    """What a process of a rank knows of shards: a `RankContext`, or the part of it that a `Program` has."""
+
+    events: EventLog
+    data_folder: Path
+    store: ObjectStore | None
+    open_store: Callable[[], ObjectStore] | None
+    shards: ShardAccess
+    secrets: Path | None
+
+
+def shard_files(context: ShardReaderContext) -> ShardCache:
     """A cache for one thread of this process or of its workers; events are of this process alone.
 
     Without a cache of the site it is in the gang's folder, which the ranks of a node share.
@@ -36,7 +48,7 @@ def shard_files(context: RankContext) -> ShardCache:
 class _ShardReader:
     """Reads shards where they lie; a process that was forked opens connections of its own."""
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: ShardReaderContext) -> None:
         self._context = context
         self._process = os.getpid()
         self._store = context.store
