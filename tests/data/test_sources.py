@@ -188,3 +188,12 @@ def test_a_file_that_is_closed_is_refused_at_once(tmp_path):
     (tmp_path / "a").chmod(0)
     with pytest.raises(StorageError, match="credentials"):
         open_source("disk", SourceTable(url=f"file://{tmp_path}"), {}).read("a", 0, 1)
+
+
+def test_no_message_repeats_a_token():
+    with server(status) as (port, _):
+        pass
+    with pytest.raises(StorageError, match=r"delegation=\*\*\*") as caught:
+        opened(port, credentials="secret:env:T", environ={"T": "to/ken"}, seconds=0.3).find("a")
+    assert "to/ken" not in str(caught.value)
+    assert "to%2Fken" not in str(caught.value)

@@ -56,7 +56,9 @@ class RepositoryMeasurer:
         tree = request.tree if any(text.startswith("repo:") for text in table.text) else ""
         key = (table, tree, request.line.env.lock is None)
         if key not in self._surroundings:
-            self._surroundings[key] = surroundings_now(request, self.workspace.site, self.workspace.store)
+            self._surroundings[key] = surroundings_now(
+                request, self.workspace.site, self.workspace.store, environ=self.workspace.environ
+            )
         return self._surroundings[key]
 
     def key(self, sha: str) -> str:

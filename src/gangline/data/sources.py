@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from gangline.errors import ConfigError, IntegrityError, NotInstalledError, StorageError
 from gangline.http.retry import Deadline, NoAnswer, retry
+from gangline.sanitize import conceal, concealable
 from gangline.spec.config.grammar import is_inside
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.source_table import SourceTable
@@ -83,7 +84,8 @@ def open_source(name: str, table: SourceTable, environ: Mapping[str, str], *, de
         raise ConfigError(f"source.{name}.url: wanted a scheme that fsspec knows, found {scheme} ({error})") from error
     if scheme in ("webhdfs", "swebhdfs"):
         _hold_to_hosts(filesystem.session, name, table)
-    return _FsspecSource(name, filesystem, str(root).rstrip("/"), deadline_seconds)
+    secrets = concealable(each for word in (secret or "").split(":", 1) for each in (word, quote(word, safe="")))
+    return _FsspecSource(name, filesystem, str(root).rstrip("/"), deadline_seconds, secrets)
 
 
 def _options(scheme: str, secret: str | None) -> dict[str, Any]:
@@ -138,11 +140,14 @@ def _inside(name: str, path: str) -> str:
 class _FsspecSource:
     """Any filesystem of fsspec."""
 
-    def __init__(self, name: str, filesystem: Any, root: str, deadline_seconds: float) -> None:
+    def __init__(
+        self, name: str, filesystem: Any, root: str, deadline_seconds: float, secrets: tuple[str, ...]
+    ) -> None:
         self.name = name
         self._files = filesystem
         self._root = root
         self._seconds = deadline_seconds
+        self._secrets = secrets
 
     def find(self, pattern: str) -> list[SourceFile]:
         parts = _inside(self.name, pattern).split("/")
@@ -210,7 +215,8 @@ class _FsspecSource:
             except PermissionError as error:
                 raise PermissionDenied(f"{failed}: {error}; source.{self.name}.credentials names who may") from error
             except (OSError, RuntimeError, ValueError, EOFError) as error:
-                raise NoAnswer(" ".join(str(error).split())[:300] or type(error).__name__) from error
+                said = conceal(" ".join(str(error).split()), self._secrets)
+                raise NoAnswer(said[:300] or type(error).__name__) from None
 
         deadline = Deadline(self._seconds)
         try:

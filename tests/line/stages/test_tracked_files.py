@@ -201,7 +201,7 @@ def test_a_pointer_without_a_size_is_shown_without_one(tracked):
 
 def test_a_plan_shows_what_is_pinned_and_fetches_nothing(tracked):
     repositories.settle_inventory(tracked.repo)
-    assert preview(tracked.repo, **tracked.where).tracked == "6 files by DVC, 104 B, md5 pinned"
+    assert preview(tracked.repo, **tracked.where).data == "6 files by DVC, 104 B, md5 pinned"
     assert list(tracked.store.list("pointers/")) == []
 
 

@@ -45,8 +45,8 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     lines += _optimizer(found, why=why)
     if found.sandbox.engine == "pod":
         lines.append(f"model     looked at in {found.sandbox.text}")
+    lines += [f"data      {found.data}"] if found.data else []
     lines.append(f"packages  {found.environment}")
-    lines += _tracked(found)
     lines += [f"note      {trouble}" for trouble in found.problems]
     explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
     lines += [line for each in explained for line in _known(each, said=choice.forecast.missing)]
@@ -86,17 +86,12 @@ def _programs(found: "Preview", width: int | None) -> str:
         *([f"          {_forecast(choice.forecast, found.band)}"] if choice.forecast.step_seconds is not None else []),
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
-        *_tracked(found),
+        *([f"data      {found.data}"] if found.data else []),
         *(f"note      {trouble}" for trouble in found.problems),
     ]
     return "\n".join(
         [f"{found.run} · {_have(found)}", "", *(part for line in lines for part in wrap_facts(line, width))]
     )
-
-
-def _tracked(found: "Preview") -> list[str]:
-    """Line on files that the commit names by digest; none without them."""
-    return [f"data      {found.tracked}"] if found.tracked else []
 
 
 _RANKS_PLAN = "ranks plan the owners of their matrices, and tell their number"

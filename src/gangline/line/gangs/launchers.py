@@ -12,6 +12,7 @@ from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs import program_trackers
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
+from gangline.line.gangs.shard_access import read_source_secret
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
 from gangline.line.request.targets import parse_target
@@ -20,6 +21,7 @@ from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.shard_access import SOURCE_SECRET
 from gangline.spec.plan import Plan
 from gangline.spec.record import gang_prefix, run_prefix
 from gangline.storage import site_paths
@@ -152,6 +154,8 @@ def secret_reader(
             return checkpoint_key(site, environ, rights.checkpoint_owner)
         if name == STORE_CREDENTIALS:
             return gang_credentials(store, site, environ, rights).encode()
+        if name.startswith(SOURCE_SECRET):
+            return read_source_secret(name, rights, site, environ).encode()
         variable = name.removeprefix(VARIABLE)
         if repo is not None and variable in program_trackers.NAMES and variable not in rights.train_secrets:
             if name not in of_trackers:  # a tracker is asked once
@@ -162,7 +166,8 @@ def secret_reader(
         if name.startswith(VARIABLE):
             return read_secret(name, rights, site, environ)
         raise ConfigError(
-            f"a gang asks for the secret {name!r}; wanted {CHECKPOINT_KEY}, {STORE_CREDENTIALS} or {VARIABLE}NAME"
+            f"a gang asks for the secret {name!r}; wanted {CHECKPOINT_KEY}, {STORE_CREDENTIALS}, {SOURCE_SECRET}NAME or"
+            f" {VARIABLE}NAME"
         )
 
     return read

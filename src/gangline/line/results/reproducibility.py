@@ -154,8 +154,9 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
 
 
 def _data(record: Record) -> ReproducibilityItem:
+    sets = "".join(f"{each}, " for each in record.inputs.datasets)
     tracked = stage(record, "build").outputs.get(TRACKED)
-    by = f"digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
+    by = f"{sets}digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
     by = f"{by}: {tracked}" if tracked else by
     reads = undeclared_reads_text(record.ran) if record.ran is not None else ""
     invisible = list(invisible_reads(record))

@@ -65,10 +65,9 @@ def invisible_reads(record: Record) -> Iterator[str]:
 
 
 def has_declared_data(record: Record) -> bool:
-    """Whether the line declares data by `data.text` or `data.shards`, or its commit by DVC or Git LFS."""
-    values = record.inputs.values
+    """Whether the line declares data by `data.text`, `data.shards` or `data.mix`, or its commit by DVC or Git LFS."""
     is_tracked = TRACKED in stage(record, "build").outputs
-    return bool(values.get("data.text") or values.get("data.shards") or is_tracked)
+    return is_tracked or any(record.inputs.values.get(f"data.{name}") for name in ("text", "shards", "mix"))
 
 
 def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: int) -> bool:

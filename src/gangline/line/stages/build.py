@@ -12,6 +12,7 @@ from gangline.line.request.trust import data_access
 from gangline.line.results.reproducibility import LEFT_OUT
 from gangline.line.results.undeclared_reads import TRACKED
 from gangline.line.stages.data_files import read_data
+from gangline.line.stages.dataset_versions import DatasetAccess, versions_text
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
 from gangline.line.stages.tracked_files import CommitPointers, fetch_pointers, find_pointers, num_files
 from gangline.sanitize import clean
@@ -56,7 +57,10 @@ def build(ctx: RunContext) -> StageResult:
 
     def change(record: Record) -> Record:
         image = environment.image.reference if environment.image else None
-        inputs = replace(record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest)
+        inputs = replace(
+            record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest,
+            datasets=tuple(f"{each.name}@{each.version}" for each in data.sets),
+        )  # fmt: skip
         artifact = Artifact(
             kind="code", key=code_key, media_type="application/zip", size_bytes=len(layer.data), sha256=code_digest
         )
@@ -69,6 +73,7 @@ def build(ctx: RunContext) -> StageResult:
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
         + (f"; {layer.left_out}" if layer.left_out.paths else "")
         + (f" · {pointers}" if pointers.pointers else "")
+        + (f" · {versions_text(data.sets)}" if data.sets else "")
         + (f" · unchanged since {earlier.run.id}" if earlier else ""),
         key=key,
         outputs={
@@ -105,7 +110,8 @@ def _outputs(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
 
 def _data(ctx: RunContext, pointers: CommitPointers) -> DataSource:
     """Files of the line's data, and those that DVC or Git LFS track, stored by digest; shards are in the store."""
-    access, commit = data_access(ctx.record, ctx.site), ctx.record.commit
+    allowed = DatasetAccess(access=data_access(ctx.record, ctx.site), site=ctx.site, trusted=lambda: ctx.sealer.trusted)
+    commit = ctx.record.commit
     fetched = fetch_pointers(
         pointers, repository=ctx.repository, store=ctx.store, site=ctx.site, environ=ctx.environ,
         project=ctx.record.run.project, trust=commit.trust, spool=ctx.home / "tmp",
@@ -114,7 +120,7 @@ def _data(ctx: RunContext, pointers: CommitPointers) -> DataSource:
     if fetched.num_fetched:
         ctx.record_event("build", "data", f"fetched {num_files(fetched.num_fetched)} that DVC or Git LFS track")
     texts, source = read_data(
-        ctx.repository, commit.tree, ctx.line.data, store=ctx.store, access=access, fetched=fetched
+        ctx.repository, commit.tree, ctx.line.data, store=ctx.store, allowed=allowed, fetched=fetched
     )  # fmt: skip
     for text in texts:
         if text.stored is None:

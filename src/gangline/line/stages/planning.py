@@ -16,7 +16,7 @@ from gangline.line.stages.measured_history import MeasuredHistory, read_measured
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
 from gangline.planner.forecast.shape_forecast import calibrated_site
-from gangline.planner.gang_plans import make_plan
+from gangline.planner.gang_plans import make_plan, reader_processes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
@@ -124,7 +124,8 @@ def plan_run(
     )
     inventory = chosen.inventory
     plan = make_plan(
-        line, chosen.choice, run=request.run, run_prefix=request.run_prefix, data=request.data,
+        line, chosen.choice, run=request.run, run_prefix=request.run_prefix,
+        data=replace(request.data, workers=reader_processes(line, chosen.choice.device, inventory)),
         folder=request.model.folder,
     )  # fmt: skip
     checked = run_memory_check(
