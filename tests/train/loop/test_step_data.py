@@ -10,8 +10,8 @@ from gangline.errors import ConfigError
 from gangline.train.loop.batches import StepData
 
 JUMPS = [
-    (0, (), ()), (12, (), ()), (24, (), (4, 8)), (36, (), (4, 8)), (12, ((12, 24),), ()), (36, ((12, 24), (48, 60)), ()),
-    (60, ((12, 24), (48, 60)), ()), (0, (), ()),
+    (0, (), ()), (12, (), ()), (24, (), (4, 8)), (36, (), (4, 8)), (12, ((12, 24),), ()),
+    (36, ((12, 24), (48, 60)), ()), (60, ((12, 24), (48, 60)), ()), (0, (), ()),
 ]  # fmt: skip
 """Cursor, skipped spans and shares of consecutive steps: on, rebalanced, rolled back, on, and from the beginning."""
 
@@ -60,9 +60,8 @@ def test_draws_of_samples_change_none_of_the_rank():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_samples_of_unlike_shapes_are_refused_alike(workers):
-    with closing(make(Broken(), workers=workers)) as steps:
-        with pytest.raises(ConfigError, match="cannot be collated"):
-            take_four(steps)
+    with closing(make(Broken(), workers=workers)) as steps, pytest.raises(ConfigError, match="cannot be collated"):
+        take_four(steps)
 
 
 def take_four(steps):
