@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from tests.launch.slurm.cluster.configuration import SERVERS
 
+from gangline import procfs
+
 ROOT = Path(__file__).parents[4]
 _PROGRAMS = {
     "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm", "munged": "munge", "ip": "iproute2",
@@ -48,6 +50,14 @@ class SlurmCluster:
             text=True,
         )  # fmt: skip
         self.until(lambda: self.run("sinfo", "--noheader", "-o", "%T %D").stdout == f"idle {len(SERVERS)}\n")
+
+    @property
+    def via(self) -> tuple[str, ...]:
+        """Words before a command that runs beside the controller, as `[slurm] via` has them: any number at a time."""
+        inside = str(procfs.children(self._process.pid)[0])
+        entered = ("--net", "--mount", "--uts", "--ipc", "--pid")
+        environ = (f"PATH={PATH}", f"HOME={self.folder}", f"SLURM_CONF={self.folder}/slurm.conf")
+        return ("nsenter", f"--target={inside}", *entered, "env", "-i", *environ)
 
     def run(self, *words: str, cwd: Path | None = None, **env: str):
         """A command beside the controller, in the folder `cwd`."""
