@@ -6,7 +6,7 @@ import pytest
 from tests.cluster.cluster import open_cluster
 from tests.contracts.launcher.gangs import Stand, sandbox_here
 from tests.contracts.launcher.stands import ClusterStand, FakeStand, PodlessStand
-from tests.launch.slurm.cluster.slurm_cluster import SlurmCluster, skip_unless_possible
+from tests.launch.slurm.cluster.slurm_cluster import open_slurm
 from tests.launch.slurm.cluster.stand import SlurmStand
 
 _SLOW_ROOTS = [pytest.param(kind, marks=[pytest.mark.cluster, pytest.mark.slow]) for kind in ("jobset", "trainjob")]
@@ -69,11 +69,7 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory):
-    """The Slurm of the tests, or a skip that says what is missing."""
-    skip_unless_possible()
-    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    yield cluster
-    cluster.close()
+    yield from open_slurm(tmp_path_factory.mktemp)
 
 
 def _make(request, tmp_path):

@@ -152,7 +152,8 @@ code=0
 srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0 --wait=0 --export=ALL \\
   ${{SLURM_GPUS_ON_NODE:+--gpus-per-node="$SLURM_GPUS_ON_NODE"}} \\
   {python} -P -m gangline.launch.slurm.node {folder} || code=$?
-if [ "$code" = 143 ] && [ ! -e cancel.json ] && [ "$((${{SLURM_RESTART_COUNT:-0}} + 1))" -lt {lives} ]; then
+if [ "$code" = 143 ] && [ ! -e cancel.json ] && [ "$((${{SLURM_RESTART_COUNT:-0}} + 1))" -lt {lives} ] &&
+  [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then  # not after a scancel
   scontrol requeue "$SLURM_JOB_ID" && sleep 60
 fi
 exit "$code"
