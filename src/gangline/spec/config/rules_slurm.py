@@ -54,6 +54,6 @@ def _word_rules(slurm: SlurmTable) -> Iterator[ConfigProblem]:
     for index, word in enumerate(slurm.options):
         if word.partition("=")[0] in _OURS:
             yield ConfigProblem(f"slurm.options[{index}]", "an option that gangline does not give", show(word))
-        elif word and not word.startswith("-"):
+        elif word and word.isprintable() and not word.startswith("-"):
             works = '"--reservation=maintenance" works, as one word'
             yield ConfigProblem(f"slurm.options[{index}]", "an option of sbatch", show(word), works)
