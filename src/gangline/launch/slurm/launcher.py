@@ -105,7 +105,8 @@ class SlurmLauncher(LocalLauncher):
     def _comment(self, podset: PodSet) -> str:
         """It names folder and PodSet: a number or a name that was used before is no sign of this gang."""
         folder = str(self._root / podset.name).encode()
-        return f"gangline {podset.digest[:16]} {hashlib.sha256(folder).hexdigest()[:16]}"
+        read = PodSet.from_json(podset.to_json())  # as whoever reads it in the folder: JSON makes 20.0 of 20
+        return f"gangline {read.digest[:16]} {hashlib.sha256(folder).hexdigest()[:16]}"
 
     def _write_files(self, folder: GangFolder, podset: PodSet) -> None:
         sandbox = self._sandbox
@@ -154,7 +155,7 @@ class SlurmLauncher(LocalLauncher):
         files, life = state_of_files(folder, podset), read_life(folder)
         if seen is None or stale:  # Slurm is away, which the files of its keepers do not mind
             state = "ended" if is_final(ends) else files.state if files.state != "ended" else "stopping"
-            stale = stale or self._ask_seconds
+            stale = stale or max(0.001, self._ask_seconds)
         else:
             state = state_of(seen.job, files.state)
             if state == "ended":
