@@ -50,7 +50,7 @@ class StubStand(Stand):
     """A launcher and Slurm in a file."""
 
     fabric = None
-    engine = None
+    script = _SLURM
 
     def __init__(self, root):
         self.slurm = root / "slurm.json"
@@ -58,7 +58,7 @@ class StubStand(Stand):
         super().__init__(root)
 
     def again(self):
-        via = (sys.executable, "-c", _SLURM, str(self.slurm))
+        via = (sys.executable, "-c", self.script, str(self.slurm))
         secrets = lambda name: f"value of {name}".encode()  # noqa: E731
         table = SlurmTable(shared=str(self.root.parent), via=via, partition="gpu")
         return SlurmLauncher(
@@ -202,4 +202,13 @@ def test_gang_whose_driver_died_before_the_release_is_cancelled_too(stand):
     stand.again().cancel("run-1", reason="no time")
     assert stand.state["jobs"]["4711"]["state"] == "CANCELLED"
     assert stand.launcher.submit(stand.podset(STEPPER)).adopted
+    assert len(stand.state["jobs"]) == 1
+
+
+def test_submission_whose_answer_is_lost_is_found_at_once(stand):
+    lost = stand.slurm.with_name("lost.py")
+    fails = 'if command == "sbatch": print("Socket timed out", file=sys.stderr); sys.exit(1)\n'
+    lost.write_text(_SLURM + fails)
+    stand.script = f"import runpy; runpy.run_path({str(lost)!r}, run_name='__main__')"
+    assert stand.again().submit(stand.podset(STEPPER)).uid == "4711"
     assert len(stand.state["jobs"]) == 1
