@@ -142,6 +142,7 @@ def test_drivers_that_race_without_a_lock_start_one_job(seed):
             slurm.end_all()
     Driver(slurm).start()
     assert len(slurm.started) == 1, slurm
+    assert "HELD" not in slurm.jobs.values(), "a job that is not the gang's waits for nobody"
 
 
 class _Interleaved(Driver):

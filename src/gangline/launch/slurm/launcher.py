@@ -224,15 +224,18 @@ class SlurmLauncher(LocalLauncher):
                 self._start_again(folder)
             if life is not None and life.life > lives:
                 lives = life.life
-                yield GangEvent(kind="restart", text=self._life_text(life))
+                yield GangEvent(
+                    kind="restart",
+                    text=self._life_text(life),
+                    data={"generation": life.generation, "reason": life.said},
+                )
         if not folder.exists:
             raise self._end_deleted(name)
         end = self.collect(name)
         yield GangEvent(kind="end", text=end.reason, end=end)
 
     def _life_text(self, life: SlurmLife) -> str:
-        saved = f", saved at step {life.saved_step}" if life.saved_step else ""
-        return f"job {life.job} again, life {life.life} of {self._table.lives}: {life.said}{saved}"
+        return f"job {life.job} again, life {life.life} of {self._table.lives}: {life.said}"
 
     def _start_again(self, folder: GangFolder) -> None:
         """Spare a job that was put back into the queue its two minutes; whatever hinders that, they pass."""

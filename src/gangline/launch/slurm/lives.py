@@ -84,6 +84,8 @@ class SlurmLife(Document):
     """In node-rank order."""
     spent_seconds: float = 0.0
     """Time of the lives before, which the deadline of the gang includes."""
+    generation: int = 0
+    """First generation of its ranks."""
     said: str = ""
     """Why the life before ended; empty: this is the first."""
     saved_step: int | None = None
@@ -127,8 +129,9 @@ def begin_life(folder: GangFolder, *, job: str, servers: tuple[str, ...], now: f
     if len(servers) != podset.num_nodes:
         raise ConfigError(f"job {job}: wanted {podset.num_nodes} servers, found {len(servers)}: {','.join(servers)}")
     ends: list[GangEnd] = []
+    generation = 0
     if former is not None:
-        ends = _set_aside(folder, podset, former.life)
+        ends, generation = _set_aside(folder, podset, former.life)
     speaker = next((end for end in ends if end.reason), None)
     life = SlurmLife(
         life=former.life + 1 if former else 1,
@@ -136,6 +139,7 @@ def begin_life(folder: GangFolder, *, job: str, servers: tuple[str, ...], now: f
         began=now,
         placed=_ordered(folder, podset, servers),
         spent_seconds=former.spent_seconds + _length(ends, podset) if former else 0.0,
+        generation=generation,
         said=speaker.reason if speaker else "it was started again" if former else "",
         saved_step=next((end.saved_step for end in ends if end.saved_step is not None), None),
     )
@@ -152,8 +156,8 @@ def _ordered(folder: GangFolder, podset: PodSet, servers: tuple[str, ...]) -> tu
     return order_servers(servers, read_start(folder).groups, tile=podset.tile, pipeline=pipeline)
 
 
-def _set_aside(folder: GangFolder, podset: PodSet, life: int) -> list[GangEnd]:
-    """Move the ends of the keepers away and count generations on; returns the ends."""
+def _set_aside(folder: GangFolder, podset: PodSet, life: int) -> tuple[list[GangEnd], int]:
+    """Move the ends of the keepers away and count generations on; returns both."""
     kept = folder.inside / "lives" / str(life)
     kept.mkdir(parents=True, exist_ok=True)
     ends, generation = [], _number(folder.read_inside(folder.inside / FIRST_GENERATION))
@@ -166,7 +170,7 @@ def _set_aside(folder: GangFolder, podset: PodSet, life: int) -> list[GangEnd]:
         (folder.inside / f"keeper-{node}.json").unlink(missing_ok=True)
     (folder.inside / "control-port").unlink(missing_ok=True)
     write_file(folder.inside / FIRST_GENERATION, str(generation).encode(), mode=0o644)
-    return ends
+    return ends, generation
 
 
 def _number(data: bytes | None) -> int:
