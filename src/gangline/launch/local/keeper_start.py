@@ -129,7 +129,7 @@ def start_keepers(
     commands = []
     for node in range(podset.num_nodes):
         own = keeper_environ(folder, podset, node, environ=environ, metrics_port=metrics_port)
-        commands.append(_command(folder, podset, own, entrance))
+        commands.append(keeper_command(folder, podset, own, entrance))
     keepers = tuple(_start_keeper(folder, node, command) for node, command in enumerate(commands))
     kept = tuple(each.argv for each in commands) if entrance else ()
     if entrance and entrance.relay:
@@ -146,7 +146,7 @@ def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) ->
     """
     launched = folder.launched()
     assert launched is not None, "a keeper that is gone was started"
-    command = _command(folder, folder.podset(), environ, None)
+    command = keeper_command(folder, folder.podset(), environ, None)
     if launched.commands:
         reports_pid = launched.keepers[node].parent is not None
         command = SandboxCommand(argv=launched.commands[node], environ=CLEAN, reports_pid=reports_pid)
@@ -155,9 +155,10 @@ def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) ->
     folder.write("launch.json", replace(launched, keepers=keepers))
 
 
-def _command(
+def keeper_command(
     folder: GangFolder, podset: PodSet, environ: Mapping[str, str], entrance: GangSandbox | None
 ) -> SandboxCommand:
+    """Command line of a keeper with this environment, inside `entrance` if there is one."""
     program, *arguments = podset.command
     argv = (sys.executable if program in ("python", "python3") else program, *arguments)
     return entrance.command(argv, environ) if entrance else SandboxCommand(argv=argv, environ=environ, cwd=folder.home)
@@ -190,7 +191,7 @@ def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Pro
         os.close(log)
         os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        child = _child_of(pipe.fileno()) if command.reports_pid else None
+        child = child_of(pipe.fileno()) if command.reports_pid else None
     if child is None:  # bwrap failed; its message is in the log
         return Process(pid=pid, start_time=procfs.start_time(pid) or 0)
     return Process(pid=child, start_time=procfs.start_time(child) or 0, parent=pid)
@@ -207,7 +208,7 @@ def _start_relay(folder: GangFolder, store: str, socket_folder: Path, keeper: Pr
     os.posix_spawn(sys.executable, argv, dict(CLEAN) | passed_on(), setsid=True, file_actions=[*null, log])
 
 
-def _child_of(pipe: int) -> int | None:
+def child_of(pipe: int) -> int | None:
     """Pid that bwrap reports for its child; None: it reports none."""
     data, poll = b"", select.poll()
     poll.register(pipe, select.POLLIN)

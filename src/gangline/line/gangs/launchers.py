@@ -12,10 +12,14 @@ from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs import program_trackers
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
+<<<<<<< HEAD
 from gangline.line.gangs.shard_access import read_source_secret
+=======
+from gangline.line.gangs.slurm_site import slurm_inventory, slurm_root
+>>>>>>> e6ca24fbeb2c794f90853fd99958a0710df86fa7
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
-from gangline.line.request.targets import parse_target
+from gangline.line.request.targets import launcher_of, parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials
 from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.config.site import Site
@@ -81,6 +85,13 @@ def open_launcher(
                 gangs_root(repo), store=store, secrets=secrets, targets=targets,
                 sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
             )  # fmt: skip
+        case "slurm":
+            from gangline.launch.slurm.launcher import SlurmLauncher
+
+            return SlurmLauncher(
+                slurm_root(site), store=store, secrets=secrets, table=site.slurm, fabric=stated_network(environ),
+                sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
+            )  # fmt: skip
         case "kubernetes":
             from gangline.launch.kubernetes.cluster.facts import read_facts
             from gangline.launch.kubernetes.follow.api_retry import report_retries, retry_while_unavailable
@@ -117,6 +128,8 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
 
 def cluster_inventory(site: Site, environ: Mapping[str, str]) -> Inventory:
     """Devices that ranks may use on the site's cluster."""
+    if launcher_of(site.launch.target).has_jobs:
+        return slurm_inventory(site)
     from gangline.launch.kubernetes.cluster.facts import read_facts
     from gangline.launch.kubernetes.objects.render_context import why_one_kind
     from gangline.launch.kubernetes.placement.inventory import read_inventory

@@ -220,7 +220,8 @@ def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> di
     if line.project.task is not None or not inventory:
         return {}
     cores = Inventory.from_json(get_blob(store, str(inventory))).cores
-    each = int(site.pod.cpus) if record.run.launcher.has_pods else cores // world
+    ranks = world if record.run.launcher.is_here else int(stage(record, "plan").outputs.get("procs_per_node") or world)
+    each = int(site.pod.cpus) if record.run.launcher.has_pods else cores // ranks
     return dict.fromkeys(THREADS, str(max(1, each)))
 
 

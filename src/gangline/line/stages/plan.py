@@ -101,7 +101,7 @@ def plan(ctx: RunContext) -> StageResult:
 def _checked_sandbox(ctx: RunContext) -> Sandbox:
     """Sandbox of the model's code; raises if this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
-    if ctx.record.run.launcher.is_here:
+    if not ctx.record.run.launcher.has_pods:
         sandbox.require()
     if ctx.record.commit.trust == "own":
         require_secrets(ctx.line.train.env, ctx.site, ctx.environ)

@@ -143,7 +143,7 @@ def plan_run(
 
 def _inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
     """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
-    if not launcher_of(site.launch.target).has_pods:
+    if launcher_of(site.launch.target).is_here:
         return here
     from gangline.line.gangs.launchers import cluster_inventory  # plans for this machine need no launcher
 

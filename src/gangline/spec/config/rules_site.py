@@ -19,6 +19,7 @@ from gangline.spec.config.problems import (
 )
 from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
+from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     ForgeTable,
@@ -36,6 +37,7 @@ from gangline.spec.config.site import (
     StoreTable,
 )
 from gangline.spec.config.track_table import TrackTable
+from gangline.spec.launchers import LAUNCHERS, TARGETS
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 MOST_OUTPUT_FILES = 100_000
@@ -51,6 +53,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _store_rules(site.store)
     yield from _registry_rules(site.registry)
     yield from _launch_rules(site.launch)
+    yield from slurm_rules(site.slurm, is_target=LAUNCHERS[TARGETS[site.launch.target][0]].has_jobs)
     for name, gpu in site.gpu.items():
         yield from _gpu_rules(f"gpu.{name}", gpu)
     yield from _plan_rules(site.plan)
