@@ -12,11 +12,8 @@ from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs import program_trackers
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
-<<<<<<< HEAD
 from gangline.line.gangs.shard_access import read_source_secret
-=======
 from gangline.line.gangs.slurm_site import slurm_inventory, slurm_root
->>>>>>> e6ca24fbeb2c794f90853fd99958a0710df86fa7
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
 from gangline.line.request.targets import launcher_of, parse_target
