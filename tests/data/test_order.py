@@ -119,8 +119,6 @@ def test_windows_name_all_that_a_step_reads_before_it_does(rows, order, window, 
     now, _ = found.windows(step * batch, range(batch))
     reads = {found.place(step * batch + each)[:2] for each in range(batch)}
     assert reads <= set(now)
-    ahead = [found.windows(each * batch, range(batch)) for each in range(step, step + 2)]
-    assert set(ahead[1][0]) <= {*ahead[0][0], *ahead[0][1]} or batch > sum(rows) // 2 or order != "file"
 
 
 def test_seeds_epochs_and_sets_differ():

@@ -157,7 +157,11 @@ class ShardCache:
                 self._is_read_through = error.errno not in (errno.ENOSPC, errno.EDQUOT)
                 self._tell_once(error.strerror or str(error))
         handle = os.memfd_create(shard.sha256)
-        self._write(shard, handle)
+        try:
+            self._write(shard, handle)
+        except BaseException:
+            os.close(handle)
+            raise
         return handle, Path(f"/proc/self/fd/{handle}")
 
     def _tell_once(self, reason: str) -> None:
@@ -170,7 +174,7 @@ class ShardCache:
 
         One process at a time measures and reserves. None: it does not fit, for others hold the rest.
         """
-        with FileLock(self._folder / "room.lock", timeout=LOCK_SECONDS):
+        with FileLock(self._folder / "room.lock", timeout=LOCK_SECONDS, poll_interval=0.005):
             part = self._folder / f"{shard.sha256}.part"
             with suppress(FileNotFoundError):
                 part.unlink()  # of a process that was killed

@@ -90,13 +90,13 @@ def pack(
             row = ends[index]
             continue
         _, batches = open_input(path, schema, column)
-        done = sum(sizes[:index])
+        before = done = sum(sizes[:index])
         for batch in batches:
             held = _held_out(row, batch.num_rows, options.holdout)
             numbers = np.arange(row, row + batch.num_rows)
             for split, stream in streams.items():
                 stream.feed(batch, numbers, held if split == "holdout" else ~held)
-            row += batch.num_rows
+            row, done = row + batch.num_rows, min(done + batch.nbytes, before + sizes[index])
             shards = sum(len(stream.shards) for stream in streams.values())
             notify(PackProgress(done_bytes=done, total_bytes=sum(sizes), shards=shards, samples=row))
         if index not in ends:

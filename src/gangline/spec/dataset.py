@@ -58,7 +58,7 @@ class DatasetOrigin:
 
     run: str | None = None
     commit: str | None = None
-    """Commit of the working tree that the files were packed in; none: outside a repository."""
+    """Newest commit that changed the files; none: git does not track all of them as they are."""
     files: tuple[str, ...] = ()
     source: str | None = None
     path: str | None = None

@@ -57,11 +57,11 @@ def read(workspace, table, *, trust="own", site=None):
 def test_a_version_is_data_of_a_plan_by_digest(workspace):
     made = add(workspace, rows=(5, 3))
     for reference in ("dataset:wiki", f"dataset:wiki@{made.version}", "dataset:wiki@latest"):
-        found = read(workspace, DataTable(shards=(reference,), workers=2, prefetch=3, window=4, parts=2))
+        found = read(workspace, DataTable(shards=(reference,), prefetch=3, window=4, parts=2))
         (use,) = found.sets
         assert (use.name, use.version, use.digest) == ("wiki", made.version, made.digest)
         assert (use.num_samples, use.size_bytes, use.weight) == (8, sum(s.size_bytes for s in made.shards), 1.0)
-        assert (found.order, found.window, found.parts, found.workers, found.prefetch) == ("window", 4, 2, 2, 3)
+        assert (found.order, found.window, found.parts, found.prefetch) == ("window", 4, 2, 3)
         assert found.files == ()
 
 

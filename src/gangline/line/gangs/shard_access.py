@@ -11,7 +11,7 @@ from gangline.errors import IntegrityError
 from gangline.line.request.trust import Rights
 from gangline.spec.config.secrets import resolve_secret
 from gangline.spec.config.site import Site
-from gangline.spec.gang.shard_access import CACHES, PUBLISHED, SHARDS_KEY, SOURCE_SECRET, ShardAccess
+from gangline.spec.gang.shard_access import SHARDS_KEY, SOURCE_SECRET, ShardAccess, cache_folder
 from gangline.spec.plan import Plan
 from gangline.spec.record import Record
 from gangline.spec.run_flags import may_publish
@@ -33,8 +33,7 @@ def shard_access(plan: Plan, record: Record, site: Site) -> ShardAccess:
         return ShardAccess(cache_bytes=site.pod.disk_bytes * _SHARE_OF_POD, sources=sources)
     if record.commit.trust != "own" or site.cache.path is None:
         return ShardAccess(sources=sources)
-    kind = PUBLISHED if may_publish(record) else "other"
-    folder = f"{site.cache.path.rstrip('/')}/{CACHES}/{record.run.project}-{kind}"
+    folder = cache_folder(site.cache.path, record.run.project, published=may_publish(record))
     return ShardAccess(cache=folder, cache_bytes=site.cache.bytes, sources=sources)
 
 

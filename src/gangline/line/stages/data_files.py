@@ -25,16 +25,15 @@ def read_data(
         IntegrityError: No key that the site trusts signed a data set.
     """
     access = allowed.access
-    workers = 0 if table.workers == "auto" else table.workers
     if names_datasets(table):
         found = dataset_source(table, store=store, allowed=allowed)
-        return [], replace(found, workers=workers, prefetch=table.prefetch)
+        return [], replace(found, prefetch=table.prefetch)
     tracked = _tracked(repository, tree) if table.text else {}
     texts = resolve_text(table.text, tracked=tracked, access=access, store=store) if table.text else []
     shards = resolve_shards(table.shards, store=store, access=access) if table.shards else []
     files = [*(text.entry for text in texts), *shards]
     source = data_source(files, holdout=table.holdout, demanded=table.digest)
-    return texts, replace(source, workers=workers, prefetch=table.prefetch)
+    return texts, replace(source, prefetch=table.prefetch)
 
 
 def _tracked(repository: Repository, tree: str) -> Mapping[str, ReadableFile | None]:

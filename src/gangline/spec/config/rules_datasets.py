@@ -1,7 +1,6 @@
 """Rules of data sets in `line.toml`: references, mixes, order of samples, workers, and runs that make a version."""
 
 from collections.abc import Iterator
-from math import isfinite
 
 from gangline.spec.config.data_keys import MOST_ENTRIES, REFERENCE, SCHEME
 from gangline.spec.config.line import DataTable, Line, PublishTable
@@ -41,7 +40,7 @@ def _mix_rules(table: DataTable) -> Iterator[ConfigProblem]:
     if len(table.mix) > MOST_ENTRIES:
         yield ConfigProblem("data.mix", f"at most {MOST_ENTRIES} data sets", f"{len(table.mix)}", "pack some together")
     for index, each in enumerate(table.mix):
-        if not (isfinite(each.weight) and each.weight > 0):
+        if each.weight <= 0:
             yield ConfigProblem(f"data.mix[{index}].weight", "a number above 0", show(each.weight), "leave the set out")
 
 

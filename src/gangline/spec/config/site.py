@@ -29,7 +29,7 @@ class StoreTable:
     """A credential per run, where the server can lend one."""
     data: tuple[str, ...] = ("data/",)
     """Prefixes of keys that the data of any line may name, a fork's too; apart from them, a line reads its own runs
-    only."""
+    only. `datasets/NAME/` opens that data set to forks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

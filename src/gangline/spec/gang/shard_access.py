@@ -12,8 +12,8 @@ SOURCE_SECRET = "source."  # noqa: S105  # the start of a name
 CACHES = "shards"
 """Folder below `cache.path` of a site, closed to model code; each kind of runs has a folder of its own in it."""
 
-PUBLISHED = "published"
-"""End of the folder's name for runs that may publish, which no other code may write."""
+PUBLISHED, OTHER = "published", "other"
+"""Ends of the folders' names: for runs that may publish, which no other code may write, and for all others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,3 +25,8 @@ class ShardAccess(Document):
     cache_bytes: float | None = None
     sources: dict[str, SourceTable] = field(default_factory=dict)
     """By name; credentials are not those of the site, but the name of a secret of the gang."""
+
+
+def cache_folder(path: str, project: str, *, published: bool) -> str:
+    """Folder below `cache.path` of a site for the runs of a project of one kind."""
+    return f"{path.rstrip('/')}/{CACHES}/{project}-{PUBLISHED if published else OTHER}"
