@@ -48,6 +48,7 @@ class PackJournal:
         with storage_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
+                file.truncate(self._whole_bytes)
                 file.write(json.dumps(entry).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
