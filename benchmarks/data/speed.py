@@ -43,8 +43,8 @@ from gangline.spec.dataset import Dataset as Version
 from gangline.storage.open import open_store
 from gangline.train.loop.prefetch import ReadAhead
 
-SEED, ROWS, SHARD_BYTES, BATCH, ROUNDS = 28, 24_576, 4_000_000, 64, 5
-FILES, DELAY_SECONDS, LINK_BYTES_PER_SECOND = 512, 0.005, 40e6
+SEED, ROWS, SHARD_BYTES, BATCH, ROUNDS = 28, 16_384, 4_000_000, 64, 5
+FILES, DELAY_SECONDS, LINK_BYTES_PER_SECOND = 128, 0.005, 40e6
 LITDATA = """
 import json, sys, time
 import numpy as np, torch
