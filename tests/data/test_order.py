@@ -170,3 +170,19 @@ def test_no_position_costs_a_list_of_samples():
 def test_an_order_that_cannot_be_is_refused(sets, options, reason):
     with pytest.raises(ConfigError, match=reason):
         DatasetOrder(sets, seed=1, **options)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 64, 1000, 1024, 5000, 2**40 + 7])
+def test_rows_that_are_moved_at_once_go_where_each_goes_by_itself(count):
+    move = Permutation(count, "seed")
+    for first in {0, count // 3, max(count - 700, 0)}:
+        many = min(700, count - first)
+        assert move.block(first, many) == [move(number) for number in range(first, first + many)]
+
+
+def test_samples_in_turn_are_those_of_single_positions():
+    sets = [SetRows(name="a", rows=(700, 900, 800, 300)), SetRows(name="b", rows=(500, 1200), weight=0.5)]
+    in_turn = DatasetOrder(sets, seed=3, window=2)
+    found = [in_turn.sample(position) for position in range(9000)]
+    for position in range(0, 9000, 97):
+        assert DatasetOrder(sets, seed=3, window=2).sample(position) == found[position]

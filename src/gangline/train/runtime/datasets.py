@@ -98,12 +98,14 @@ class OpenShards:
 
     def row(self, shard: DatasetShard, row: int) -> dict[str, Any]:
         """Values of a row by column."""
-        path = self.fetch(shard)
         rows = self._rows.get(shard.sha256)
         if rows is None:
+            path = self.fetch(shard)
             from gangline.data.arrow_shards import ArrowRows  # imports pyarrow, which ranks without data sets lack
 
             rows = self._rows[shard.sha256] = ArrowRows(path)
+        else:
+            self._open.move_to_end(shard.sha256)
         found: dict[str, Any] = rows[row]
         return found
 
@@ -164,9 +166,9 @@ class FetchedOrder:
             self._step = position // self._global_batch
             now, after = self._order.windows(position, self._places)
             self._ahead.want([self._by_set[number][shard] for number, shard in (*now, *after)][:MOST_OPEN])
-        index = self._order.sample(position)
-        self._shards.fetch(self._rows.locate(index)[0].shard)
-        return index
+        place = self._order.place(position)
+        self._shards.fetch(self._by_set[place[0]][place[1]])
+        return self._order.number_of(place)
 
 
 class WindowFetcher:
