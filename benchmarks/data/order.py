@@ -2,8 +2,8 @@
 
     python benchmarks/data/order.py
 
-Each measurement makes the order from nothing, as a restart does, and takes the positions of one batch. Ratios are of the
-least processor seconds of interleaved rounds: other load on the machine adds to some of them.
+Each measurement makes the order from nothing, as a restart does, and takes the positions of one batch. Ratios are of
+the least processor seconds of interleaved rounds: other load on the machine adds to some of them.
 """
 
 import json
