@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import fsspec
 import numpy as np
+import pyarrow as pa
 import torch
 from packed import collate, opened, pack
 from parts import fetch, s3_server
@@ -42,8 +43,8 @@ from gangline.spec.dataset import Dataset as Version
 from gangline.storage.open import open_store
 from gangline.train.loop.prefetch import ReadAhead
 
-SEED, ROWS, SHARD_BYTES, BATCH, ROUNDS = 28, 24_576, 4_000_000, 64, 5
-FILES, DELAY_SECONDS, LINK_BYTES_PER_SECOND = 512, 0.005, 40e6
+SEED, ROWS, SHARD_BYTES, BATCH, ROUNDS = 28, 16_384, 4_000_000, 64, 5
+FILES, DELAY_SECONDS, LINK_BYTES_PER_SECOND = 128, 0.005, 40e6
 LITDATA = """
 import json, sys, time
 import numpy as np, torch
@@ -68,14 +69,28 @@ if __name__ == "__main__":
 
 
 class Rows(Dataset[dict[str, Any]]):
-    """What one writes for these files without gangline: Arrow files, mapped, by number of the row."""
+    """What one writes for these files without gangline: Arrow files, mapped, their batches kept, rows by number."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._files = [ArrowRows(path) for path in paths]
-        self._ends = list(accumulate(len(each) for each in self._files))
+        files = [pa.ipc.open_file(pa.memory_map(str(path))) for path in paths]
+        self._columns = [file.get_batch(n).column("tokens") for file in files for n in range(file.num_record_batches)]
+        self._ends = list(accumulate(map(len, self._columns)))
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        place = bisect_right(self._ends, index)
+        row = self._columns[place][index - (self._ends[place - 1] if place else 0)]
+        return {"tokens": row.values.to_numpy().astype("int64")}
+
+
+class OurRows(Rows):
+    """The same by our reader of rows, which keeps arrays of the batches: what the order alone costs."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._files = [ArrowRows(path) for path in paths]
+        self._ends = list(accumulate(map(len, self._files)))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         place = bisect_right(self._ends, index)
@@ -139,11 +154,12 @@ def local(place: Path, version: Version, workers: int) -> dict[str, list[float]]
     def cached() -> ShardCache:
         return ShardCache(place / "cache", 1e12, lambda shard: iter([(place / "shards" / shard.sha256).read_bytes()]))
 
-    found: dict[str, list[float]] = {"ours": [], "torch": [], "litdata": []}
+    found: dict[str, list[float]] = {"ours": [], "torch": [], "reader": [], "litdata": []}
     with litdata(place, workers) as ask:
         for _ in range(ROUNDS + 1):
             found["ours"].append(per_second(ours(version, cached, workers)))
             found["torch"].append(per_second(loader(Rows(paths), workers)))
+            found["reader"].append(per_second(loader(OurRows(paths), workers)))
             if ask is not None:
                 found["litdata"].append(ask())
     return {name: rates[1:] for name, rates in found.items()}
@@ -240,6 +256,7 @@ def main() -> int:
             result[f"local_{workers}_workers"] = {
                 "samples_per_second": round(median(near["ours"])),
                 "of_torch": ratio(near["ours"], near["torch"]),
+                "of_torch_with_our_reader": ratio(near["ours"], near["reader"]),
                 "of_litdata": ratio(near["ours"], near["litdata"]),
             }
         away = far(place, version, 2)

@@ -103,3 +103,10 @@ def test_on_gpus_the_bound_and_the_chance_of_an_interruption_are_reported():
         r"no step under 2\.\d s on 8 GPUs \(compute\) · P\(interrupt\) 0\.\d %", plan_page(found, why=False)
     )
     assert "no step under" not in page(profile=TRACED, rates=RATES)
+
+
+def test_versions_of_data_sets_are_named_with_their_size():
+    found = preview_of(strategy="ddp")
+    assert "data  " not in plan_page(found, why=False)
+    found.data = "wiki@3f2a91c4, 5 samples, 1.2 kB"
+    assert "\ndata      wiki@3f2a91c4, 5 samples, 1.2 kB\n" in plan_page(found, why=False)

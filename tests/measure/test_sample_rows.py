@@ -7,7 +7,7 @@ from tests.train.sets.packed import dataset_of
 from gangline.measure.sample_rows import SampleRows
 from gangline.spec.dataset import COLUMNS, columns_text
 from gangline.storage.folder.store import FolderStore
-from gangline.train.runtime.datasets import DatasetRows, OpenShards, SplitPiece
+from gangline.train.runtime.datasets import DatasetRows, OpenShards, ShardSpan
 
 
 def test_stand_ins_look_like_the_rows_that_ranks_read(tmp_path):
@@ -19,7 +19,7 @@ def test_stand_ins_look_like_the_rows_that_ranks_read(tmp_path):
             (tmp_path / "shard").write_bytes(store.get(shard.key).data)
             return tmp_path / "shard"
 
-    rows = DatasetRows([SplitPiece(0, dataset.shards[0], 0, 2)], OpenShards(Files(), most=2))
+    rows = DatasetRows([ShardSpan(0, dataset.shards[0], 0, 2)], OpenShards(Files(), most=2))
     real, made = rows[0], SampleRows(columns_text(dataset))[0]
     assert {name: (value.shape, value.dtype) for name, value in made.items()} == {
         name: (value.shape, value.dtype) for name, value in real.items()

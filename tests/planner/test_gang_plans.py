@@ -6,10 +6,17 @@ import pytest
 from tests.planner.cases import SITE, SMALL, cpu, gpus, line, model_of
 
 from gangline.errors import ConfigError
-from gangline.planner.gang_plans import checkpoint_policy, evaluate_plan, make_plan, prove_plan, seed_plan
+from gangline.planner.gang_plans import (
+    checkpoint_policy,
+    evaluate_plan,
+    make_plan,
+    prove_plan,
+    reader_processes,
+    seed_plan,
+)
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.choice import choose_plan
-from gangline.spec.config.line import CheckpointTable, MeshTable
+from gangline.spec.config.line import CheckpointTable, DataTable, MeshTable
 from gangline.spec.data_source import DataSource
 from gangline.spec.mesh import Mesh
 from gangline.spec.plan import Job, Plan, Recovery, SaveCosts
@@ -159,3 +166,16 @@ def test_interval_follows_what_saves_and_failures_cost_once_a_run_has_failed():
         for history in (runs[:1], runs)
     ]  # fmt: skip
     assert every == [500, 119], "the root of 2 x 2 s x 3,600 s, and Daly's higher orders less"
+
+
+@pytest.mark.parametrize(
+    ("workers", "device", "inventory", "found"),
+    [
+        ("auto", "cpu", cpu(64), 0), ("auto", "cuda", gpus(8), 4), ("auto", "cuda", gpus(16), 3),
+        ("auto", "cuda", replace(gpus(4), cores=4), 0), ("auto", "cuda", replace(gpus(8), cores=4), 0),
+        (7, "cpu", cpu(2), 7), (0, "cuda", gpus(8), 0),
+    ],
+)  # fmt: skip
+def test_auto_workers_are_the_cores_of_a_gpu_less_one_and_none_on_a_cpu(workers, device, inventory, found):
+    asked = replace(line(), data=DataTable(workers=workers))
+    assert reader_processes(asked, device, inventory) == found

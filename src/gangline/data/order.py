@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha512
 from itertools import accumulate
+from typing import Any
 
 from gangline.errors import ConfigError
 from gangline.spec.data_source import Order
@@ -18,6 +19,8 @@ from gangline.spec.data_source import Order
 BLOCK = 1000
 """Samples over which a mix has exactly its shares."""
 _ROUNDS = 8
+_BLOCK_ROWS, _MOST_SINGLE = 1024, 32
+"""Rows that are moved at once, and how many of them one by one before."""
 _MASK = (1 << 64) - 1
 
 
@@ -48,6 +51,23 @@ class Permutation:
             if number < self._count:
                 return number
 
+    def block(self, first: int, count: int) -> list[int]:
+        """Where `count` numbers from `first` on go; by numpy, a tenth of the time of one by one."""
+        import numpy as np
+
+        shift, low_mask, high_mask = np.uint64(self._shift), np.uint64(self._low), np.uint64(self._high)
+        numbers = np.arange(first, first + count, dtype=np.uint64)
+        places = np.arange(count)
+        while len(places):
+            low, high = numbers[places] & low_mask, numbers[places] >> shift
+            for one, two in self._keys:
+                low ^= _scramble_all(high ^ np.uint64(one)) & low_mask
+                high ^= _scramble_all(low ^ np.uint64(two)) & high_mask
+            numbers[places] = high << shift | low
+            places = places[numbers[places] >= self._count]
+        found: list[int] = numbers.tolist()
+        return found
+
 
 def _scramble(value: int) -> int:
     """A hash of 64 bits, the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
@@ -55,6 +75,14 @@ def _scramble(value: int) -> int:
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
     return value ^ value >> 31
+
+
+def _scramble_all(values: Any) -> Any:
+    """`_scramble` of an array of uint64, whose products keep their low 64 bits."""
+    values = values + 0x9E3779B97F4A7C15
+    values = (values ^ values >> 30) * 0xBF58476D1CE4E5B9
+    values = (values ^ values >> 27) * 0x94D049BB133111EB
+    return values ^ values >> 31
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +143,11 @@ class DatasetOrder:
 
     def sample(self, position: int) -> int:
         """Number of the sample at `position` among all rows, set by set and shard by shard."""
-        number, shard, row = self.place(position)
+        return self.number_of(self.place(position))
+
+    def number_of(self, place: Place) -> int:
+        """Number of the sample at `place` among all rows."""
+        number, shard, row = place
         return self._starts[number] + self._firsts[number][shard] + row
 
     def windows(self, position: int, places: Iterable[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -135,8 +167,10 @@ class DatasetOrder:
 def _deal(count: int, parts: int, key: str) -> list[list[int]]:
     """Shards of each part, the same in every epoch, so that a node keeps those of its parts."""
     deck = Permutation(count, key)
-    dealt = sorted((deck(shard) % parts, shard) for shard in range(count)) if parts > 1 else []
-    return [[shard for own, shard in dealt if own == part] for part in range(parts)] if dealt else [list(range(count))]
+    dealt: list[list[int]] = [[] for _ in range(parts)]
+    for shard in range(count):
+        dealt[deck(shard) % parts if parts > 1 else 0].append(shard)
+    return dealt
 
 
 class _Mix:
@@ -181,6 +215,9 @@ class _Stream:
         self._firsts: list[int] = []
         """Place of the first row of each, and of the end."""
         self._permutation = Permutation(1, "")
+        self._block, self._asked = -1, 0
+        self._moves: list[int] = []
+        """Where the rows of the current block of the group go; empty: too few of them were asked for."""
 
     def place(self, turn: int) -> tuple[int, int]:
         """Shard and row of the `turn`-th sample."""
@@ -189,9 +226,23 @@ class _Stream:
         place = bisect_right(self._firsts, offset) - 1
         if self._shuffles:
             first, stop = self._open_group(place // self._window)
-            offset = first + self._permutation(offset - first) if stop - first > 1 else offset
+            offset = first + self._moved(offset - first, stop - first) if stop - first > 1 else offset
             place = bisect_right(self._firsts, offset) - 1
         return self._order[place], offset - self._firsts[place]
+
+    def _moved(self, number: int, count: int) -> int:
+        """Where a row of the group goes; once many of a block were asked for, all of it is computed."""
+        block, inside = divmod(number, _BLOCK_ROWS)
+        if block != self._block:
+            self._block, self._asked, self._moves = block, 0, []
+        if self._moves:
+            return self._moves[inside]
+        self._asked += 1
+        if self._asked <= _MOST_SINGLE:
+            return self._permutation(number)
+        first = block * _BLOCK_ROWS
+        self._moves = self._permutation.block(first, min(_BLOCK_ROWS, count - first))
+        return self._moves[inside]
 
     def shards(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """Shards of the groups of samples `first` to `last`, at most one epoch, and those of the group after them."""
@@ -225,6 +276,6 @@ class _Stream:
         begin = group * self._window
         first, stop = self._firsts[begin], self._firsts[min(begin + self._window, len(self._order))]
         if group != self._group:
-            self._group = group
+            self._group, self._block = group, -1
             self._permutation = Permutation(stop - first, f"{self._key}\0{self._epoch}\0{group}")
         return first, stop

@@ -142,6 +142,15 @@ def test_a_narrow_screen_has_the_time_left_in_full():
     assert "ETA 6.0 s" in out.getvalue()
 
 
+def test_the_live_screen_says_what_bounds_the_training():
+    out = io.StringIO()
+    with LiveView(Console(file=out, force_terminal=True, width=120, color_system=None)) as view:
+        view.stage_started("train")
+        view.progress("train", step(1, data=0.03, forward=0.07))
+        view._live.refresh()
+    assert "bound by data: a step waits 30 % for samples; 1.4 times as fast without" in out.getvalue()
+
+
 def test_the_live_screen_moves_every_second_while_nothing_is_heard():
     out = io.StringIO()
     with LiveView(Console(file=out, force_terminal=True, width=120)) as view:

@@ -1,6 +1,7 @@
 """Which cache and which sources a gang gets: by trust, and by what its run may change for others."""
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from tests.line.gangs.test_podsets import IMAGE, FarStore, line_of, plan_of, planned
@@ -9,10 +10,12 @@ from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.launchers import secret_reader
 from gangline.line.gangs.podsets import make_podset
 from gangline.line.request.trust import rights_of
+from gangline.spec import launchers
 from gangline.spec.config.site import PodTable, Site
 from gangline.spec.config.source_table import CacheTable, SourceTable
 from gangline.spec.data_source import DatasetUse, DataSource
 from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
+from gangline.spec.launchers import LauncherTraits
 
 SITE = Site(
     source={
@@ -64,6 +67,12 @@ def test_pods_keep_shards_in_half_of_their_own_disk(tmp_path):
         found = access(podset(tmp_path, site, target="kubernetes", trust=trust))
         assert (found.cache, found.cache_bytes) == (None, 5e9)
         assert bool(found.sources) == (trust == "own")
+
+
+def test_the_cache_of_this_machine_is_not_for_gangs_on_other_servers(tmp_path):
+    table = LauncherTraits()
+    with mock.patch.dict(launchers.LAUNCHERS, {"local": table}):
+        assert access(podset(tmp_path, trust="own")).cache is None
 
 
 def test_gangs_without_data_sets_are_the_same_as_ever(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from gangline.train import Loss
 GENERATION = os.environ.get("GANGLINE_GENERATION", "0")
 BROKEN = os.environ.get("BROKEN", "")
 """What happens in generation 0 when a sample is read: `KIND:SAMPLE`."""
+PACE = json.loads(os.environ.get("PACE", "{}"))
+"""Seconds that it takes to `read` a sample, of `loss`, and of `rank0` more."""
 
 if "CORES" in os.environ:  # of a machine with more of them
     os.sched_getaffinity = lambda _: set(range(int(os.environ["CORES"])))
@@ -42,6 +45,7 @@ class Decoded:
     def __getitem__(self, index):
         row = self.rows[index]
         break_down(int(row["id"]))
+        time.sleep(PACE.get("read", 0))
         drawn = [random.random(), float(np.random.rand()), float(torch.rand(()))]
         return {"x": torch.tensor(drawn), "id": row["id"], "worker": os.getpid()}
 
@@ -77,6 +81,7 @@ class Sets:
         if torch.is_grad_enabled():
             note(batch)
             strike()
+            time.sleep(PACE.get("rank0", 0) * (os.environ["RANK"] == "0") + PACE.get("loss", 0))
             return Loss(total=(outputs - batch["x"].sum(1)).square().sum(), weight=len(outputs))
         return Loss(total=outputs.sum() * 0 + batch["id"].sum(), weight=len(outputs))
 

@@ -31,7 +31,8 @@ def shard_access(plan: Plan, record: Record, site: Site) -> ShardAccess:
     }
     if record.run.launcher.has_pods:  # the admission of namespaces for gangs takes no folders of a server
         return ShardAccess(cache_bytes=site.pod.disk_bytes * _SHARE_OF_POD, sources=sources)
-    if record.commit.trust != "own" or site.cache.path is None:
+    is_here = record.run.launcher.is_here  # a sandbox on another server would bind a folder that is not made there
+    if record.commit.trust != "own" or site.cache.path is None or not is_here:
         return ShardAccess(sources=sources)
     folder = cache_folder(site.cache.path, record.run.project, published=may_publish(record))
     return ShardAccess(cache=folder, cache_bytes=site.cache.bytes, sources=sources)

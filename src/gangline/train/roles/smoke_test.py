@@ -16,7 +16,7 @@ from gangline.checkpoint.host_tensors import DTYPES
 from gangline.errors import GanglineError, IntegrityError, TrainingError
 from gangline.spec.codec import from_plain
 from gangline.spec.dataset import DatasetShard
-from gangline.train.runtime.datasets import DatasetRows, OpenShards, SplitPiece
+from gangline.train.runtime.datasets import DatasetRows, OpenShards, ShardSpan
 from gangline.train.task import Task, export_names_of, forward_names, load_task
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Folder:
 
 def _rows_of(shards: list[dict[str, Any]]) -> DatasetRows:
     found = [from_plain(DatasetShard, each) for each in shards]
-    pieces = [SplitPiece(number, shard, 0, shard.rows) for number, shard in enumerate(found)]
+    pieces = [ShardSpan(number, shard, 0, shard.rows) for number, shard in enumerate(found)]
     return DatasetRows(pieces, OpenShards(_Folder(), most=len(pieces)))
 
 

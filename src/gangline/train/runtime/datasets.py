@@ -41,7 +41,7 @@ class ShardFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SplitPiece:
+class ShardSpan:
     """Rows of one shard that belong to a split."""
 
     number: int
@@ -51,7 +51,7 @@ class SplitPiece:
     rows: int
 
 
-def split_pieces(number: int, dataset: Dataset, split: Split, *, holdout: float) -> list[SplitPiece]:
+def split_pieces(number: int, dataset: Dataset, split: Split, *, holdout: float) -> list[ShardSpan]:
     """Rows of a version that belong to `split`; one without held-out shards holds back the `holdout` tail of its rows.
 
     Args:
@@ -61,14 +61,14 @@ def split_pieces(number: int, dataset: Dataset, split: Split, *, holdout: float)
         holdout: Share of the rows, in (0, 0.5].
     """
     if any(each.split == "holdout" for each in dataset.shards):
-        return [SplitPiece(number, each, 0, each.rows) for each in dataset.shards if each.split == split]
+        return [ShardSpan(number, each, 0, each.rows) for each in dataset.shards if each.split == split]
     left = dataset.num_samples - min(max(round(dataset.num_samples * holdout), 1), dataset.num_samples - 1)
     pieces = []
     for shard in dataset.shards:
         trained = min(shard.rows, left)
         left -= trained
         first, rows = (0, trained) if split == "train" else (trained, shard.rows - trained)
-        pieces += [SplitPiece(number, shard, first, rows)] if rows else []
+        pieces += [ShardSpan(number, shard, first, rows)] if rows else []
     return pieces
 
 
@@ -98,12 +98,14 @@ class OpenShards:
 
     def row(self, shard: DatasetShard, row: int) -> dict[str, Any]:
         """Values of a row by column."""
-        path = self.fetch(shard)
         rows = self._rows.get(shard.sha256)
         if rows is None:
+            path = self.fetch(shard)
             from gangline.data.arrow_shards import ArrowRows  # imports pyarrow, which ranks without data sets lack
 
             rows = self._rows[shard.sha256] = ArrowRows(path)
+        else:
+            self._open.move_to_end(shard.sha256)
         found: dict[str, Any] = rows[row]
         return found
 
@@ -111,7 +113,7 @@ class OpenShards:
 class DatasetRows:
     """Rows of a split of all data sets of a plan, set by set: what a task gets as `options["dataset"]`."""
 
-    def __init__(self, pieces: Sequence[SplitPiece], shards: OpenShards) -> None:
+    def __init__(self, pieces: Sequence[ShardSpan], shards: OpenShards) -> None:
         self.pieces = tuple(pieces)
         self.order_of: Callable[..., FetchedOrder | None] = lambda _, **__: None
         """Order in which data made of these rows are trained on; None: they have none of their own."""
@@ -128,8 +130,8 @@ class DatasetRows:
         piece, row = self.locate(index)
         return {name: _as_signed(value) for name, value in self._shards.row(piece.shard, row).items()}
 
-    def locate(self, index: int) -> tuple[SplitPiece, int]:
-        """SplitPiece of the sample, and its row in the shard."""
+    def locate(self, index: int) -> tuple[ShardSpan, int]:
+        """ShardSpan of the sample, and its row in the shard."""
         place = bisect_right(self._starts, index) - 1
         piece = self.pieces[place]
         return piece, piece.first + index - self._starts[place]
@@ -164,9 +166,9 @@ class FetchedOrder:
             self._step = position // self._global_batch
             now, after = self._order.windows(position, self._places)
             self._ahead.want([self._by_set[number][shard] for number, shard in (*now, *after)][:MOST_OPEN])
-        index = self._order.sample(position)
-        self._shards.fetch(self._rows.locate(index)[0].shard)
-        return index
+        place = self._order.place(position)
+        self._shards.fetch(self._by_set[place[0]][place[1]])
+        return self._order.number_of(place)
 
 
 class WindowFetcher:
