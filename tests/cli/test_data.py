@@ -115,7 +115,9 @@ def test_files_of_a_source_become_a_version_copied_or_in_place(gangline, workspa
     assert gangline("data", "add", "there", "--from", "disk:*.arrow", "--in-place").exit_code == 0
     assert len(list((workspace / ".gangline/store/blobs/sha256").iterdir())) == blobs + 1  # the document
     assert gangline("data", "warm", "there").exit_code == 0
-    assert gangline("data", "verify", "--cache").stdout == "2 shards verified, each with its digest\n"
+    assert gangline("data", "verify", "--cache").stdout == "4 shards verified, each with its digest\n", (
+        "2 for each kind"
+    )
 
 
 def test_a_shard_that_changed_where_it_lies_is_named_with_both_digests(gangline, workspace, site):

@@ -106,6 +106,11 @@ def test_a_mix_has_its_shares_in_every_block_and_leaves_out_no_row(weights, firs
     assert max(rows.values()) - min(rows.values()) <= 1 or len(rows) < 70
 
 
+def test_what_is_left_of_a_block_goes_to_the_largest_remainders():
+    found = DatasetOrder([SetRows(name=f"{each}", rows=(9,), weight=each) for each in (5.0, 1.0, 1.0)], seed=1)
+    assert Counter(found.place(each)[0] for each in range(BLOCK)) == {0: 714, 1: 143, 2: 143}
+
+
 @settings(max_examples=30, deadline=None)
 @given(rows=sizes, order=orders, window=st.integers(1, 3), batch=st.integers(1, 9), step=st.integers(0, 40))
 def test_windows_name_all_that_a_step_reads_before_it_does(rows, order, window, batch, step):
@@ -114,8 +119,6 @@ def test_windows_name_all_that_a_step_reads_before_it_does(rows, order, window, 
     now, _ = found.windows(step * batch, range(batch))
     reads = {found.place(step * batch + each)[:2] for each in range(batch)}
     assert reads <= set(now)
-    ahead = [found.windows(each * batch, range(batch)) for each in range(step, step + 2)]
-    assert set(ahead[1][0]) <= {*ahead[0][0], *ahead[0][1]} or batch > sum(rows) // 2 or order != "file"
 
 
 def test_seeds_epochs_and_sets_differ():

@@ -2,7 +2,7 @@
 
 import getpass
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ from gangline.errors import ConfigError, UsageError, storage_errors
 from gangline.signing.keys import signing_key
 from gangline.signing.record_seal import Sealer
 from gangline.spec.codec import digest
-from gangline.spec.dataset import Dataset, DatasetShard
+from gangline.spec.config.load import load_line
+from gangline.spec.dataset import Dataset
+from gangline.spec.gang.shard_access import CACHES, cache_folder
 from gangline.storage import site_paths
 
 if TYPE_CHECKING:
@@ -103,16 +105,30 @@ def site_sources(workspace: Workspace) -> "Callable[[str], Source]":
     return source_of
 
 
-def site_cache(workspace: Workspace) -> "ShardCache":
-    """Cache of this machine, which fetches from the store and from sources."""
+def warm_caches(workspace: Workspace) -> "list[ShardCache]":
+    """Caches of this project on this machine: that of runs that may publish, and that of all others, a copy of it."""
     from gangline.data.cache import ShardCache
     from gangline.data.shard_reads import shard_blocks
 
     table, source_of = workspace.site.cache, site_sources(workspace)
-    if table.path is None:
+    project = load_line(workspace.repo / "line.toml").project.name
+    published, other = (Path(cache_folder(_cache_path(workspace), project, published=each)) for each in (True, False))
+    first = ShardCache(published, table.bytes, lambda shard: shard_blocks(workspace.store, shard, source_of))
+    return [first, ShardCache(other, table.bytes, lambda shard: iter([first.file(shard).read_bytes()]))]
+
+
+def verify_caches(workspace: Workspace) -> tuple[int, list[str]]:
+    """Hash the shards in all caches of this machine, delete those with another digest: their number, the deleted."""
+    from gangline.data.cache import ShardCache
+
+    total, deleted = 0, list[str]()
+    for folder in sorted(Path(_cache_path(workspace), CACHES).glob("*")):
+        count, wrong = ShardCache(folder, None, lambda _: iter(())).verify()
+        total, deleted = total + count, deleted + [f"{folder.name}/{each}" for each in wrong]
+    return total, deleted
+
+
+def _cache_path(workspace: Workspace) -> str:
+    if workspace.site.cache.path is None:
         raise ConfigError('wanted path in [cache] of site.toml, found none; path = "/nvme/gangline" works')
-
-    def fetch(shard: DatasetShard) -> Iterator[bytes]:
-        return shard_blocks(workspace.store, shard, source_of)
-
-    return ShardCache(Path(table.path), table.bytes, fetch)
+    return workspace.site.cache.path

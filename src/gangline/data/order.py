@@ -135,8 +135,10 @@ class DatasetOrder:
 def _deal(count: int, parts: int, key: str) -> list[list[int]]:
     """Shards of each part, the same in every epoch, so that a node keeps those of its parts."""
     deck = Permutation(count, key)
-    dealt = sorted((deck(shard) % parts, shard) for shard in range(count)) if parts > 1 else []
-    return [[shard for own, shard in dealt if own == part] for part in range(parts)] if dealt else [list(range(count))]
+    dealt: list[list[int]] = [[] for _ in range(parts)]
+    for shard in range(count):
+        dealt[deck(shard) % parts if parts > 1 else 0].append(shard)
+    return dealt
 
 
 class _Mix:

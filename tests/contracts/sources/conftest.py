@@ -2,19 +2,11 @@
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from tests.contracts.sources.hdfs import HdfsServer
 
 from gangline.data.sources import open_source
 from gangline.faults.s3_gateway import S3Gateway
 from gangline.spec.config.source_table import SourceTable
 from gangline.storage.folder.store import FolderStore
-
-
-@pytest.fixture(scope="session")
-def hdfs(tmp_path_factory):
-    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
-    yield server
-    server.end()
 
 
 class Stand:

@@ -116,6 +116,13 @@ def test_a_worker_that_fails_ends_the_rank_with_the_sample_and_its_code(make_rea
         assert "in break_down" in gang.log(), "the traceback of the worker is in the log"
 
 
+def test_workers_leave_sigterm_to_the_rank(make_reader):
+    """A scheduler may send it to every process of a job, and the rank still has to save."""
+    gang = make_reader()
+    data = replace(source_of(put_dataset(gang.store)), workers=1)
+    finished(gang, plan_of(data), BROKEN="term:11")
+
+
 def test_workers_end_with_a_rank_that_is_killed(make_reader):
     gang = make_reader()
     data = replace(source_of(put_dataset(gang.store)), workers=2)

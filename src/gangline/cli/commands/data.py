@@ -13,9 +13,10 @@ from gangline.cli.data_workspace import (
     open_journal,
     resolved,
     say_made,
-    site_cache,
     site_sources,
     trusted_keys_of,
+    verify_caches,
+    warm_caches,
     who,
     write_signed,
 )
@@ -213,7 +214,7 @@ def verify(
     if cache == (reference is not None):
         raise UsageError("wanted a data set or --cache, found both or neither")
     if reference is None:
-        count, damaged = site_cache(workspace).verify()
+        count, damaged = verify_caches(workspace)
         total, bad = count, [f"{each}: deleted, it had another digest" for each in damaged]
     else:
         made, bad = resolved(workspace, reference), []
@@ -239,11 +240,13 @@ def warm(
 ) -> None:
     """Fetch all shards of a version into the cache of this machine ([cache] of site.toml), verified."""
     workspace = open_workspace(repo, site)
-    made, cache = resolved(workspace, reference), site_cache(workspace)
+    made, caches = resolved(workspace, reference), warm_caches(workspace)
     with DataProgress("warm", json) as progress:
         for number, shard in enumerate(made.shards, 1):
-            cache.file(shard)
-            cache.hold([])
+            for cache in caches:
+                cache.file(shard)
+            for cache in caches:
+                cache.close()
             progress.added(number, len(made.shards))
     if json:
         print_json({"version": f"{made.name}@{made.version}", "shards": len(made.shards)})
