@@ -15,9 +15,11 @@ from gangline.line.request.trust import data_access_of
 from gangline.line.stages.data_files import read_data
 from gangline.line.stages.dataset_versions import DatasetAccess
 from gangline.line.stages.preview import preview
+from gangline.line.stages.tracked_files import FetchedFiles
 from gangline.signing.keys import signing_key
 from gangline.spec.config.line import DataTable, MixTable
 from gangline.spec.config.source_table import SourceTable
+from gangline.spec.data_source import DataFile
 from gangline.spec.dataset import Dataset, DatasetShard
 from gangline.spec.run_flags import stage
 from gangline.storage.objects.blobs import put_blob
@@ -199,3 +201,21 @@ def test_a_branch_that_does_not_publish_a_dirty_tree_and_a_refused_run_make_no_v
     with pytest.raises(GateError, match="uncommitted changes"):
         workspace.run()
     assert list_datasets(workspace.store) == ()
+
+
+def test_the_digest_of_data_sets_covers_files_that_dvc_tracks_for_the_commit(workspace):
+    add(workspace, rows=(5, 3))
+    table = DataTable(shards=("dataset:wiki",))
+    plain = read(workspace, table)
+    allowed = DatasetAccess(
+        access=data_access_of("own", "cheap", workspace.site), site=workspace.site,
+        trusted=lambda: workspace.sealer.trusted,
+    )  # fmt: skip
+    digests = set()
+    for data in (b"rows", b"other rows"):
+        file = DataFile(path="data/a.csv", key=put_blob(workspace.store, data), size_bytes=len(data))
+        fetched = FetchedFiles(code=(file,))
+        _, found = read_data(None, "", table, store=workspace.store, allowed=allowed, fetched=fetched)
+        assert (found.sets, found.tracked) == (plain.sets, (file,))
+        digests.add(found.digest)
+    assert len({plain.digest, *digests}) == 3

@@ -17,7 +17,7 @@ from gangline.line.request.targets import launcher_of
 from gangline.line.request.trust import data_access_of
 from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, columns_of
 from gangline.line.stages.planning import RunPlanRequest, plan_run
-from gangline.line.stages.tracked_files import find_pointers
+from gangline.line.stages.tracked_files import CommitPointers, find_pointers
 from gangline.planner.selection.choice import PlanChoice
 from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
@@ -113,9 +113,8 @@ def preview(
     secret = refused_references(request.line.train.env, site, environ) if request.trust == "own" else ""
     return Preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
-        budget=found.budget, band=found.band, sandbox=sandbox,
+        budget=found.budget, band=found.band, sandbox=sandbox, data=_data_text(sets, pointers),
         environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
-        data=" · ".join(filter(None, [_sets_text(sets), str(pointers)])),
         problems=(
             *([start.text] if start else ()),
             *filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
@@ -137,12 +136,13 @@ def _datasets(
     return dataset_source(table, store=store, allowed=allowed).sets if names_datasets(table) else ()
 
 
-def _sets_text(sets: tuple[DatasetUse, ...]) -> str:
+def _data_text(sets: tuple[DatasetUse, ...], pointers: CommitPointers) -> str:
+    """Versions of data sets, and files that DVC or Git LFS track; empty: there are none."""
     if not sets:
-        return ""
+        return str(pointers)
     from gangline.line.stages.dataset_versions import versions_text  # most lines name no data set
 
-    return versions_text(sets)
+    return " · ".join(filter(None, [versions_text(sets), str(pointers)]))
 
 
 def _environment(
