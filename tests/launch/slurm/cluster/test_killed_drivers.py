@@ -34,7 +34,7 @@ STEP_SECONDS = 0.06
 def test_killed_drivers_start_one_job(slurm, tmp_path):
     stand = SlurmStand(tmp_path, slurm)
     for number in range(ROUNDS):
-        podset = stand.podset(SLEEPER, f"run-{number}", ranks=1)
+        podset = stand.podset(SLEEPER, f"killed-{number}", ranks=1)
         (tmp_path / "podset.json").write_bytes(podset.to_json())
         words = (str(stand.root), stand.store.url, str(tmp_path / "podset.json"), *slurm.via)
         with subprocess.Popen([sys.executable, "-c", DRIVER, *words], stdout=subprocess.PIPE, text=True) as driver:
