@@ -82,6 +82,20 @@ def test_job_that_is_unknown_is_none(slurm):
     assert slurm.commands.job("7") is None
 
 
+@pytest.mark.parametrize("said", ["", "scancel: error: Kill job error on job id 7: Invalid job id specified"])
+def test_job_that_is_over_is_stopped_already(said, slurm):
+    slurm.says(error=said, code=1)
+    slurm.commands.cancel("7")
+    slurm.commands.ask_to_stop("7")
+    assert slurm.words == ["scancel", "--quiet", "--signal=TERM", "7"]
+
+
+def test_stop_that_slurm_refuses_is_an_error(slurm):
+    slurm.says(error="scancel: error: Kill job error on job id 7: Access/permission denied", code=1)
+    with pytest.raises(ConfigError, match="permission denied"):
+        slurm.commands.cancel("7")
+
+
 def test_missing_command_names_the_key_that_helps():
     with pytest.raises(ConfigError, match=r"slurm\.via"):
         SlurmCommands(("/nowhere/ssh-to",)).job("7")

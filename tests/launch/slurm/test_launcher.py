@@ -1,6 +1,8 @@
 """The launcher of Slurm over commands that answer from a file: what it writes and refuses."""
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -212,3 +214,15 @@ def test_submission_whose_answer_is_lost_is_found_at_once(stand):
     stand.script = f"import runpy; runpy.run_path({str(lost)!r}, run_name='__main__')"
     assert stand.again().submit(stand.podset(STEPPER)).uid == "4711"
     assert len(stand.state["jobs"]) == 1
+
+
+def test_server_that_lacks_what_the_gang_runs_in_is_named(stand):
+    stand.launcher.submit(stand.podset(STEPPER))
+    stand.begin("a1")
+    start = read_start(stand.folder)
+    command = replace(start.commands[0], argv=("/no/such/bwrap",))
+    (stand.folder.home / "start.json").write_bytes(replace(start, commands=(command,)).to_json())
+    words = [sys.executable, "-m", "gangline.launch.slurm.node", str(stand.folder.home)]
+    done = subprocess.run(words, env={**os.environ, "SLURMD_NODENAME": "a1"}, check=False)
+    assert done.returncode == 10
+    assert "cannot start /no/such/bwrap on a1" in stand.folder.end(0).reason

@@ -26,7 +26,7 @@ _FULL = re.compile(
     r"maximum number of jobs|MaxJobCount",
     re.IGNORECASE,
 )
-_UNKNOWN_JOB = "Invalid job id"
+_UNKNOWN_JOB, _SILENCE = "Invalid job id", "it said nothing"
 _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE",
          "BOOT_FAIL", "REVOKED", "SPECIAL_EXIT")  # fmt: skip
 
@@ -138,11 +138,19 @@ class SlurmCommands:
 
     def ask_to_stop(self, number: str) -> None:
         """SIGTERM to the processes of a running job, not to its script; no effect on a job that is over."""
-        self._call("scancel", "--quiet", "--signal=TERM", number)
+        self._stop("--signal=TERM", number)
 
     def cancel(self, number: str) -> None:
         """End a job; no effect on one that is over."""
-        self._call("scancel", "--quiet", number)
+        self._stop(number)
+
+    def _stop(self, *words: str) -> None:
+        """Of a job that is over, scancel ends with 1 and says nothing, or that the number is unknown."""
+        try:
+            self._call("scancel", "--quiet", *words)
+        except ConfigError as error:
+            if _SILENCE not in str(error) and _UNKNOWN_JOB not in str(error):
+                raise
 
     def servers(self, partition: str | None) -> list[ServersOfAKind]:
         """Servers of a partition, of the default one for None, that are not down, by kind."""
@@ -175,7 +183,7 @@ class SlurmCommands:
 
 
 def _error(command: str, said: str) -> GanglineError:
-    sentence = " ".join(line.strip() for line in said.splitlines() if line.strip()) or "it said nothing"
+    sentence = " ".join(line.strip() for line in said.splitlines() if line.strip()) or _SILENCE
     sentence = re.sub(r"\b(sbatch|squeue|scancel|scontrol|sacct|sinfo|slurm_load_jobs)( error)?: ", "", sentence)
     if _AWAY.search(said):
         return SlurmAway(f"Slurm does not answer {command}: {sentence}; it is safe to try again")

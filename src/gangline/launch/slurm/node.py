@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gangline.errors import SIGKILL_CODE, GanglineError
+from gangline.errors import SIGKILL_CODE, ConfigError, GanglineError
 from gangline.launch.local.folder import GangFolder
 from gangline.launch.local.processes import kill_gang, write_end
 from gangline.launch.slurm.lives import KeeperCommand, read_life, read_start, values_of
+from gangline.spec.gang.status import GangEnd
+from gangline.units import now
 
 POLL_SECONDS = 1.0
 
@@ -85,7 +87,20 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
     except (GanglineError, OSError, ValueError) as error:
         sys.stderr.write(f"gangline: {error}\n")
         return error.exit_code if isinstance(error, GanglineError) else 1
-    return NodeKeeper(folder, node, command).wait()
+    try:
+        keeper = NodeKeeper(folder, node, command)
+    except OSError as error:
+        return _cannot_start(folder, node, f"cannot start {command.argv[0]} on {environ['SLURMD_NODENAME']}: {error}")
+    return keeper.wait()
+
+
+def _cannot_start(folder: GangFolder, node: int, said: str) -> int:
+    """Write the end of a node whose server lacks what the driver's machine has, as bubblewrap or a Python."""
+    code, retry = ConfigError.exit_code, ConfigError.retry
+    reason = f"{said}; servers need what this gang runs in at the same path, or sandbox.mode of site.toml is off"
+    end = GangEnd(exit_code=code, retry=retry, reason=reason, time=now())
+    folder.write_inside(f"exit-{node}.json", end)
+    return code
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from gangline.errors import (
     SIGKILL_CODE,
@@ -17,6 +16,7 @@ from gangline.errors import (
 )
 from gangline.launch.slurm.commands import SlurmJob
 from gangline.spec.gang.status import GangEnd, GangState
+from gangline.units import now
 
 _STARTING = ("CONFIGURING", "RESIZING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED")
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
@@ -81,7 +81,7 @@ def end_of_node(job: SlurmJob | None, node: int, *, cancelled: str | None, has_s
         words = f"job {number} ended as {job.state}, and the keeper of node {node} left no end"
     else:
         code, retry, words = SIGKILL_CODE, "same", f"Slurm has forgotten its job, and node {node} left no end"
-    return GangEnd(exit_code=code, retry=retry, reason=words, time=_now())
+    return GangEnd(exit_code=code, retry=retry, reason=words, time=now())
 
 
 def with_earlier_lives(end: GangEnd, lives: Sequence[Sequence[GangEnd]]) -> GangEnd:
@@ -100,7 +100,3 @@ def stopped_retry(end: GangEnd) -> GangEnd:
     if end.exit_code != SIGTERM_CODE:
         return end
     return replace(end, retry=retry_class(SIGTERM_CODE, saved=bool(end.saved_step)))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,12 @@ def site(slurm, repository):
     return path
 
 
-@pytest.fixture(scope="module")
-def here(repository, site):
-    """Losses on this machine."""
-    return losses(repository, site, "--target", "local")[0]
-
-
-def losses(repo: Path, site: Path, *words: str, meanwhile=lambda: None) -> tuple[list[float], str]:
+def losses(
+    repo: Path, site: Path, target: str, *, ranks: int, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[list[float], str]:
     """Losses of a run until its training has ended, and what the command printed."""
     shutil.rmtree(repo / ".gangline", ignore_errors=True)
-    asked = ("--until", "train", "--set", "train.ranks=4", "--site", str(site), *words)
+    asked = ("--until", "train", "--set", f"train.ranks={ranks}", "--site", str(site), "--target", target)
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "gangline", "run", *asked]
     with subprocess.Popen(command, cwd=repo, env=environ, stdout=subprocess.PIPE, text=True) as run:
@@ -57,13 +54,15 @@ def losses(repo: Path, site: Path, *words: str, meanwhile=lambda: None) -> tuple
     return [row["loss"] for row in rows], said
 
 
-def test_a_commit_has_the_losses_of_this_machine_on_two_servers_to_the_last_digit(repository, site, here):
-    there, said = losses(repository, site, "--target", "slurm")
+def test_a_commit_has_the_losses_of_this_machine_on_two_servers_to_the_last_digit(repository, site):
+    there, said = losses(repository, site, "slurm", ranks=4)
     assert f"{len(CPU_SERVERS)} servers x 2 CPU ranks · partition cpu" in said
-    assert there == here
+    assert there == losses(repository, site, "local", ranks=4)[0]
 
 
-def test_a_preempted_gang_has_them_too(slurm, repository, site, here):
+def test_a_preempted_gang_of_two_ranks_resumes_bit_for_bit(slurm, repository, site):
+    """Of more ranks the first sums after a restart may differ in their last digit: DDP begins with other buckets."""
+
     def preempt():
         events = f"gangs-{os.getuid()}/*/**/out/ranks/0.jsonl"
         slurm.until(lambda: any('"step": 8,' in each.read_text() for each in site.parent.glob(events)), seconds=120)
@@ -72,6 +71,6 @@ def test_a_preempted_gang_has_them_too(slurm, repository, site, here):
         slurm.submit(script, "--partition=urgent", "--nodelist=d1,d2", "--nodes=2", "--ntasks=2", "--exclusive")
 
     shutil.rmtree(site.parent / f"gangs-{os.getuid()}", ignore_errors=True)
-    there, said = losses(repository, site, "--target", "slurm", meanwhile=preempt)
+    there, said = losses(repository, site, "slurm", ranks=2, meanwhile=preempt)
     assert "again, life 2 of 3" in said
-    assert there == here
+    assert there == losses(repository, site, "local", ranks=2)[0]
