@@ -63,6 +63,7 @@ def test_workers_read_the_samples_and_draws_of_the_rank_itself(make_reader):
     data = source_of(put_dataset(first.store))
     alone, readers = finished(first, plan_of(data))
     assert len({number for step in range(1, 6) for number, _ in alone[step]}) == 30, "all of two epochs"
+    assert len({drawn for step in alone.values() for _, drawn in step}) == STEPS * BATCH, "each position has its own"
     assert len(readers) == 1
     for world, workers in ((1, 2), (2, 1)):
         gang = make_reader()
