@@ -58,7 +58,7 @@ def test_pack_makes_the_same_version_of_the_same_files_and_leaves_nothing_behind
     shown = gangline("data", "show", f"wiki@{version}").stdout
     assert "30 samples · 1 shards" in shown
     assert "used by no run" in shown
-    assert "from 1 files" in shown
+    assert "from 1 file" in shown
     differs = gangline("data", "show", f"wiki@{version}", "wiki").stdout
     assert re.search(r"holdout +0\.0 +0\.2", differs)
     assert "no difference" in gangline("data", "show", "wiki", "wiki").stdout

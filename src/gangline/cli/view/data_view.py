@@ -150,4 +150,5 @@ def _origin(found: Dataset) -> list[str]:
     if origin.source is not None:
         return [clean(f"from {origin.source}:{origin.path}", limit=120)]
     commit = f" of commit {origin.commit[:8]}" if origin.commit else ""
-    return [f"from {len(origin.files)} files{commit}"] if origin.files else []
+    files = "1 file" if len(origin.files) == 1 else f"{len(origin.files)} files"
+    return [f"from {files}{commit}"] if origin.files else []
