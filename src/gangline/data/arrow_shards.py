@@ -95,13 +95,17 @@ def _new_file(schema: pa.Schema) -> tuple[Any, Any]:
 
 
 class ArrowRows:
-    """Rows of one shard by number; the file is mapped into memory, and only what is read takes any.
+    """Rows of one shard by number; the file is mapped into memory, and only what is read takes any."""
 
-    Raises:
-        IntegrityError: The file is no Arrow IPC file, or its rows have nulls or columns of another kind.
-    """
+    def __init__(self, path: Path, *, signed: bool = False) -> None:
+        """
+        Args:
+            path: An Arrow IPC file.
+            signed: Unsigned integers of more than 8 bits are read as int64, which torch can look up.
 
-    def __init__(self, path: Path) -> None:
+        Raises:
+            IntegrityError: The file is no Arrow IPC file, or its rows have nulls or columns of another kind.
+        """
         try:
             self._map = pa.memory_map(str(path))
             reader = pa.ipc.open_file(self._map)
@@ -112,7 +116,7 @@ class ArrowRows:
             check_schema(reader.schema, str(path))
         except ConfigError as error:
             raise IntegrityError(str(error)) from error
-        self._path, self._names = path, reader.schema.names
+        self._path, self._names, self._signed = path, reader.schema.names, signed
         self._ends = np.cumsum([batch.num_rows for batch in self._batches]).tolist()
         self._readers: dict[int, list[Callable[[int], Any]]] = {}
 
@@ -144,10 +148,10 @@ class ArrowRows:
     def _open_batch(self, batch: pa.RecordBatch) -> list[Callable[[int], Any]]:
         if any(map(_null_count, batch.columns)):
             raise IntegrityError(f"{self._path}: wanted rows without nulls, found nulls in a record batch")
-        return [_value_reader(column) for column in batch.columns]
+        return [_value_reader(column, signed=self._signed) for column in batch.columns]
 
 
-def _value_reader(column: pa.Array) -> Callable[[int], Any]:
+def _value_reader(column: pa.Array, *, signed: bool) -> Callable[[int], Any]:
     """Function that reads the value of a row as an array of its own, as bytes or as text."""
     kind = column.type
     if _is_text_or_bytes(kind):
@@ -155,13 +159,20 @@ def _value_reader(column: pa.Array) -> Callable[[int], Any]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         offsets = column.offsets.to_numpy()
         values = column.values.to_numpy(zero_copy_only=False)
-        return lambda row: values[offsets[row] : offsets[row + 1]].copy()
+        dtype = _read_as(values, signed=signed)
+        return lambda row: values[offsets[row] : offsets[row + 1]].astype(dtype)
     shape, inner = [len(column)], column
     while pa.types.is_fixed_size_list(inner.type):
         shape.append(inner.type.list_size)
         inner = inner.flatten()
     numbers = inner.to_numpy(zero_copy_only=False).reshape(shape)
-    return lambda row: np.array(numbers[row])
+    dtype = _read_as(numbers, signed=signed)
+    return lambda row: np.array(numbers[row], dtype=dtype)
+
+
+def _read_as(values: "np.ndarray[Any, Any]", *, signed: bool) -> "np.dtype[Any]":
+    is_wide = values.dtype.kind == "u" and values.dtype.itemsize > 1
+    return np.dtype(np.int64) if signed and is_wide else values.dtype
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:

@@ -97,13 +97,13 @@ class OpenShards:
         return path
 
     def row(self, shard: DatasetShard, row: int) -> dict[str, Any]:
-        """Values of a row by column."""
+        """Values of a row by column: numpy arrays, bytes or text; unsigned integers as int64."""
         rows = self._rows.get(shard.sha256)
         if rows is None:
             path = self.fetch(shard)
             from gangline.data.arrow_shards import ArrowRows  # imports pyarrow, which ranks without data sets lack
 
-            rows = self._rows[shard.sha256] = ArrowRows(path)
+            rows = self._rows[shard.sha256] = ArrowRows(path, signed=True)
         else:
             self._open.move_to_end(shard.sha256)
         found: dict[str, Any] = rows[row]
@@ -128,18 +128,13 @@ class DatasetRows:
         if not 0 <= index < len(self):
             raise IndexError(f"wanted a sample below {len(self)}, found {index}")
         piece, row = self.locate(index)
-        return {name: _as_signed(value) for name, value in self._shards.row(piece.shard, row).items()}
+        return self._shards.row(piece.shard, row)
 
     def locate(self, index: int) -> tuple[ShardSpan, int]:
         """ShardSpan of the sample, and its row in the shard."""
         place = bisect_right(self._starts, index) - 1
         piece = self.pieces[place]
         return piece, piece.first + index - self._starts[place]
-
-
-def _as_signed(value: Any) -> Any:
-    dtype = getattr(value, "dtype", None)
-    return value.astype("int64") if dtype is not None and dtype.kind == "u" and dtype.itemsize > 1 else value
 
 
 class FetchedOrder:
