@@ -31,7 +31,7 @@ check: setup-dev ## format, lint, types, the map of rooms, names, sizes, docstri
 	@found=$$($(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports) || { echo "$$found"; exit 1; }
 	@$(PYTEST) -q tests/test_rooms.py tests/test_house.py tests/surface/test_keys_are_read.py tests/manifests tests/jenkins -m "not cluster and not tools"
 
-tools: setup-dev ## build MinIO, versitygw, Gitea, MLflow and TensorBoard for the tests, from Go modules and locks, outside the tree
+tools: setup-dev ## build MinIO, versitygw, Gitea, MLflow, TensorBoard and HDFS for the tests, from Go modules, locks and pinned jars, outside the tree
 	@$(BIN)/python -m tests.tools
 
 test-long: setup-dev ## the longest tests of the default suite's kind: gangs that are killed, cut in all ways, compared

@@ -38,6 +38,7 @@ ENTRIES = (
     CommandEntry("diff", "Compare two runs: numbers against bands, and what changed.", _LOOK),
     CommandEntry("profile", "Profile steps of a run while it trains, or show what was found.", _LOOK),
     CommandEntry("track", "Show what trackers have of a run, and write it to them again.", _LOOK),
+    CommandEntry("data", "Make, list, check and fetch versions of data sets.", _MODEL),
     CommandEntry("promote", "Point an alias at a model version, after verifying all of it.", _MODEL),
     CommandEntry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
     CommandEntry("keys", "List the signing keys of this site.", _MODEL),

@@ -281,7 +281,10 @@ def _version(job: _Job, number: int, weights: str) -> Version:
     return Version(
         model=job.model, version=number, run=record.run.id, project=record.run.project, commit=record.commit.sha,
         record=record.prefix, checkpoint=job.checkpoint, plan=record.plan.digest if record.plan else "",
-        inputs={name: inputs[name] for name in ("line", "code", "environment", "image", "data", "seeds")},
+        inputs={
+            **{name: inputs[name] for name in ("line", "code", "environment", "image", "data", "seeds")},
+            **({"datasets": inputs["datasets"]} if inputs["datasets"] else {}),
+        },
         weights=weights, files=model_files.list_folder(job.folder, prefix, of_program=job.of_program),
         key_id=job.key.key_id,
         metrics={name: to_plain(metric) for name, metric in record.metrics.items()}, created=record.run.created,

@@ -1,5 +1,6 @@
 """A version of a data set: its shards by digest, and where they came from. The document that `gangline data` signs."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -57,7 +58,7 @@ class DatasetOrigin:
 
     run: str | None = None
     commit: str | None = None
-    """Commit of the working tree that the files were packed in; none: outside a repository."""
+    """Newest commit that changed the files; none: git does not track all of them as they are."""
     files: tuple[str, ...] = ()
     source: str | None = None
     path: str | None = None
@@ -104,6 +105,15 @@ class Dataset(Document):
     def key(self) -> str:
         """Key of the document in the store."""
         return dataset_key(self.name, self.version)
+
+
+COLUMNS = "columns:"
+"""First letters of a name that stands for the rows of a data set among names of data files."""
+
+
+def columns_text(dataset: Dataset) -> str:
+    """Name that stands for the rows of a data set where a model is traced: its columns as JSON."""
+    return COLUMNS + json.dumps(dataset.schema)
 
 
 def dataset_key(name: str, version: str) -> str:

@@ -48,6 +48,10 @@ def publish(ctx: RunContext) -> StageResult:
 
     if unpublishable_reason(ctx.record) is None:
         require_owned(ctx.store, ctx.record, site=ctx.site, sealer=ctx.sealer, repo=ctx.repo, claimed=True)
+    if ctx.line.publish.dataset is not None:
+        from gangline.line.stages.publish_dataset import publish_dataset  # needs pyarrow
+
+        return publish_dataset(ctx, ctx.line.publish.dataset)
     checkpoint, names = ctx.output("train", "checkpoint"), ctx.output("train", "export_names")
     with storage_errors(ctx.home), tempfile.TemporaryDirectory(prefix="publish-", dir=ctx.home) as folder:
         made = make_version(

@@ -7,12 +7,16 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.checkpoint.format.safetensors import TensorEntry, header_length, parse_header
 from gangline.checkpoint.host_tensors import DTYPES
 from gangline.errors import GanglineError, IntegrityError, TrainingError
+from gangline.spec.codec import from_plain
+from gangline.spec.dataset import DatasetShard
+from gangline.train.runtime.datasets import DatasetRows, OpenShards, SplitPiece
 from gangline.train.task import Task, export_names_of, forward_names, load_task
 
 if TYPE_CHECKING:
@@ -90,6 +94,8 @@ def _fill(model: "nn.Module", weights: "dict[str, Tensor]") -> None:
 def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str, float]:
     import torch
 
+    if shards := options.pop("dataset", None):
+        options["dataset"] = _rows_of(shards)
     data = task.build_data("holdout", options)
     samples = [data[index] for index in range(min(SAMPLES, len(data)))]
     if not samples:
@@ -104,6 +110,22 @@ def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str
     if not math.isfinite(mean):
         raise TrainingError(f"the loss of {len(samples)} held-out samples is {mean}")
     return {"samples": len(samples), "loss": mean}
+
+
+class _Folder:
+    """Shards that lie next to the code, by digest."""
+
+    def file(self, shard: DatasetShard) -> Path:
+        return Path("../data", shard.sha256)
+
+    def hold(self, shards: Collection[DatasetShard]) -> None:
+        """Nothing is fetched, and nothing let go."""
+
+
+def _rows_of(shards: list[dict[str, Any]]) -> DatasetRows:
+    found = [from_plain(DatasetShard, each) for each in shards]
+    pieces = [SplitPiece(number, shard, 0, shard.rows) for number, shard in enumerate(found)]
+    return DatasetRows(pieces, OpenShards(_Folder(), most=len(pieces)))
 
 
 if __name__ == "__main__":
