@@ -29,8 +29,7 @@ class Counts:
     waiting: int = 0
     refused: int = 0
     answered: int = 0
-    batches: int = 0
-    samples: int = 0
+    last_samples: int = 0
     failed: int = 0
 
 
@@ -142,8 +141,7 @@ class BatchQueue:
         except BaseException as error:  # code of a model raises anything, and must not end this thread
             self._fail(requests, self._named(error))
         else:
-            self.counts.batches += 1
-            self.counts.samples += sum(rows)
+            self.counts.last_samples = sum(rows)
             self.counts.answered += len(rows)
             for each, found in zip(requests, outputs, strict=True):
                 _set(each.answer, lambda future, found=found: future.set_result((version, found)))

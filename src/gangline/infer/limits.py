@@ -40,7 +40,9 @@ class TooLargeError(Exception):
 class LimitsMiddleware:
     """ASGI application around kserve's."""
 
-    def __init__(self, app: Any, *, limits: Limits, refuse: Callable[[], object], is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: Any, *, limits: Limits, refuse: Callable[[], object], is_draining: Callable[[], bool]
+    ) -> None:
         """Wrap `app`.
 
         Args:

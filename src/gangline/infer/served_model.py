@@ -65,7 +65,9 @@ def _arrays(request: InferRequest) -> "dict[str, ndarray]":
     found = {}
     for each in request.inputs:
         if each.datatype not in DATATYPES.values():
-            raise RequestError(f"input {each.name}: wanted one of {', '.join(DATATYPES.values())}, found {each.datatype}")
+            raise RequestError(
+                f"input {each.name}: wanted one of {', '.join(DATATYPES.values())}, found {each.datatype}"
+            )
         try:
             found[each.name] = each.as_numpy()
         except (ValueError, TypeError, OverflowError) as error:
