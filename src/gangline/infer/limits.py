@@ -14,6 +14,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_BINARY, _FORM = b"inference-header-content-length", b"application/x-www-form-urlencoded"
 RETRY_AFTER = (b"retry-after", b"1")
 _OPEN = ("/v2/health/", "/metrics")
 """Paths that probes and Prometheus ask without a token."""
@@ -90,7 +91,7 @@ class LimitsMiddleware:
             )
         else:
             if body is not None:
-                await self._app(scope, _replay(body, receive), send)
+                await self._app(_with_json(scope), _replay(body, receive), send)
         finally:
             self._num_requests -= 1
 
@@ -120,6 +121,15 @@ class LimitsMiddleware:
 def _length(headers: dict[bytes, bytes]) -> int | None:
     text = headers.get(b"content-length", b"")
     return int(text) if text.isdigit() else None
+
+
+def _with_json(scope: Message) -> Message:
+    """The request as JSON, unless its headers say what else it is: `curl -d` names a form."""
+    headers = dict(scope["headers"])
+    if _BINARY in headers or headers.get(b"content-type", _FORM) != _FORM:
+        return scope
+    kept = [each for each in scope["headers"] if each[0] != b"content-type"]
+    return {**scope, "headers": [*kept, (b"content-type", b"application/json")]}
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,11 +22,10 @@ from kserve.protocol.grpc.servicer import InferenceServicer
 from kserve.protocol.rest.server import RESTServer
 from prometheus_client import REGISTRY
 
-from gangline.errors import GanglineError
+from gangline.errors import ConfigError, GanglineError
 from gangline.infer.batch_queue import BatchQueue
 from gangline.infer.limits import Limits, LimitsMiddleware
 from gangline.infer.served_model import ServedModel
-from gangline.metrics.catalogue import PREFIX
 from gangline.metrics.exposition import SeriesCollector
 from gangline.metrics.series_store import SeriesStore
 from gangline.train.model.published import PublishedModel, check_golden, open_published
@@ -105,11 +105,8 @@ class _Server:
 
     async def run(self, sentence: str) -> None:
         """Serve; returns once every answer was sent."""
-        serving = asyncio.create_task(self._uvicorn.serve())
-        while not self._uvicorn.started:
-            if serving.done():
-                await serving
-                raise SystemExit(10)
+        serving = asyncio.create_task(self._uvicorn.serve(sockets=[_listen(self._options.host, self._options.port)]))
+        while not self._uvicorn.started and not serving.done():
             await asyncio.sleep(0.01)
         rpc = await self._start_grpc()
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
@@ -173,6 +170,16 @@ class _Server:
         self._reports.flush()
 
 
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}; another [infer] port in site.toml, or --port, works"
+        ) from error
+
+
 def forget_code(code: Path | None) -> None:
     """Forget modules that were imported from `code`, so that another version imports its own of the same names."""
     if code is None:
@@ -197,7 +204,7 @@ class _QueueCollector:
             ("infer_version", self._queue.version), ("infer_refused_total", counts.refused),
             ("infer_answered_total", counts.answered), ("infer_failed_total", counts.failed),
         ):  # fmt: skip
-            book.set(PREFIX + name, float(value))
+            book.set(name, float(value))
         yield from SeriesCollector(book).collect()
 
     def describe(self) -> tuple[()]:
