@@ -43,6 +43,7 @@ if __name__ == "__main__":
     lock("dev", *PROJECT, "--extra", "dev")
     extras = [word for extra in ("train", "publish", "s3", "serve") for word in ("--extra", extra)]
     lock("run", *PROJECT, "-", *extras, "-c", "requirements/dev.txt", text=BUILD)
+    lock("infer", *PROJECT, "-", "--extra", "infer", text=f"{BUILD}tritonclient[http]==2.73.0\n")  # its tests' client
     for each in OTHER_TORCHES:
         lock_torch(each)
     server = HERE.parent / "tests" / "tools" / "mlflow" / "requirements.txt"
