@@ -1,10 +1,12 @@
 """python -m gangline.infer FOLDER --code DIR --name NAME --version N: a verified model folder behind KServe's server.
 
 It verifies nothing itself: `gangline infer` and the init container of a pod do so before they start it. One JSON line
-on stdout tells that it is ready. The token of callers is in GANGLINE_INFER_TOKEN.
+on stdout tells that it is ready. The token of callers is in GANGLINE_INFER_TOKEN, or, with --orders, in the first line of
+stdin, `{"token": ...}`, for the arguments of a sandbox are seen by others.
 """
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -61,6 +63,7 @@ def _serve(options: argparse.Namespace, reports: IO[str]) -> None:
         raise ConfigError(
             f"wanted an environment with gangline[infer], {sys.executable} has no {error.name}; make infer makes one"
         ) from error
+    token = json.loads(sys.stdin.readline() or "{}").get("token") if options.orders else os.environ.get(TOKEN)
     stated = {name: getattr(options, name) for name in ("handler", "batch", "wait_ms", "queue")}
     chosen = {name: table.get(name) if value is None else value for name, value in stated.items()}
     serve(
@@ -68,7 +71,7 @@ def _serve(options: argparse.Namespace, reports: IO[str]) -> None:
             folder=options.folder, code=options.code, name=options.name, version=options.version, host=options.host,
             port=options.port, grpc_port=options.grpc_port,
             limits=Limits(
-                max_request_bytes=int(options.max_request_bytes), most_requests=0, token=os.environ.get(TOKEN) or None
+                max_request_bytes=int(options.max_request_bytes), most_requests=0, token=token or None
             ),
             **{name: value for name, value in chosen.items() if value is not None},
         ),

@@ -101,7 +101,7 @@ class _Server:
             timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=30,
         )  # fmt: skip
         self._uvicorn = uvicorn.Server(config)
-        REGISTRY.register(_QueueCollector(queue))
+        REGISTRY.register(_QueueCollector(options.name, queue))
 
     async def run(self, sentence: str) -> None:
         """Serve; returns once every answer was sent."""
@@ -194,8 +194,8 @@ def forget_code(code: Path | None) -> None:
 class _QueueCollector:
     """Series of the queue, read at each scrape."""
 
-    def __init__(self, queue: BatchQueue) -> None:
-        self._queue = queue
+    def __init__(self, model: str, queue: BatchQueue) -> None:
+        self._model, self._queue = model, queue
 
     def collect(self) -> Iterator[Any]:
         book, counts = SeriesStore(), self._queue.counts
@@ -204,7 +204,7 @@ class _QueueCollector:
             ("infer_version", self._queue.version), ("infer_refused_total", counts.refused),
             ("infer_answered_total", counts.answered), ("infer_failed_total", counts.failed),
         ):  # fmt: skip
-            book.set(name, float(value))
+            book.set(name, float(value), model=self._model)
         yield from SeriesCollector(book).collect()
 
     def describe(self) -> tuple[()]:
