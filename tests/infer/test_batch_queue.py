@@ -145,7 +145,7 @@ def test_without_memory_later_batches_are_halved():
         each.result(10)
 
 
-def test_a_model_that_lost_rows_answers_nobody():
+def test_a_model_that_lost_rows_answers_no_request():
     queue = BatchQueue(PublishedModel(inputs=X, outputs={}, predict=lambda batch: {"y": batch["x"][:1]}), 1)
     with pytest.raises(ModelCallError):
         queue.submit(rows(1, 2)).result(10)
@@ -161,7 +161,7 @@ def test_a_model_that_lost_rows_answers_nobody():
         ({"x": np.zeros((), "float32")}, "wanted shape"),
     ],
 )
-def test_a_request_of_other_inputs_is_told_what_was_wanted(batch, says):
+def test_a_request_of_other_inputs_is_refused_with_what_was_wanted(batch, says):
     queue = BatchQueue(Model().open(), 1)
     with pytest.raises(RequestError, match=says):
         queue.submit(batch)

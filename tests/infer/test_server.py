@@ -109,7 +109,7 @@ def test_a_foreign_client_reads_metadata_and_infers_json_and_binary(server, pyth
     ],
     ids=["shape", "dtype", "name", "half", "empty", "large"],
 )
-def test_a_bad_request_is_told_what_was_wanted(server, body, status, says):
+def test_a_bad_request_says_what_was_wanted(server, body, status, says):
     found, answer = ask(server.port, body)
     assert (found, says in json.dumps(answer)) == (status, True), answer
     assert outputs(ask(server.port, request(2))[1]) == [8.0]

@@ -94,7 +94,7 @@ def test_a_version_signed_by_another_key_is_refused(published, fetch, tmp_path):
     assert "signature" in [check.name for check in checks if not check.ok]
 
 
-def test_an_alias_that_nobody_signed_is_refused(published, fetch, tmp_path):
+def test_an_alias_without_a_signature_is_refused(published, fetch, tmp_path):
     workspace, _ = published
     alias = promote(
         "bytegpt", 1, "champion", store=workspace.store, repo=workspace.repo, site=workspace.site,

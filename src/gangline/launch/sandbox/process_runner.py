@@ -81,6 +81,10 @@ class ProcessRunner:
                 finally:
                     process.kill()
                     process.wait()
+                    for pipe in (process.stdin, process.stdout):
+                        with suppress(BrokenPipeError):
+                            assert pipe is not None
+                            pipe.close()
                     _end_all(work)
 
 

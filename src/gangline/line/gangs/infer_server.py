@@ -77,7 +77,7 @@ class InferServer:
         return found
 
     def swap(self, served: ServedFolder) -> None:
-        """Ask it to load another version beside the one that answers; `report` says how that ended."""
+        """Ask it to load another version while the first answers; `report` says how that ended."""
         self._number += 1
         with tempfile.TemporaryDirectory(prefix="gangline-code-") as place:
             unpack(served.code, Path(place) / "code")
