@@ -49,7 +49,7 @@ def verdict(answer, **limits):
     return judge_serve(ServeGate(**limits), answer, serve_metrics(answer, "run"))
 
 
-def test_everything_is_measured_beside_the_base(job):
+def test_everything_is_measured_with_its_base(job):
     answer = smoke(job({"seconds": 0.004}, {"seconds": 0.004}))
     assert answer["problems"] == []
     assert len(answer["candidate"]["turns"]) == len(answer["base"]["turns"]) == 8

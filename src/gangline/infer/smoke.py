@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from gangline import procfs
 from gangline.errors import GanglineError, TrainingError, error_for
-from gangline.infer.strike import Caller, read_outputs, request_body
+from gangline.infer.caller import Caller, read_outputs, request_body
 from gangline.infer.turns import GROUPS, ORDER, PER_TURN, SHARE, num_groups
 from gangline.train.model.golden import TOLERANCE, difference, read_golden
 

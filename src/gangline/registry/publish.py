@@ -135,8 +135,7 @@ def publish(
         announce: Receives a sentence before data goes to a git remote.
         runner: Runs the model's code for the smoke test.
         python: Interpreter of the commit's environment, asked for the smoke test of a task only; None: the driver's.
-        strike: Starts model and folder as a server and strikes it before anything is uploaded: raises where they may
-            not become a version, and returns what it measured.
+        strike: Measures model and folder as a server; raises, before anything is uploaded, where it may not be one.
 
     Raises:
         IntegrityError: The checkpoint is invalid or changed, another project owns the model, or the tag is taken.
@@ -154,8 +153,8 @@ def publish(
     check_name("a model", model)
     require_owner(store, model, record.run.project)
     job = _Job(
-        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model",
-        checkpoint=origin, names=names, model=model, still_driving=still_driving,
+        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=origin,
+        names=names, model=model, still_driving=still_driving,
         remote=git_tags.open_remote(repo, wanted=line.publish.push), source=source, strike=strike,
     )  # fmt: skip
     if job.remote is not None and not job.remote.is_mirror:
@@ -164,8 +163,7 @@ def publish(
     version, answer = _existing_version(job, weights), None
     if version is None:
         version, answer = _make_version(job, weights, workdir / "smoke", runner, python)
-    tagged, events = _tag(job, version)
-    return _published(job, version, answer, tagged, events)
+    return _published(job, version, answer, *_tag(job, version))
 
 
 def check_publication(store: ObjectStore, record: Record, line: Line) -> str:

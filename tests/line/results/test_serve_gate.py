@@ -52,7 +52,7 @@ def test_what_the_report_shows():
     assert gate.evidence["ratio"] == pytest.approx(1.0)
 
 
-def test_metrics_beside_the_base_and_without():
+def test_metrics_with_a_base_and_without():
     metrics = serve_metrics(answer(base=0.02), "run-1")
     assert (metrics[P99].base, metrics[P99].base_band.origin, metrics[MEMORY].base) == (20, "run-1", 100)
     assert serve_metrics(answer(base=None), "run-1")[P99].base_band is None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gangline
-from gangline.errors import ConfigError, GanglineError, TrainingError, error_for
+from gangline.errors import ConfigError, GanglineError, IntegrityError, TrainingError, error_for
 from gangline.launch.sandbox.module_runner import ModuleJob
 from gangline.line.gangs.infer_server import infer_python
 from gangline.line.gangs.runners import runs_in_pod
@@ -109,6 +109,8 @@ class ServeSmoke:
         )  # fmt: skip
         if done.exit_code is None:
             raise TrainingError(f"the smoke of the server did not end within {_SECONDS:.0f} s")
+        if done.exit_code == IntegrityError.exit_code:
+            return {"problems": [f"the candidate does not start as a server: {done.output_tail[:300]}"]}
         if done.exit_code:
             raise error_for(done.exit_code)(f"the candidate does not start as a server: {done.output_tail[:300]}")
         try:
