@@ -21,6 +21,17 @@ from gangline.spec.record import Base
 from gangline.storage.objects.blobs import put_blob
 from gangline.storage.objects.code_layer import LayerFile, pack
 
+SLOW = """
+import functools, time
+_forward = GPT.forward
+
+@functools.wraps(_forward)
+def _late(self, *given, **named):
+    time.sleep({sleep})
+    return _forward(self, *given, **named)
+
+GPT.forward = _late
+"""
 TURNS = [[0.01] * 5] * 8
 
 
@@ -166,9 +177,7 @@ def test_the_real_server_answers_and_a_sleep_is_refused(workspace, tmp_path, sle
         python = infer_python(workspace.site, os.environ)
     except NotInstalledError as error:
         pytest.skip(f"needs the environment of make infer: {error}")
-    slow = "\n_forward = GPT.forward\ndef _late(self, *given, **named):\n    import time\n"
-    slow += f"    time.sleep({sleep})\n    return _forward(self, *given, **named)\nGPT.forward = _late\n"
-    code = EXAMPLE.read_text() + (slow if sleep else "")
+    code = EXAMPLE.read_text() + (SLOW.format(sleep=sleep) if sleep else "")
     environ = workspace.environ | {"GANGLINE_INFER": str(python).removesuffix("/bin/python")}
     limits = ServeGate(worse_percent=100, memory_bytes=8e9)
     smoke, record = smoke_of(workspace, tmp_path, serve=limits, code=code, environ=environ)

@@ -104,7 +104,7 @@ class ServeSmoke:
                 module="gangline.infer.smoke", arguments=("../options.json",), seconds=_SECONDS, path=("../packages",),
                 files=files | {"options.json": json.dumps(options).encode(), "packages": self._packages()},
                 env=plain_of(self._ctx.line.train.env), trust=self._ctx.record.commit.trust,
-                python=infer_python(self._ctx.site, self._ctx.environ),
+                python=infer_python(self._ctx.site, self._ctx.environ), site_python=True,
             )
         )  # fmt: skip
         if done.exit_code is None:
