@@ -8,9 +8,10 @@ import pytest
 from tests.infer.model_folder import TASK, write_model
 
 from gangline.data.arrow_shards import ArrowRows, check_shard
+from gangline.data.output_shards import ROW
 from gangline.errors import ConfigError, TrainingError
 from gangline.train.model.published import PublishedModel, TensorSpec
-from gangline.train.roles.score import ROW, check_columns, main, score_shard
+from gangline.train.roles.score import check_columns, main, score_shard
 
 
 def doubling(batch):
@@ -65,6 +66,12 @@ def test_what_no_data_set_is_made_of(tmp_path, scored, error, said):
     with pytest.raises(error, match=said):
         score_shard(scored, write_shard(tmp_path / "in.arrow"), tmp_path / "out.arrow", batch=4)
     assert not (tmp_path / "out.arrow").exists()
+
+
+def test_outputs_of_another_width_are_no_column(tmp_path):
+    scored = model(lambda batch: {"y": np.ones((len(batch["x"]), int(batch["x"][0, 0]) + 1))})
+    with pytest.raises(TrainingError, match="different types"):
+        score_shard(scored, write_shard(tmp_path / "in.arrow"), tmp_path / "out.arrow", batch=4)
 
 
 def test_an_output_that_is_not_there_and_columns_that_are_missing(tmp_path):

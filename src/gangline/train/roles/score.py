@@ -19,15 +19,9 @@ from gangline.errors import ConfigError, GanglineError, TrainingError
 from gangline.train.model.published import PublishedModel, open_published
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy import ndarray
 
     Arrays = dict[str, ndarray]
-
-ROW = "row"
-"""Column with the number of the row in the shard of the same path that was scored."""
-_ROWS_OF_BATCH = 4096
-"""Fewest rows of one record batch, except for the last."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,27 +82,9 @@ def score_shard(model: PublishedModel, shard: Path, into: Path, *, batch: int, o
         batch: Rows of one forward pass.
         outputs: Names of those that are kept; none: all.
     """
-    import pyarrow as pa
+    from gangline.data.output_shards import write_outputs  # imports pyarrow, which other roles lack
 
-    part, total = into.with_name(f"{into.name}.part"), 0
-    writer, waiting, num_waiting = None, list[Any](), 0
-    with part.open("wb") as sink:
-        for found in _answers(model, shard, batch, outputs):
-            table = _record_batch(found, total)
-            total += table.num_rows
-            writer = writer or pa.ipc.new_file(sink, table.schema)
-            waiting.append(table)
-            num_waiting += table.num_rows
-            if num_waiting >= _ROWS_OF_BATCH:
-                writer.write_batch(pa.concat_batches(waiting))
-                waiting, num_waiting = [], 0
-        if writer is None:
-            raise ConfigError(f"{shard.name}: wanted rows, found none")
-        if waiting:
-            writer.write_batch(pa.concat_batches(waiting))
-        writer.close()
-    part.replace(into)
-    return total
+    return write_outputs(_answers(model, shard, batch, outputs), into)
 
 
 def _answers(model: PublishedModel, shard: Path, batch: int, outputs: Sequence[str]) -> "Iterator[Arrays]":
@@ -138,23 +114,6 @@ def _inputs(model: PublishedModel, rows: Sequence[dict[str, Any]], start: int) -
         }
     except (TypeError, ValueError) as error:
         raise ConfigError(f"rows {start} to {start + len(rows) - 1} are no inputs of the model: {error}") from error
-
-
-def _record_batch(outputs: "Arrays", start: int) -> "pa.RecordBatch":
-    """Outputs as columns, beside the number of each row."""
-    import numpy as np
-    import pyarrow as pa
-
-    count = {len(each) if each.ndim else 0 for each in outputs.values()}
-    if len(count) != 1 or ROW in outputs:
-        raise TrainingError(f"wanted outputs with one row a sample and none called {ROW}, found {sorted(outputs)}")
-    columns = {ROW: pa.array(np.arange(start, start + count.pop(), dtype=np.int64))}
-    for name, each in outputs.items():
-        column = pa.array(np.ascontiguousarray(each).reshape(-1))
-        for size in reversed(each.shape[1:]):
-            column = pa.FixedSizeListArray.from_arrays(column, size)
-        columns[name] = column
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 if __name__ == "__main__":
