@@ -24,7 +24,7 @@ def command(
         ),
     ] = None,
     code: Annotated[
-        Path | None, typer.Option("--code", metavar="FOLDER", help="With --into: unpack its code there.")
+        Path | None, typer.Option("--code", metavar="FOLDER", help="Unpack the code of that version there; for --into.")
     ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
