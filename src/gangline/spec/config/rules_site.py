@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
 from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
+from gangline.spec.config.infer_table import SiteInferTable
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
     FLOPS_PER_SECOND,
@@ -64,6 +65,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _forge_rules(site.forge)
     yield from _track_rules(site.track)
     yield from _serve_rules(site.serve)
+    yield from _infer_rules(site.infer)
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)
 
@@ -277,6 +279,14 @@ def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:
         if not grammar.is_network(proxy):
             works = '"10.0.0.0/8" and "192.0.2.7" work'
             yield ConfigProblem(f"serve.proxies[{index}]", "an address or a network", show(proxy), works)
+
+
+def _infer_rules(infer: SiteInferTable) -> Iterator[ConfigProblem]:
+    if infer.host not in {*grammar.LOOPBACK, "::1"} and infer.token is None:
+        yield ConfigProblem("infer.token", "a token where others can reach it", "nothing", f"write {FORMS}")
+    yield from _port("infer.port", infer.port, "8080 is the default")
+    yield from at_least("infer.max_request_bytes", infer.max_request_bytes, 1)
+    yield from _reference("infer.token", infer.token)
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[ConfigProblem]:
