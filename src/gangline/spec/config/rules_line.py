@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gangline.spec.config import grammar
-from gangline.spec.config.data_keys import MOST_ENTRIES, WANTED, foreign
+from gangline.spec.config.data_keys import MOST_ENTRIES, SCHEME, WANTED, foreign
 from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import (
     DataTable,
@@ -21,6 +21,8 @@ from gangline.spec.config.line import (
     TriggerTable,
 )
 from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
+from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
+from gangline.spec.config.rules_infer import serve_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
 from gangline.spec.program_words import missing_keys
@@ -48,6 +50,8 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
     yield from _start_rules(line)
     yield from _judged_rules(line.evaluate.metrics, line.gate)
     yield from search_line_rules(line.search, line.train)
+    yield from dataset_line_rules(line)
+    yield from serve_rules(line)
     if not line.project.distributed:
         yield from _alone_rules(line)
     for key in missing_keys(line.project.command or (), line.model):
@@ -171,8 +175,10 @@ def _data_rules(table: DataTable) -> Iterator[ConfigProblem]:
     for index, pattern in enumerate(table.text):
         yield from _text_rules(f"data.text[{index}]", pattern)
     for index, key in enumerate(table.shards):
-        if not grammar.STORE_KEY.fullmatch(key):
-            yield ConfigProblem(f"data.shards[{index}]", "a key of the store", show(key), "name a shard manifest")
+        if not key.startswith(SCHEME) and not grammar.STORE_KEY.fullmatch(key):
+            wanted, works = "dataset:NAME or a key of the store", "name a data set, or a shard manifest"
+            yield ConfigProblem(f"data.shards[{index}]", wanted, show(key), works)
+    yield from dataset_rules(table)
     if table.digest is not None and not grammar.SHA256.fullmatch(table.digest):
         yield ConfigProblem(
             "data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data"
@@ -233,6 +239,7 @@ def _publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
     yield from _inside("publish.branches", table.branches)
     yield from _inside("publish.files", table.files)
     yield from _not_of_git("publish.files", table.files)
+    yield from publish_dataset_rules(table)
 
 
 def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
@@ -304,7 +311,8 @@ def _text_rules(key: str, pattern: str) -> Iterator[ConfigProblem]:
 def _store_key_rules(table: DataTable, project: str) -> Iterator[ConfigProblem]:
     """What no site lets a line read; which prefixes it may read, the site says when the data are read."""
     keys = [(f"data.text[{index}]", text) for index, text in enumerate(table.text) if ":" not in text]
-    for place, key in (*keys, *((f"data.shards[{index}]", key) for index, key in enumerate(table.shards))):
+    shards = [(f"data.shards[{index}]", key) for index, key in enumerate(table.shards) if not key.startswith(SCHEME)]
+    for place, key in (*keys, *shards):
         if found := foreign(key, project):
             yield ConfigProblem(place, WANTED, found, "data/NAME works, where the site says nothing else")
 

@@ -18,7 +18,9 @@ from gangline.spec.config.problems import (
     show,
     within,
 )
+from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
+from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     ForgeTable,
@@ -36,6 +38,7 @@ from gangline.spec.config.site import (
     StoreTable,
 )
 from gangline.spec.config.track_table import TrackTable
+from gangline.spec.launchers import LAUNCHERS, TARGETS
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 MOST_OUTPUT_FILES = 100_000
@@ -51,6 +54,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _store_rules(site.store)
     yield from _registry_rules(site.registry)
     yield from _launch_rules(site.launch)
+    yield from slurm_rules(site.slurm, is_target=LAUNCHERS[TARGETS[site.launch.target][0]].has_jobs)
     for name, gpu in site.gpu.items():
         yield from _gpu_rules(f"gpu.{name}", gpu)
     yield from _plan_rules(site.plan)
@@ -64,6 +68,8 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _project_rules(site.projects)
     yield from _forge_rules(site.forge)
     yield from _track_rules(site.track)
+    yield from source_rules(site.source)
+    yield from cache_rules(site.cache)
     yield from _serve_rules(site.serve)
     yield from _infer_rules(site.infer)
     yield from _metrics_rules(site.metrics)
@@ -199,6 +205,7 @@ def _limit_rules(limits: LimitsTable) -> Iterator[ConfigProblem]:
     yield from at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
     yield from at_least("limits.output_files", limits.output_files, 1)
     yield from at_least("limits.output_bytes", limits.output_bytes, 1)
+    yield from at_least("limits.tracked_bytes", limits.tracked_bytes, 1)
     if limits.output_files > MOST_OUTPUT_FILES:
         wanted = f"at most {MOST_OUTPUT_FILES}"
         yield ConfigProblem(
