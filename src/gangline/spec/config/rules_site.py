@@ -18,6 +18,7 @@ from gangline.spec.config.problems import (
     within,
 )
 from gangline.spec.config.rules_fabric import failure_rules
+from gangline.spec.config.rules_kserve import kserve_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     ForgeTable,
@@ -66,6 +67,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _serve_rules(site.serve)
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)
+    yield from kserve_rules(site.kserve, gangs=site.launch.namespace)
 
 
 def _url(key: str, value: str | None) -> Iterator[ConfigProblem]:
