@@ -134,6 +134,8 @@ CATALOGUE: dict[str, Series] = {
         *_series("infer", "model",
             ("infer_queue", "g", "Requests that wait for a forward pass."),
             ("infer_refused_total", "c", "Requests that were refused with 429, the queue being full."),
+            ("infer_answered_total", "c", "Requests that were answered."),
+            ("infer_failed_total", "c", "Requests that the model failed at."),
             ("infer_batch_samples", "g", "Samples of the last forward pass."),
             ("infer_version", "g", "Version of the model that answers.")),
         *_series("all", "reason", ("series_dropped_total", "c", "Samples that were not exported.")),

@@ -8,7 +8,6 @@ Each try has a folder of its own, so a driver that lost its lease and resumes ch
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from gangline.registry.model_files import ModelFile
 from gangline.registry.model_folder import write_config, write_metadata
 from gangline.registry.program_files import ProgramFiles, find_program_files
 from gangline.registry.publish_rules import NotPublished, check_rules, skip_reason
-from gangline.registry.smoke_test import run_smoke_test
+from gangline.registry.smoke_test import code_path, run_smoke_test
 from gangline.registry.versions import (
     Version,
     check_name,
@@ -37,9 +36,12 @@ from gangline.signing.keys import SigningKey
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.globs import may_meet
+from gangline.spec.plan import Plan
 from gangline.spec.program_files import SAVE_KIND
 from gangline.spec.record import Artifact, Record
+from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.train.model.golden import GOLDEN
 from gangline.units import format_bytes
 
 MAX_TRIES = 16
@@ -212,15 +214,21 @@ def _export(job: _Job) -> str:
     record = job.record
     if job.source is not None:
         job.source.fetch(job.folder)
-        write_config(job.folder, record, job.line, of_program=True)
+        write_config(job.folder, record, job.line, of_program=True, path=_code_path(job))
         return model_files.weights_digest(model_files.list_folder(job.folder, "", of_program=True))
     metadata = {"run": record.run.id, "commit": record.commit.sha, "checkpoint": job.checkpoint}
     export_model(
         job.store, job.checkpoint, job.key.checkpoint_key(record.run.project), job.folder,
         sha256=job.manifest_sha256, metadata=metadata, names=job.names,
     )  # fmt: skip
-    write_config(job.folder, record, job.line)
+    write_config(job.folder, record, job.line, path=_code_path(job))
     return model_files.weights_digest(model_files.list_folder(job.folder, ""))
+
+
+def _code_path(job: _Job) -> tuple[str, ...]:
+    """Folders of the code layer that a server has on its path."""
+    plan = job.record.plan
+    return () if plan is None else code_path(Plan.from_json(get_blob(job.store, plan.key)))
 
 
 def _existing_version(job: _Job, weights: str) -> Version | None:
@@ -232,21 +240,17 @@ def _existing_version(job: _Job, weights: str) -> Version | None:
 def _make_version(
     job: _Job, weights: str, workdir: Path, runner: ModuleRunner, python: Callable[[], str | None]
 ) -> tuple[Version, str | None]:
-    """(version, sentence of the smoke test); the test runs while metadata is written and ends before the claim."""
+    """(version, sentence of the smoke test); the answer of the test is signed with the version."""
     if not job.line.publish.smoke or job.of_program:
-        return _claim_number(job, weights, lambda: None), None
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(
-            run_smoke_test, job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python
-        )
-        return _claim_number(job, weights, answer.result), answer.result()
+        return _claim_number(job, weights), None
+    answer = run_smoke_test(job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python)
+    if answer.golden is not None:
+        (job.folder / GOLDEN).write_bytes(answer.golden)
+    return _claim_number(job, weights), answer.text
 
 
-def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
-    """Upload under the next number that is free in store and git; the next one again where another publisher is faster.
-
-    `approve` is called before anything is uploaded, and raises where the model may not become a version.
-    """
+def _claim_number(job: _Job, weights: str) -> Version:
+    """Upload under the next number that is free in store and git, or a later one where another publisher is faster."""
     for _ in range(MAX_TRIES):
         taken = {0, *version_numbers(job.store, job.model), *git_tags.taken_numbers(job.repo, job.model, job.remote)}
         number = max(taken) + 1
@@ -261,7 +265,6 @@ def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Ver
             of_program=job.of_program,
         )
         version = _version(job, number, weights)
-        approve()
         model_files.upload_files(job.store, job.folder, version.files)
         job.still_driving()
         if write_version(job.store, version):
