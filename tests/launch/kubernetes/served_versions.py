@@ -18,7 +18,7 @@ KEYS = {"b71f09aa": PEM, "0c44e2d1": PEM}
 BYTEGPT = ServedVersion(name="bytegpt-champion", model="bytegpt", version=7, commit="9f31c2a0" * 5)
 CHAT = replace(BYTEGPT, name="chat", model="chat", version=3, hugging_face="files/out")
 STORE = StoreTable(url="s3://models/team", endpoint="https://store.example:9000", credentials="secret:env:STORE")
-PLAIN = Site(store=STORE, kserve=KserveTable(namespace="serving", image=IMAGE), projects={"demo": ("https://a.b/c",)})
+PLAIN = Site(store=STORE, kserve=KserveTable(namespace="serving", image=IMAGE))
 
 
 def crd():

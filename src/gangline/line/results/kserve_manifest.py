@@ -1,23 +1,21 @@
 """What `gangline emit kserve` writes: the objects that serve one published version on a cluster with KServe."""
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
-from gangline.errors import ConfigError, IntegrityError, UsageError
+from gangline.errors import ConfigError, IntegrityError
 from gangline.line.gangs.launchers import open_cluster
+from gangline.line.results.served_version import find_version, require_verified
 from gangline.registry.model_files import CONFIG, ModelFile
-from gangline.registry.promote import verify_alias
-from gangline.registry.versions import Version, read_alias, read_version, version_digest, version_numbers
-from gangline.signing.keys import PublicKey, trusted_keys
+from gangline.registry.versions import Version
+from gangline.signing.keys import trusted_keys
 from gangline.spec.config.site import Site
 from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
-_TARGET = re.compile(r"(?P<model>[a-z][a-z0-9-]*)(?:[/@](?P<version>\d{1,9})|@(?P<alias>[a-z][a-z0-9-]*))?")
 _MOST_CONFIG_BYTES = 4 << 20
 _UNSAFE = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
 """Endings of files that are unpickled by whoever opens them."""
@@ -50,9 +48,11 @@ def emit_inference_service(
         raise ConfigError("writing YAML needs a package: pip install 'gangline[kubernetes]'") from error
 
     keys = trusted_keys(site, environ)
-    version, name = resolve_version(target, store, keys)
+    named = find_version(target, store)
+    require_verified(target, named.checks(keys))
+    version = named.version
     served = kserve.ServedVersion(
-        name=name,
+        name=version.model if named.alias is None else f"{version.model}-{named.alias.alias}",
         model=version.model,
         version=version.version,
         commit=version.commit,
@@ -67,35 +67,6 @@ def emit_inference_service(
             with suppress(ApiConflict):
                 api.create(kserve.path_of(each), each, dry_run=True)
     return kserve.heading(site) + to_yaml(objects)
-
-
-def resolve_version(target: str, store: ObjectStore, keys: Mapping[str, PublicKey]) -> tuple[Version, str]:
-    """The version that `target` names, and the name it is served by: `MODEL-ALIAS`, or `MODEL`.
-
-    Raises:
-        UsageError: There is no such version.
-        IntegrityError: The alias is not signed by one of `keys`, or names another document.
-    """
-    parts = _TARGET.fullmatch(target)
-    if parts is None:
-        raise UsageError(f"wanted MODEL, MODEL@ALIAS or MODEL/VERSION, found {target[:80]!r}")
-    model, name = parts["model"], parts["alias"]
-    if name is not None:
-        alias = read_alias(store, model, name)
-        if alias is None:
-            raise UsageError(f"nothing was promoted to {target}; gangline promote {model} VERSION {name}")
-        verify_alias(alias, keys)
-        version = read_version(store, model, alias.version)
-        if version is None or version_digest(version) != alias.version_digest:
-            raise IntegrityError(f"{target} names {model} {alias.version}, which is not the file that was promoted")
-        return version, f"{model}-{name}"
-    numbers = version_numbers(store, model)
-    wanted = int(parts["version"]) if parts["version"] else max(numbers, default=0)
-    version = read_version(store, model, wanted)
-    if version is None:
-        existing = ", ".join(map(str, numbers)) or "none"
-        raise UsageError(f"there is no {target} in {store.url}; versions of {model}: {existing}")
-    return version, model
 
 
 def _config(version: Version, store: ObjectStore) -> dict[str, Any]:

@@ -135,7 +135,6 @@ def test_the_site_of_the_init_container_is_a_site_with_the_address_of_the_cluste
     assert read.store.endpoint == "http://store.svc:9000"
     assert read.store.credentials == "secret:file:/var/run/gangline/secrets/store-credentials"
     assert set(read.sign.identities) == set(KEYS)
-    assert read.projects == site.projects
 
 
 def test_a_language_model_is_loaded_from_safetensors_and_asks_no_hub():

@@ -113,7 +113,6 @@ def _site_text(site: Site, keys: Iterable[str]) -> str:
     tables: dict[str, Mapping[str, object]] = {
         "store": {name: value for name, value in store.items() if value is not None},
         "sign": {"identities": sorted(keys)},
-        "projects": {name: list(site.projects[name]) for name in sorted(site.projects)},
     }
     lines: list[str] = []
     for table, values in tables.items():
@@ -204,13 +203,15 @@ def _verifier(served: ServedVersion, site: Site) -> Object:
     ]
     if _has_secret(site):
         mounts.append({"name": "secrets", "mountPath": SECRETS_FOLDER, "readOnly": True})
-    target = f"{served.model}/{served.version}"
+    command = ["gangline", "verify", f"{served.model}/{served.version}", "--replace", "--into", MODEL_FOLDER]
+    if served.hugging_face is None:
+        command += ["--code", CODE_FOLDER]
     asked = {name: quantity for name, quantity in _resources(site).items() if name in ("cpu", "memory")}
     return {
         "name": "verify",
         "image": site.kserve.image,
         "imagePullPolicy": site.pod.pull,
-        "command": ["gangline", "verify", target, "--into", MODEL_FOLDER, "--code", CODE_FOLDER],
+        "command": command,  # another sandbox of the same pod finds what the first one left
         "env": _variables(
             GANGLINE_SITE=f"{_SITE_FOLDER}/site.toml", HOME=_TMP, TMPDIR=MOUNT, XDG_CONFIG_HOME=_SITE_FOLDER
         ),
@@ -223,6 +224,7 @@ def _verifier(served: ServedVersion, site: Site) -> Object:
 def _server(served: ServedVersion, site: Site) -> Object:
     where = ["--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104 -- the gateway and the kubelet ask at the pod's address
     which = ["--name", served.model, "--version", str(served.version)]
+    which += ["--max-request-bytes", str(int(site.infer.max_request_bytes))]
     return {
         "name": "kserve-container",
         "image": site.kserve.image,
