@@ -31,7 +31,19 @@ def main() -> int:
     shutil.rmtree(place, ignore_errors=True)
     for command in (
         [UV, "venv", "--quiet", "--python", sys.executable, place],
-        [UV, "pip", "install", "--quiet", "--python", python, "--require-hashes", "--no-deps", "-r", LOCK],
+        [
+            UV,
+            "pip",
+            "install",
+            "--quiet",
+            "--compile-bytecode",
+            "--python",
+            python,
+            "--require-hashes",
+            "--no-deps",
+            "-r",
+            LOCK,
+        ],
     ):
         ended = subprocess.run(command, check=False)
         if ended.returncode:

@@ -21,7 +21,7 @@ _SAYS: dict[Source, str] = {
     "rank 0": "Served while the gang trains.",
     "each rank": f"Up to {MAX_RANKS} ranks; above, `statistic` says minimum, median and maximum of them.",
     "serve": "Served at `/metrics` of `gangline serve`.",
-    "infer": "Served at `/metrics` of `gangline infer`, beside the series of KServe's server.",
+    "infer": "Served at `/metrics` of `gangline infer`, in addition to the series of KServe's server.",
     "all": "What may not be exported is dropped and counted, it never stops a training.",
 }
 

@@ -1,8 +1,8 @@
 """python -m gangline.infer FOLDER --code DIR --name NAME --version N: a verified model folder behind KServe's server.
 
 It verifies nothing itself: `gangline infer` and the init container of a pod do so before they start it. One JSON line
-on stdout tells that it is ready. The token of callers is in GANGLINE_INFER_TOKEN, or, with --orders, in the first line of
-stdin, `{"token": ...}`, for the arguments of a sandbox are seen by others.
+on stdout tells that it is ready. The token of callers is in GANGLINE_INFER_TOKEN, or, with --orders, in the first line
+of stdin, `{"token": ...}`, for the arguments of a sandbox are seen by others.
 """
 
 import argparse

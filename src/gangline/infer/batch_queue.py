@@ -4,7 +4,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -119,7 +119,9 @@ class BatchQueue:
 
     def _take(self, shapes: object) -> list[_Request]:
         """The oldest request and those after it that fit into its batch."""
-        taken, kept, total = [], deque[_Request](), 0
+        taken: list[_Request] = []
+        kept: deque[_Request] = deque()
+        total = 0
         for each in self._waiting:
             fits = each.shapes == shapes and (not taken or total + each.num_samples <= self._most_samples)
             if fits:
@@ -144,7 +146,8 @@ class BatchQueue:
             self.counts.last_samples = sum(rows)
             self.counts.answered += len(rows)
             for each, found in zip(requests, outputs, strict=True):
-                _set(each.answer, lambda future, found=found: future.set_result((version, found)))
+                if each.answer.set_running_or_notify_cancel():  # else its caller went away
+                    each.answer.set_result((version, found))
 
     def _named(self, error: BaseException) -> ModelCallError:
         """What callers see of an error of the model; without memory, later batches are halved."""
@@ -157,10 +160,5 @@ class BatchQueue:
     def _fail(self, requests: Sequence[_Request], error: Exception) -> None:
         self.counts.failed += len(requests)
         for each in requests:
-            _set(each.answer, lambda future: future.set_exception(error))
-
-
-def _set(future: "Future[tuple[int, Arrays]]", act: "Callable[[Future[tuple[int, Arrays]]], object]") -> None:
-    """Complete a request unless its caller went away."""
-    if future.set_running_or_notify_cancel():
-        act(future)
+            if each.answer.set_running_or_notify_cancel():
+                each.answer.set_exception(error)

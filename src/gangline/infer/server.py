@@ -85,7 +85,7 @@ class _Server:
 
     def __init__(self, options: ServerOptions, queue: BatchQueue, reports: IO[str], orders: IO[str] | None) -> None:
         self._options, self._queue, self._reports, self._orders = options, queue, reports, orders
-        self._is_draining = False
+        self._is_draining, self._last_code = False, options.code
         limits = replace(options.limits, most_requests=options.queue + options.batch)
         kserve = ModelServer(http_port=options.port, enable_grpc=False, enable_latency_logging=False)
         kserve.register_model(ServedModel(options.name, queue))
@@ -146,16 +146,16 @@ class _Server:
         loop.call_soon_threadsafe(self._drain)
 
     def _swap(self, order: dict[str, Any]) -> None:
-        """Open another version beside the one that answers, then let it answer."""
+        """Open another version while the first answers, then let it answer."""
         folder, code, version = Path(order["folder"]), order.get("code"), int(order["version"])
+        forget_code(self._last_code)
+        self._last_code = Path(code) if code else None  # also of a version that is refused: its modules are imported
         try:
-            forget_code(self._options.code)
-            model, sentence = open_and_check(folder, Path(code) if code else None, self._options.handler)
+            model, sentence = open_and_check(folder, self._last_code, self._options.handler)
         except (GanglineError, SystemExit) as error:
             self._report(refused=version, error=str(error)[:500])
             return
         self._queue.swap(model, version)
-        self._options = replace(self._options, code=Path(code) if code else None)
         self._report(swapped=version, golden=sentence)
 
     def _drain(self) -> None:

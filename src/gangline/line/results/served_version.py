@@ -113,4 +113,9 @@ def fetch_code(folder: Path, into: Path, store: ObjectStore) -> int:
     into.mkdir(parents=True, exist_ok=True)
     if any(into.iterdir()):
         raise UsageError(f"wanted an empty folder for the code, {into} has files")
-    return unpack(code_layer(folder, store), into)
+    staged = into / ".unpacking"
+    count = unpack(code_layer(folder, store), staged)
+    for path in sorted(staged.iterdir()):
+        path.rename(into / path.name)
+    staged.rmdir()
+    return count

@@ -1,4 +1,4 @@
-"""The golden sample of a published model: a batch and its outputs, kept beside the weights as `golden.safetensors`.
+"""The golden sample of a published model: a batch and its outputs, kept with the weights as `golden.safetensors`.
 
 A server is ready only after it gave the same answer. Importing this module imports no torch.
 """
