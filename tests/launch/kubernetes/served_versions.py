@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gangline.launch.kubernetes.objects.kserve import ServedVersion, heading, serving_objects
 from gangline.launch.kubernetes.objects.manifest import to_yaml
-from gangline.spec.config.infer_table import KserveTable
+from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.site import PodTable, Site, StoreTable
 
 FOLDER = Path(__file__).parents[2] / "golden" / "kserve"
@@ -33,7 +33,9 @@ def cases():
     pods = PodTable(pull_secrets=("pull",), selector={"zone": "a"}, tolerate=("gpu",), user=1000, disk_bytes=80e9)
     role = replace(PLAIN, store=replace(STORE, credentials="aws:role", region="eu-west-1"))
     knative = replace(PLAIN, kserve=replace(PLAIN.kserve, mode="Knative", min_replicas=0, secret="reader"))
+    guarded = replace(PLAIN, infer=SiteInferTable(token="secret:env:TOKEN", max_request_bytes=1e6))
     return {
+        "token": (BYTEGPT, guarded),
         "standard": (BYTEGPT, PLAIN),
         "knative": (BYTEGPT, knative),
         "role": (BYTEGPT, role),
@@ -45,7 +47,7 @@ def drawn():
     """File name to text."""
     texts = {}
     for name, (served, site) in cases().items():
-        texts[f"{name}.yaml"] = heading(site) + to_yaml(serving_objects(served, site=site, keys=KEYS))
+        texts[f"{name}.yaml"] = heading(served, site) + to_yaml(serving_objects(served, site=site, keys=KEYS))
     return texts
 
 

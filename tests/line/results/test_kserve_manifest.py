@@ -8,7 +8,9 @@ import pytest
 import yaml
 from tests.launch.kubernetes.served_versions import IMAGE
 from tests.registry.passed_run import copy_of, template
+from typer.testing import CliRunner
 
+from gangline.cli.main import app
 from gangline.errors import ConfigError, IntegrityError, UsageError
 from gangline.line.record.store import read_record
 from gangline.line.results.kserve_manifest import emit_inference_service
@@ -150,3 +152,30 @@ def test_a_handler_is_served_by_our_server_whatever_the_files_are(workspace):
 def test_a_program_that_nothing_serves_is_refused(workspace, paths, said):
     with pytest.raises(ConfigError, match=said):
         emit(as_program(workspace, paths), "bytegpt")
+
+
+@pytest.mark.row("IN6")
+def test_what_is_emitted_verifies_in_a_folder_without_a_clone_and_without_a_private_key(
+    workspace, tmp_path, monkeypatch
+):
+    """The init container's command with its site and keys; its store is a folder, which a pod could not see."""
+    config, thing = yaml.safe_load_all(emit(workspace, "bytegpt"))
+    (verifier,) = thing["spec"]["predictor"]["initContainers"]
+    (volume,) = [each for each in thing["spec"]["predictor"]["volumes"] if each["name"] == "site"]
+    pod = tmp_path / "pod"
+    for item in volume["configMap"]["items"]:
+        file = pod / item["path"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(config["data"][item["key"]])
+    stores = [line for line in config["data"]["site.toml"].splitlines() if not line.startswith(("url", "endp", "cred"))]
+    (pod / "site.toml").write_text("\n".join(stores).replace("[store]", f'[store]\nurl = "{workspace.store.url}"'))
+    before = sorted(path for path in pod.rglob("*"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(pod))
+    monkeypatch.setenv("GANGLINE_SITE", str(pod / "site.toml"))
+    monkeypatch.chdir(tmp_path)
+    words = [each.replace("/model/", f"{tmp_path}/") for each in verifier["command"][2:]]
+    for _ in range(2):  # the sandbox of a pod may start again, and finds what the first left
+        assert CliRunner().invoke(app, ["verify", *words]).exit_code == 0
+    assert (tmp_path / "version" / "model.sig").is_file()
+    assert (tmp_path / "code" / "model.py").is_file()
+    assert sorted(path for path in pod.rglob("*")) == before

@@ -25,13 +25,11 @@ def command(
         ),
     ] = None,
     code: Annotated[
-        Path | None, typer.Option("--code", metavar="FOLDER", help="With --into: unpack its code there.")
+        Path | None, typer.Option("--code", metavar="FOLDER", help="Unpack its code there, beside --into.")
     ] = None,
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace", help="With --into: delete what those folders hold; a pod that starts again needs it."
-        ),
+        typer.Option("--replace", help="Delete first what the folders of --into and --code hold."),
     ] = False,
     repo: RepoOption = HERE,
     site: SiteOption = None,

@@ -18,7 +18,7 @@ from gangline.storage.objects.protocol import ObjectStore, get_bounded
 
 _MOST_CONFIG_BYTES = 4 << 20
 _UNSAFE = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
-"""Endings of files that are unpickled by whoever opens them."""
+"""Endings of files that are unpickled when they are opened."""
 
 
 def emit_inference_service(
@@ -66,7 +66,7 @@ def emit_inference_service(
         for each in objects:
             with suppress(ApiConflict):
                 api.create(kserve.path_of(each), each, dry_run=True)
-    return kserve.heading(site) + to_yaml(objects)
+    return kserve.heading(served, site) + to_yaml(objects)
 
 
 def _config(version: Version, store: ObjectStore) -> dict[str, Any]:

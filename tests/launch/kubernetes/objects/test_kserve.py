@@ -7,11 +7,11 @@ import kubernetes_validate
 import pytest
 import yaml
 from tests.launch.kubernetes.crds.test_schemas import strict
-from tests.launch.kubernetes.served_versions import BYTEGPT, FOLDER, KEYS, PLAIN, cases, crd, drawn
+from tests.launch.kubernetes.served_versions import BYTEGPT, CHAT, FOLDER, KEYS, PLAIN, cases, crd, drawn
 from tests.oracles.restricted_pods import violations
 
 from gangline.errors import ConfigError
-from gangline.launch.kubernetes.objects.kserve import path_of, serving_objects
+from gangline.launch.kubernetes.objects.kserve import heading, path_of, serving_objects
 from gangline.launch.kubernetes.objects.labels import RUN
 from gangline.spec.config.load import load_site
 
@@ -74,8 +74,7 @@ def test_kubernetes_knows_every_field_of_the_pod_and_of_the_config_map(name, ver
 @pytest.mark.row("IN6")
 @every_case
 def test_pod_is_restricted(name):
-    of_gangs = {"secret", "pull secret"}  # names of Secrets that ranks alone may mount
-    assert {each.control for each in violations(pod(name))} <= of_gangs
+    assert {each.control for each in violations(pod(name))} <= {"secret"}  # names of Secrets, as ranks mount them
     spec = pod(name)["spec"]
     assert spec["automountServiceAccountToken"] is False
     for container in (*spec["initContainers"], *spec["containers"]):
@@ -95,7 +94,18 @@ def test_only_what_verifies_sees_the_credential_and_only_it_writes_the_model(nam
     secret = {each["secret"]["secretName"] for each in predictor["volumes"] if "secret" in each}
     assert secret == ({cases()[name][1].kserve.secret} if name != "role" else set())
     assert ("secrets" in {each["name"] for each in verifier["volumeMounts"]}) is bool(secret)
-    assert not any("valueFrom" in each for each in (*verifier["env"], *server["env"]))
+    assert not any("valueFrom" in each for each in verifier["env"])
+    assert [each["name"] for each in server["env"] if "valueFrom" in each] == ["GANGLINE_INFER_TOKEN"] * (
+        name == "token"
+    )
+
+
+def test_the_token_of_callers_is_demanded_where_the_site_has_one_and_not_promised_where_nothing_asks_for_it():
+    server = service("token")["spec"]["predictor"]["containers"][0]
+    reference = {"secretKeyRef": {"name": "gangline-infer", "key": "infer-token"}}
+    assert {"name": "GANGLINE_INFER_TOKEN", "valueFrom": reference} in server["env"]
+    assert "infer-token, the bearer token of callers" in TEXTS["token.yaml"].splitlines()[0]
+    assert "guards nothing here" in heading(CHAT, cases()["token"][1])
 
 
 @every_case

@@ -22,6 +22,7 @@ PORT = 8080
 MOUNT = "/model"
 MODEL_FOLDER, CODE_FOLDER = f"{MOUNT}/version", f"{MOUNT}/code"
 _SITE_FOLDER, _TMP = "/etc/gangline", "/tmp"  # noqa: S108 -- a volume of the pod's own
+_TOKEN, _TOKEN_KEY = "GANGLINE_INFER_TOKEN", "infer-token"
 _TMP_BYTES = 2 * 1024**3
 _SPREAD_SECONDS, _DRAIN_SECONDS = 15, 30
 """How long a pod that ends still answers new requests, until gateways have left it out; and those it has then."""
@@ -69,12 +70,18 @@ def serving_objects(served: ServedVersion, *, site: Site, keys: Mapping[str, byt
     return _config_map(served, site, keys), _inference_service(served, site, keys)
 
 
-def heading(site: Site) -> str:
-    """Comment at the head of the file: what is not in it and must exist."""
-    if not _has_secret(site):
-        return ""
-    where = f"Secret {site.kserve.secret} in namespace {site.kserve.namespace}"
-    return f"# Must exist first: {where} with the key {STORE_CREDENTIALS}, which only reads the store.\n"
+def heading(served: ServedVersion, site: Site) -> str:
+    """Comment at the head of the file: what is not in it and must exist, and what guards nothing."""
+    keys = [f"{STORE_CREDENTIALS}, which only reads the store"] if _has_secret(site) else []
+    lines = []
+    if site.infer.token is not None and served.hugging_face is None:
+        keys.append(f"{_TOKEN_KEY}, the bearer token of callers")
+    elif site.infer.token is not None:
+        lines.append("# KServe's runtime asks callers for no token: infer.token of the site guards nothing here.")
+    if keys:
+        where = f"Secret {site.kserve.secret} in namespace {site.kserve.namespace}"
+        lines.insert(0, f"# Must exist first: {where} with {' and '.join(keys)}.")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def path_of(thing: Object) -> str:
@@ -230,11 +237,18 @@ def _server(served: ServedVersion, site: Site) -> Object:
         "image": site.kserve.image,
         "imagePullPolicy": site.pod.pull,
         "command": ["python", "-m", "gangline.infer", MODEL_FOLDER, "--code", CODE_FOLDER, *which, *where],
-        "env": _variables(HOME=_TMP),
+        "env": [*_variables(HOME=_TMP), *_token(site)],
         "workingDir": _TMP,
         "ports": [{"name": "http1", "containerPort": PORT, "protocol": "TCP"}],  # Knative takes no other name
         **_answering(site),
     }
+
+
+def _token(site: Site) -> list[Object]:
+    if site.infer.token is None:
+        return []
+    key = {"name": site.kserve.secret, "key": _TOKEN_KEY}
+    return [{"name": _TOKEN, "valueFrom": {"secretKeyRef": key}}]
 
 
 def _language_model(served: ServedVersion, folder: str, site: Site) -> Object:
