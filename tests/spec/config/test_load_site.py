@@ -148,6 +148,16 @@ def test_site_that_was_named_has_to_be_there(tmp_path):
         ("metrics.prometheus_url", "metrics = { prometheus_url = 'http://localhost:9090' }"),
         ("kfp.token", f"kfp = {{ token = '{CANARY}' }}"),
         ("kfp.tokn", f"kfp = {{ tokn = '{CANARY}' }}"),
+        ("kserve.namespace", "kserve = { namespace = 'Serving' }"),
+        ("kserve.namespace", "launch = { namespace = 'team' }\nkserve = { namespace = 'team' }"),
+        ("kserve.secret", "kserve = { secret = 'a/b' }"),
+        ("kserve.mode", "kserve = { mode = 'ModelMesh' }"),
+        ("kserve.image", "kserve = { image = 'registry.example/infer:latest' }"),
+        ("kserve.resources", "kserve = { resources = { 'a b' = '1' } }"),
+        ("kserve.resources.memory", "kserve = { resources = { memory = '4 GB' } }"),
+        ("kserve.min_replicas", "kserve = { min_replicas = 0 }"),
+        ("kserve.min_replicas", "kserve = { mode = 'Knative', min_replicas = -1 }"),
+        ("kserve.max_replicas", "kserve = { min_replicas = 3, max_replicas = 2 }"),
     ],
 )
 def test_each_rule_names_its_key_and_no_secret(key, text):
