@@ -173,11 +173,13 @@ class _Server:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        found = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}; another [infer] port in site.toml, or --port, works"
         ) from error
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so for sockets that it made itself
+    return found
 
 
 def forget_code(code: Path | None) -> None:

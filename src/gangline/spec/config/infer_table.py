@@ -52,11 +52,14 @@ class KserveTable:
     """What `gangline emit kserve` writes into an InferenceService."""
 
     namespace: str | None = None
-    """Namespace; none: that of the gangs."""
+    """Namespace of servers, another than that of gangs."""
     mode: Literal["Standard", "Knative"] = "Standard"
     """Deployment mode of KServe."""
     image: str | None = None
-    """Image of the server, with `@sha256:`."""
+    """Image of the server, with `@sha256:`; for a language model the image that verifies it."""
+    secret: str = "gangline-infer"  # noqa: S105  # its name
+    """Kubernetes secret with a credential that only reads the store; its key is `store-credentials`;
+    with `infer.token` also one with the token of callers, `infer-token`."""
     resources: dict[str, str] = field(default_factory=dict)
     """Requests and limits of the server by resource; empty: one rank of `[pod]`."""
     min_replicas: int = 1

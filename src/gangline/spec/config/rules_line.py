@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import MOST_ENTRIES, SCHEME, WANTED, foreign
+from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import (
     DataTable,
     EnvTable,
@@ -249,6 +250,14 @@ def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("trigger.schedule", "cron of five fields", show(table.schedule), works)
 
 
+def _infer_rules(table: InferTable) -> Iterator[ConfigProblem]:
+    if table.handler is not None and not grammar.TASK.fullmatch(table.handler):
+        yield ConfigProblem("infer.handler", "module:Class", show(table.handler), '"serve:Handler" works')
+    yield from at_least("infer.batch", table.batch, 1)
+    yield from at_least("infer.wait_ms", table.wait_ms, 0)
+    yield from at_least("infer.queue", table.queue, 1)
+
+
 TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "project": _project_rules,
     "env": _env_rules,
@@ -261,6 +270,7 @@ TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "publish": _publish_rules,
     "trigger": _trigger_rules,
     "search": search_rules,
+    "infer": _infer_rules,
 }
 
 
