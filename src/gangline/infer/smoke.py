@@ -91,11 +91,10 @@ def smoke(options: Mapping[str, Any]) -> dict[str, Any]:
         if found["problems"]:
             return found
         base, found["no_base"] = _base(stack, options, seconds, body)
-        for each in filter(None, (server, base)):
-            each.turns.clear()
+        for each in filter(None, (base, server)):  # alike, for the memory of both is compared
             _one_by_one(each.caller, body)  # the first answers of a server are slow
+            found["per_second"] = _per_second(each.caller, body, pool)
         answer = median(_one_by_one((base or server).caller, body))
-        found["per_second"] = _per_second(server.caller, body, pool)
         _strike(server, base, body, pool, answer=answer, budget=float(options["strike_seconds"]))
         found |= {"arrivals_per_second": SHARE / answer, "candidate": server.measured()}
         if base is not None and base.num_failed:
