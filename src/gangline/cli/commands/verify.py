@@ -25,7 +25,7 @@ def command(
         ),
     ] = None,
     code: Annotated[
-        Path | None, typer.Option("--code", metavar="FOLDER", help="Unpack its code there, beside --into.")
+        Path | None, typer.Option("--code", metavar="FOLDER", help="Folder to unpack its code into; only with --into.")
     ] = None,
     replace: Annotated[
         bool,
