@@ -34,7 +34,7 @@ check: setup-dev ## format, lint, types, the map of rooms, names, sizes, docstri
 infer: setup   ## the environment of `gangline infer`: KServe's server and torch from a hashed lock, outside the tree
 	@$(BIN)/python requirements/infer.py
 
-tools: setup-dev ## build MinIO, versitygw, Gitea, MLflow and TensorBoard for the tests, from Go modules and locks, outside the tree
+tools: setup-dev ## build MinIO, versitygw, Gitea, MLflow, TensorBoard and HDFS for the tests, from Go modules, locks and pinned jars, outside the tree
 	@$(BIN)/python -m tests.tools
 
 test-long: setup-dev ## the longest tests of the default suite's kind: gangs that are killed, cut in all ways, compared

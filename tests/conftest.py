@@ -86,6 +86,16 @@ def minio_server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def hdfs(tmp_path_factory):
+    """A real HDFS; mark tests that ask for it with `tools`, and take a fresh folder of it."""
+    from tests.contracts.sources.hdfs import HdfsServer
+
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="session")
 def versitygw_server(tmp_path_factory):
     """A Versity S3 gateway over a folder; mark tests that ask for it with `tools`."""
     yield from _served("versitygw", tmp_path_factory)

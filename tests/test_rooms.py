@@ -32,6 +32,8 @@ ENVIRONMENT_READERS = {
     "infer/__main__.py": "entry point of a server",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
+    "launch/slurm/lives.py": "entry point of the script of a job",
+    "launch/slurm/node.py": "entry point on each server of a job",
     "storage/site_paths.py": "GANGLINE_CACHE of the machine, whichever user a run belongs to",
 }
 """Files outside `cli` that read the environment of their process, and why."""

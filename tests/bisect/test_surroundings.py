@@ -63,7 +63,9 @@ def test_data_of_the_store_are_read_as_they_are_now_and_those_of_the_commit_are_
 
     def now(*text):
         line = replace(request.line, data=replace(request.line.data, text=text))
-        return surroundings_now(replace(request, line=line), workspace.site, workspace.store).data
+        return surroundings_now(
+            replace(request, line=line), workspace.site, workspace.store, environ=workspace.environ
+        ).data
 
     assert now("repo:a.txt") == now() == ""
     workspace.store.put("data/b.txt", b"1")

@@ -21,7 +21,7 @@ def preview_of(*, profile=SMALL, rates=None, history=(), problems=(), sandbox=HE
     choice = choose_plan(asked, SITE, cpu(2), profile, history, rates=rates)
     return SimpleNamespace(
         run="demo-1", choice=choice, inventory=cpu(2), profile=profile,
-        request=SimpleNamespace(line=asked), environment="lock.txt: 1 package, cached",
+        request=SimpleNamespace(line=asked), environment="lock.txt: 1 package, cached", data="",
         budget=Gate(name="budget", verdict="yes", reason="no bound is set"),
         band=0.07, problems=problems, sandbox=sandbox,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.data.recorded import RECORDINGS, VERSIONS
 
 from gangline.init.declared_stages import declared_stages
 from gangline.init.line_guess import guess_line
@@ -153,3 +154,30 @@ def test_whatever_such_a_file_holds_its_stages_are_read_or_it_is_named(content):
             stages, notes = declared_stages({name: yaml.safe_dump(wrapped).encode(), "train.py": b""})
             assert notes == []
             assert all(each.words == () or each.script == "train.py" for each in stages)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_data_of_dvc_are_noted_with_the_source_that_the_site_needs(version):
+    recorded = {
+        str(path.relative_to(RECORDINGS / version / "repo")): path.read_text()
+        for path in (RECORDINGS / version / "repo").rglob("*") if path.is_file()
+    }  # fmt: skip
+    reads = 'open("data/train.csv"), open("features/count.csv"), open("raw/labels.csv")\n'
+    guess = of({"train.py": TRAIN + reads} | recorded, script="train.py", root="/home/me/repo", leaves_out=bool)
+    assert [note for note in guess.notes if "source.dvc" in note] == [
+        (
+            "DVC tracks data/images, data/test.csv and 1 more: a run has them once site.toml names their remote:"
+            ' [source.dvc] url = "file:///home/me/remote"'
+        ),
+        (
+            'dvc.lock has what other stages wrote; a run gets it by project.include = ["**", "features/**"] and'
+            ' [source.dvc] url = "file:///home/me/remote" of site.toml'
+        ),
+    ]
+    (ignored,) = [note for note in guess.notes if "git ignores" in note]
+    assert ignored.startswith("git ignores raw/labels.csv, which"), "a run finds what DVC tracks"
+
+
+def test_a_file_of_dvc_that_is_none_is_a_note():
+    guess = of({"train.py": TRAIN, ".dvc/config": "[core]\n", "a.dvc": "outs: ["})
+    assert [note for note in guess.notes if note.startswith("data of DVC are not found: a.dvc: wanted YAML")]

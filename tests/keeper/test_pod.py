@@ -14,6 +14,7 @@ from tests.keeper.coordination.nodes import HEAD, KEY, poll
 from tests.ports import free_port
 
 from gangline.procfs import with_variable
+from gangline.spec.data_source import DataFile, DataSource
 from gangline.spec.gang.pod_output import PodLine, from_message, parse
 from gangline.spec.gang.status import GangEnd
 from gangline.spec.mesh import Mesh
@@ -53,12 +54,14 @@ def pods(tmp_path):
     started: list[Pod] = []
     store = open_store(f"file:{tmp_path / 'store'}")
 
-    def start(program: str = "print('hello')", *, ranks: int = 1, **environ: str) -> Pod:
+    def start(
+        program: str = "print('hello')", *, ranks: int = 1, data: DataSource | None = None, **environ: str
+    ) -> Pod:  # fmt: skip
         plan = Plan(
             run="r", project="p", name="ddp", run_prefix="runs/p/c/r",
             program=ProgramSpec(command=("python", "program.py")), strategy="ddp", mesh=Mesh(dp_replicate=ranks),
             steps=10,
-            global_batch=ranks, micro_batch=1, checkpoint=CheckpointPolicy(every=5),
+            global_batch=ranks, micro_batch=1, checkpoint=CheckpointPolicy(every=5), data=data or DataSource(),
         )  # fmt: skip
         root = tmp_path / f"pod-{len(started)}"
         root.mkdir()
@@ -114,6 +117,18 @@ def test_pod_fetches_trains_speaks_and_leaves_its_last_word(pods):
     assert [each.status.state for each in pod.said() if each.status][-1] == "ended"
     assert b"hello from" in pods.store.get("runs/p/c/r/logs/1.log").data
     assert (pod.root / "g" / "gang" / "plan.json").exists()
+
+
+def test_a_pod_places_the_files_that_its_commit_names_by_digest_and_refuses_others(pods):
+    key = put_blob(pods.store, b"rows of data")
+    data = DataSource(tracked=(DataFile(path="data/train.csv", key=key, size_bytes=12),))
+    program = "print('read', open('data/train.csv').read())"
+    pod = pods(program, data=data)
+    assert pod.end().exit_code == 0, pod.stderr()
+    assert "read rows of data" in pod.texts(0)
+    pods.store.put(key, b"other of data"[:12])
+    end = pods(program, data=data).end()
+    assert (end.exit_code, "data/train.csv should be" in end.reason) == (50, True)
 
 
 def test_error_of_the_program_is_the_pods_own_with_evidence(pods):

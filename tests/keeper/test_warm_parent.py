@@ -2,11 +2,12 @@
 
 import os
 import signal
+import time
 
 import pytest
 from tests.keeper.coordination.nodes import poll
 
-from gangline.procfs import children
+from gangline.procfs import children, command, descendants, state
 from gangline.train.rank.warm_parent import PRELOADED
 
 
@@ -92,6 +93,55 @@ def test_parent_that_does_not_come_up_is_not_progress(keep, stand_in):
     slow = stand_in(**{"torch/__init__.py": "import time; time.sleep(600)"})
     end = keep("", task="program:Task", PYTHONPATH=slow, GANGLINE_WATCHDOG_START_SECONDS="1").end()
     assert (end.exit_code, end.retry) == (33, "same"), end
+
+
+SAVING = WAITING.replace("lambda: time.sleep(600)", "save").replace(
+    "import sys,",
+    """import signal, sys
+
+def save():
+    signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
+    print("ready", flush=True)
+    while not stops:
+        time.sleep(0.02)
+    time.sleep(1.0)
+    print("saved", flush=True)
+    return 143
+
+stops = []
+import""",
+)
+
+
+@pytest.mark.parametrize("method", ["auto", "spawn"])
+def test_stop_that_reaches_every_process_lets_ranks_save(keep, stand_in, tmp_path, method):
+    """As Slurm stops a job: SIGTERM to keeper, helpers and ranks alike."""
+    path = stand_in(**{"sitecustomize.py": SAVING})
+    gang = keep("", task="program:Task", PYTHONPATH=path, GANGLINE_START_METHOD=method)
+    gang.wait_for(lambda: all("ready" in gang.log(rank) for rank in (0, 1)))
+    for pid in [*descendants(gang.process.pid), gang.process.pid]:
+        os.kill(pid, signal.SIGTERM)
+    end = gang.end()
+    assert {each["code"] for each in end.evidence["exits"].values()} == {143}, end
+    assert [gang.log(rank).count("saved") for rank in (0, 1)] == [1, 1]
+    assert gang.events("uploaded")[0]["complete"]
+    logs = [path.read_text() for path in tmp_path.rglob("*") if path.is_file() and path.parent.name == "logs"]
+    assert sum("saved" in log for log in logs) == 4, "what was written after the signal is in the store too"
+    assert not gang.leftovers()
+
+
+def test_stop_that_reaches_every_process_leaves_the_server_of_the_store(keep, stand_in):
+    path = stand_in(**{"sitecustomize.py": SAVING})
+    gang = keep("", task="program:Task", PYTHONPATH=path, GANGLINE_START_METHOD="spawn")
+    gang.wait_for(lambda: all("ready" in gang.log(rank) for rank in (0, 1)))
+    server = next(
+        pid for pid in children(gang.process.pid) if any("rendezvous_server" in word for word in command(pid))
+    )
+    os.kill(server, signal.SIGTERM)
+    time.sleep(0.5)
+    assert state(server) in ("S", "R"), "ranks that save still meet there"
+    os.kill(gang.process.pid, signal.SIGTERM)
+    assert gang.end().exit_code == 143
 
 
 def test_stop_during_the_imports_starts_no_rank(keep, stand_in):

@@ -9,6 +9,7 @@ from pathlib import Path
 from gangline.build import code_layer, own_environment
 from gangline.line.request.run_request import resolve_request
 from gangline.line.stages import model_inspection
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.spec.config.load import _apply
 from gangline.spec.config.site import Site
 from gangline.storage import site_paths
@@ -97,7 +98,8 @@ def make_repository(folder: Path, files: dict[str, str] | None = None) -> Path:
 def settle_inventory(repo: Path, devices=(), *, profile=None, **asked) -> None:
     """Answer for the child process that would import torch to look around: two cores, and of a model `profile`."""
     question = resolve_request(repo, commit=asked.get("commit"), overrides=asked.get("overrides", ()), strategy=None)
-    layer = code_layer.pack(question.repository, question.tree, question.line.project)
+    pointers = find_pointers(question.repository, question.tree, question.line, commit=question.commit)
+    layer = code_layer.pack(question.repository, question.tree, question.line.project, placed=pointers.lfs_paths)
     model = model_inspection.ModelSource(
         line=question.line, code=layer.data, environment=own_environment.interpreter_digest(), home=question.kept_home
     )

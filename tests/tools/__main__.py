@@ -94,6 +94,50 @@ class PythonTool:
         return ended
 
 
+@dataclass(frozen=True)
+class JavaTool:
+    """A class of our own over pinned jars, which Maven fetches and whose digests a list holds."""
+
+    name: str
+    version: str
+    workshop: Path
+    """Folder of its pom.xml, its class and `jars.sha256`."""
+
+    @property
+    def digest(self) -> str:
+        return sha256(b"".join(path.read_bytes() for path in sorted(self.workshop.iterdir()))).hexdigest()
+
+    def program(self, folder: Path) -> Path:
+        return folder / self.name / f"{self.name.capitalize()}.class"
+
+    def is_there(self, folder: Path) -> bool:
+        stamp = folder / self.name / "installed"
+        return stamp.is_file() and stamp.read_text() == self.digest
+
+    def build(self, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Fetch the jars, hold them against the list, compile; the stamp is written last."""
+        place = folder / self.name
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.workshop, place)
+        fetch = ["mvn", "-q", "-B", f"-DoutputDirectory={place / 'jars'}", f"{_COPY}:copy-dependencies"]
+        source = place / f"{self.name.capitalize()}.java"
+        for command in (
+            fetch,
+            ["sha256sum", "--quiet", "--strict", "--check", place / "jars.sha256"],
+            ["javac", "-cp", f"{place / 'jars'}/*", source],
+        ):
+            cwd = place / "jars" if command[0] == "sha256sum" else place
+            ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                return subprocess.CompletedProcess(command, ended.returncode, "", ended.stderr + ended.stdout)
+        listed = len((place / "jars.sha256").read_text().splitlines())
+        if (found := len(list((place / "jars").iterdir()))) != listed:
+            return subprocess.CompletedProcess(fetch, 1, "", f"wanted {listed} jars, found {found}")
+        (place / "installed").write_text(self.digest)
+        return ended
+
+
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 TOOLS = (
     Tool("minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"),
     Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
@@ -101,12 +145,19 @@ TOOLS = (
     PythonTool("mlflow", "3.17.2", HERE / "mlflow" / "requirements.txt"),
     PythonTool("optuna-dashboard", "0.21.0", HERE / "optuna-dashboard" / "requirements.txt"),
     PythonTool("tensorboard", "2.21.0", HERE / "tensorboard" / "requirements.txt"),
+    JavaTool("hdfs", "3.4.1", HERE / "hdfs"),
 )
 _WITHOUT_GO = """\
 tools  Go is not on the PATH; it builds MinIO, versitygw and Gitea for the tests.
        Install it (Debian, Ubuntu: apt install golang; any system: go.dev/dl), then run make tools again.
        Without it nothing is lost but the tests marked `tools`: they skip.
 """
+_WITHOUT_JAVA = """\
+tools  a JDK or Maven is not on the PATH; they build HDFS for the tests.
+       Install both (Debian, Ubuntu: apt install openjdk-17-jdk-headless maven), then run make tools again.
+       Without them nothing is lost but the tests of HDFS: they skip.
+"""
+_OF_JAVA = ("java", "javac", "mvn")
 
 
 def main(*names: str) -> int:
@@ -121,6 +172,9 @@ def main(*names: str) -> int:
     if shutil.which("go") is None and any(isinstance(tool, Tool) for tool in missing):
         sys.stderr.write(_WITHOUT_GO)
         code, missing = 10, [tool for tool in missing if not isinstance(tool, Tool)]
+    if any(isinstance(tool, JavaTool) for tool in missing) and not all(map(shutil.which, _OF_JAVA)):
+        sys.stderr.write(_WITHOUT_JAVA)
+        code, missing = 10, [tool for tool in missing if not isinstance(tool, JavaTool)]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
     return max([code, *(build(tool, folder) for tool in missing)])
@@ -142,7 +196,7 @@ def installed_version(program: Path, package: str) -> str | None:
     return next((version for module, version in modules.items() if f"{package}/".startswith(f"{module}/")), None)
 
 
-def build(tool: Tool | PythonTool, folder: Path) -> int:
+def build(tool: Tool | PythonTool | JavaTool, folder: Path) -> int:
     """Build one tool, with a line every 10 seconds."""
     say(f"{tool.name} {tool.version}: downloading and building, up to 6 minutes on 2 cores the first time")
     began = time.monotonic()

@@ -44,11 +44,14 @@ EXTRAS = (
     Extra("mlflow", ("mlflow.tracking", "gangline.trackers.mlflow"), ("tests/trackers/test_recorded.py",)),
     Extra("wandb", ("wandb", "gangline.trackers.wandb")),
     Extra("tensorboard", ("tensorboardX", "gangline.trackers.tensorboard")),
+    Extra("data", ("gangline.data.pack", "gangline.data.added", "gangline.data.sources", "gangline.data.cache"),
+          ("tests/data/test_arrow_shards.py", "tests/data/test_pack.py", "tests/data/test_versions.py",
+           "tests/data/test_cache.py", "tests/data/test_sources.py"), ("tokenizers",)),
     Extra("boards", ("grafana_foundation_sdk.builders.dashboard",)),
 )  # fmt: skip
 
 
-WITH_TORCH = ("train", "transformers", "lightning", "accelerate")
+WITH_TORCH = ("train", "transformers", "lightning", "accelerate", "infer")
 """Extras that are left out: pairs run `train` with three releases of torch, the default suite the others as locked."""
 
 

@@ -18,6 +18,7 @@ from gangline.line.record.runs import list_runs
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.run.driver import RunWorkspace
 from gangline.line.stages.run_line import run_line
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.spec.codec import digest
 from gangline.spec.config.line import DataTable
 from gangline.spec.config.load import effective
@@ -55,7 +56,9 @@ class RepositoryMeasurer:
         tree = request.tree if any(text.startswith("repo:") for text in table.text) else ""
         key = (table, tree, request.line.env.lock is None)
         if key not in self._surroundings:
-            self._surroundings[key] = surroundings_now(request, self.workspace.site, self.workspace.store)
+            self._surroundings[key] = surroundings_now(
+                request, self.workspace.site, self.workspace.store, environ=self.workspace.environ
+            )
         return self._surroundings[key]
 
     def key(self, sha: str) -> str:
@@ -136,7 +139,10 @@ def _consecutive(seeds: Sequence[int]) -> list[tuple[int, int]]:
 def _train_key(request: RunRequest) -> str:
     line, repository = request.line, request.repository
     try:
-        code = code_layer.pack(repository, request.tree, line.project, commit=request.commit).data
+        pointers = find_pointers(repository, request.tree, line, commit=request.commit)
+        code = code_layer.pack(
+            repository, request.tree, line.project, commit=request.commit, placed=pointers.lfs_paths
+        ).data
     except ConfigError:
         return ""
     lock = repository.file(request.tree, line.env.lock) if line.env.lock else b""
@@ -146,6 +152,7 @@ def _train_key(request: RunRequest) -> str:
         for entry in repository.entries(request.tree)
         if any(matches(entry.path, glob) for glob in globs)
     ]
+    data += [(each.path, each.digest) for each in pointers.pointers]
     flat: dict[str, Any] = effective(line)
     train = {key: value for key, value in flat.items() if key.startswith("train.") and key not in _TRAIN_ALIKE}
     tables = {name: getattr(line, name) for name in _TABLES}

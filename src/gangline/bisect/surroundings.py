@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gangline.build.own_environment import installed_versions, software_versions
-from gangline.errors import ConfigError
+from gangline.errors import ConfigError, IntegrityError
 from gangline.line.request.run_request import RunRequest
 from gangline.line.results.undeclared_reads import changed_since, named
 from gangline.line.stages.data_files import read_data
+from gangline.line.stages.dataset_versions import DatasetAccess
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.report.inputs import imported_versions
 from gangline.report.text import short
+from gangline.signing.record_seal import Sealer
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
@@ -45,20 +48,26 @@ class Surroundings:
         return ""
 
 
-def surroundings_now(request: RunRequest, site: Site, store: ObjectStore) -> Surroundings:
+def surroundings_now(
+    request: RunRequest, site: Site, store: ObjectStore, *, environ: Mapping[str, str]
+) -> Surroundings:
     """Those that a training of the commit would have now; data that it would not find are not known."""
     line = request.line
     versions = {} if line.env.lock else {**installed_versions(), **software_versions()}
-    return Surroundings(data=_data_now(request, site, store) if _has_outside_data(line) else "", versions=versions)
+    data = _data_now(request, site, store, environ) if _has_outside_data(line) else ""
+    return Surroundings(data=data, versions=versions)
 
 
 def _has_outside_data(line: Line) -> bool:
-    return bool(line.data.shards) or any(not text.startswith("repo:") for text in line.data.text)
+    return bool(line.data.shards or line.data.mix) or any(not text.startswith("repo:") for text in line.data.text)
 
 
-def _data_now(request: RunRequest, site: Site, store: ObjectStore) -> str:
+def _data_now(request: RunRequest, site: Site, store: ObjectStore, environ: Mapping[str, str]) -> str:
     access = DataAccess(prefixes=site.store.data, project=request.line.project.name)
+    allowed = DatasetAccess(access=access, site=site, trusted=lambda: Sealer.of(site, environ).trusted)
     try:
-        return read_data(request.repository, request.tree, request.line.data, store=store, access=access)[1].digest
-    except ConfigError:
+        if find_pointers(request.repository, request.tree, request.line, commit=request.commit).pointers:
+            return ""  # their SHA-256 digests are known once they are fetched
+        return read_data(request.repository, request.tree, request.line.data, store=store, allowed=allowed)[1].digest
+    except (ConfigError, IntegrityError):
         return ""

@@ -2,7 +2,7 @@
 
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from gangline.git.objects import TreeEntry, substitute
 from gangline.git.repository import Repository
 from gangline.spec.config.line import ProjectTable
 from gangline.spec.config.problems import refusal
-from gangline.spec.globs import any_matches
+from gangline.spec.globs import any_matches, may_meet
 from gangline.storage.objects import code_layer
 from gangline.storage.objects.code_layer import LayerFile
 from gangline.units import format_bytes
@@ -93,6 +93,14 @@ class LayerSelection:
             keys=tuple(key for key, is_set in keys.items() if is_set),
         )  # fmt: skip
 
+    def may_hold_files_of(self, folder: str) -> bool:
+        """Could the code layer hold a file of `folder`, whose files are not known?"""
+        own = folder.removeprefix(f"{self.folder}/") if self.folder else folder
+        if self.folder and own == folder:
+            return any(may_meet(f"{folder}/**", each) for each in self.beside)
+        wanted = not self.project.own or any(may_meet(f"{own}/**", each) for each in self.project.own)
+        return wanted and not any(any_matches(each, self.project.exclude) for each in (own, f"{own}/any"))
+
     def names_submodule(self, submodule: str) -> bool:
         """Does a glob of `project.include` begin with this path of the layer?"""
         own = [posixpath.join(self.folder, each) for each in self.project.own]
@@ -103,8 +111,17 @@ class LayerSelection:
         return (replace(each, path=f"{self.folder}/{each.path}") if self.folder else each for each in entries)
 
 
-def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: str = "HEAD") -> CodeLayer:
+def pack(
+    repository: Repository, tree: str, project: ProjectTable, *, commit: str = "HEAD", placed: Collection[str] = ()
+) -> CodeLayer:
     """The layer of `tree`, the line's folder of `commit` or its state in the working tree.
+
+    Args:
+        repository: Has the commit.
+        tree: Object name of the tree.
+        project: Which files belong to the layer.
+        commit: For files outside of the line's folder.
+        placed: Paths of the layer whose files are placed from the store, where the commit has pointers of Git LFS.
 
     Raises:
         ConfigError: No file is left, a glob that leaves the repository, a missing folder of `project.path`, more
@@ -115,13 +132,13 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     own = choice.placed(repository.entries_and_submodules(tree))
     top = repository.work_tree if choice.folder else repository.root
     whole = submodules.expand(
-        repository, (*own, *_outside_files(repository, commit, choice)), top, is_named=choice.names_submodule
+        repository, (*own, *outside_files(repository, commit, choice)), top, is_named=choice.names_submodule
     )
     repository = whole.repository
     _refuse_submodules(top, [each.path for each in whole.entries if each.is_submodule], choice)
     entries = tuple(each for each in whole.entries if not each.is_submodule)
     links = _links(repository, entries, choice)
-    chosen = dict(_selected(entries, links, choice))
+    chosen = {path: entry for path, entry in _selected(entries, links, choice) if path not in placed}
     _check_size({path: entry.size_bytes for path, entry in chosen.items()}, choice)
     _check_path(chosen, choice)
     contents = repository.blobs([entry.blob for entry in chosen.values()])
@@ -140,7 +157,7 @@ def pack(repository: Repository, tree: str, project: ProjectTable, *, commit: st
     )
 
 
-def _outside_files(repository: Repository, commit: str, choice: LayerSelection) -> list[TreeEntry]:
+def outside_files(repository: Repository, commit: str, choice: LayerSelection) -> list[TreeEntry]:
     """Entries of the repository outside of the line's folder."""
     if not choice.folder:
         return []

@@ -43,7 +43,7 @@ def check_machine(repo: Path, site: Path | None) -> list[Finding]:
     torch, gpu = check_torch()
     return [
         check_python(), check_git(), torch, check_cores(), check_store(repo, site), check_sandbox(repo, site), gpu,
-        check_docker(),
+        check_docker(), *check_slurm(repo, site),
     ]  # fmt: skip
 
 
@@ -152,6 +152,26 @@ def check_docker() -> Finding:
         name="docker", ok=engine is not None, needed=False, text="ok" if engine == "docker" else f"by {engine} ok",
         without="no images are built; runs use this environment",
     )  # fmt: skip
+
+
+def check_slurm(repo: Path, site: Path | None) -> list[Finding]:
+    """Whether Slurm would take a gang of the site, and its servers; empty where gangs run elsewhere."""
+    from gangline.cli.workspace import open_workspace
+    from gangline.line.gangs.slurm_site import slurm_inventory
+    from gangline.line.request.targets import launcher_of
+
+    try:
+        stated = open_workspace(repo, site).site
+    except GanglineError:  # check_store says that the site does not read
+        return []
+    if not launcher_of(stated.launch.target).has_jobs:
+        return []
+    try:
+        found = slurm_inventory(stated)
+    except GanglineError as error:
+        return [Finding(name="slurm", ok=False, text=str(error), without="gangline run --target local works here")]
+    each = f"{found.gpus.count} GPUs {found.gpus.name}".strip() if found.gpus else f"{found.cores} cores"
+    return [Finding(name="slurm", ok=True, text=f"ok, {found.num_nodes} servers x {each}")]
 
 
 def _output(arguments: list[str], seconds: float = 20) -> str:

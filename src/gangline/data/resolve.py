@@ -34,6 +34,8 @@ class ReadableFile:
 
     size_bytes: int
     read: Callable[[], bytes]
+    stored: str | None = None
+    """Key of the blob that has it already; then it is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class TextFile:
     path: str
     """Path for the task: `repo/src/a.py`, `package/gangline/units.py`, `store/data/a.txt`."""
     data: bytes
+    stored: DataFile | None = None
+    """Entry of a file that is in the store already, without bytes here."""
 
     @property
     def sha256(self) -> str:
@@ -52,7 +56,7 @@ class TextFile:
     @property
     def entry(self) -> DataFile:
         """Entry of the file in a plan."""
-        return DataFile(path=self.path, key=f"blobs/sha256/{self.sha256}", size_bytes=len(self.data))
+        return self.stored or DataFile(path=self.path, key=f"blobs/sha256/{self.sha256}", size_bytes=len(self.data))
 
 
 def resolve_text(
@@ -86,23 +90,33 @@ def resolve_text(
         _demand_bounded(pattern, found)
     if patterns and not any(source.size_bytes for source in found.values()):
         raise refusal(f"data.text: wanted text, found {len(found)} empty files; name files with content")
-    texts = [TextFile(path, found[path].read()) for path in sorted(found)]
+    texts = [_text_file(path, found[path]) for path in sorted(found)]
     for text in texts:
         _refuse_pointer(text)
     return texts
 
 
-def data_source(files: Sequence[DataFile], *, holdout: float, demanded: str | None = None) -> DataSource:
+def data_source(
+    files: Sequence[DataFile], *, holdout: float, demanded: str | None = None, tracked: Sequence[DataFile] = ()
+) -> DataSource:
     """Resolved data of a plan, with a digest over the sorted (path, sha256, size).
+
+    Args:
+        files: Files of the data folder.
+        holdout: Tail that is kept for evaluation.
+        demanded: Digest that the line demands.
+        tracked: Files that DVC or Git LFS track, at their paths in the code.
 
     Raises:
         ConfigError: `demanded`, which is data.digest of the line, differs.
     """
     ordered = tuple(sorted(files, key=lambda file: file.path))
-    total = digest([(file.path, file.key.rpartition("/")[2], file.size_bytes) for file in ordered])
+    placed = tuple(sorted(tracked, key=lambda file: file.path))
+    named = [*((each.path, each) for each in ordered), *((f"code/{each.path}", each) for each in placed)]
+    total = digest([(path, file.key.rpartition("/")[2], file.size_bytes) for path, file in named])
     if demanded is not None and demanded != total:
         raise refusal(f"data.digest: wanted {demanded}, found {total}; restore the files, or set this digest")
-    return DataSource(files=ordered, digest=total, holdout=holdout)
+    return DataSource(files=ordered, digest=total, holdout=holdout, tracked=placed)
 
 
 def installed_package(name: str) -> Path | None:
@@ -188,8 +202,14 @@ def _stored(store: ObjectStore, key: str, size_bytes: int) -> bytes:
     return blob.data
 
 
+def _text_file(path: str, file: ReadableFile) -> TextFile:
+    if file.stored is not None:
+        return TextFile(path, b"", DataFile(path=path, key=file.stored, size_bytes=file.size_bytes))
+    return TextFile(path, file.read())
+
+
 def _demand_bounded(pattern: str, found: Mapping[str, ReadableFile]) -> None:
-    total = sum(source.size_bytes for source in found.values())
+    total = sum(source.size_bytes for source in found.values() if source.stored is None)
     if len(found) > MOST_FILES:
         raise refusal(f"data.text: {pattern}: wanted at most {MOST_FILES} files, found {len(found)}; use data.shards")
     if total > MOST_BYTES:

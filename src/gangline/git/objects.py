@@ -19,9 +19,9 @@ MOST_CONTENT_BYTES = 64_000_000
 
 _POINTER = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\r?\n"
-    rb"(?:ext-[^\n]+\n)*oid sha256:[0-9a-f]{64}\r?\n(?:ext-[^\n]+\n)*size (?P<size>[0-9]{1,20})\r?\n?\s*"
+    rb"(?:ext-[^\n]+\n)*oid sha256:(?P<oid>[0-9a-f]{64})\r?\n(?:ext-[^\n]+\n)*size (?P<size>[0-9]{1,20})\r?\n?\s*"
 )
-_LONGEST_POINTER = 1024
+LONGEST_POINTER = 1024
 """Git LFS reads no longer ones."""
 _ANNEXED, _ENCRYPTED = b"/annex/objects/", b"\0GITCRYPT\0"
 """First bytes of what git-annex and git-crypt commit for a file."""
@@ -123,13 +123,18 @@ def parts(pieces: Iterable[bytes], end: bytes = b"\0") -> Iterator[bytes]:
 
 def substitute(data: bytes | memoryview) -> str | None:
     """What was committed instead of a file's content, as `a Git LFS pointer to 3.1 GB`; None: the content itself."""
-    match = _POINTER.fullmatch(data) if len(data) < _LONGEST_POINTER else None
-    if match is not None:
-        return f"a Git LFS pointer to {format_bytes(int(match['size']))}"
+    if (found := lfs_pointer(data)) is not None:
+        return f"a Git LFS pointer to {format_bytes(found[1])}"
     start = bytes(data[: len(_ANNEXED)])
     if start == _ANNEXED:
         return "a pointer of git-annex"
     return "a file that git-crypt encrypted" if start.startswith(_ENCRYPTED) else None
+
+
+def lfs_pointer(data: bytes | memoryview) -> tuple[str, int] | None:
+    """SHA-256 and size of the file that a pointer of Git LFS stands for; None: `data` is no pointer."""
+    match = _POINTER.fullmatch(data) if len(data) < LONGEST_POINTER else None
+    return None if match is None else (match["oid"].decode(), int(match["size"]))
 
 
 class _Source:

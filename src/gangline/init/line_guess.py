@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from gangline.init.console_scripts import ConsoleScript, console_scripts
 from gangline.init.declared_stages import UNKNOWN, DeclaredStage, declared_stages
+from gangline.init.dvc_data import DvcData
 from gangline.init.guessed_key import GuessedKey
 from gangline.init.number_keys import FIRST_STEPS, bounding_option, number_keys
 from gangline.init.package_locks import guess_lock
@@ -53,6 +54,7 @@ def guess_line(
     leaves_out: Callable[[str], bool] = lambda _path: False,
     tracked: Collection[str] | None = None,
     untracked: Mapping[str, bytes] | None = None,
+    root: str = "/",
 ) -> LineGuess:
     """The line for `files` (path -> content) of a repository in `folder`.
 
@@ -65,6 +67,7 @@ def guess_line(
         leaves_out: Whether git ignores a path, so that no commit has it.
         tracked: Paths of all tracked files; None: those of `files`.
         untracked: Files at the top that may be locks, and that git neither tracks nor ignores.
+        root: Path of the repository, where relative remotes of DVC begin.
 
     Raises:
         ConfigError: No file looks like a training, or `script` is not Python.
@@ -74,6 +77,7 @@ def guess_line(
     tracked = files.keys() if tracked is None else tracked
     stages, notes = declared_stages(files)
     stage = _stage(stages, parsed, script, entries)
+    dvc = DvcData.of(files, base=f"{root}/.dvc")
     choice = choose_script(files, parsed, stage.script if stage else script, entries)
     chosen = _as_declared(choice.script, stage) if stage else choice.script
     entry = None if stage else entries.get(chosen.path)
@@ -95,7 +99,7 @@ def guess_line(
     notes += [
         *_other_stages(stages, stage), *_only_defines(chosen, entry),
         *_other_entries(entries, entry), *_notes(chosen, has_gpu=has_gpu, reports=reports), *lock.notes,
-        *_missing(chosen, leaves_out),
+        *dvc.notes(chosen.reads), *_missing(chosen, lambda path: not dvc.tracks(path) and leaves_out(path)),
     ]  # fmt: skip
     return LineGuess(script=chosen, others=choice.others, keys=tuple(keys), notes=tuple(notes))
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from gangline.errors import GanglineError, StorageError, error_for
 from gangline.keeper.coordination.restart_policy import RestartDecision
 from gangline.keeper.ipc.environment import KeeperEnvironment
+from gangline.keeper.ipc.signals import FINISH_SIGNAL
 from gangline.keeper.logs.rank_files import last_lines
 from gangline.keeper.rank_environment import shared_environ
 from gangline.keeper.ranks.rank_processes import Spawner, Starter, WarmParent, kill_orphans
@@ -58,7 +59,7 @@ class UploaderProcess:
 
     def finish(self) -> GanglineError | None:
         """Wait for the last upload; the error if it failed."""
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(FINISH_SIGNAL)
         try:
             code = self.process.wait(_LAST_SECONDS)
         except subprocess.TimeoutExpired:
@@ -75,7 +76,7 @@ class UploaderProcess:
 
 def _block_stop_signals() -> None:
     """Have an early stop signal wait until the uploader handles it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, FINISH_SIGNAL})
 
 
 def run_collector(environ: Mapping[str, str], *, log: Path, began: float, keeper: HelperHost) -> GanglineError | None:

@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 from gangline.errors import ConfigError
 from gangline.measure.task_errors import raised
 from gangline.spec.codec import canonical
+from gangline.spec.dataset import COLUMNS
 from gangline.spec.plan import Precision
 from gangline.spec.profile import Trace
 from gangline.train.runtime.data_splits import SHARD
@@ -127,7 +128,7 @@ def sample_of(task: Task, options: dict[str, Any], names: Sequence[str] = ()) ->
     Args:
         task: Its `example(options)`, if it has one, returns a sample like `build_data(...)[0]`.
         options: The table `model`.
-        names: File names of the data; generated files get these names.
+        names: File names of the data, which generated files get; or the columns of a data set.
 
     Raises:
         ConfigError: The task does not return a dict of tensors.
@@ -141,12 +142,17 @@ def sample_of(task: Task, options: dict[str, Any], names: Sequence[str] = ()) ->
 
 def _first(task: Task, options: dict[str, Any], names: Sequence[str]) -> Any:
     with tempfile.TemporaryDirectory(prefix="gangline-sample-") as folder:
-        real = sorted(name for name in names if not name.endswith(SHARD))[:MOST_NAMES]
+        columns = [name for name in names if name.startswith(COLUMNS)]
+        real = sorted(name for name in names if not name.endswith(SHARD) and name not in columns)[:MOST_NAMES]
         text = [Path(folder) / name for name in real or ["text.txt"]]
         for path in text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"every word is as good as another here.\n".ljust(64) * (STAND_IN_BYTES // 64))
-        data = task.build_data(
-            "train", {"text": [*map(str, text)], "shards": [], "holdout": 0.1, "seed": 1, "model": dict(options)}
-        )
-        return data[0]
+        given: dict[str, Any] = {
+            "text": [*map(str, text)], "shards": [], "holdout": 0.1, "seed": 1, "model": dict(options)
+        }  # fmt: skip
+        if columns:
+            from gangline.measure.sample_rows import SampleRows  # most lines name no data set
+
+            given |= {"text": [], "dataset": SampleRows(columns[0])}
+        return task.build_data("train", given)[0]

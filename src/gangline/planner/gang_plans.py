@@ -11,7 +11,7 @@ from gangline.spec.config.line import Line
 from gangline.spec.config.site import Site
 from gangline.spec.data_source import DataSource
 from gangline.spec.devices import Inventory
-from gangline.spec.plan import CheckpointPolicy, Job, Plan, ProgramSpec, SaveCosts
+from gangline.spec.plan import CheckpointPolicy, Device, Job, Plan, ProgramSpec, SaveCosts
 from gangline.spec.profile import ModelProfile
 
 
@@ -63,6 +63,19 @@ def make_plan(line: Line, choice: PlanChoice, *, run: str, run_prefix: str, data
         candidates=choice.candidates,
         forecast=choice.forecast,
     )
+
+
+MOST_READERS = 4
+
+
+def reader_processes(line: Line, device: Device, inventory: Inventory) -> int:
+    """Processes of a rank that read samples, as `data.workers` says; auto: cores that a GPU has to itself, less one."""
+    if line.data.workers != "auto":
+        return line.data.workers
+    if device == "cpu":
+        return 0
+    ranks = inventory.gpus.count if inventory.gpus else 1
+    return max(min(inventory.cores // ranks - 1, MOST_READERS), 0)
 
 
 def checkpoint_policy(line: Line, costs: SaveCosts | None = None) -> CheckpointPolicy:

@@ -8,9 +8,10 @@ Each try has a folder of its own, so a driver that lost its lease and resumes ch
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from gangline.checkpoint.format.export import export_model
 from gangline.errors import IntegrityError, StorageError
@@ -36,6 +37,7 @@ from gangline.signing.keys import SigningKey
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.globs import may_meet
+from gangline.spec.measurements import Metric
 from gangline.spec.plan import Plan
 from gangline.spec.program_files import SAVE_KIND
 from gangline.spec.record import Artifact, Record
@@ -65,6 +67,8 @@ class Published:
     """Files of the version, for the record."""
     message: str = ""
     """The line that the user sees."""
+    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of the version, as its file has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +86,7 @@ class _Job:
     model: str
     still_driving: Callable[[], object]
     remote: git_tags.TagRemote | None
+    strike: Callable[[str, Path], Mapping[str, Metric]] | None
     source: ProgramFiles | None = None
     """Files of a program; None: the checkpoint is exported."""
 
@@ -113,6 +118,7 @@ def publish(
     announce: Callable[[str], object] = lambda _: None,
     runner: ModuleRunner,
     python: Callable[[], str | None],
+    strike: Callable[[str, Path], Mapping[str, Metric]] | None = None,
 ) -> Published | NotPublished:
     """Make a version of the run's model, or find the one that an earlier try made.
 
@@ -129,6 +135,7 @@ def publish(
         announce: Receives a sentence before data goes to a git remote.
         runner: Runs the model's code for the smoke test.
         python: Interpreter of the commit's environment, asked for the smoke test of a task only; None: the driver's.
+        strike: Measures model and folder as a server; raises, before anything is uploaded, where it may not be one.
 
     Raises:
         IntegrityError: The checkpoint is invalid or changed, another project owns the model, or the tag is taken.
@@ -146,9 +153,9 @@ def publish(
     check_name("a model", model)
     require_owner(store, model, record.run.project)
     job = _Job(
-        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model",
-        checkpoint=origin, names=names, model=model, still_driving=still_driving,
-        remote=git_tags.open_remote(repo, wanted=line.publish.push), source=source,
+        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=origin,
+        names=names, model=model, still_driving=still_driving,
+        remote=git_tags.open_remote(repo, wanted=line.publish.push), source=source, strike=strike,
     )  # fmt: skip
     if job.remote is not None and not job.remote.is_mirror:
         announce(git_tags.announcement(job.remote))
@@ -156,8 +163,7 @@ def publish(
     version, answer = _existing_version(job, weights), None
     if version is None:
         version, answer = _make_version(job, weights, workdir / "smoke", runner, python)
-    tagged, events = _tag(job, version)
-    return _published(job, version, answer, tagged, events)
+    return _published(job, version, answer, *_tag(job, version))
 
 
 def check_publication(store: ObjectStore, record: Record, line: Line) -> str:
@@ -241,12 +247,18 @@ def _make_version(
     job: _Job, weights: str, workdir: Path, runner: ModuleRunner, python: Callable[[], str | None]
 ) -> tuple[Version, str | None]:
     """(version, sentence of the smoke test); the answer of the test is signed with the version."""
-    if not job.line.publish.smoke or job.of_program:
-        return _claim_number(job, weights), None
-    answer = run_smoke_test(job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python)
-    if answer.golden is not None:
-        (job.folder / GOLDEN).write_bytes(answer.golden)
-    return _claim_number(job, weights), answer.text
+    text = None
+    if job.line.publish.smoke and not job.of_program:
+        answer = run_smoke_test(
+            job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python
+        )
+        text = answer.text
+        if answer.golden is not None:
+            (job.folder / GOLDEN).write_bytes(answer.golden)
+    if job.strike is not None:
+        measured = job.strike(job.model, job.folder)
+        job = replace(job, record=replace(job.record, metrics=job.record.metrics | dict(measured)))
+    return _claim_number(job, weights), text
 
 
 def _claim_number(job: _Job, weights: str) -> Version:
@@ -284,7 +296,10 @@ def _version(job: _Job, number: int, weights: str) -> Version:
     return Version(
         model=job.model, version=number, run=record.run.id, project=record.run.project, commit=record.commit.sha,
         record=record.prefix, checkpoint=job.checkpoint, plan=record.plan.digest if record.plan else "",
-        inputs={name: inputs[name] for name in ("line", "code", "environment", "image", "data", "seeds")},
+        inputs={
+            **{name: inputs[name] for name in ("line", "code", "environment", "image", "data", "seeds")},
+            **({"datasets": inputs["datasets"]} if inputs["datasets"] else {}),
+        },
         weights=weights, files=model_files.list_folder(job.folder, prefix, of_program=job.of_program),
         key_id=job.key.key_id,
         metrics={name: to_plain(metric) for name, metric in record.metrics.items()}, created=record.run.created,
@@ -324,6 +339,6 @@ def _published(
     message = f"{version.model} {version.version}: {label} {size}{opened}, signed by key {version.key_id}, {place}"
     return Published(
         model=version.model, version=version.version, key=version.key, files=version.files, weights=version.weights,
-        events=events, artifacts=model_files.artifacts(version.files),
+        events=events, artifacts=model_files.artifacts(version.files), metrics=version.metrics,
         message=message + (f" · {smoke}" if smoke else "") + ("" if tagged else " · not tagged"),
     )  # fmt: skip

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gangline.data.versions import read_dataset
 from gangline.errors import BuildError, TrainingError, error_for
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
+from gangline.spec.codec import to_plain
 from gangline.spec.config.secrets import plain_of
-from gangline.spec.data_source import DataFile
+from gangline.spec.data_source import DataFile, DatasetUse
+from gangline.spec.dataset import DatasetShard
 from gangline.spec.plan import Plan
 from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Record
@@ -22,6 +25,7 @@ from gangline.units import format_number
 
 TIMEOUT_SECONDS = 300.0
 MAX_DATA_BYTES = 64 * 2**20
+MAX_SHARD_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +95,29 @@ def _job(
     small_plan = replace(plan, data=replace(plan.data, files=_smallest_files(plan.data.files)))
     data = workdir / "data"
     fetch_data_files(small_plan, data, store)
+    shards = [shard for use in plan.data.sets for shard in _smallest_shard(store, use, data)]
+    if len(shards) < len(plan.data.sets):  # of a source that only ranks may read, or too large for one batch
+        return job
     options = {
         "text": [f"../data/{Path(path).relative_to(data)}" for path in data_paths(small_plan, data)],
         "shards": [], "holdout": plan.data.holdout, "seed": plan.seed, "model": plan.model,
+        "dataset": [to_plain(each) for each in shards],
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
     arguments = ("../model", "--code", ".", "--options", "../options.json")
     path = code_path(plan)
     return replace(job, arguments=arguments, code=code, path=path, files=files, python=python())
+
+
+def _smallest_shard(store: ObjectStore, use: DatasetUse, folder: Path) -> list[DatasetShard]:
+    """The smallest shard of a data set, held-out if there are any, put into `folder`; none of a source or too large."""
+    shards = [each for each in read_dataset(store, use).shards if each.source is None]
+    chosen = min(shards, key=lambda each: (each.split != "holdout", each.size_bytes, each.path), default=None)
+    if chosen is None or chosen.size_bytes > MAX_SHARD_BYTES:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / chosen.sha256).write_bytes(get_blob(store, chosen.key))
+    return [chosen]
 
 
 def code_path(plan: Plan) -> tuple[str, ...]:

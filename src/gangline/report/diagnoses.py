@@ -11,13 +11,23 @@ _REMEDIES = {
     "replace": "give the ranks of {} another server",
     "new_shares": "split each step as {} samples by replica (train.recovery.stragglers = \"rebalance\")",
     "new_plan": "plan again with another cut of the stages",
+    "warm": "fetch the shards before training: gangline data warm {}",
+    "read_ahead": "data.workers = {} in line.toml",
+    "network": "look for a plan that sends less: gangline plan --why",
+    "imbalance": "look at the times of the ranks: gangline report",
+    "bubble": "more micro-batches in a step, or another train.mesh.pp_schedule",
+    "compute": "faster only with more or faster devices, or less work",
 }  # fmt: skip
+
+_OF_BOUNDS = frozenset({"warm", "read_ahead", "network", "imbalance", "bubble", "compute"})
 
 
 def diagnosis_text(each: Diagnosis) -> str:
     """`slow rank: rank 3: evidence; costs 8.8 % of a step; quarantine: do not use a3 until it is tested`."""
     cost = "" if each.cost_percent is None else f"; costs {each.cost_percent:.1f} % of a step"
     names = clean(", ".join(each.names), 120)
+    if each.kind == "bound":
+        return f"bound by {names}: {clean(each.evidence, 400)}; next: {remedy_text(each.action)}"
     return f"{kind_text(each)}: {names}: {clean(each.evidence, 400)}{cost}; {remedy_text(each.action)}"
 
 
@@ -51,7 +61,7 @@ def remedy_text(remedy: Remedy) -> str:
     """`replace: give the ranks of a3 another server`."""
     shares = ", ".join(map(str, remedy.shares[:8])) + (", ..." if len(remedy.shares) > 8 else "")
     action = _REMEDIES[remedy.kind].format(shares or clean(", ".join(remedy.names), 120))
-    return f"{remedy.kind.replace('_', ' ')}: {action}{_savings(remedy)}"
+    return action if remedy.kind in _OF_BOUNDS else f"{remedy.kind.replace('_', ' ')}: {action}{_savings(remedy)}"
 
 
 def _savings(remedy: Remedy) -> str:

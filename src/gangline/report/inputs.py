@@ -28,7 +28,8 @@ def input_digests(record: Record) -> list[tuple[str, str]]:
     inputs, plan = record.inputs, record.plan.digest if record.plan else ""
     data = "- (none declared)" if inputs.data == NO_DATA else inputs.data
     rows = [("line", inputs.line), ("code", inputs.code), ("environment", inputs.environment), ("image", inputs.image)]
-    return [(name, each or "-") for name, each in (*rows, ("data", data), ("plan", plan))]
+    sets = [("data sets", ", ".join(inputs.datasets))] if inputs.datasets else []
+    return [(name, each or "-") for name, each in (*rows, ("data", data), *sets, ("plan", plan))]
 
 
 NO_DATA = digest([])

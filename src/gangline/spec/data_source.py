@@ -40,11 +40,13 @@ class DataSource:
 
     files: tuple[DataFile, ...] = ()
     digest: str = ""
-    """SHA-256 over the sorted (path, sha256, size) of `files`."""
+    """SHA-256 over the sorted (path, sha256, size) of `files`, and of `tracked` below `code/`."""
     holdout: float = 0.1
     """Tail of the data kept for evaluation."""
     sets: tuple[DatasetUse, ...] = ()
     """Versions of data sets, read shard by shard while training; never together with `files`."""
+    tracked: tuple[DataFile, ...] = ()
+    """Files that the commit names by digest (DVC, Git LFS), at their paths in the code of the gang."""
     order: Order = "full"
     window: int = 8
     parts: int = 1

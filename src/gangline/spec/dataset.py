@@ -1,5 +1,6 @@
 """A version of a data set: its shards by digest, and where they came from. The document that `gangline data` signs."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -53,15 +54,19 @@ class DatasetShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetOrigin:
-    """What a version was made from: a run, files of a commit, or a path of a source."""
+    """What a version was made from: a run, files of a commit, a path of a source, or a model and its inputs."""
 
     run: str | None = None
     commit: str | None = None
-    """Commit of the working tree that the files were packed in; none: outside a repository."""
+    """Newest commit that changed the files; none: git does not track all of them as they are."""
     files: tuple[str, ...] = ()
     source: str | None = None
     path: str | None = None
     """Glob below the URL of the source."""
+    model: str | None = None
+    """`NAME VERSION` of the model whose outputs these are."""
+    dataset: str | None = None
+    """`NAME@VERSION` of the data set that the model answered, shard by shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +109,15 @@ class Dataset(Document):
     def key(self) -> str:
         """Key of the document in the store."""
         return dataset_key(self.name, self.version)
+
+
+COLUMNS = "columns:"
+"""First letters of a name that stands for the rows of a data set among names of data files."""
+
+
+def columns_text(dataset: Dataset) -> str:
+    """Name that stands for the rows of a data set where a model is traced: its columns as JSON."""
+    return COLUMNS + json.dumps(dataset.schema)
 
 
 def dataset_key(name: str, version: str) -> str:

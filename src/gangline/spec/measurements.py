@@ -212,19 +212,41 @@ class Training:
 
 
 DiagnosisKind = Literal[
-    "slow_rank", "slow_sender", "slow_receiver", "slow_path", "slow_leaf", "lossy_link", "sick_host", "stage_imbalance"
+    "slow_rank",
+    "slow_sender",
+    "slow_receiver",
+    "slow_path",
+    "slow_leaf",
+    "lossy_link",
+    "sick_host",
+    "stage_imbalance",
+    "bound",
 ]
+"""bound: what the speed of the training is bound by, its name one of data, network, imbalance, bubble, compute."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
     """What to do about a diagnosis, for people and programs."""
 
-    kind: Literal["quarantine", "replace", "new_shares", "new_plan"]
-    """quarantine: use the servers or links no more until they are tested; replace: give their ranks other servers;
-    new_shares: another split of the samples over the replicas; new_plan: plan again, the servers are well."""
+    kind: Literal[
+        "quarantine",
+        "replace",
+        "new_shares",
+        "new_plan",
+        "warm",
+        "read_ahead",
+        "network",
+        "imbalance",
+        "bubble",
+        "compute",
+    ]
+    """warm: fetch data sets before training; read_ahead: that many workers; network, imbalance, bubble, compute: what
+    is bound by them. quarantine: use the servers or links no more until they are tested; replace: give their ranks
+    other servers; new_shares: another split of the samples over the replicas; new_plan: plan again, the servers are
+    well."""
     names: tuple[str, ...] = ()
-    """Servers or links; empty for shares and plans."""
+    """Servers, links, data sets or a number of workers; empty for shares and plans."""
     shares: tuple[int, ...] = ()
     """Samples of a step by replica."""
     saves_percent: float | None = None

@@ -1,8 +1,7 @@
 """Record: the single truth of one run. Reports, comments and comparisons are drawn from it and from nothing else.
 
 At most 256 KiB as JSON at 256 ranks and 10,000 steps; what is larger is an artifact, referred to by digest.
-`commit` and `inputs`, and after submit `plan`, never change. How it is written (compare-and-set, lease, fencing) is
-known to `line` alone.
+`commit` and `inputs`, and after submit `plan`, never change. How it is written is known to `line` alone.
 """
 
 from dataclasses import dataclass, field
@@ -131,6 +130,8 @@ class Inputs:
     environment: str = ""
     image: str | None = None
     data: str = ""
+    datasets: tuple[str, ...] = ()
+    """Versions of data sets that were trained on, `wiki@3f2a91c4`; `data` is made of their digests."""
     seeds: tuple[int, ...] = ()
     overrides: tuple[str, ...] = ()
     """What was set on the command line over the commit's line (`train.seed=2`): such a run is an experiment."""
@@ -240,7 +241,7 @@ class Artifact:
 
     kind: str
     """model, checkpoint, save, metrics, outputs, report, junit, log, sbom, provenance, signature, card, config, patch,
-    code, plan, certificate, ranks."""
+    code, plan, certificate, ranks, dataset."""
     key: str
     media_type: str
     size_bytes: int

@@ -22,6 +22,7 @@ from gangline.launch.kubernetes.waiting import explain
 from gangline.launch.kubernetes.waiting.evidence import gather_evidence
 
 RELEASE = "v1.34.4, Kueue 0.19.2"
+PODS_CONTAINER = ("name", "image", "resources")
 SECOND = {"nodeLabels": {"gangline/paper": "yes", "gangline/second": "yes"}}
 
 
@@ -112,7 +113,7 @@ def waits(stage: Stage) -> None:
     for name in RACKS:
         stage.taint(name, {"key": "gangline/pool", "value": "gpus", "effect": "NoSchedule"})
     stage.submit("g", 2)
-    keep_wait(stage, "taint", "taint")
+    keep_wait(stage, "taint", f'NoSchedule": {len(RACKS)}')
 
 
 def keep_admission(stage: Stage, name: str, *, version: str = KUEUE) -> None:
@@ -162,8 +163,20 @@ def _labels(node: Body) -> Body:
     return {"metadata": {"name": node["metadata"]["name"], "labels": labels}}
 
 
+def _without_programs(value: Any) -> Any:
+    """The same without what containers run, their volumes and their environment, which no follower reads."""
+    if isinstance(value, list):
+        return [_without_programs(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "containers" in value:
+        containers = [{key: each[key] for key in PODS_CONTAINER if key in each} for each in value["containers"]]
+        value = {key: each for key, each in value.items() if key != "volumes"} | {"containers": containers}
+    return {key: each if key == "containers" else _without_programs(each) for key, each in value.items()}
+
+
 def _write(path: Path, kept: dict[str, Any]) -> None:
-    path.write_text(json.dumps(kept, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(_without_programs(kept), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     print(f"  {path.name}", flush=True)
 
 

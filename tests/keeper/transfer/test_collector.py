@@ -35,13 +35,13 @@ def code(tmp_path, store):
     return folder
 
 
-def gather(store, code, globs=("out/**",), *, ranks_began=0.0, **asked):
+def gather(store, code, globs=("out/**",), *, ranks_began=0.0, tracked=None, **asked):
     files = [code_layer.LayerFile("out/committed.txt", b"of the commit"), code_layer.LayerFile("metrics.json", b"{}")]
     key = put_blob(store, code_layer.pack(files))
     wanted = {"globs": globs, "code": key, "most_files": 10, "most_bytes": 1000} | asked
     return Collector(
         store=store, request=OutputsRequest(**wanted), folder=code, prefix=PREFIX, gang="g", began=time.time() - 30,
-        ranks_began=ranks_began,
+        ranks_began=ranks_began, tracked=tracked or {},
     ).collect()  # fmt: skip
 
 
@@ -59,6 +59,20 @@ def test_a_file_of_the_commit_is_not_an_output_unless_it_was_written_again(store
     assert gather(store, code).files == ()
     (code / "out/committed.txt").write_text("of the commit")
     assert [file.path for file in gather(store, code).files] == ["out/committed.txt"]
+
+
+def test_a_file_that_was_placed_is_not_an_output_unless_it_was_written_again(store, code):
+    tracked = {"out/data.csv": (4, hashlib.sha256(b"rows").hexdigest())}
+    (code / "out/data.csv").write_bytes(b"rows")
+    old = time.time() - 60
+    os.utime(code / "out/data.csv", (old, old))
+    assert gather(store, code, tracked=tracked).files == ()
+    assert [each.path for each in gather(store, code).files] == ["out/data.csv"]
+    (code / "out/data.csv").write_bytes(b"swor")
+    os.utime(code / "out/data.csv", (old, old))
+    assert [each.path for each in gather(store, code, tracked=tracked).files] == ["out/data.csv"], "other bytes"
+    (code / "out/data.csv").write_bytes(b"rows")
+    assert [each.path for each in gather(store, code, tracked=tracked).files] == ["out/data.csv"], "a new file"
 
 
 def test_a_metrics_file_of_the_commit_is_not_one_that_the_program_wrote(store, code):

@@ -34,7 +34,7 @@ def test_what_may_be_read_is_data_or_of_an_own_run(key, prefixes, fork):
         assert is_data or foreign(key, "a") is None
 
 
-@pytest.mark.parametrize("prefix", ["data/", "corpora/public/", "a.b/c_d-e/"])
+@pytest.mark.parametrize("prefix", ["data/", "corpora/public/", "a.b/c_d-e/", "datasets/wiki/"])
 def test_a_site_gives_prefixes_to_data(prefix):
     site = load_site_text(f'store = {{ data = ["{prefix}"] }}', file="site.toml")
     assert site.store.data == (prefix,)
@@ -52,6 +52,10 @@ def test_a_site_gives_prefixes_to_data(prefix):
         "data/../runs/",
         "./",
         "a b/",
+        "datasets/wiki",
+        "datasets/Wiki/",
+        "datasets/wiki/aliases/",
+        "datasets//",
         *(f"{each}/" for each in sorted(RESERVED)),
     ],
 )
@@ -71,3 +75,14 @@ def test_what_every_site_refuses_the_line_says_by_itself():
     assert load_line_text(line % f"'runs/a/{COMMIT}/r-1/model/x', 'elsewhere/x'", file="line.toml")
     with pytest.raises(ConfigError, match=r"data\.text: wanted at most 100 entries, found 101"):
         load_line_text(line % ",".join(["'repo:a'"] * 101), file="line.toml")
+
+
+def test_a_prefix_of_a_data_set_opens_it_to_forks_and_no_key_to_anyone():
+    fork = DataAccess(prefixes=("data/", "datasets/wiki/"))
+    fork.demand_dataset("data.shards[0]", "wiki")
+    with pytest.raises(ConfigError, match=r"a fork's line may read \(wiki\), found 'code'; store\.data = "):
+        fork.demand_dataset("data.shards[0]", "code")
+    DataAccess(project="a").demand_dataset("data.shards[0]", "code")
+    for access in (fork, DataAccess(prefixes=("datasets/wiki/",), project="a")):
+        with pytest.raises(ConfigError, match="which gangline keeps for itself"):
+            access.demand_key("data.text[0]", "datasets/wiki/3f2a91c4.json")

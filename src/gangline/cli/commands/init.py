@@ -12,6 +12,7 @@ import typer
 from gangline.cli.options import JsonOption, PathArgument
 from gangline.cli.output import print_json
 from gangline.cli.terminal import say
+from gangline.data.remotes import CONFIG
 from gangline.errors import StorageError, UsageError
 from gangline.git.repository import Repository
 from gangline.init.declared_stages import FILES
@@ -25,7 +26,7 @@ from gangline.spec.config.problems import printable
 LINE = "line.toml"
 _MOST_FILES = 2_000
 _MOST_BYTES = 1 << 20
-_READ = (".py", ".ipynb", ".lock", ".txt", ".toml")
+_READ = (".py", ".ipynb", ".lock", ".txt", ".toml", ".dvc")
 
 
 def command(
@@ -54,6 +55,7 @@ def command(
         leaves_out=partial(_leaves_out, repository),
         tracked=tracked,
         untracked=_untracked(repository),
+        root=str(repository.root),
     )
     text = line_text(guess)
     if not dry_run:
@@ -70,7 +72,8 @@ def command(
 def _files(repository: Repository, tracked: Iterable[str], script: str | None) -> Mapping[str, bytes]:
     """Tracked files to read, the shallow ones first; before the first commit, all files."""
     names = sorted(tracked, key=lambda name: (name.count("/"), name))
-    return _contents(repository, [name for name in names if name.endswith(_READ) or name in (script, *FILES, *CONDA)])
+    wanted = (script, *FILES, *CONDA, CONFIG)
+    return _contents(repository, [name for name in names if name.endswith(_READ) or name in wanted])
 
 
 def _untracked(repository: Repository) -> Mapping[str, bytes]:

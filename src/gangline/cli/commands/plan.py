@@ -250,6 +250,7 @@ def _document(found: "Preview", *, why: bool) -> dict[str, object]:
         "optimizer": _matrix_plans(found) if why else (),
         "budget": found.budget,
         "environment": found.environment,
+        "data": found.data,
         "sandbox": {
             "engine": found.sandbox.engine, "text": found.sandbox.text, "gaps": found.sandbox.gaps
         },

@@ -25,7 +25,7 @@ def command(
         ),
     ] = None,
     code: Annotated[
-        Path | None, typer.Option("--code", metavar="FOLDER", help="Folder to unpack its code into; only with --into.")
+        Path | None, typer.Option("--code", metavar="FOLDER", help="Unpack the code of that version there; for --into.")
     ] = None,
     replace: Annotated[
         bool,

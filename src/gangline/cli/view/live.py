@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gangline.cli.view.summary_lines import NAME_WIDTH, found_line, stage_line, verdict_lines
 from gangline.launch.protocol import GangEvent
+from gangline.line.results.bound import bound_text, find_bound
 from gangline.report.progress import StageOutlook, StageProgress
 from gangline.report.text import clean
 from gangline.sanitize import visible
@@ -121,6 +122,7 @@ class _Foot:
         spark = SPARK if options.max_width >= ROOM_FOR_SPARK else 0  # what is left to wait for matters more
         with self._lock:
             sentence, rows = progress.sentence(spark=spark) or "working", progress.slowest_first()
+            recent = [phases.shares() for phases in progress.ranks.values()]
         elapsed = format_seconds(time.monotonic() - self._since)
         line = Table.grid(expand=True)
         line.add_column(width=NAME_WIDTH, no_wrap=True)
@@ -131,6 +133,8 @@ class _Foot:
         yield line
         for rank, shares in rows:
             yield rank_line(rank, shares)
+        if found := find_bound(recent):
+            yield Text(f"{'':<{NAME_WIDTH}}  bound by {found[0]}: {bound_text(*found)}", style="dim")
 
 
 def rank_line(rank: int, shares: dict[str, float]) -> Text:

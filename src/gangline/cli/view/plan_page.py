@@ -45,6 +45,7 @@ def plan_page(found: "Preview", *, why: bool, terms: str | None = None, width: i
     lines += _optimizer(found, why=why)
     if found.sandbox.engine == "pod":
         lines.append(f"model     looked at in {found.sandbox.text}")
+    lines += [f"data      {found.data}"] if found.data else []
     lines.append(f"packages  {found.environment}")
     lines += [f"note      {trouble}" for trouble in found.problems]
     explained = [choice.candidate(terms)] if terms else choice.candidates[:_EXPLAINED] if why else ()
@@ -85,6 +86,7 @@ def _programs(found: "Preview", width: int | None) -> str:
         *([f"          {_forecast(choice.forecast, found.band)}"] if choice.forecast.step_seconds is not None else []),
         f"budget    {MARKS[found.budget.verdict]} {found.budget.reason}",
         *([f"elastic   {other}"] if (other := _other_sizes(found)) else []),
+        *([f"data      {found.data}"] if found.data else []),
         *(f"note      {trouble}" for trouble in found.problems),
     ]
     return "\n".join(

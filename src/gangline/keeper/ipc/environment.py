@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from gangline.errors import ConfigError, IntegrityError
 from gangline.spec.gang.podset import DEADLINE_KEY, SITE_DEADLINE
+from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
 from gangline.spec.program_files import OUTPUTS_VARIABLE, OutputsRequest
 from gangline.spec.python_environment import environ_of_interpreter, environ_of_this_interpreter
 
@@ -53,6 +54,8 @@ class GangEnvironment:
     grace_seconds: float
     metrics_port: int | None
     """Port for the metrics of local rank 0; None: they are not served."""
+    shards: ShardAccess = ShardAccess()
+    """Cache and sources of its data sets."""
 
     @property
     def out(self) -> Path:
@@ -257,6 +260,7 @@ def _read_gang(environ: Mapping[str, str]) -> GangEnvironment:
         key_file=_read(environ, "GANGLINE_KEY_FILE", Path),
         grace_seconds=_read(environ, "GANGLINE_GRACE_SECONDS", _positive, 30.0),
         metrics_port=_read(environ, "GANGLINE_METRICS_PORT", _port, None),
+        shards=_read(environ, SHARDS_KEY, _shards, ShardAccess()),
     )
 
 
@@ -308,6 +312,13 @@ def _outputs(text: str) -> OutputsRequest:
         return OutputsRequest.from_json(text)
     except IntegrityError as error:
         raise ValueError(f"the outputs to collect, as JSON: {error}") from error
+
+
+def _shards(text: str) -> ShardAccess:
+    try:
+        return ShardAccess.from_json(text)
+    except IntegrityError as error:
+        raise ValueError(f"cache and sources of data sets, as JSON: {error}") from error
 
 
 def _start_method(text: str) -> StartMethod:

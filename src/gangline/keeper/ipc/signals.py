@@ -9,6 +9,8 @@ STACKS_SIGNAL = signal.SIGUSR1
 """Makes a rank write the stacks of its threads to its log."""
 FLIGHT_SIGNAL = signal.SIGUSR2
 """Makes a rank write the flight record of its collectives to `flight_record_path`."""
+FINISH_SIGNAL = signal.SIGUSR1
+"""Makes the uploader send what is left and end; SIGTERM does not, as platforms send it to all processes of a job."""
 MESSAGE_BYTES = 1 << 18
 """Largest message between the keeper and the warm parent."""
 _SET_PARENT_DEATH_SIGNAL = 1

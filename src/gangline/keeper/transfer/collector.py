@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -81,6 +81,8 @@ class Collector:
     """Ranks that wrote the metrics file, as they marked."""
     ranks_began: float = 0.0
     """Seconds since the epoch when the ranks that ran last were started: an older metrics file is of killed ones."""
+    tracked: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Size and SHA-256 of files that DVC or Git LFS track, by their paths in the code layer."""
     left_out: list[OmittedFile] = field(default_factory=list)
 
     def collect(self) -> Outputs:
@@ -137,13 +139,17 @@ class Collector:
         return True
 
     def _is_of_commit(self, path: str, size: int) -> bool:
-        """The file is part of the code layer and was not changed since."""
+        """The file is part of the code layer, or was placed there, and was not changed since."""
         data = self._layer.get(path)
-        if data is None or len(data) != size:
+        digest = hashlib.sha256(data).hexdigest() if data is not None and len(data) == size else None
+        placed = self.tracked.get(f"{self.start}{path}")
+        wanted = placed[1] if placed is not None and placed[0] == size else digest
+        if wanted is None:
             return False
         try:
             with self._opened(path) as file:
-                return os.fstat(file.fileno()).st_mtime < self.began and file.read() == data
+                is_older = os.fstat(file.fileno()).st_mtime < self.began
+                return is_older and hashlib.file_digest(file, "sha256").hexdigest() == wanted
         except OSError:
             return False
 
@@ -268,6 +274,7 @@ def _collect(environment: KeeperEnvironment, began: float) -> None:
         gang=environment.gang, began=began, start=f"{plan.program.folder}/" if plan.program.folder else "",
         metrics_writers=_metrics_writers(environment.metrics_writers),
         ranks_began=ranks_began(environment.home / f"keeper-{environment.node_rank}.jsonl"),
+        tracked={each.path: (each.size_bytes, each.key.rpartition("/")[2]) for each in plan.data.tracked},
     )  # fmt: skip
     outputs = collector.collect().to_json()
     _with_retries(lambda: store.put(f"{prefix}/{OUTPUTS}", outputs))

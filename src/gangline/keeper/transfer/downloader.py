@@ -24,6 +24,7 @@ from gangline.storage.folder.durable_files import replace_file
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
 from gangline.storage.objects.growing_file import read_growing_file
+from gangline.storage.objects.placed_files import place_files
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.open import open_store
 
@@ -51,7 +52,7 @@ def fetch(environment: KeeperEnvironment) -> None:
             data = get_blob(store, str(environment.plan))
             plan = Plan.from_json(data)
             replace_file(plan_path(environment), data, durable=False)
-            _fetch_code(store, environment)
+            _fetch_code(store, environment, plan)
             restore(store, environment, plan)
             _write_first_generation(store, environment, plan)
 
@@ -78,12 +79,13 @@ def _write_first_generation(store: ObjectStore, environment: KeeperEnvironment, 
         replace_file(environment.home / FIRST_GENERATION, str(latest.generation + 1).encode(), durable=False)
 
 
-def _fetch_code(store: ObjectStore, environment: KeeperEnvironment) -> None:
+def _fetch_code(store: ObjectStore, environment: KeeperEnvironment, plan: Plan) -> None:
     folder = code_path(environment)
     draft = folder.with_name(f".{folder.name}")
     for each in (draft, folder):
         shutil.rmtree(each, ignore_errors=True)
     fetch_layer(store, str(environment.code), draft)
+    place_files(store, plan.data.tracked, draft)
     draft.rename(folder)
 
 

@@ -1,4 +1,4 @@
-"""Upload of the output folder of a gang to the store while it runs: every 30 s, and once more on SIGTERM.
+"""Upload of the output folder of a gang to the store while it runs: every 30 s, and once more when its keeper ends.
 
 It runs as a separate process, so that a slow store never delays a keeper. Failed writes are retried without limit.
 Files of lines are cut after their last complete line; those that the runtime writes are sent in parts
@@ -15,7 +15,7 @@ from pathlib import Path
 from gangline.errors import StorageError
 from gangline.keeper.ipc.environment import KeeperEnvironment
 from gangline.keeper.ipc.gang_inputs import secret_environ, secret_values
-from gangline.keeper.ipc.signals import die_with_parent
+from gangline.keeper.ipc.signals import FINISH_SIGNAL, die_with_parent
 from gangline.keeper.logs.log_files import last_bytes
 from gangline.sanitize import CONCEALED
 from gangline.spec.output_limits import MOST_LOG_BYTES
@@ -27,8 +27,8 @@ from gangline.storage.open import open_store
 EVERY_SECONDS = 30.0
 LAST_SECONDS = 60.0
 """Time for the last upload."""
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
-"""Blocked before this process starts, so that an early signal waits until it is handled."""
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT, FINISH_SIGNAL}
+"""Blocked before this process starts, so that an early signal waits until it is handled, and SIGTERM is not."""
 LOG_BYTES = MOST_LOG_BYTES - 64
 """Last bytes of each rank's log that are uploaded; the line that says how much is gone comes on top."""
 _PART_BYTES = 16 << 20
@@ -103,7 +103,7 @@ def put_logs(store: ObjectStore, environment: KeeperEnvironment, prefix: str) ->
 
 
 def main() -> int:
-    """Run until SIGTERM; returns 0 when everything is in the store, otherwise the exit code of `StorageError`."""
+    """Run until FINISH_SIGNAL; returns 0 when everything is in the store, otherwise the exit code of `StorageError`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     die_with_parent(int(sys.argv[1]))
     environment = KeeperEnvironment.read()
@@ -117,7 +117,7 @@ def main() -> int:
         mirror.skip = _files_of_others(environment)
         mirror.sync()
 
-    while signal.sigtimedwait({signal.SIGTERM}, EVERY_SECONDS) is None:
+    while signal.sigtimedwait({FINISH_SIGNAL}, EVERY_SECONDS) is None:
         _try(sync)
     return _finish([sync, lambda: put_logs(store, environment, prefix)])
 

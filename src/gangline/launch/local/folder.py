@@ -27,6 +27,7 @@ from gangline.sanitize import concealable
 from gangline.spec.codec import canonical, from_json
 from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.shard_access import SOURCE_SECRET
 from gangline.spec.gang.status import GangEnd, KeeperStatus
 from gangline.spec.program_files import IGNORED_FOLDER, OUTPUTS, Outputs
 from gangline.storage.folder.safe_paths import read_below
@@ -147,7 +148,8 @@ class GangFolder:
 
     def secret_values(self) -> tuple[str, ...]:
         """Values of secret variables, whole and by line, to be concealed; empty once the gang was collected."""
-        values = [path.read_text("utf-8") for path in self.secrets.glob(f"{VARIABLE}*")]
+        named = (path for start in (VARIABLE, SOURCE_SECRET) for path in self.secrets.glob(f"{start}*"))
+        values = [path.read_text("utf-8") for path in named]
         return concealable(each for value in values for each in (value, *value.splitlines()))
 
     def keeper_log(self, node: int) -> Path:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gangline.errors import IntegrityError
 from gangline.launch.local.folder import GangFolder
@@ -19,6 +20,7 @@ from gangline.launch.sandbox.engines import SandboxCommand, SandboxProgram
 from gangline.launch.sandbox.host_paths import give, interpreter_paths, make_own
 from gangline.launch.sandbox.policy import close
 from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.shard_access import PUBLISHED, SHARDS_KEY, ShardAccess
 from gangline.storage.folder.store import FolderStore
 from gangline.storage.objects.blobs import PREFIX
 
@@ -44,6 +46,7 @@ class GangSandbox:
         close(folder.home, sandbox.engine)
         tmp, home = make_own(folder.tmp, uid), sandbox.make_home(folder.own_home)
         seen = _of_store(podset.store, _read_plan(plan), uid)
+        shards = _of_shards(podset, sandbox)
         relay = None if sandbox.is_own or not podset.store.startswith("s3:") else folder.home / "relay"
         if relay is not None and sandbox.engine.hides:
             relay.mkdir(exist_ok=True)
@@ -51,7 +54,8 @@ class GangSandbox:
         give(folder.inside, uid)
         own = interpreter_paths(podset.python) if podset.python else ()
         view = sandbox.view(
-            tmp=tmp, write=(folder.inside, home, *seen.write), read=(folder.secrets, *seen.read, *own),
+            tmp=tmp, write=(folder.inside, home, *seen.write, *shards.write),
+            read=(folder.secrets, *seen.read, *shards.read, *own),
             hidden=seen.hidden, empty=seen.empty,
         )  # fmt: skip
         return GangSandbox(
@@ -102,6 +106,28 @@ def _of_store(url: str, plan: Mapping[str, Any], uid: int | None) -> _Seen:
         _let_read(root, plan)
     read = (blobs, *(store.mount_point(each) for each in _opened(plan)))
     return _Seen(write=(section.folder,), read=read, hidden=(root,), empty=(section.mark,))
+
+
+def _of_shards(podset: PodSet, sandbox: Sandbox) -> _Seen:
+    """Cache of the gang, which it alone and its like see, and the folders that are sources of own commits.
+
+    A fork has neither, whatever its PodSet says. A cache that cannot be made is left out: ranks read without it.
+    """
+    access = ShardAccess.from_json(podset.env.get(SHARDS_KEY, "{}"))
+    if not sandbox.is_own:
+        return _Seen()
+    urls = (urlsplit(table.url) for table in access.sources.values())
+    folders = tuple(Path(url.path) for url in urls if url.scheme == "file")
+    if access.cache is None or (access.cache.endswith(PUBLISHED) and not sandbox.engine.hides):
+        return _Seen(read=folders)  # all own commits are one user there
+    cache = Path(access.cache)
+    try:
+        cache.parent.parent.mkdir(parents=True, exist_ok=True)
+        close(cache.parent, sandbox.engine)
+        make_own(cache, sandbox.engine.uid).chmod(0o700)
+    except OSError:
+        return _Seen(read=folders)
+    return _Seen(write=(cache,), read=folders)
 
 
 def _read_plan(plan: bytes) -> Mapping[str, Any]:

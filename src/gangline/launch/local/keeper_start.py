@@ -24,12 +24,14 @@ from gangline.launch.sandbox import Sandbox
 from gangline.launch.sandbox.engines import CLEAN, INFO_FD, SandboxCommand
 from gangline.launch.sandbox.environment import passed_on
 from gangline.launch.sandbox.host_paths import make_own
+from gangline.spec.data_source import DataFile
 from gangline.spec.gang.podset import PodSet
 from gangline.spec.gang.status import FIRST_GENERATION
 from gangline.spec.plan import Plan
 from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.code_layer import fetch_layer
+from gangline.storage.objects.placed_files import place_files
 from gangline.storage.objects.protocol import ObjectStore
 
 _CHECKPOINT_KEY = "checkpoint-key"
@@ -75,6 +77,7 @@ def materialise(
     for each in (draft, home / "code"):
         shutil.rmtree(each, ignore_errors=True)
     fetch_layer(store, podset.code, draft)
+    place_files(store, _tracked(plan), draft)
     draft.rename(home / "code")
     folder.secrets.mkdir(parents=True, exist_ok=True)
     if sandbox is not None:
@@ -104,6 +107,13 @@ def _first_generation(store: ObjectStore, plan: bytes) -> int:
     return 0
 
 
+def _tracked(plan: bytes) -> tuple[DataFile, ...]:
+    """Files that DVC or Git LFS track; none of an invalid plan, which the keeper reports."""
+    with suppress(ValueError, KeyError, TypeError, IntegrityError):
+        return Plan.from_json(plan).data.tracked
+    return ()
+
+
 def write_secrets(folder: GangFolder, values: Mapping[str, bytes]) -> None:
     """Write the secrets, readable only for the user of the gang, which cannot replace them by other files."""
     owner = folder.inside.stat()
@@ -119,7 +129,7 @@ def start_keepers(
     commands = []
     for node in range(podset.num_nodes):
         own = keeper_environ(folder, podset, node, environ=environ, metrics_port=metrics_port)
-        commands.append(_command(folder, podset, own, entrance))
+        commands.append(keeper_command(folder, podset, own, entrance))
     keepers = tuple(_start_keeper(folder, node, command) for node, command in enumerate(commands))
     kept = tuple(each.argv for each in commands) if entrance else ()
     if entrance and entrance.relay:
@@ -136,7 +146,7 @@ def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) ->
     """
     launched = folder.launched()
     assert launched is not None, "a keeper that is gone was started"
-    command = _command(folder, folder.podset(), environ, None)
+    command = keeper_command(folder, folder.podset(), environ, None)
     if launched.commands:
         reports_pid = launched.keepers[node].parent is not None
         command = SandboxCommand(argv=launched.commands[node], environ=CLEAN, reports_pid=reports_pid)
@@ -145,9 +155,10 @@ def replace_keeper(folder: GangFolder, node: int, environ: Mapping[str, str]) ->
     folder.write("launch.json", replace(launched, keepers=keepers))
 
 
-def _command(
+def keeper_command(
     folder: GangFolder, podset: PodSet, environ: Mapping[str, str], entrance: GangSandbox | None
 ) -> SandboxCommand:
+    """Command line of a keeper with this environment, inside `entrance` if there is one."""
     program, *arguments = podset.command
     argv = (sys.executable if program in ("python", "python3") else program, *arguments)
     return entrance.command(argv, environ) if entrance else SandboxCommand(argv=argv, environ=environ, cwd=folder.home)
@@ -180,7 +191,7 @@ def _start_keeper(folder: GangFolder, node: int, command: SandboxCommand) -> Pro
         os.close(log)
         os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        child = _child_of(pipe.fileno()) if command.reports_pid else None
+        child = child_of(pipe.fileno()) if command.reports_pid else None
     if child is None:  # bwrap failed; its message is in the log
         return Process(pid=pid, start_time=procfs.start_time(pid) or 0)
     return Process(pid=child, start_time=procfs.start_time(child) or 0, parent=pid)
@@ -197,7 +208,7 @@ def _start_relay(folder: GangFolder, store: str, socket_folder: Path, keeper: Pr
     os.posix_spawn(sys.executable, argv, dict(CLEAN) | passed_on(), setsid=True, file_actions=[*null, log])
 
 
-def _child_of(pipe: int) -> int | None:
+def child_of(pipe: int) -> int | None:
     """Pid that bwrap reports for its child; None: it reports none."""
     data, poll = b"", select.poll()
     poll.register(pipe, select.POLLIN)

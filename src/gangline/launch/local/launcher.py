@@ -22,7 +22,7 @@ from gangline.spec.gang.status import GangEnd, GangState, KeeperStatus
 from gangline.storage.folder.safe_paths import delete_tree
 from gangline.storage.objects.protocol import ObjectStore
 
-_AFTER_GRACE_SECONDS = 90.0
+AFTER_GRACE_SECONDS = 90.0
 """Time of a keeper beyond the grace of its ranks, mostly for the last upload."""
 _ASK_SECONDS = 1.0
 _START_AGAIN = "check out the commit again and start it with gangline run --again"
@@ -141,7 +141,7 @@ class LocalLauncher:
                     folder.write_inside("cancel.json", {"reason": reason, "save": save})
             if folder.launched() is None:  # its submitter died before it started any keeper
                 folder.write("launch.json", LaunchedGang(uid="", keepers=()))
-        deadline, asked = time.monotonic() + podset.grace_seconds + _AFTER_GRACE_SECONDS, 0.0
+        deadline, asked = time.monotonic() + podset.grace_seconds + AFTER_GRACE_SECONDS, 0.0
         while (living := living_keepers(folder)) and time.monotonic() < deadline:
             if (
                 time.monotonic() > asked + _ASK_SECONDS
@@ -229,6 +229,11 @@ def _status(folder: GangFolder) -> GangStatus:
     """Raises `FileNotFoundError` if the folder is deleted meanwhile."""
     podset = folder.podset()
     record_dead_keepers(folder, podset.num_nodes)
+    return state_of_files(folder, podset)
+
+
+def state_of_files(folder: GangFolder, podset: PodSet) -> GangStatus:
+    """Status of a gang by what its keepers wrote, whether they live or not."""
     statuses = [status for node in range(podset.num_nodes) if (status := folder.keeper(node)) is not None]
     joined = sum(len(status.joined) for status in statuses)
     return GangStatus(

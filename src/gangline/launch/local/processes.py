@@ -69,7 +69,7 @@ def record_dead_keepers(folder: GangFolder, num_nodes: int) -> None:
         if not living_keepers(folder):
             kill_gang(folder)
         for node in lost:
-            _write_end(folder, node)
+            write_end(folder, node)
 
 
 def _lost(folder: GangFolder, num_nodes: int) -> list[int]:
@@ -118,7 +118,8 @@ def _reap(process: Process) -> None:
         os.waitpid(process.parent or process.pid, os.WNOHANG)
 
 
-def _write_end(folder: GangFolder, node: int) -> None:
+def write_end(folder: GangFolder, node: int) -> None:
+    """Write the end of a node whose keeper died without writing it."""
     reason = folder.cancelled()
     status = folder.keeper(node)
     if reason is not None:

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from gangline.errors import ConfigError, UsageError
 from gangline.fabric.placement import natural_key
 from gangline.spec.config.server_ranges import compress_servers
+from gangline.spec.config.slurm_table import SlurmTable
 from gangline.spec.gang.podset import PlacedServer
 
 SCRIPT = "job.sbatch"
@@ -140,3 +141,54 @@ def _variables(gang: SlurmGang) -> dict[str, str]:
         "PET_MASTER_ADDR": master,
         "PET_MASTER_PORT": str(RENDEZVOUS_PORT),
     }
+
+
+_LIFE = """\
+cd -- {folder} || exit 10
+run() {{ {python} -P -m "$@"; }}
+trap : TERM  # a timer or a preemption asks keepers; a script that passed it on to srun would have them killed
+run gangline.launch.slurm.lives {folder} || exit $?
+code=0
+srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0 --wait=0 --export=ALL \\
+  ${{SLURM_GPUS_ON_NODE:+--gpus-per-node="$SLURM_GPUS_ON_NODE"}} \\
+  {python} -P -m gangline.launch.slurm.node {folder} || code=$?
+if [ "$code" = 143 ] && [ ! -e cancel.json ] && [ "$((${{SLURM_RESTART_COUNT:-0}} + 1))" -lt {lives} ] &&
+  [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then  # not after a scancel
+  scontrol requeue "$SLURM_JOB_ID" && sleep 60
+fi
+exit "$code"
+"""
+"""A stop that has saved goes back into the queue while it has lives left; whatever else ends a keeper ends the job.
+
+A keeper that fails ends no other: the keepers agree on an end, and each of them uploads what its ranks wrote.
+"""
+
+
+def life_script(*, folder: PurePath, python: str, lives: int) -> str:
+    """The script of a gang whose keepers are started by `srun`; the folder tells the rest, and no secret is in it."""
+    return "#!/bin/bash\n" + _LIFE.format(folder=shlex.quote(str(folder)), python=shlex.quote(python), lives=lives)
+
+
+def job_options(site: SlurmTable, *, name: str, num_nodes: int) -> tuple[str, ...]:
+    """Options of `sbatch` for a gang that Slurm chooses servers for; those of the site come last, and win."""
+    stated = {
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "constraint": site.constraint,
+        "time": None if site.time_seconds is None else f"{-(-site.time_seconds // 60)}",
+    }
+    return (
+        f"--job-name={name}",
+        f"--nodes={num_nodes}",
+        f"--ntasks={num_nodes}",  # both: -N9 -n1 warns, and takes one node
+        "--ntasks-per-node=1",
+        "--exclusive",
+        "--mem=0",
+        "--export=NONE",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=TERM@{site.margin_seconds}",  # without B: it reaches the keepers, not the script
+        *(f"--{option}={value}" for option, value in stated.items() if value is not None),
+        *site.options,
+    )

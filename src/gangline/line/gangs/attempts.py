@@ -271,7 +271,7 @@ def _hints(ctx: RunContext, lines: Sequence[str]) -> Iterator[str]:
     commit = ctx.record.commit
     yield path_outside_layer(lines, ctx.repository, commit.tree, ctx.line.project)
     yield missing_variable(lines, ctx.environ, ctx.line.train.env)
-    if ctx.record.run.launcher.is_here:
+    if not ctx.record.run.launcher.has_pods:
         yield missing_module(lines, editable_packages_in(ctx.repository.work_tree))
         yield hidden_path_in(lines, sandbox_of(ctx.repo, commit.trust, site=ctx.site, environ=ctx.environ))
         files = (entry.path for entry in ctx.repository.entries(commit.tree))

@@ -12,14 +12,17 @@ from gangline.launch.sandbox import Sandbox
 from gangline.line.gangs import program_trackers
 from gangline.line.gangs.logs import stored_lines
 from gangline.line.gangs.sandbox import sandbox_of
+from gangline.line.gangs.shard_access import read_source_secret
+from gangline.line.gangs.slurm_site import slurm_inventory, slurm_root
 from gangline.line.gangs.stated_network import stated_network
 from gangline.line.gangs.train_secrets import read_secret
-from gangline.line.request.targets import parse_target
+from gangline.line.request.targets import launcher_of, parse_target
 from gangline.line.request.trust import Rights, require_scoped_credentials
 from gangline.spec.config.secrets import VARIABLE
 from gangline.spec.config.site import Site
 from gangline.spec.devices import Inventory
 from gangline.spec.gang.podset import PodSet
+from gangline.spec.gang.shard_access import SOURCE_SECRET
 from gangline.spec.plan import Plan
 from gangline.spec.record import gang_prefix, run_prefix
 from gangline.storage import site_paths
@@ -79,6 +82,13 @@ def open_launcher(
                 gangs_root(repo), store=store, secrets=secrets, targets=targets,
                 sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
             )  # fmt: skip
+        case "slurm":
+            from gangline.launch.slurm.launcher import SlurmLauncher
+
+            return SlurmLauncher(
+                slurm_root(site), store=store, secrets=secrets, table=site.slurm, fabric=stated_network(environ),
+                sandbox=gang_sandbox(repo, rights, site=site, environ=environ),
+            )  # fmt: skip
         case "kubernetes":
             from gangline.launch.kubernetes.cluster.facts import read_facts
             from gangline.launch.kubernetes.follow.api_retry import report_retries, retry_while_unavailable
@@ -115,6 +125,8 @@ def open_cluster(site: Site, environ: Mapping[str, str]) -> "KubernetesApi":
 
 def cluster_inventory(site: Site, environ: Mapping[str, str]) -> Inventory:
     """Devices that ranks may use on the site's cluster."""
+    if launcher_of(site.launch.target).has_jobs:
+        return slurm_inventory(site)
     from gangline.launch.kubernetes.cluster.facts import read_facts
     from gangline.launch.kubernetes.objects.render_context import why_one_kind
     from gangline.launch.kubernetes.placement.inventory import read_inventory
@@ -152,6 +164,8 @@ def secret_reader(
             return checkpoint_key(site, environ, rights.checkpoint_owner)
         if name == STORE_CREDENTIALS:
             return gang_credentials(store, site, environ, rights).encode()
+        if name.startswith(SOURCE_SECRET):
+            return read_source_secret(name, rights, site, environ).encode()
         variable = name.removeprefix(VARIABLE)
         if repo is not None and variable in program_trackers.NAMES and variable not in rights.train_secrets:
             if name not in of_trackers:  # a tracker is asked once
@@ -162,7 +176,8 @@ def secret_reader(
         if name.startswith(VARIABLE):
             return read_secret(name, rights, site, environ)
         raise ConfigError(
-            f"a gang asks for the secret {name!r}; wanted {CHECKPOINT_KEY}, {STORE_CREDENTIALS} or {VARIABLE}NAME"
+            f"a gang asks for the secret {name!r}; wanted {CHECKPOINT_KEY}, {STORE_CREDENTIALS}, {SOURCE_SECRET}NAME or"
+            f" {VARIABLE}NAME"
         )
 
     return read

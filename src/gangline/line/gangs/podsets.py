@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gangline.errors import ConfigError, TrainingError
 from gangline.line.gangs import launchers
+from gangline.line.gangs.shard_access import shard_access, shard_variables, source_secrets
 from gangline.line.gangs.train_secrets import secret_names
 from gangline.line.record.context import RunContext
 from gangline.line.request.trust import require_approval
@@ -88,7 +89,7 @@ def make_podset(
     deadline_seconds, deadline_key = _deadline(plan, line, site, spent_seconds)
     shape = gang_shape(plan, record)
     procs, placement = shape.procs_per_node, shape.placement
-    trackers = joined_trackers(record, site)
+    trackers, shards = joined_trackers(record, site), shard_access(plan, record, site)
     secrets = (launchers.CHECKPOINT_KEY, *((launchers.STORE_CREDENTIALS,) if site.store.credentials else ()))
     podset = PodSet(
         name=identity.gang_name(plan.run, plan.role, attempt),
@@ -106,6 +107,7 @@ def make_podset(
         | threads_of(record, line, site, store)
         | program_variables(record, trackers, plan.role)
         | plain_of(line.train.env)
+        | shard_variables(shards)
         | ({} if deadline_key == SITE_DEADLINE else {DEADLINE_KEY: deadline_key})
         | _outputs_request(plan, record=record, line=line, site=site),
         resources=Resources(gpus=procs if plan.device == "cuda" else 0),
@@ -115,7 +117,12 @@ def make_podset(
         placement=placement if placement != Placement() else None,  # so that its digest does not change
         deadline_seconds=deadline_seconds,
         metrics_port_base=site.metrics.port_base,
-        secrets=(*secrets, *secret_names(record, line.train.env), *program_secrets(trackers, plan.role)),
+        secrets=(
+            *secrets,
+            *secret_names(record, line.train.env),
+            *program_secrets(trackers, plan.role),
+            *source_secrets(shards),
+        ),
     )
     if record.run.launcher.has_pods:
         return _on_cluster(podset, site)
@@ -213,7 +220,8 @@ def threads_of(record: Record, line: Line, site: Site, store: ObjectStore) -> di
     if line.project.task is not None or not inventory:
         return {}
     cores = Inventory.from_json(get_blob(store, str(inventory))).cores
-    each = int(site.pod.cpus) if record.run.launcher.has_pods else cores // world
+    ranks = world if record.run.launcher.is_here else int(stage(record, "plan").outputs.get("procs_per_node") or world)
+    each = int(site.pod.cpus) if record.run.launcher.has_pods else cores // ranks
     return dict.fromkeys(THREADS, str(max(1, each)))
 
 

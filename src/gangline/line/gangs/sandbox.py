@@ -17,6 +17,7 @@ from gangline.launch.sandbox.view import holds_any, is_there
 from gangline.line.request.kept_home import FOLDER, KeptHome
 from gangline.spec.config.secrets import is_reference, parse_reference
 from gangline.spec.config.site import Site
+from gangline.spec.gang.shard_access import CACHES
 from gangline.spec.record import Trust
 from gangline.storage import site_paths
 
@@ -102,6 +103,8 @@ def _hidden(repo: Path, site: Site, environ: Mapping[str, str]) -> Iterator[Path
     if (store := _store_folder(repo, site)) is not None:
         yield from (store, store.parent / "serve")
     yield from _service_folders(repo, site)
+    if site.cache.path is not None:
+        yield Path(site.cache.path, CACHES)
     yield from (cover for each in _secret_files(site) for cover in covers_of(Path(each).expanduser()))
 
 

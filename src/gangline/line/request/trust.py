@@ -14,7 +14,7 @@ from gangline.signing.record_seal import Sealer
 from gangline.spec.config.data_keys import DataAccess
 from gangline.spec.config.secrets import references_of
 from gangline.spec.config.site import Site
-from gangline.spec.record import Record
+from gangline.spec.record import Record, Trust
 from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.s3.run_credentials import SHARED_INPUTS
 from gangline.units import now
@@ -65,10 +65,15 @@ def checkpoint_owner(record: Record) -> str:
 
 
 def data_access(record: Record, site: Site) -> DataAccess:
-    """Data that the driver may read for the run; for a fork the public part of the site, and no private package."""
-    if record.commit.trust == "fork":
+    """Data that the driver may read for the run."""
+    return data_access_of(record.commit.trust, record.run.project, site)
+
+
+def data_access_of(trust: Trust, project: str, site: Site) -> DataAccess:
+    """Data that commits of a project may name; for a fork the public part of the site, and no private package."""
+    if trust == "fork":
         return DataAccess(prefixes=site.store.data, packages=("gangline",))
-    return DataAccess(prefixes=site.store.data, project=record.run.project)
+    return DataAccess(prefixes=site.store.data, project=project)
 
 
 def awaits_approval(record: Record) -> bool:

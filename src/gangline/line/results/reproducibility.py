@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gangline.line.request.run_request import CLEAN_TREE
 from gangline.line.results.undeclared_reads import (
     NO_REPORT,
+    TRACKED,
     has_declared_data,
     invisible_reads,
     undeclared_reads_text,
@@ -153,7 +154,10 @@ def _modules(ran: RuntimeReport | None) -> ReproducibilityItem:
 
 
 def _data(record: Record) -> ReproducibilityItem:
-    by = f"digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
+    sets = "".join(f"{each}, " for each in record.inputs.datasets)
+    tracked = stage(record, "build").outputs.get(TRACKED)
+    by = f"{sets}digest {record.inputs.data[:12]}" if has_declared_data(record) else "none declared"
+    by = f"{by}: {tracked}" if tracked else by
     reads = undeclared_reads_text(record.ran) if record.ran is not None else ""
     invisible = list(invisible_reads(record))
     if unknown := [each for each in (reads, *invisible) if each]:

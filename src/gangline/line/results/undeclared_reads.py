@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from gangline.sanitize import clean
 from gangline.spec.program_files import RuntimeReport, UndeclaredRead
 from gangline.spec.record import Record
+from gangline.spec.run_flags import stage
 from gangline.train.startup.contents import contents_of
 
 MOST_READS, MOST_LISTED = 100, 50
@@ -29,6 +30,8 @@ _BUILD = re.compile(r"-(cpu|gpu|cu(da)?\d+|rocm|directml|openvino|qnn|macos|inte
 _KEPT_HOMES = ".gangline/home"
 """Folder of homes of ranks of own commits on this machine, which stay with the downloads in them."""
 _SHOWN = 3
+TRACKED = "tracked"
+"""Output of the build stage: what DVC or Git LFS track for the commit, as a sentence."""
 _KERNEL = ("/proc/", "/sys/", "/dev/")
 
 
@@ -62,8 +65,9 @@ def invisible_reads(record: Record) -> Iterator[str]:
 
 
 def has_declared_data(record: Record) -> bool:
-    """Whether the line declares data by `data.text` or `data.shards`."""
-    return bool(record.inputs.values.get("data.text") or record.inputs.values.get("data.shards"))
+    """Whether the line declares data by `data.text`, `data.shards` or `data.mix`, or its commit by DVC or Git LFS."""
+    is_tracked = TRACKED in stage(record, "build").outputs
+    return is_tracked or any(record.inputs.values.get(f"data.{name}") for name in ("text", "shards", "mix"))
 
 
 def add_read(reads: dict[str, UndeclaredRead], found: UndeclaredRead, *, most: int) -> bool:

@@ -10,8 +10,11 @@ from gangline.line.record.context import RunContext, StageResult
 from gangline.line.record.states import stage_origin
 from gangline.line.request.trust import data_access
 from gangline.line.results.reproducibility import LEFT_OUT
+from gangline.line.results.undeclared_reads import TRACKED
 from gangline.line.stages.data_files import read_data
+from gangline.line.stages.dataset_versions import DatasetAccess, versions_text
 from gangline.line.stages.run_environment import RunEnvironment, environment_of
+from gangline.line.stages.tracked_files import CommitPointers, fetch_pointers, find_pointers, num_files
 from gangline.sanitize import clean
 from gangline.spec.codec import canonical, digest
 from gangline.spec.config.problems import printable
@@ -31,7 +34,10 @@ def build(ctx: RunContext) -> StageResult:
         BuildError: The image of the lock could not be built; the message has the end of the log.
     """
     commit = ctx.record.commit
-    layer = code_layer.pack(ctx.repository, commit.tree, ctx.line.project, commit=commit.sha)
+    pointers = find_pointers(ctx.repository, commit.tree, ctx.line, commit=commit.sha)
+    layer = code_layer.pack(
+        ctx.repository, commit.tree, ctx.line.project, commit=commit.sha, placed=pointers.lfs_paths
+    )  # fmt: skip
     for link in layer.links[:5]:
         text = f"{printable(link)} is a link: the code layer holds a copy of what it points at"
         ctx.record_event("build", "copied", text)
@@ -45,13 +51,16 @@ def build(ctx: RunContext) -> StageResult:
         refuse_work_tree(
             layer.data, ctx.line.project, editable_packages_in(ctx.repository.work_tree), folder=layer.folder
         )
-    data = _data(ctx)
+    data = _data(ctx, pointers)
     key = digest({"environment": environment.digest, "code": code_digest, "data": data.digest})
     earlier = ctx.find_cached_stage("build", key)
 
     def change(record: Record) -> Record:
         image = environment.image.reference if environment.image else None
-        inputs = replace(record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest)
+        inputs = replace(
+            record.inputs, environment=environment.digest, image=image, code=code_digest, data=data.digest,
+            datasets=tuple(f"{each.name}@{each.version}" for each in data.sets),
+        )  # fmt: skip
         artifact = Artifact(
             kind="code", key=code_key, media_type="application/zip", size_bytes=len(layer.data), sha256=code_digest
         )
@@ -63,12 +72,15 @@ def build(ctx: RunContext) -> StageResult:
         message=f"{_environment_text(environment)} · code layer {code_digest[:8]}:"
         f" {layer.files} files, {format_bytes(layer.size_bytes)}"
         + (f"; {layer.left_out}" if layer.left_out.paths else "")
+        + (f" · {pointers}" if pointers.pointers else "")
+        + (f" · {versions_text(data.sets)}" if data.sets else "")
         + (f" · unchanged since {earlier.run.id}" if earlier else ""),
         key=key,
         outputs={
             "code": code_key,
             "data": put_blob(ctx.store, canonical(data)),
             **_outputs(ctx, environment),
+            **({TRACKED: str(pointers)} if pointers.pointers else {}),
             **({LEFT_OUT: _left_out(layer.left_out)} if layer.left_out.paths else {}),
         },
         change=change,
@@ -96,10 +108,21 @@ def _outputs(ctx: RunContext, environment: RunEnvironment) -> dict[str, Any]:
     }
 
 
-def _data(ctx: RunContext) -> DataSource:
-    """Files of the line's data, stored by digest; shards are in the store already."""
-    access = data_access(ctx.record, ctx.site)
-    texts, source = read_data(ctx.repository, ctx.record.commit.tree, ctx.line.data, store=ctx.store, access=access)
+def _data(ctx: RunContext, pointers: CommitPointers) -> DataSource:
+    """Files of the line's data, and those that DVC or Git LFS track, stored by digest; shards are in the store."""
+    allowed = DatasetAccess(access=data_access(ctx.record, ctx.site), site=ctx.site, trusted=lambda: ctx.sealer.trusted)
+    commit = ctx.record.commit
+    fetched = fetch_pointers(
+        pointers, repository=ctx.repository, store=ctx.store, site=ctx.site, environ=ctx.environ,
+        project=ctx.record.run.project, trust=commit.trust, spool=ctx.home / "tmp",
+        notify=ctx.observer.note,
+    )  # fmt: skip
+    if fetched.num_fetched:
+        ctx.record_event("build", "data", f"fetched {num_files(fetched.num_fetched)} that DVC or Git LFS track")
+    texts, source = read_data(
+        ctx.repository, commit.tree, ctx.line.data, store=ctx.store, allowed=allowed, fetched=fetched
+    )  # fmt: skip
     for text in texts:
-        put_blob(ctx.store, text.data)
+        if text.stored is None:
+            put_blob(ctx.store, text.data)
     return source

@@ -5,20 +5,25 @@ The result is cached by everything it depends on: environment, code, model optio
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 
+from gangline.data.versions import read_dataset
 from gangline.errors import BuildError, ConfigError, IntegrityError, error_for, storage_errors
 from gangline.launch.sandbox.module_runner import ModuleJob, ModuleRunner
 from gangline.line.request.kept_home import KeptHome
 from gangline.spec.codec import digest, from_plain
 from gangline.spec.config.line import Line
 from gangline.spec.config.secrets import plain_of
+from gangline.spec.data_source import DatasetUse
+from gangline.spec.dataset import columns_text
 from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile, Trace
 from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Trust
+from gangline.storage.objects.protocol import ObjectStore
 
 TIMEOUT_SECONDS = 300.0
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -49,7 +54,7 @@ class ModelSource:
     trust: Trust = "own"
     """Trust in the commit of the code."""
     data: tuple[str, ...] = ()
-    """Names of the files that ranks read; empty if not known."""
+    """Names of the files that ranks read, or the columns of their data sets; empty if not known."""
     python: str | None = None
     """Interpreter of the run's environment on this machine; None: that of this process."""
     visible_devices: str | None = None
@@ -61,6 +66,11 @@ class ModelSource:
     def path(self) -> tuple[str, ...]:
         """`project.path` relative to the top of the layer, where the child process starts."""
         return paths_from_top(self.folder, self.line.project.path)
+
+
+def columns_of(store: ObjectStore, sets: Sequence[DatasetUse]) -> tuple[str, ...]:
+    """Names that stand for the rows of data sets; tasks are traced with rows of the first."""
+    return tuple(columns_text(read_dataset(store, use)) for use in sets[:1])
 
 
 def inspect_model(model: ModelSource, *, home: Path, runner: ModuleRunner) -> ModelInspection:

@@ -22,7 +22,7 @@ from gangline.line.record.context import RunContext, StageResult
 from gangline.line.request.kept_home import kept_home_of
 from gangline.line.request.trust import require_approval
 from gangline.line.stages.hypothetical import certificate_of
-from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
+from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, columns_of
 from gangline.line.stages.planning import PlannedRun, RunPlanRequest, plan_run
 from gangline.line.stages.publish import check_publication
 from gangline.line.stages.start_checkpoint import open_start
@@ -101,7 +101,7 @@ def plan(ctx: RunContext) -> StageResult:
 def _checked_sandbox(ctx: RunContext) -> Sandbox:
     """Sandbox of the model's code; raises if this commit may not run it here."""
     sandbox = sandbox_of(ctx.repo, ctx.record.commit.trust, site=ctx.site, environ=ctx.environ)
-    if ctx.record.run.launcher.is_here:
+    if not ctx.record.run.launcher.has_pods:
         sandbox.require()
     if ctx.record.commit.trust == "own":
         require_secrets(ctx.line.train.env, ctx.site, ctx.environ)
@@ -119,7 +119,7 @@ def _request(ctx: RunContext, data: DataSource) -> RunPlanRequest:
             environment=ctx.record.inputs.environment,
             folder=LayerChoice.of(ctx.line.project, ctx.repository).folder,
             trust=ctx.record.commit.trust,
-            data=tuple(each.path for each in data.files),
+            data=(*(each.path for each in data.files), *columns_of(ctx.store, data.sets)),
             python=commits_python(ctx.record),
             visible_devices=ctx.environ.get(VISIBLE_DEVICES),
             home=kept_home_of(ctx.record),

@@ -16,7 +16,7 @@ from gangline.line.stages.measured_history import MeasuredHistory, read_measured
 from gangline.line.stages.memory_run import run_memory_check, with_forecasts_of
 from gangline.line.stages.model_inspection import ModelInspection, ModelSource, inspect_model, inspection_cache_file
 from gangline.planner.forecast.shape_forecast import calibrated_site
-from gangline.planner.gang_plans import make_plan
+from gangline.planner.gang_plans import make_plan, reader_processes
 from gangline.planner.proof_plan import make_proof_plan
 from gangline.planner.selection.budget import check as check_budget
 from gangline.planner.selection.choice import PlanChoice, choose_plan
@@ -124,7 +124,8 @@ def plan_run(
     )
     inventory = chosen.inventory
     plan = make_plan(
-        line, chosen.choice, run=request.run, run_prefix=request.run_prefix, data=request.data,
+        line, chosen.choice, run=request.run, run_prefix=request.run_prefix,
+        data=replace(request.data, workers=reader_processes(line, chosen.choice.device, inventory)),
         folder=request.model.folder,
     )  # fmt: skip
     checked = run_memory_check(
@@ -142,7 +143,7 @@ def plan_run(
 
 def _inventory_at(site: Site, environ: Mapping[str, str], here: Inventory) -> Inventory:
     """Devices that ranks may use at the site's target: `here`, or those of its cluster."""
-    if not launcher_of(site.launch.target).has_pods:
+    if launcher_of(site.launch.target).is_here:
         return here
     from gangline.line.gangs.launchers import cluster_inventory  # plans for this machine need no launcher
 

@@ -14,14 +14,19 @@ from gangline.line.gangs.train_secrets import refused_references
 from gangline.line.request.project_claim import require_claimable
 from gangline.line.request.run_request import RunRequest, resolve_request
 from gangline.line.request.targets import launcher_of
-from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource
+from gangline.line.request.trust import data_access_of
+from gangline.line.stages.model_inspection import VISIBLE_DEVICES, ModelSource, columns_of
 from gangline.line.stages.planning import RunPlanRequest, plan_run
+from gangline.line.stages.tracked_files import find_pointers
 from gangline.planner.selection.choice import PlanChoice
+from gangline.signing.record_seal import Sealer
 from gangline.spec.config.site import Site
+from gangline.spec.data_source import DatasetUse
 from gangline.spec.devices import Inventory
 from gangline.spec.profile import ModelProfile
 from gangline.spec.record import Gate
 from gangline.storage import site_paths
+from gangline.storage.objects.protocol import ObjectStore
 from gangline.storage.site_paths import open_site_store
 
 if TYPE_CHECKING:
@@ -47,6 +52,8 @@ class Preview:
     """What the forecast did not have, and findings of the memory run."""
     environment: str
     """Environment of ranks on this machine."""
+    data: str = ""
+    """Versions of data sets with their sizes, and files that DVC or Git LFS track; empty: there are none."""
 
 
 def _ignore(_: str) -> None:
@@ -73,9 +80,13 @@ def preview(
         beside.submit(sandbox_of, repo.resolve(), "own", site=site, environ=environ)
         request = resolve_request(repo, commit=commit, overrides=overrides, strategy=strategy)
     repository, run = request.repository, request.run_id(1)
-    layer = code_layer.pack(repository, request.tree, request.line.project, commit=request.commit)
+    pointers = find_pointers(repository, request.tree, request.line, commit=request.commit)
+    layer = code_layer.pack(
+        repository, request.tree, request.line.project, commit=request.commit, placed=pointers.lfs_paths
+    )  # fmt: skip
     store = open_site_store(repository.root, site, environ)
     require_claimable(store, request, site=site, environ=environ)
+    sets = _datasets(request, store, site=site, environ=environ)
     start = None
     if request.line.train.start.checkpoint is not None:
         from gangline.line.stages.start_checkpoint import open_start  # most lines begin with step 0
@@ -85,7 +96,7 @@ def preview(
     model = ModelSource(
         line=request.line, code=layer.data, environment=own.digest if own else own_environment.interpreter_digest(),
         trust=request.trust, python=own.python if own else None, folder=layer.folder,
-        visible_devices=environ.get(VISIBLE_DEVICES), home=request.kept_home,
+        visible_devices=environ.get(VISIBLE_DEVICES), home=request.kept_home, data=columns_of(store, sets),
     )  # fmt: skip
     plan_request = RunPlanRequest(
         model=model, repository=repository, store=store, commit=request.commit, run=run, run_prefix=f"runs/{run}",
@@ -104,11 +115,34 @@ def preview(
         request=request, run=run, choice=found.choice, inventory=found.inventory, profile=found.profile,
         budget=found.budget, band=found.band, sandbox=sandbox,
         environment=own.source if own else request.line.env.lock or own_environment.NOT_LOCKED,
+        data=" · ".join(filter(None, [_sets_text(sets), str(pointers)])),
         problems=(
             *([start.text] if start else ()),
             *filter(None, [request.dirty_note, secret, sandbox.warning]), *found.problems, *found.notes,
         ),
     )  # fmt: skip
+
+
+def _datasets(
+    request: RunRequest, store: ObjectStore, *, site: Site, environ: Mapping[str, str]
+) -> tuple[DatasetUse, ...]:
+    """Versions that the line's data sets have now."""
+    if not (request.line.data.mix or request.line.data.shards):
+        return ()
+    from gangline.line.stages.dataset_versions import DatasetAccess, dataset_source, names_datasets
+
+    access = data_access_of(request.trust, request.line.project.name, site)
+    allowed = DatasetAccess(access=access, site=site, trusted=lambda: Sealer.of(site, environ).trusted)
+    table = request.line.data
+    return dataset_source(table, store=store, allowed=allowed).sets if names_datasets(table) else ()
+
+
+def _sets_text(sets: tuple[DatasetUse, ...]) -> str:
+    if not sets:
+        return ""
+    from gangline.line.stages.dataset_versions import versions_text  # most lines name no data set
+
+    return versions_text(sets)
 
 
 def _environment(

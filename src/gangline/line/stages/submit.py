@@ -33,7 +33,7 @@ def submit(ctx: RunContext) -> StageResult:
     _record_credential(ctx)
     _record_environment(ctx)
     return StageResult(
-        message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset)}",
+        message=f"gang {gang.name}: {'adopted' if gang.adopted else _size(ctx, podset, gang)}",
         key=podset.digest,
         outputs={"gang": gang.name},
         change=lambda record: with_gang(record, gang, ctx.record.run.target),
@@ -60,12 +60,17 @@ def _record_credential(ctx: RunContext) -> None:
     ctx.record_event("submit", "credential", f"the store issues {issued}")
 
 
-def _size(ctx: RunContext, podset: PodSet) -> str:
+def _size(ctx: RunContext, podset: PodSet, gang: Gang) -> str:
     """Size of the gang, and its queue."""
     if ctx.record.run.launcher.is_here:
         processes = "1 process" if podset.world_size == 1 else f"{podset.world_size} processes"
         return f"{processes} on this machine{_threads(podset)}"
     each = f"{podset.resources.gpus} GPUs" if podset.resources.gpus else f"{podset.procs_per_node} CPU ranks"
+    if ctx.record.run.launcher.has_jobs:
+        slurm = ctx.site.slurm
+        servers = "1 server" if podset.num_nodes == 1 else f"{podset.num_nodes} servers"
+        asked = (f"{key} {value}" for key, value in (("partition", slurm.partition), ("qos", slurm.qos)) if value)
+        return f"job {gang.uid} · {servers} x {each}{_threads(podset)}{''.join(f' · {words}' for words in asked)}"
     queue = f", queue {podset.queue}" if podset.queue else ""
     return f"{podset.num_nodes} pods x {each}{_threads(podset)}{queue}"
 
@@ -81,7 +86,7 @@ def _record_environment(ctx: RunContext) -> None:
     env = ctx.line.train.env
     if text := left_out_variables(ctx.record, env):
         ctx.record_event("submit", ENVIRONMENT, text)
-    if not ctx.record.run.launcher.is_here:
+    if ctx.record.run.launcher.has_pods:
         return
     missed = missed_variables(ctx.environ, env, get_blob(ctx.store, str(ctx.output("build", "code"))))
     if missed.read:

@@ -26,14 +26,7 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
         yield _change("line", *row)
     for row in _differences(*_versions(base, this, beyond)):
         yield _change("package", *row)
-    digests: tuple[tuple[Kind, str, str, str], ...] = (
-        ("code", _code_words(base, this), base.inputs.code, this.inputs.code),
-        ("environment", "digest", base.inputs.environment, this.inputs.environment),
-        ("data", "digest", base.inputs.data, this.inputs.data),
-    )
-    for kind, name, before, after in digests:
-        if before != after:
-            yield _change(kind, name, short(before), short(after))
+    yield from _digest_changes(base, this)
     if base.inputs.seeds != this.inputs.seeds:
         yield _change("seed", "seeds", list(base.inputs.seeds), list(this.inputs.seeds))
     if base.plan and this.plan and base.plan.name != this.plan.name:
@@ -46,6 +39,20 @@ def changes_between(base: Record, this: Record, beyond: ComparisonContext) -> It
         yield _change("device", "kind", before, after)
     if reads := read_change(base, this):
         yield _change("read", *reads)
+
+
+def _digest_changes(base: Record, this: Record) -> Iterator[Change]:
+    """Code, environment and data by digest, and data sets by version."""
+    digests: tuple[tuple[Kind, str, str, str], ...] = (
+        ("code", _code_words(base, this), base.inputs.code, this.inputs.code),
+        ("environment", "digest", base.inputs.environment, this.inputs.environment),
+        ("data", "digest", base.inputs.data, this.inputs.data),
+    )
+    for kind, name, before, after in digests:
+        if before != after:
+            yield _change(kind, name, short(before), short(after))
+    if base.inputs.datasets != this.inputs.datasets:
+        yield _change("data", "sets", *(", ".join(each.inputs.datasets) or "none" for each in (base, this)))
 
 
 def unpinned_between(base: Record, this: Record) -> tuple[str, ...]:

@@ -196,9 +196,12 @@ def _lost(record: Record) -> str:
     text += f"{whole}: {' · '.join(causes)}" if causes else whole
     text += f" · {markdown(said)}" if (said := lost_work(record)) else ""
     slowest = slowest_rank(record)
+    if bound := [each for each in record.diagnoses if each.kind == "bound"]:
+        text += f" · {markdown(diagnosis_text(bound[0]))}"
     if slow := held_up(record):
         text += "".join(f" · {markdown(said)}" for said in slow[:4])
-        text += "".join(f" · {markdown(diagnosis_text(each))}" for each in record.diagnoses[:4])
+        others = [each for each in record.diagnoses if each.kind != "bound"]
+        text += "".join(f" · {markdown(diagnosis_text(each))}" for each in others[:4])
     elif slowest and slowest[2] > 0.02:
         text += (
             f" · slowest rank {slowest[0]} on {markdown(place(slowest[1]), 60)} ({percent(slowest[2], signed=True)})"

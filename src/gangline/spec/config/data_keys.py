@@ -4,13 +4,20 @@ import re
 from dataclasses import dataclass
 
 from gangline.spec.config.problems import ConfigProblem, FileError, show
+from gangline.spec.dataset import NAME, PREFIX
 
 WANTED = "a key below a data prefix of the site (store.data), or a file of the project's own runs"
 MOST_ENTRIES = 100
 """Of `data.text`, and of `data.shards`."""
-RESERVED = frozenset({"runs", "models", "projects", "blobs", "images", "logs", "open", "bisects", "probe", "datasets"})
+RESERVED = frozenset(
+    {"runs", "models", "projects", "blobs", "images", "logs", "open", "bisects", "probe", "datasets", "pointers"}
+)
 """First segments of the keys that gangline writes itself: never data of the site."""
+SCHEME = "dataset:"
+REFERENCE = re.compile(rf"{SCHEME}(?P<name>{NAME.pattern})(@(?P<version>[0-9a-f]{{8}}|{NAME.pattern}))?")
+"""Data set as a line names it, with a version or an alias."""
 
+_OPEN_NAME = re.compile(rf"{PREFIX}{NAME.pattern}/")
 _OF_A_RUN = re.compile(r"runs/(?P<project>[^/]+)/(?:[0-9a-f]{40}|[0-9a-f]{64})/[^/]+/(?P<file>[^/]+)(?:/.*)?")
 _OF_DRIVERS = frozenset({"record.json", "lease.json"})
 
@@ -28,10 +35,21 @@ class DataAccess:
 
     def demand_key(self, place: str, key: str) -> None:
         """Raises ConfigError, naming `place` (a key of line.toml), unless `key` may be read."""
-        if key.startswith(self.prefixes) or (self.project is not None and _is_of_own_run(key, self.project)):
+        below = tuple(each for each in self.prefixes if not each.startswith(PREFIX))
+        if key.startswith(below) or (self.project is not None and _is_of_own_run(key, self.project)):
             return
-        works = f"{self.prefixes[0]}NAME works" if self.prefixes else "let the site name a prefix in store.data"
+        works = f"{below[0]}NAME works" if below else "let the site name a prefix in store.data"
         raise FileError("line.toml", [ConfigProblem(place, WANTED, foreign(key, self.project) or show(key), works)])
+
+    def demand_dataset(self, place: str, name: str) -> None:
+        """Raises ConfigError, naming `place`, unless the data set may be read: a fork's line reads those of the site's
+        prefixes `datasets/NAME/`."""
+        if self.project is not None or f"{PREFIX}{name}/" in self.prefixes:
+            return
+        opened = [each.removeprefix(PREFIX).rstrip("/") for each in self.prefixes if each.startswith(PREFIX)]
+        wanted = f"a data set that a fork's line may read ({', '.join(opened) or 'none'})"
+        works = f'store.data = ["{PREFIX}{name}/"] of the site opens it'
+        raise FileError("line.toml", [ConfigProblem(place, wanted, show(name), works)])
 
     def demand_package(self, place: str, name: str) -> None:
         """Raises ConfigError, naming `place`, unless files of the package may be read."""
@@ -62,7 +80,9 @@ def _is_of_own_run(key: str, project: str) -> bool:
 
 
 def is_data_prefix(prefix: str) -> bool:
-    """May a site give the keys below `prefix` to data?"""
+    """May a site give the keys below `prefix` to data? `datasets/NAME/` opens a data set to forks, and no key."""
+    if _OPEN_NAME.fullmatch(prefix):
+        return True
     segments = prefix.split("/")
     named = all(re.fullmatch(r"[A-Za-z0-9._-]+", each) and each not in (".", "..") for each in segments[:-1])
     return len(segments) > 1 and named and not segments[-1] and segments[0] not in RESERVED

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gangline.spec.config import grammar
-from gangline.spec.config.data_keys import MOST_ENTRIES, WANTED, foreign
+from gangline.spec.config.data_keys import MOST_ENTRIES, SCHEME, WANTED, foreign
+from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import (
     DataTable,
     EnvTable,
@@ -20,6 +21,8 @@ from gangline.spec.config.line import (
     TriggerTable,
 )
 from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
+from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
+from gangline.spec.config.rules_infer import serve_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
 from gangline.spec.program_words import missing_keys
@@ -47,6 +50,8 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
     yield from _start_rules(line)
     yield from _judged_rules(line.evaluate.metrics, line.gate)
     yield from search_line_rules(line.search, line.train)
+    yield from dataset_line_rules(line)
+    yield from serve_rules(line)
     if not line.project.distributed:
         yield from _alone_rules(line)
     for key in missing_keys(line.project.command or (), line.model):
@@ -170,8 +175,10 @@ def _data_rules(table: DataTable) -> Iterator[ConfigProblem]:
     for index, pattern in enumerate(table.text):
         yield from _text_rules(f"data.text[{index}]", pattern)
     for index, key in enumerate(table.shards):
-        if not grammar.STORE_KEY.fullmatch(key):
-            yield ConfigProblem(f"data.shards[{index}]", "a key of the store", show(key), "name a shard manifest")
+        if not key.startswith(SCHEME) and not grammar.STORE_KEY.fullmatch(key):
+            wanted, works = "dataset:NAME or a key of the store", "name a data set, or a shard manifest"
+            yield ConfigProblem(f"data.shards[{index}]", wanted, show(key), works)
+    yield from dataset_rules(table)
     if table.digest is not None and not grammar.SHA256.fullmatch(table.digest):
         yield ConfigProblem(
             "data.digest", "64 hexadecimal digits", show(table.digest), "copy it from a record: inputs.data"
@@ -232,6 +239,7 @@ def _publish_rules(table: PublishTable) -> Iterator[ConfigProblem]:
     yield from _inside("publish.branches", table.branches)
     yield from _inside("publish.files", table.files)
     yield from _not_of_git("publish.files", table.files)
+    yield from publish_dataset_rules(table)
 
 
 def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
@@ -240,6 +248,14 @@ def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
     if table.schedule is not None and not grammar.is_cron(table.schedule):
         works = '"0 3 * * *" is each day at three'
         yield ConfigProblem("trigger.schedule", "cron of five fields", show(table.schedule), works)
+
+
+def _infer_rules(table: InferTable) -> Iterator[ConfigProblem]:
+    if table.handler is not None and not grammar.TASK.fullmatch(table.handler):
+        yield ConfigProblem("infer.handler", "module:Class", show(table.handler), '"serve:Handler" works')
+    yield from at_least("infer.batch", table.batch, 1)
+    yield from at_least("infer.wait_ms", table.wait_ms, 0)
+    yield from at_least("infer.queue", table.queue, 1)
 
 
 TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
@@ -254,6 +270,7 @@ TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "publish": _publish_rules,
     "trigger": _trigger_rules,
     "search": search_rules,
+    "infer": _infer_rules,
 }
 
 
@@ -294,7 +311,8 @@ def _text_rules(key: str, pattern: str) -> Iterator[ConfigProblem]:
 def _store_key_rules(table: DataTable, project: str) -> Iterator[ConfigProblem]:
     """What no site lets a line read; which prefixes it may read, the site says when the data are read."""
     keys = [(f"data.text[{index}]", text) for index, text in enumerate(table.text) if ":" not in text]
-    for place, key in (*keys, *((f"data.shards[{index}]", key) for index, key in enumerate(table.shards))):
+    shards = [(f"data.shards[{index}]", key) for index, key in enumerate(table.shards) if not key.startswith(SCHEME)]
+    for place, key in (*keys, *shards):
         if found := foreign(key, project):
             yield ConfigProblem(place, WANTED, found, "data/NAME works, where the site says nothing else")
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
 from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
+from gangline.spec.config.infer_table import SiteInferTable
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
     FLOPS_PER_SECOND,
@@ -17,8 +18,10 @@ from gangline.spec.config.problems import (
     show,
     within,
 )
+from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
 from gangline.spec.config.rules_kserve import kserve_rules
+from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
     ForgeTable,
@@ -36,6 +39,7 @@ from gangline.spec.config.site import (
     StoreTable,
 )
 from gangline.spec.config.track_table import TrackTable
+from gangline.spec.launchers import LAUNCHERS, TARGETS
 
 _WITH_SECRETS = frozenset({"", "root", "home", "run", "var", "var/run", "var/lib", "etc", "proc", "sys", "dev"})
 MOST_OUTPUT_FILES = 100_000
@@ -51,6 +55,7 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _store_rules(site.store)
     yield from _registry_rules(site.registry)
     yield from _launch_rules(site.launch)
+    yield from slurm_rules(site.slurm, is_target=LAUNCHERS[TARGETS[site.launch.target][0]].has_jobs)
     for name, gpu in site.gpu.items():
         yield from _gpu_rules(f"gpu.{name}", gpu)
     yield from _plan_rules(site.plan)
@@ -64,7 +69,10 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from _project_rules(site.projects)
     yield from _forge_rules(site.forge)
     yield from _track_rules(site.track)
+    yield from source_rules(site.source)
+    yield from cache_rules(site.cache)
     yield from _serve_rules(site.serve)
+    yield from _infer_rules(site.infer)
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)
     yield from kserve_rules(site.kserve, gangs=site.launch.namespace)
@@ -199,6 +207,7 @@ def _limit_rules(limits: LimitsTable) -> Iterator[ConfigProblem]:
     yield from at_least("limits.orphan_seconds", limits.orphan_seconds, 0)
     yield from at_least("limits.output_files", limits.output_files, 1)
     yield from at_least("limits.output_bytes", limits.output_bytes, 1)
+    yield from at_least("limits.tracked_bytes", limits.tracked_bytes, 1)
     if limits.output_files > MOST_OUTPUT_FILES:
         wanted = f"at most {MOST_OUTPUT_FILES}"
         yield ConfigProblem(
@@ -279,6 +288,14 @@ def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:
         if not grammar.is_network(proxy):
             works = '"10.0.0.0/8" and "192.0.2.7" work'
             yield ConfigProblem(f"serve.proxies[{index}]", "an address or a network", show(proxy), works)
+
+
+def _infer_rules(infer: SiteInferTable) -> Iterator[ConfigProblem]:
+    if infer.host not in {*grammar.LOOPBACK, "::1"} and infer.token is None:
+        yield ConfigProblem("infer.token", "a token where others can reach it", "nothing", f"write {FORMS}")
+    yield from _port("infer.port", infer.port, "8080 is the default")
+    yield from at_least("infer.max_request_bytes", infer.max_request_bytes, 1)
+    yield from _reference("infer.token", infer.token)
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[ConfigProblem]:

@@ -30,7 +30,7 @@ class StoreTable:
     """A credential per run, where the server can lend one."""
     data: tuple[str, ...] = ("data/",)
     """Prefixes of keys that the data of any line may name, a fork's too; apart from them, a line reads its own runs
-    only."""
+    only. `datasets/NAME/` opens that data set to forks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,6 +227,8 @@ class LimitsTable:
     """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
     output_bytes: float = 20e9
     """Likewise all of them together."""
+    tracked_bytes: float = 100e9
+    """Most bytes of one commit's files that DVC or Git LFS track, which each gang gets a copy of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

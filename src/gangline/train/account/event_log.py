@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,15 +36,21 @@ class LineFile:
         self._file = path.open("ab", buffering=0)
         self._lines: list[str] = []
         self._flushed = time.monotonic()
+        self._lock = threading.Lock()
 
     def add(self, entry: dict[str, Any], *, now: bool = False) -> None:
         """Add one line; `now` flushes it. Numbers that are not finite become null, because JSON has none."""
-        self._lines.append(to_json(entry))
-        if now or len(self._lines) >= FLUSH_LINES or time.monotonic() - self._flushed >= FLUSH_SECONDS:
-            self.flush()
+        with self._lock:
+            self._lines.append(to_json(entry))
+            if now or len(self._lines) >= FLUSH_LINES or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+                self._write()
 
     def flush(self) -> None:
         """Write all buffered lines in one call."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
         if self._lines:
             self._file.write(("\n".join(self._lines) + "\n").encode())
         self._lines.clear()

@@ -275,7 +275,7 @@ class Program:
         self._events.emit("started", pid=os.getpid(), node=env.node_rank, gang=env.gang)
         self._metrics = LineFile(env.out / METRICS) if env.rank == 0 else None
         store = open_store(env.store, credentials=env.store_credentials_file, socket_folder=env.store_socket)
-        self._fetch(plan, store)
+        self._fetch(plan, store, env)
         self._saves = ProgramSaves(
             store, f"{plan.own_prefix}/program", run=plan.run, plan_digest=plan.digest, generation=env.generation,
             key=env.key_file.read_bytes(), keep=plan.checkpoint.keep,
@@ -286,11 +286,17 @@ class Program:
         self._events.emit("joined", seconds=time.monotonic() - self._began)
         self._began = time.monotonic()
 
-    def _fetch(self, plan: Plan, store: ObjectStore) -> None:
+    def _fetch(self, plan: Plan, store: ObjectStore, env: RankEnvironment) -> None:
+        """Fetch the files of the line's data, and all shards of its data sets as `datasets/NAME/SPLIT/SHARD`."""
         heartbeat.expect(SAVE_SECONDS)
         heartbeat.beat(phase="data")
-        fetch_data_files(plan, self._home / "data", store)
-        self.data_files = data_paths(plan, self._home / "data")
+        folder = self._home / "data"
+        fetch_data_files(plan, folder, store)
+        self.data_files = data_paths(plan, folder)
+        if plan.data.sets:
+            from gangline.train.api.program_shards import put_datasets  # few lines name data sets
+
+            self.data_files += put_datasets(plan, env, store, self._events, folder)
 
     def _write_result(self) -> None:
         losses = losses_of(self._metrics, seed=self.seed, job=None)

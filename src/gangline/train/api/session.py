@@ -15,6 +15,7 @@ given.
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from types import TracebackType
 from typing import Any, SupportsFloat
 
@@ -46,8 +47,8 @@ from gangline.train.rank.joining import join, join_single_process
 from gangline.train.runtime import context as contexts
 from gangline.train.runtime import rendezvous
 from gangline.train.runtime.context import RankContext
-from gangline.train.runtime.data_splits import fetch_data
-from gangline.train.runtime.dataset_files import data_paths
+from gangline.train.runtime.data_splits import fetch_data, program_files
+from gangline.train.runtime.datasets import DatasetRows
 from gangline.train.runtime.error_classification import describe, exit_code_of
 from gangline.train.runtime.initialization import Initializer
 from gangline.train.runtime.optimizer import require_optimizer
@@ -138,8 +139,14 @@ class Session:
 
     @property
     def data_files(self) -> list[str]:
-        """Paths of the line's data on this node."""
-        return data_paths(self.plan, self.context.data_folder)
+        """Paths of the line's data on this node; data sets are fetched whole by this, `dataset` reads what it needs."""
+        return program_files(self.context)
+
+    def dataset(self, split: str = "train") -> DatasetRows:
+        """Rows of the data sets of the line, as `batches` takes them: `len()`, and `[i]` as a dict of numpy arrays."""
+        if self.context.datasets is None:
+            raise UsageError("session.dataset: wanted a line with data sets, found none; data.shards names them")
+        return self.context.datasets.split(split)
 
     @property
     def step_number(self) -> int:
@@ -195,22 +202,19 @@ class Session:
 
     def batches(self, dataset: Any) -> Iterator[Batch]:
         """This rank's micro-batches of `dataset` (length, samples by number), from the step after `step_number` on."""
-        engine, context, plan = self._need_engine(), self.context, self.plan
-        steps = StepData(
-            dataset, seed=self.seed, global_batch=plan.global_batch, ranks=context.data_ranks, rank=context.data_rank,
-            micro_batch=plan.micro_batch, device=context.device, cut=self._cut,
-        )  # fmt: skip
-        while engine.has_more:
-            engine.begin_step()
-            self._span, micros = steps.step(*engine.next_samples)
-            for number, batch in enumerate(micros):
-                self._is_last = number == steps.num_micro_batches - 1
-                self._samples = len(next(iter(batch.values())))
-                engine.wrapped.set_sync(self._is_last)
-                context.phase("forward")
-                yield batch
-                if self._samples:
-                    raise UsageError("call session.backward(loss) once for every batch of session.batches")
+        engine, context = self._need_engine(), self.context
+        with closing(StepData.of(context, dataset, seed=self.seed, cut=self._cut)) as steps:
+            while engine.has_more:
+                engine.begin_step()
+                self._span, micros = steps.step(*engine.next_samples)
+                for number, batch in enumerate(micros):
+                    self._is_last = number == steps.num_micro_batches - 1
+                    self._samples = len(next(iter(batch.values())))
+                    engine.wrapped.set_sync(self._is_last)
+                    context.phase("forward")
+                    yield batch
+                    if self._samples:
+                        raise UsageError("call session.backward(loss) once for every batch of session.batches")
 
     def backward(self, loss: Loss | Tensor) -> None:
         """Add the gradients of one micro-batch: a sum with its weight, or the plain mean over its samples."""

@@ -81,7 +81,7 @@ class RetainedState:
                 local(tensor).copy_(self.tensors[name])
 
 
-Piece = tuple[int, ...]
+SplitPiece = tuple[int, ...]
 
 
 def recover(context: RankContext, engine: TrainingEngine, retained: RetainedState) -> bool:
@@ -110,12 +110,12 @@ def recover(context: RankContext, engine: TrainingEngine, retained: RetainedStat
     return True
 
 
-def piece_of(mesh: Mesh, rank: int) -> Piece:
-    """Piece that `rank` holds: equal for all ranks that differ only in their replica."""
+def piece_of(mesh: Mesh, rank: int) -> SplitPiece:
+    """SplitPiece that `rank` holds: equal for all ranks that differ only in their replica."""
     return tuple(place for axis, place in mesh.coordinates(rank).items() if axis != "dp_replicate")
 
 
-def newest_whole(steps: Sequence[int], pieces: Sequence[Piece]) -> tuple[int, Mapping[Piece, int]]:
+def newest_whole(steps: Sequence[int], pieces: Sequence[SplitPiece]) -> tuple[int, Mapping[SplitPiece, int]]:
     """Newest step of which every piece is retained, and a rank for each piece; `NO_STEP` if there is none.
 
     An interrupted step may be finished on some ranks only, so that one piece is newer than every other.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -14,6 +14,14 @@ SampleSpan = tuple[int, int]
 """Positions from start up to but not including stop."""
 Shares = tuple[int, ...]
 """Samples of a step by replica, in order; empty if even."""
+
+
+class PositionOrder(Protocol):
+    """An order of samples."""
+
+    def sample(self, position: int) -> int:
+        """Index of the sample at `position`."""
+        ...
 
 
 @dataclass(slots=True)

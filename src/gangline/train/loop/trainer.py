@@ -1,6 +1,7 @@
 """Training of a task: the runtime owns the loop."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, Protocol
 
 from gangline.train.loop.batches import StepData
@@ -73,11 +74,12 @@ class Trainer:
 
     def train(self, data: Any, *, after_step: Callable[[int], None] | None = None) -> None:
         """Step until the job is done or a rank is asked to stop; `after_step` is called with each step but the last."""
-        context, engine, plan = self.context, self.engine, self.context.plan
-        steps = StepData(
-            data, seed=self.job.seed, global_batch=plan.global_batch, ranks=context.data_ranks,
-            rank=context.data_rank, micro_batch=plan.micro_batch, device=context.device, cut=self.cut,
-        )  # fmt: skip
+        steps = StepData.of(self.context, data, seed=self.job.seed, cut=self.cut)
+        with closing(steps):
+            self._train(steps, after_step)
+
+    def _train(self, steps: StepData, after_step: Callable[[int], None] | None) -> None:
+        engine = self.engine
         self.wrapped.model.train()
         while engine.has_more:
             engine.begin_step()

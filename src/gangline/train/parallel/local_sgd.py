@@ -12,7 +12,7 @@ from gangline.checkpoint.state import live_state
 from gangline.errors import ConfigError
 from gangline.spec.plan import Compression
 from gangline.spec.strategies import traits_of
-from gangline.train.parallel.compress.bucket import Bucket, Compressor, Piece
+from gangline.train.parallel.compress.bucket import Bucket, Compressor, SplitPiece
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.parallel.compress.factory import make_compressor
 from gangline.train.parallel.compress.half import Uncompressed
@@ -163,7 +163,7 @@ class Average:
             parts = [local(tensors[name]) for name in names]
             flat = torch.cat([each.reshape(-1) for each in parts])
             views = torch.split(flat, [each.numel() for each in parts])
-            pieces = [Piece(n, v.view_as(part)) for n, v, part in zip(names, views, parts, strict=True)]
+            pieces = [SplitPiece(n, v.view_as(part)) for n, v, part in zip(names, views, parts, strict=True)]
             self._compressor.average(Bucket(flat, pieces)).wait()
             for piece, part in zip(pieces, parts, strict=True):
                 part.copy_(piece.grad)

@@ -65,7 +65,9 @@ class FaultyTask:
     def build_data(self, split: str, options: dict[str, Any]) -> Any:
         """The user's data; of `poison`, one sample of the train split becomes not finite."""
         data = self._task.build_data(split, options)
-        return _PoisonedData(data, self) if split == "train" and self._order.kind == "poison" else data
+        if split != "train" or self._order.kind != "poison":
+            return data
+        return _PoisonedData(data, self, options.get("dataset"))
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
         """The user's loss; at the step of the fault this rank runs out of memory, or its loss is NaN."""
@@ -80,10 +82,14 @@ class FaultyTask:
             return Loss(total=loss.total * float("nan"), weight=loss.weight)
         return loss
 
-    def worst(self, data: Any) -> int:
-        """Index of the sample to poison: the first one of the order's rank in the step after the order's."""
+    def worst(self, data: Any, rows: Any) -> int:
+        """Index of the sample to poison: the first one of the order's rank in the step after the order's.
+
+        `rows`: Rows of data sets that `data` is made of; None: the plan has none.
+        """
         plan = Plan.from_json(self._gang.plan.read_bytes())
-        order = SampleOrder.of(data, seed=plan.seed)
+        order = rows.order_of(data, seed=plan.seed) if rows is not None else None
+        order = order or SampleOrder.of(data, seed=plan.seed)
         first, _ = share(plan.global_batch, plan.world_size, self._order.rank)
         return order.sample(self._order.step * plan.global_batch + first)
 
@@ -115,9 +121,9 @@ class FaultyTask:
 class _PoisonedData:
     """The train split, with one sample that is not finite while the fault is due."""
 
-    def __init__(self, data: Any, task: FaultyTask) -> None:
+    def __init__(self, data: Any, task: FaultyTask, rows: Any) -> None:
         self._data, self._task = data, task
-        self._worst = task.worst(data)
+        self._worst = task.worst(data, rows)
 
     def __len__(self) -> int:
         return len(self._data)

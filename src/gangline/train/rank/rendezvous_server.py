@@ -19,7 +19,8 @@ def main(arguments: list[str]) -> None:
     """Serve until the keeper closes the channel. `arguments`: descriptor of the channel, pid of the keeper, options."""
     channel = socket.socket(fileno=int(arguments[0]))
     die_with_parent(int(arguments[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for each in (signal.SIGINT, signal.SIGTERM):  # ranks that save after a stop request still meet here
+        signal.signal(each, signal.SIG_IGN)
     if "--eager" in arguments:
         importlib.import_module("torch.distributed")
     serve(channel)

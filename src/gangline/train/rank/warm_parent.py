@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> None:
     """Serve until the keeper closes the channel. `arguments`: file descriptor of the channel, pid of the keeper."""
     channel = socket.socket(fileno=int(arguments[0]))
     die_with_parent(int(arguments[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for each in (signal.SIGINT, signal.SIGTERM):  # Slurm stops all processes of a job, and ranks die with this one
+        signal.signal(each, signal.SIG_IGN)
     seconds = _preload()
     _send(channel, {"ready": seconds, "threads": num_threads(os.getpid())})
     _serve(channel)
@@ -124,7 +125,7 @@ def _become_rank(parent: int, order: dict[str, Any]) -> None:
         die_with_parent(parent)
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for each in (signal.SIGCHLD, signal.SIGINT):
+        for each in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
         redirect(Path(order["log"]))
         os.environ.clear()

@@ -8,12 +8,16 @@ import json
 import math
 import sys
 from base64 import b64encode
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.errors import GanglineError, TrainingError
+from gangline.spec.codec import from_plain
+from gangline.spec.dataset import DatasetShard
 from gangline.train.model.golden import Golden, golden_bytes
 from gangline.train.model.published import as_arrays, fill, read_all_weights, read_config
+from gangline.train.runtime.datasets import DatasetRows, OpenShards, SplitPiece
 from gangline.train.task import Task, forward_names, load_task
 
 if TYPE_CHECKING:
@@ -66,6 +70,8 @@ def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str,
 def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str, float | str]:
     import torch
 
+    if shards := options.pop("dataset", None):
+        options["dataset"] = _rows_of(shards)
     data = task.build_data("holdout", options)
     samples = [data[index] for index in range(min(SAMPLES, len(data)))]
     if not samples:
@@ -83,6 +89,22 @@ def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str
     kept = golden_bytes(Golden(as_arrays(inputs), as_arrays(outputs)))
     golden = {} if kept is None else {"golden": b64encode(kept).decode()}
     return {"samples": len(samples), "loss": mean} | golden
+
+
+class _Folder:
+    """Shards that lie next to the code, by digest."""
+
+    def file(self, shard: DatasetShard) -> Path:
+        return Path("../data", shard.sha256)
+
+    def hold(self, shards: Collection[DatasetShard]) -> None:
+        """Nothing is fetched, and nothing let go."""
+
+
+def _rows_of(shards: list[dict[str, Any]]) -> DatasetRows:
+    found = [from_plain(DatasetShard, each) for each in shards]
+    pieces = [SplitPiece(number, shard, 0, shard.rows) for number, shard in enumerate(found)]
+    return DatasetRows(pieces, OpenShards(_Folder(), most=len(pieces)))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from gangline.checkpoint.node_copies import NodeCopies
 from gangline.errors import GanglineError, LostPeerError
 from gangline.keeper.ipc.environment import RankEnvironment
+from gangline.spec.gang.shard_access import ShardAccess
 from gangline.spec.measurements import PHASES
 from gangline.spec.plan import Plan
 from gangline.storage.objects.protocol import ObjectStore
@@ -22,6 +24,7 @@ from gangline.train import heartbeat
 from gangline.train.account.clock import PhaseClock, RankLedger, WaitMeter
 from gangline.train.account.event_log import EventLog, LineFile, last_step
 from gangline.train.account.results import METRICS
+from gangline.train.runtime.datasets import RankDatasets
 from gangline.train.runtime.device_mesh import Meshes
 from gangline.train.runtime.rendezvous import Groups
 
@@ -53,12 +56,20 @@ class RankContext:
     ranks_per_node: int = 1
     store: ObjectStore | None = None
     """None outside a gang: nothing is saved."""
+    open_store: Callable[[], ObjectStore] | None = None
+    """Opens the store once more, in a forked process; None outside a gang."""
+    shards: ShardAccess = ShardAccess()
+    """Cache and sources of data sets."""
+    secrets: Path | None = None
+    """Folder of the gang's secrets; None outside a gang."""
     copies: NodeCopies | None = None
     """Copies of checkpoints in this node's memory; None: none are kept."""
     key: bytes = b""
     out: Path | None = None
     """Folder that is uploaded to the store; None outside a gang."""
     data_folder: Path = Path("data")
+    datasets: RankDatasets | None = None
+    """Data sets of the plan, once `fetch_data` has opened them; None: it names none."""
     scratch: Path = Path()
     """Folder for state that may be moved from memory to disk."""
     metrics: LineFile | None = None
@@ -177,6 +188,7 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
             events: EventLog) -> RankContext:  # fmt: skip
     """Context of a rank that a keeper started."""
     env = environment
+    opens = partial(open_store, env.store, credentials=env.store_credentials_file, socket_folder=env.store_socket)
     return RankContext(
         plan=plan,
         rank=env.rank,
@@ -188,7 +200,10 @@ def of_gang(environment: RankEnvironment, plan: Plan, *, device: torch.device, g
         generation=env.generation,
         local_rank=env.local_rank,
         ranks_per_node=env.local_world_size,
-        store=open_store(env.store, credentials=env.store_credentials_file, socket_folder=env.store_socket),
+        store=opens(),
+        open_store=opens,
+        shards=env.shards,
+        secrets=env.key_file.parent,
         copies=_copies(env, plan),
         key=env.key_file.read_bytes(),
         out=env.out,

@@ -11,6 +11,8 @@ from gangline.errors import ConfigError
 from gangline.launch.kubernetes.cluster.facts import ClusterFacts
 from gangline.launch.kubernetes.objects.network_policy import network_policy, store_address
 from gangline.launch.kubernetes.objects.render_context import labels
+from gangline.spec.config.source_table import SourceTable
+from gangline.spec.gang.shard_access import ShardAccess
 
 NEIGHBOUR = replace(CPU, name="vision-77aa01be-p3m9dc", run="vision-77aa01be-p3m9dc", project="vision")
 DENY = {"metadata": {"namespace": "gangs"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
@@ -160,3 +162,21 @@ def test_a_gang_reaches_the_trackers_that_its_program_joins_and_those_alone(trac
     else:
         assert {each["ipBlock"]["cidr"] for each in rule["to"]} == {"0.0.0.0/0", "::/0"}
         assert "169.254.0.0/16" in rule["to"][0]["ipBlock"]["except"]
+
+
+def test_a_gang_reaches_the_sources_that_it_reads_in_place_and_their_hosts():
+    sources = {
+        "hdfs": SourceTable(
+            url="webhdfs://10.3.0.7:9870/c", hosts=("10.3.0.8:9864", "datanode-*.hdfs.example.com:9864")
+        ),
+        "bucket": SourceTable(url="s3://b/p?endpoint=https://minio.store:9000"),
+        "disk": SourceTable(url="file:///data"),
+    }
+    podset = replace(CPU, env=CPU.env | {"GANGLINE_SHARDS": ShardAccess(sources=sources).to_json().decode()})
+    rules = network_policy(setting(podset))["spec"]["egress"][3:]
+    assert sorted(rule["ports"][0]["port"] for rule in rules) == [9000, 9864, 9864, 9870]
+    assert [rule["to"] for rule in rules if rule["ports"][0]["port"] == 9870] == [
+        [{"ipBlock": {"cidr": "10.3.0.7/32"}}]
+    ]
+    (wild,) = [rule["to"] for rule in rules if len(rule["to"]) == 2]
+    assert "169.254.0.0/16" in wild[0]["ipBlock"]["except"]

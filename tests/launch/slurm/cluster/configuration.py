@@ -1,4 +1,4 @@
-"""Files of a small Slurm: seven servers on three leaf switches, each server a host of its own.
+"""Files of a small Slurm: seven servers on three leaf switches, each server a host of its own, and two without GPUs.
 
 `task/affinity` binds tasks to cores and `WaitTime` ends steps early, as sites have it: a script must say what it wants.
 """
@@ -9,11 +9,15 @@ from pathlib import Path
 LEAVES = {"leaf-a": ("a1", "a2"), "leaf-b": ("b1", "b2", "b3"), "leaf-c": ("c1", "c2")}
 SPINES = {"spine-1": ("leaf-a", "leaf-b"), "spine-2": ("leaf-c",)}
 SERVERS = tuple(server for servers in LEAVES.values() for server in servers)
+CPU_SERVERS = ("d1", "d2")
+"""Of the partition `cpu`, on a leaf switch of their own."""
 CONTROLLER = "ctl"
-ADDRESSES = {name: f"10.77.0.{number}" for number, name in enumerate((CONTROLLER, *SERVERS), start=1)}
+ADDRESSES = {name: f"10.77.0.{number}" for number, name in enumerate((CONTROLLER, *SERVERS, *CPU_SERVERS), start=1)}
 CORES, GPUS = 2, 2
 WAIT_SECONDS, KILL_SECONDS = 2, 3
 """After the first task of a step ended, and between SIGTERM and SIGKILL."""
+GRACE_SECONDS = 10
+"""Between the SIGTERM of a preemption and its end."""
 
 _SLURM = """\
 ClusterName=box
@@ -43,7 +47,13 @@ ReturnToService=2
 SlurmdTimeout=10
 GresTypes=gpu
 NodeName={servers} Sockets=1 CoresPerSocket={cores} RealMemory=1000 Gres=gpu:{gpus}
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE
+NodeName={cpu_servers} Sockets=1 CoresPerSocket={cores} RealMemory=1000
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+PartitionName=gpu Nodes={servers} Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime={grace_seconds}
+PartitionName=cpu Nodes={cpu_servers} MaxTime=INFINITE PriorityTier=1 GraceTime={grace_seconds}
+PartitionName=urgent Nodes={servers},{cpu_servers} MaxTime=INFINITE PriorityTier=9 PreemptMode=OFF
 """
 
 
@@ -53,7 +63,8 @@ def write_configuration(folder: Path) -> None:
         (folder / name).mkdir()
     text = _SLURM.format(
         folder=folder, controller=CONTROLLER, servers=",".join(SERVERS), cores=CORES, gpus=GPUS,
-        kill_seconds=KILL_SECONDS, wait_seconds=WAIT_SECONDS,
+        kill_seconds=KILL_SECONDS, wait_seconds=WAIT_SECONDS, cpu_servers=",".join(CPU_SERVERS),
+        grace_seconds=GRACE_SECONDS,
     )  # fmt: skip
     (folder / "slurm.conf").write_text(text)
     (folder / "topology.conf").write_text("".join(f"SwitchName={switch} {below}\n" for switch, below in _tree()))
@@ -67,5 +78,6 @@ def write_configuration(folder: Path) -> None:
 
 def _tree() -> Iterator[tuple[str, str]]:
     yield from ((leaf, f"Nodes={','.join(servers)}") for leaf, servers in LEAVES.items())
+    yield "leaf-d", f"Nodes={','.join(CPU_SERVERS)}"
     yield from ((spine, f"Switches={','.join(leaves)}") for spine, leaves in SPINES.items())
-    yield "core", f"Switches={','.join(SPINES)}"
+    yield "core", f"Switches={','.join(SPINES)},leaf-d"

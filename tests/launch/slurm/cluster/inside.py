@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.launch.slurm.cluster.configuration import ADDRESSES, CONTROLLER, SERVERS, write_configuration
+from tests.launch.slurm.cluster.configuration import ADDRESSES, CONTROLLER, CPU_SERVERS, SERVERS, write_configuration
 
 
 def main(folder: Path) -> None:
@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     log = (folder / "logs" / "daemons").open("w")
     for words in _daemons(folder):
         subprocess.Popen(words, env=_environ(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    for server in SERVERS:
+    for server in (*SERVERS, *CPU_SERVERS):
         start_slurmd(folder, server)
     for line in sys.stdin:
         print(json.dumps(_answer(folder, **json.loads(line))), flush=True)
@@ -52,7 +52,7 @@ def _lay_out_network(folder: Path) -> None:
     _call("ip", "link", "add", "bridge", "type", "bridge")
     _call("ip", "address", "add", f"{ADDRESSES[CONTROLLER]}/24", "dev", "bridge")
     _call("ip", "link", "set", "bridge", "up")
-    for server in SERVERS:
+    for server in (*SERVERS, *CPU_SERVERS):
         _call("ip", "netns", "add", server)
         _call("ip", "link", "add", f"to-{server}", "type", "veth", "peer", "name", "eth0", "netns", server)
         _call("ip", "link", "set", f"to-{server}", "master", "bridge", "up")

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.launch.slurm.cluster.configuration import SERVERS
+from tests.launch.slurm.cluster.configuration import CPU_SERVERS, SERVERS
+
+from gangline import procfs
 
 ROOT = Path(__file__).parents[4]
 _PROGRAMS = {
@@ -35,6 +37,14 @@ def skip_unless_possible() -> None:
         pytest.skip("a Slurm of the tests needs root, and namespaces of its own")
 
 
+def open_slurm(folder: Callable[[str], Path]) -> "Iterator[SlurmCluster]":
+    """A running Slurm in a folder of this name, until the generator is closed; or a skip that says what is missing."""
+    skip_unless_possible()
+    cluster = SlurmCluster(folder("slurm"))
+    yield cluster
+    cluster.close()
+
+
 class SlurmCluster:
     """The cluster of `configuration`, all servers idle; `folder` is what they share."""
 
@@ -47,7 +57,16 @@ class SlurmCluster:
             [*_NAMESPACES, *reaping, *inside], cwd=ROOT, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True,
         )  # fmt: skip
-        self.until(lambda: self.run("sinfo", "--noheader", "-o", "%T %D").stdout == f"idle {len(SERVERS)}\n")
+        idle = f"idle {len((*SERVERS, *CPU_SERVERS))}\n"
+        self.until(lambda: self.run("sinfo", "--noheader", "--partition=urgent", "-o", "%T %D").stdout == idle)
+
+    @property
+    def via(self) -> tuple[str, ...]:
+        """Words before a command that runs beside the controller, as `[slurm] via` has them: any number at a time."""
+        inside = str(procfs.children(self._process.pid)[0])
+        entered = ("--net", "--mount", "--uts", "--ipc", "--pid")
+        environ = (f"PATH={PATH}", f"HOME={self.folder}", f"SLURM_CONF={self.folder}/slurm.conf")
+        return ("nsenter", f"--target={inside}", *entered, "env", "-i", *environ)
 
     def run(self, *words: str, cwd: Path | None = None, **env: str):
         """A command beside the controller, in the folder `cwd`."""
@@ -71,6 +90,16 @@ class SlurmCluster:
         """The job, once it is in one of `states`: by default at its end."""
         self.until(lambda: self.job(number)["JobState"] in (states or ENDED), seconds=seconds)
         return self.job(number)
+
+    def kill(self, program: str) -> None:
+        """SIGKILL to every process of this name, and wait until it is gone."""
+        self.run("pkill", "-KILL", "-x", program)
+        self.until(lambda: self.run("pgrep", "-x", program).returncode == 1)
+
+    def start_controller(self) -> None:
+        """Start slurmctld again, after it was killed."""
+        log = f"{self.folder}/logs/slurmctld"
+        self.run("setsid", "--fork", "slurmctld", "-f", f"{self.folder}/slurm.conf", "-L", log)
 
     def processes(self, *words: str) -> list[str]:
         """Command lines on any server that have one of these words."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tests.launch.slurm.cluster.configuration import ADDRESSES, CORES, GPUS, LEAVES, SERVERS, SPINES, WAIT_SECONDS
-from tests.launch.slurm.cluster.slurm_cluster import SlurmCluster, skip_unless_possible
 from tests.launch.slurm.gangs import WORDS, slurm_gang, written
 from typer.testing import CliRunner
 
@@ -26,21 +25,13 @@ SPINE_OF = {server: spine for spine, leaves in SPINES.items() for leaf in leaves
 SAY = ("bash", "-c", "echo node_rank=$NODE_RANK; exec sleep 600")
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    skip_unless_possible()
-    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
-    yield cluster
-    cluster.close()
-
-
 @pytest.fixture
-def cluster(running):
+def cluster(slurm):
     """Idle, and at the end without a process that a job started."""
-    yield running
-    running.run("scancel", "--user", "root")
-    running.until(lambda: not running.processes("slurmstepd", "launcher", "sleep 600"))
-    running.until(lambda: running.run("squeue", "--noheader").stdout == "")
+    yield slurm
+    slurm.run("scancel", "--user", "root")
+    slurm.until(lambda: not slurm.processes("slurmstepd", "launcher", "sleep 600"))
+    slurm.until(lambda: slurm.run("squeue", "--noheader").stdout == "")
 
 
 def emitted(folder, servers, *launcher, procs=1):

@@ -1,5 +1,6 @@
-"""Network policy of a gang: it reaches its own pods, name servers, its store and the trackers that its program joins;
-its pods and monitoring reach it.
+"""Network policy of a gang: what it reaches, and that its pods and monitoring reach it.
+
+It reaches its own pods, name servers, its store, the sources of its data and the trackers that its program joins.
 
 A policy knows addresses, namespaces and labels, but no external names: a store with a name outside the cluster is
 reached by its port, at any address but those of the API server and of link-local services (cloud metadata).
@@ -14,6 +15,7 @@ from gangline.launch.kubernetes.client.api import Object
 from gangline.launch.kubernetes.objects.labels import GANG, collection_path
 from gangline.launch.kubernetes.objects.render_context import RenderContext, metadata
 from gangline.spec.gang.podset import TRACKERS_KEY
+from gangline.spec.gang.shard_access import SHARDS_KEY, ShardAccess
 
 _GROUP_VERSION = "networking.k8s.io/v1"
 _MONITORING_NAMESPACES = ("monitoring",)
@@ -45,7 +47,7 @@ def network_policy(context: RenderContext) -> Object:
             "podSelector": {"matchLabels": {GANG: context.podset.name}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": ingress,
-            "egress": [{"to": own}, _dns(), _store(context), *_trackers(context)],
+            "egress": [{"to": own}, _dns(), _store(context), *_trackers(context), *_sources(context)],
         },
     }
 
@@ -67,6 +69,20 @@ def _trackers(context: RenderContext) -> Iterator[Object]:
         if parts.hostname:
             port = parts.port or (443 if parts.scheme == "https" else 80)
             yield {"to": _peers(parts.hostname, context), "ports": [_tcp(port)]}
+
+
+def _sources(context: RenderContext) -> Iterator[Object]:
+    """Sources that ranks read in place, and the hosts that they redirect to; a line cannot set the variable."""
+    access = ShardAccess.from_json(context.podset.env.get(SHARDS_KEY, "{}"))
+    for table in access.sources.values():
+        if table.url.startswith("s3://"):
+            yield {"to": _peers(store_address(table.url)[0], context), "ports": [_tcp(store_address(table.url)[1])]}
+            continue
+        parts = urlsplit(table.url)
+        port = parts.port or {"https": 443, "http": 80, "webhdfs": 50_070, "swebhdfs": 50_070}.get(parts.scheme)
+        own = [f"{parts.hostname}:{port}"] if parts.hostname and port else []
+        for host, _, number in (each.rpartition(":") for each in (*own, *table.hosts)):
+            yield {"to": _peers(host, context), "ports": [_tcp(int(number))]}
 
 
 def store_address(url: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from gangline.train.runtime.torch_compat import GradBucket
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SplitPiece:
     """Gradient of one parameter, or this rank's shard of it."""
 
     name: str
@@ -30,7 +30,7 @@ class Bucket:
     """Gradients that are averaged together, in one tensor."""
 
     flat: Tensor
-    pieces: Sequence[Piece]
+    pieces: Sequence[SplitPiece]
     """They cover `flat`, in order."""
 
 
@@ -53,7 +53,7 @@ class Compressor(Protocol):
 def bucket_of_ddp(bucket: GradBucket, names: Mapping[Tensor, str]) -> Bucket:
     """A bucket of DDP; `names` are those of all parameters of the bare model."""
     pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-    return Bucket(bucket.buffer(), [Piece(names[parameter], grad) for parameter, grad in pairs])
+    return Bucket(bucket.buffer(), [SplitPiece(names[parameter], grad) for parameter, grad in pairs])
 
 
 Layout = Sequence[tuple[str, tuple[int, ...]]]
@@ -77,9 +77,9 @@ def bucket_of_shard(flat: Tensor, layout: Layout) -> Bucket:
     sizes = [prod(shape) for _, shape in layout]
     if sum(sizes) != flat.numel():
         name = layout[0][0] if layout else "none"
-        return Bucket(flat, [Piece(f"{name}+{flat.numel()}", flat)])
+        return Bucket(flat, [SplitPiece(f"{name}+{flat.numel()}", flat)])
     parts = torch.split(flat, sizes)
-    return Bucket(flat, [Piece(name, part.view(shape)) for (name, shape), part in zip(layout, parts, strict=True)])
+    return Bucket(flat, [SplitPiece(name, part.view(shape)) for (name, shape), part in zip(layout, parts, strict=True)])
 
 
 def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
@@ -107,13 +107,13 @@ class ErrorFeedback:
     def __init__(self) -> None:
         self._residuals: dict[str, Tensor] = {}
 
-    def add_to(self, piece: Piece) -> None:
+    def add_to(self, piece: SplitPiece) -> None:
         """Add the residual of this parameter to its gradient."""
         residual = self._residuals.get(piece.name)
         if residual is not None and residual.numel() == piece.grad.numel():
             piece.grad.add_(residual.view_as(piece.grad).to(piece.grad.device))
 
-    def keep(self, piece: Piece, residual: Tensor) -> None:
+    def keep(self, piece: SplitPiece, residual: Tensor) -> None:
         """Store what was not sent; values that are not finite become 0, or they would spoil all later steps."""
         self._residuals[piece.name] = torch.nan_to_num(residual, nan=0.0, posinf=0.0, neginf=0.0)
 

@@ -12,7 +12,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, SplitPiece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
 
 GROUP = 256
@@ -62,7 +62,7 @@ class Int8:
     def load(self, state: Mapping[str, Tensor]) -> None:
         self._residuals.load(state)
 
-    def _slots(self, pieces: Sequence[Piece]) -> Tensor:
+    def _slots(self, pieces: Sequence[SplitPiece]) -> Tensor:
         """Numbers of the groups that each rank sums, [ranks, most]; unused slots hold the number of the empty group.
 
         The rank depends on the parameter's name and the position in it, not on the bucket.
@@ -76,12 +76,12 @@ class Int8:
         return slots.to(pieces[0].grad.device)
 
 
-def _num(piece: Piece) -> int:
+def _num(piece: SplitPiece) -> int:
     """Groups of one gradient, the last one padded."""
     return ceil(piece.grad.numel() / GROUP)
 
 
-def _grouped(pieces: Sequence[Piece]) -> Tensor:
+def _grouped(pieces: Sequence[SplitPiece]) -> Tensor:
     """All gradients in groups, [groups + 1, values], padded with zeros; the last group is empty."""
     groups = pieces[0].grad.new_zeros((sum(map(_num, pieces)) + 1, GROUP))
     for piece, part in _parts(pieces, groups):
@@ -89,7 +89,7 @@ def _grouped(pieces: Sequence[Piece]) -> Tensor:
     return groups
 
 
-def _parts(pieces: Sequence[Piece], groups: Tensor) -> list[tuple[Piece, Tensor]]:
+def _parts(pieces: Sequence[SplitPiece], groups: Tensor) -> list[tuple[SplitPiece, Tensor]]:
     """Each gradient's own values in `groups`, as views."""
     flat, start, found = groups.view(-1), 0, []
     for piece in pieces:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, SplitPiece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
 from gangline.train.runtime.initialization import derived_seed
 
@@ -51,14 +51,14 @@ class PowerSGD:
             name.removeprefix(_FACTOR): factor.clone() for name, factor in state.items() if name.startswith(_FACTOR)
         }
 
-    def _pays_off(self, piece: Piece) -> bool:
+    def _pays_off(self, piece: SplitPiece) -> bool:
         """Whether the factors are smaller than half of the matrix."""
         if piece.grad.dim() < 2:
             return False
         rows, columns = _matrix(piece).shape
         return 2 * (rows + columns) * min(self._rank, rows, columns) < rows * columns
 
-    def _factor(self, piece: Piece) -> Tensor:
+    def _factor(self, piece: SplitPiece) -> Tensor:
         """Q of the last step, or a new one; values that are not finite become 0."""
         rows, columns = _matrix(piece).shape
         shape = (columns, min(self._rank, rows, columns))
@@ -77,7 +77,7 @@ class PowerSGD:
         for each, part in zip(tensors, torch.split(flat, [each.numel() for each in tensors]), strict=True):
             each.copy_(part.view_as(each))
 
-    def _take(self, piece: Piece, p: Tensor, q: Tensor) -> None:
+    def _take(self, piece: SplitPiece, p: Tensor, q: Tensor) -> None:
         """Store Q and the error, and write the product into the gradient."""
         self._factors[piece.name] = q
         product = (p @ q.T).view_as(piece.grad)
@@ -91,5 +91,5 @@ def orthogonal(factor: Tensor) -> Tensor:
     return columns
 
 
-def _matrix(piece: Piece) -> Tensor:
+def _matrix(piece: SplitPiece) -> Tensor:
     return piece.grad.view(piece.grad.shape[0], -1)

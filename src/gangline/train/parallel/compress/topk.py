@@ -9,7 +9,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, Piece, finished
+from gangline.train.parallel.compress.bucket import Bucket, ErrorFeedback, SplitPiece, finished
 from gangline.train.parallel.compress.collectives import GradientCollectives
 
 
@@ -50,6 +50,6 @@ class TopK:
             start += piece.grad.numel()
         return torch.cat(chosen)
 
-    def _largest(self, piece: Piece) -> Tensor:
+    def _largest(self, piece: SplitPiece) -> Tensor:
         sizes = piece.grad.reshape(-1).abs()
         return torch.topk(sizes, min(sizes.numel(), ceil(self._ratio * sizes.numel())), sorted=False).indices

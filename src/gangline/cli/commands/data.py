@@ -1,0 +1,297 @@
+"""`gangline data`: versions of data sets, made of files, of a source or of a run."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangline.cli.data_workspace import (
+    data_folder,
+    data_name,
+    names_of_files,
+    open_journal,
+    resolved,
+    say_made,
+    site_sources,
+    trusted_keys_of,
+    verify_caches,
+    warm_caches,
+    who,
+    write_signed,
+)
+from gangline.cli.options import HERE, JsonOption, RepoOption, SiteOption
+from gangline.cli.output import columns, print_json
+from gangline.cli.terminal import say
+from gangline.cli.view.data_view import DataProgress, difference_rows, summary_line, version_rows
+from gangline.cli.workspace import open_workspace
+from gangline.data.versions import VERSION, aliases_of, list_datasets, parse_reference, remove_dataset, set_alias
+from gangline.errors import ConfigError, IntegrityError, StorageError, UsageError
+from gangline.git.tracked_files import commit_of_files
+from gangline.line.record.dataset_uses import dataset_uses
+from gangline.report.text import clean
+from gangline.signing.keys import signing_key
+from gangline.spec.dataset import DatasetOrigin
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+
+ReferenceArgument = Annotated[
+    str, typer.Argument(help="Data set, as NAME, NAME@VERSION or NAME@ALIAS.", metavar="NAME[@VERSION]")
+]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the data set.")]
+
+
+@app.callback()
+def root() -> None:
+    """Make versions of data sets, and look after them; lines name them in data.shards."""
+
+
+@app.command()
+def pack(
+    files: Annotated[
+        list[Path], typer.Argument(help="Files: .jsonl, .txt, .csv, .parquet, .arrow or .tar of samples.")
+    ],
+    *,
+    name: NameOption,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, help="Cut texts into samples of so many tokens.")
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="File tokenizer.json for --tokens.")] = None,
+    column: Annotated[str, typer.Option("--column", help="Column of text for --tokens.")] = "text",
+    end: Annotated[
+        str | None, typer.Option("--end", help="Token after each text.", show_default="that of the tokenizer")
+    ] = None,
+    holdout: Annotated[float, typer.Option("--holdout", help="Share of the rows kept for evaluation, below 1.")] = 0.0,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Pack files into a version of a data set; called again after a kill, continue where it stopped.
+
+    The same files and options give the same version.
+    """
+    from gangline.data.pack import PackOptions
+    from gangline.data.pack import pack as pack_files
+    from gangline.data.tokens import TextTokenizer
+
+    if (tokens is None) != (tokenizer is None):
+        raise UsageError("wanted --tokens and --tokenizer together, found one of them")
+    if not 0 <= holdout < 1:
+        raise UsageError(f"--holdout: wanted a share from 0 to below 1, found {holdout}")
+    if missing := [str(path) for path in files if not path.is_file()]:
+        raise UsageError(f"wanted files, found none at {', '.join(missing[:5])}")
+    workspace = open_workspace(repo, site)
+    paths = sorted({path.resolve() for path in files})
+    opened = TextTokenizer.open(tokenizer, end) if tokenizer is not None else None
+    options = PackOptions(tokens=tokens, tokenizer=opened, column=column, holdout=holdout)
+    origin = DatasetOrigin(files=names_of_files(paths, workspace.repo), commit=commit_of_files(workspace.repo, paths))
+    facts = [(str(path), (found := path.stat()).st_size, found.st_mtime_ns) for path in paths]
+    with (
+        open_journal(workspace, "pack", [name, options.plain(), facts]) as journal,
+        DataProgress("pack", json) as progress,
+    ):
+        made = pack_files(
+            paths, options, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
+            notify=progress.packed,
+        )  # fmt: skip
+        write_signed(workspace, made, journal)
+    say_made(made, json=json)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Name of the data set.")],
+    *,
+    from_: Annotated[
+        str,
+        typer.Option("--from", metavar="SOURCE:GLOB", help="Source of site.toml and files of it: hdfs:wiki/*.arrow."),
+    ],
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Leave the bytes at the source; only digests are stored.")
+    ] = False,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a version of files that another program wrote to a source, each read whole and checked.
+
+    Arrow files are taken as they are; Parquet, JSON lines and others are converted. Called again after a kill,
+    continue where it stopped.
+    """
+    from gangline.data.added import AddedFile, add_files
+
+    workspace = open_workspace(repo, site)
+    source_name, colon, pattern = from_.partition(":")
+    pattern = pattern.lstrip("/")
+    if not colon or not pattern:
+        raise UsageError(f"--from: wanted SOURCE:GLOB, such as hdfs:wiki/*.arrow, found {from_!r}")
+    source = site_sources(workspace)(source_name)
+    found = source.find(pattern)
+    if not found:
+        raise ConfigError(f"source.{source_name}: wanted files that match {pattern!r}, found none")
+    files = [
+        AddedFile(path=each.path, size_bytes=each.size_bytes, blocks=partial(source.blocks, each.path))
+        for each in found
+    ]
+    origin = DatasetOrigin(source=source_name, path=pattern)
+    url = workspace.site.source[source_name].url
+    facts = [name, source_name, url, in_place, [(each.path, each.size_bytes) for each in found]]
+    with open_journal(workspace, "add", facts) as journal, DataProgress("add", json) as progress:
+        made = add_files(
+            files, name=data_name(name), origin=origin, store=workspace.store, journal=journal,
+            folder=data_folder(workspace), in_place=source_name if in_place else None, notify=progress.added,
+        )  # fmt: skip
+        write_signed(workspace, made, journal)
+    say_made(made, json=json)
+
+
+@app.command("list")
+def list_command(
+    name: Annotated[str | None, typer.Argument(help="Data set.", show_default="all of them")] = None,
+    *,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List versions of data sets, newest first, with their aliases."""
+    workspace = open_workspace(repo, site)
+    trusted = trusted_keys_of(workspace)
+    entries = list_datasets(workspace.store, None if name is None else data_name(name))
+    names = dict.fromkeys(each.name for each in entries)
+    aliases = {each: aliases_of(workspace.store, each, trusted) for each in names}
+    rows = [version_rows(workspace.store, each, aliases[each.name], trusted) for each in entries]
+    if json:
+        print_json(rows)
+    elif rows:
+        say(columns([("VERSION", "ALIASES", "SAMPLES", "SHARDS", "SIZE", "WRITTEN", ""), *(row.cells for row in rows)]))
+    else:
+        say("no data sets yet; gangline data pack FILES --name NAME makes one")
+
+
+@app.command()
+def show(
+    reference: ReferenceArgument,
+    other: Annotated[str | None, typer.Argument(help="Another version, to list what differs.")] = None,
+    *,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a version, its origin and the runs and models that used it; of two, what differs."""
+    workspace = open_workspace(repo, site)
+    found = resolved(workspace, reference)
+    if other is not None:
+        rows = difference_rows(found, resolved(workspace, other))
+        if json:
+            print_json([dict(zip(("name", "first", "second"), row, strict=True)) for row in rows])
+        else:
+            say(columns(rows) if rows else "no difference: one version")
+        return
+    users = dataset_uses(workspace.store, f"{found.name}@{found.version}")
+    if json:
+        print_json({"version": found.version, "digest": found.digest, "document": found, "used_by": users})
+        return
+    say(summary_line(found))
+    say(columns([("column", name, kind) for name, kind in found.schema]))
+    for option, value in sorted(found.options.items()):
+        say(f"{option} {clean(str(value), 80)}")
+    say(f"used by {', '.join(users) if users else 'no run'}")
+
+
+@app.command()
+def verify(
+    reference: Annotated[str | None, typer.Argument(help="Data set, as NAME or NAME@VERSION.")] = None,
+    *,
+    cache: Annotated[bool, typer.Option("--cache", help="Hash all files of this machine's cache instead.")] = False,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Read every shard of a version where it lies, and compare digests; exit 50 if one differs."""
+    from gangline.data.shard_reads import verify_shard
+
+    workspace = open_workspace(repo, site)
+    if cache == (reference is not None):
+        raise UsageError("wanted a data set or --cache, found both or neither")
+    if reference is None:
+        count, damaged = verify_caches(workspace)
+        total, bad = count, [f"{each}: deleted, it had another digest" for each in damaged]
+    else:
+        made, bad = resolved(workspace, reference), []
+        total, source_of = len(made.shards), site_sources(workspace)
+        with DataProgress("verify", json) as progress:
+            for number, shard in enumerate(made.shards, 1):
+                try:
+                    verify_shard(workspace.store, shard, source_of)
+                except (IntegrityError, StorageError) as error:
+                    bad.append(str(error))
+                progress.added(number, total)
+    if json:
+        print_json({"shards": total, "damaged": bad})
+    elif not bad:
+        say(f"{total} shards verified, each with its digest")
+    if bad:
+        raise IntegrityError("\n".join([*bad[:20], f"{len(bad)} of {total} shards are damaged or missing"]))
+
+
+@app.command()
+def warm(
+    reference: ReferenceArgument, *, repo: RepoOption = HERE, site: SiteOption = None, json: JsonOption = False
+) -> None:
+    """Fetch all shards of a version into the cache of this machine ([cache] of site.toml), verified."""
+    workspace = open_workspace(repo, site)
+    made, caches = resolved(workspace, reference), warm_caches(workspace)
+    with DataProgress("warm", json) as progress:
+        for number, shard in enumerate(made.shards, 1):
+            for cache in caches:
+                cache.file(shard)
+            for cache in caches:
+                cache.close()
+            progress.added(number, len(made.shards))
+    if json:
+        print_json({"version": f"{made.name}@{made.version}", "shards": len(made.shards)})
+    else:
+        say(f"{summary_line(made)} · in {workspace.site.cache.path}")
+
+
+@app.command()
+def alias(
+    reference: ReferenceArgument,
+    name: Annotated[str, typer.Argument(help="Alias that is to name this version: stable.", metavar="ALIAS")],
+    *,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Point an alias at a version; lines that name the alias train on it from their next run."""
+    workspace = open_workspace(repo, site)
+    made = resolved(workspace, reference)
+    key = signing_key(workspace.site, workspace.environ)
+    moved = set_alias(workspace.store, made, name, key, trusted_keys_of(workspace), who=who())
+    if json:
+        print_json(moved)
+    else:
+        before = f", before {moved.previous}" if moved.previous else ""
+        say(f"{moved.name}@{moved.alias} is {moved.version}{before} · signed by {moved.key_id}")
+
+
+@app.command()
+def remove(
+    reference: Annotated[str, typer.Argument(help="Version, as NAME@VERSION.", metavar="NAME@VERSION")],
+    *,
+    repo: RepoOption = HERE,
+    site: SiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete a version that no run, model or alias names; exit 60 names those that do. Its shards stay in the store."""
+    workspace = open_workspace(repo, site)
+    name, version = parse_reference(reference)
+    if not VERSION.fullmatch(version):
+        raise UsageError(f"wanted NAME@VERSION with the eight digits of one, found {reference!r}; gangline data list")
+    made = resolved(workspace, reference)
+    users = dataset_uses(workspace.store, f"{name}@{version}")
+    remove_dataset(workspace.store, name, version, trusted_keys_of(workspace), users=users)
+    if json:
+        print_json({"removed": f"{name}@{version}"})
+    else:
+        say(f"removed {summary_line(made)}; its shards stay as blobs")

@@ -1,0 +1,148 @@
+"""Files of a source, or of a run, that become the shards of a version: fetched, checked whole, stored or left there.
+
+An Arrow IPC file is taken as it is. Rows of other formats that pack reads are written into shards, unless the files
+stay in place. A second call continues with the file that was open.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from gangline.data.arrow_shards import MAGIC, ShardWriter, check_shard, column_types
+from gangline.data.journal import PackJournal
+from gangline.data.packed_inputs import open_input
+from gangline.errors import ConfigError, IntegrityError
+from gangline.spec.codec import from_plain, to_plain
+from gangline.spec.config.problems import printable
+from gangline.spec.dataset import MOST_SHARDS, Dataset, DatasetOrigin, DatasetShard
+from gangline.storage.objects.blobs import PREFIX, put_blob
+from gangline.storage.objects.growing_file import put_blocks
+from gangline.storage.objects.protocol import ObjectStore
+
+_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedFile:
+    """A file that is read for a version."""
+
+    path: str
+    """Path inside the version, and its place in messages."""
+    size_bytes: int
+    blocks: Callable[[], Iterable[bytes]]
+    sha256: str | None = None
+    """Digest that it must have; None: it is not known yet."""
+
+
+def add_files(
+    files: Sequence[AddedFile], *, name: str, origin: DatasetOrigin, store: ObjectStore, journal: PackJournal,
+    folder: Path, in_place: str | None = None, notify: Callable[[int, int], object] = lambda _done, _all: None,
+) -> Dataset:  # fmt: skip
+    """The document of a version of these files; the caller signs and writes it, then removes the journal.
+
+    Args:
+        folder: Existing folder for the file that is being read.
+        in_place: Name of the source that keeps the bytes; None: they are copied into the store.
+        notify: Called after each file with the number of files that are done, and of all.
+
+    Raises:
+        ConfigError: A file has another form or other columns than the first, or there are none.
+        IntegrityError: A file has another digest than it must have, or changed its size meanwhile.
+    """
+    if not 1 <= len(files) <= MOST_SHARDS:
+        raise ConfigError(f"{name}: wanted 1 to {MOST_SHARDS} files, found {len(files)}")
+    shards: list[DatasetShard] = []
+    schema: tuple[tuple[str, str], ...] | None = None
+    for number, file in enumerate(files):
+        if number < len(journal.entries):
+            entry = journal.entries[number]
+            columns = tuple((str(each[0]), str(each[1])) for each in entry["schema"])
+            found = [from_plain(DatasetShard, each) for each in entry["shards"]]
+        else:
+            with _fetched(file, folder) as (path, digest):
+                columns, found = _shards_of(file, path, digest, store=store, in_place=in_place)
+            journal.add({"schema": columns, "shards": to_plain(found)})
+        if schema not in (None, columns):
+            raise ConfigError(
+                printable(f"{file.path}: wanted the columns of {files[0].path}, {schema}; found {columns}")
+            )
+        schema = columns
+        shards += found
+        notify(number + 1, len(files))
+    assert schema is not None  # there is a file
+    rows = sum(shard.rows for shard in shards)
+    return Dataset(name=name, num_samples=rows, schema=schema, shards=tuple(shards), origin=origin)
+
+
+@contextmanager
+def _fetched(file: AddedFile, folder: Path) -> Iterator[tuple[Path, str]]:
+    """The file on this disk with its digest, deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix="add-", dir=folder) as place:
+        path, found = Path(place) / file.path.rpartition("/")[2], sha256()
+        with path.open("wb") as sink:
+            for block in file.blocks():
+                found.update(block)
+                sink.write(block)
+        digest, size = found.hexdigest(), path.stat().st_size
+        if size != file.size_bytes or file.sha256 not in (None, digest):
+            wanted = f"{file.size_bytes} bytes" + (f" of digest {file.sha256}" if file.sha256 else "")
+            raise IntegrityError(f"{file.path}: wanted {wanted}, found {size} of {digest}; is it still being written?")
+        yield path, digest
+
+
+def _shards_of(
+    file: AddedFile, path: Path, digest: str, *, store: ObjectStore, in_place: str | None
+) -> tuple[tuple[tuple[str, str], ...], list[DatasetShard]]:
+    with path.open("rb") as opened:
+        is_arrow = opened.read(len(MAGIC)) == MAGIC
+    if not is_arrow and in_place is None:
+        return _converted(file, path, store)
+    schema, rows = check_shard(path, file.path)
+    if in_place is None:
+        _store_file(store, path, digest)
+    shard = DatasetShard(
+        path=file.path, sha256=digest, size_bytes=file.size_bytes, rows=rows, source=in_place,
+        source_path=file.path if in_place is not None else "",
+    )  # fmt: skip
+    return schema, [shard]
+
+
+def _converted(
+    file: AddedFile, path: Path, store: ObjectStore
+) -> tuple[tuple[tuple[str, str], ...], list[DatasetShard]]:
+    """Shards of the rows of a file in another format."""
+    shards: list[DatasetShard] = []
+
+    def keep(data: bytes, rows: int) -> None:
+        key = put_blob(store, data)
+        shards.append(
+            DatasetShard(
+                path=f"{file.path}-{len(shards):03d}.arrow", sha256=key.removeprefix(PREFIX), size_bytes=len(data),
+                rows=rows,
+            )
+        )  # fmt: skip
+
+    try:
+        schema, batches = open_input(path, None)
+        writer = ShardWriter(schema, keep)
+        for batch in batches:
+            writer.write(batch)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(str(path), file.path)) from error
+    writer.close()
+    if not shards:
+        raise ConfigError(printable(f"{file.path}: wanted rows, found none; leave the file out"))
+    return column_types(schema), shards
+
+
+def _store_file(store: ObjectStore, path: Path, digest: str) -> None:
+    """Put a file as a blob, unless the store has it."""
+    key, size = PREFIX + digest, path.stat().st_size
+    found = store.head(key)
+    if found is not None and found.size_bytes == size:
+        return
+    with path.open("rb") as file:
+        put_blocks(store, key, iter(lambda: file.read(_BLOCK_BYTES), b""))

@@ -1,0 +1,162 @@
+"""Files that a commit names by digest instead of holding them: `.dvc` files, `dvc.lock`, Git LFS. Pure readers.
+
+Nothing of DVC is imported or run. What is read here decides only which digests are wanted; which remote may be asked
+for them is decided by the sources of the site (`data.remotes`), and a digest is checked by `data.tracked_files`.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gangline.errors import ConfigError
+from gangline.spec.config.problems import printable, refusal
+from gangline.units import format_bytes
+
+Digest = Literal["md5", "md5-dos2unix", "sha256"]
+"""`md5-dos2unix` is how DVC before 3.0 counts: ends of lines of text as on Unix. `sha256` is that of Git LFS."""
+DVC_FILE, LOCK, STAGES = ".dvc", "dvc.lock", "dvc.yaml"
+MOST_DVC_FILE_BYTES, MOST_LOCK_BYTES = 1 << 20, 8 << 20
+"""Read at most, before anything is parsed."""
+MD5 = re.compile(r"[0-9a-f]{32}")
+_FOLDER = ".dir"
+"""End of the md5 of a folder, which is that of a list of its files."""
+_VERSIONED = ("cloud", "files")
+"""Keys of outputs in a remote of `version_aware`, whose files lie there by their own names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pointer:
+    """One file or folder that a commit names by digest."""
+
+    path: str
+    """Path of the file or folder, from where the pointing file's path begins."""
+    kind: Digest
+    digest: str
+    """Hex digits; of a folder that of its list."""
+    size_bytes: int | None = None
+    """Bytes of the file, or of all files of the folder, where the pointing file says it."""
+    is_folder: bool = False
+    num_files: int | None = None
+    remote: str | None = None
+    """Remote of DVC by name; none: the default one of `.dvc/config`."""
+    pointed_by: str
+    """Path of the pointing file: `data/train.csv.dvc`, `dvc.lock`; of Git LFS the file's own."""
+    is_output: bool = False
+    """A stage of `dvc.yaml` writes it; such files are fetched only where the line names them."""
+
+    @property
+    def tool(self) -> str:
+        """Name of the tool that put the pointer there."""
+        return "Git LFS" if self.kind == "sha256" else "DVC"
+
+    @property
+    def shown(self) -> str:
+        """`md5 ab12...` as messages name it."""
+        return f"{self.kind.partition('-')[0]} {self.digest}{_FOLDER if self.is_folder else ''}"
+
+
+def is_dvc_file(path: str) -> bool:
+    """Whether a path has the name of a pointing file of DVC: `data/train.csv.dvc`, but not the folder `.dvc`."""
+    return path.endswith(DVC_FILE) and posixpath.basename(path) != DVC_FILE
+
+
+def read_dvc_file(path: str, data: bytes) -> list[Pointer]:
+    """Outputs of the file at `path`, which ends with `.dvc`.
+
+    Raises:
+        ConfigError: It is too large, no YAML of DVC, or an output lies outside of the repository.
+    """
+    plain = _yaml(path, data, most_bytes=MOST_DVC_FILE_BYTES)
+    folder = posixpath.join(posixpath.dirname(path), _text(plain.get("wdir")) or ".")
+    return list(_outputs(path, plain.get("outs"), folder=folder))
+
+
+def read_lock(path: str, data: bytes, stages: bytes | None) -> list[Pointer]:
+    """Outputs of all stages in the `dvc.lock` at `path`.
+
+    Args:
+        path: Path of the lock.
+        data: Bytes of the lock.
+        stages: `dvc.yaml` of the same folder, which says where its stages run; none: all run in that folder.
+
+    Raises:
+        ConfigError: One of the files is too large or no YAML of DVC, or an output lies outside of the repository.
+    """
+    plain = _yaml(path, data, most_bytes=MOST_LOCK_BYTES)
+    yaml = _yaml(posixpath.join(posixpath.dirname(path), STAGES), stages or b"{}", most_bytes=MOST_DVC_FILE_BYTES)
+    declared = _table(yaml.get("stages"))
+    found: list[Pointer] = []
+    for name, stage in _table(plain.get("stages", plain)).items():  # locks of schema 1.0 have no table of stages
+        of_stage = _table(declared.get(str(name).partition("@")[0]))
+        of_stage = _table(of_stage.get("do", of_stage))  # a stage with `foreach`
+        folder = posixpath.join(posixpath.dirname(path), _text(of_stage.get("wdir")) or ".")
+        found += _outputs(path, _table(stage).get("outs"), folder=folder, is_output=True)
+    return found
+
+
+def _outputs(file: str, outputs: Any, *, folder: str, is_output: bool = False) -> Iterator[Pointer]:
+    for each in outputs if isinstance(outputs, list) else []:
+        plain = _table(each)
+        path = _text(plain.get("path"))
+        if not path or "://" in path or plain.get("cache") is False:
+            continue  # a file in a bucket, or one that git holds
+        place = posixpath.normpath(posixpath.join(folder, path))
+        if place.startswith(("../", "/")) or place in ("..", "."):
+            raise refusal(f"{file}: wanted outputs inside the repository, found {path[:200]!r}; move the file into it")
+        if any(key in plain for key in _VERSIONED):
+            raise refusal(
+                f"{file}: wanted an output by md5, found {path[:200]} of a remote with version_aware, which is not"
+                f" read; dvc remote modify NAME version_aware false and dvc push, or leave {file} out by"
+                " project.exclude"
+            )
+        digest, is_folder = _md5_of(file, place, plain)
+        yield Pointer(
+            path=place, kind="md5" if plain.get("hash") == "md5" else "md5-dos2unix", digest=digest,
+            size_bytes=_count(plain.get("size")), is_folder=is_folder, num_files=_count(plain.get("nfiles")),
+            remote=_text(plain.get("remote")), pointed_by=file, is_output=is_output,
+        )  # fmt: skip
+
+
+def _md5_of(file: str, place: str, plain: Mapping[Any, Any]) -> tuple[str, bool]:
+    text = _text(plain.get("md5")) or ""
+    digest = text.removesuffix(_FOLDER)
+    if not MD5.fullmatch(digest) or plain.get("hash", "md5") != "md5":
+        found = f"hash {plain.get('hash')}" if plain.get("hash", "md5") != "md5" else text[:60] or "none"
+        raise refusal(f"{file}: wanted the md5 of {place}, found {found}; dvc commit writes it, or leave {file} out by"
+                      " project.exclude")  # fmt: skip
+    return digest, digest != text
+
+
+def _yaml(file: str, data: bytes, *, most_bytes: int) -> dict[Any, Any]:
+    """A table of YAML without aliases, which DVC does not write and which can grow a small file without bound."""
+    if len(data) > most_bytes:
+        most, found = format_bytes(most_bytes), format_bytes(len(data))
+        raise refusal(f"{file}: wanted at most {most} of YAML, found {found}; leave it out by project.exclude")
+    try:
+        import yaml
+    except ImportError as error:
+        raise ConfigError(f"{printable(file)}: nothing here reads YAML; pip install 'gangline[data]'") from error
+    try:
+        if b"*" in data and any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(data, yaml.SafeLoader)):
+            raise refusal(f"{file}: wanted YAML as DVC writes it, found an alias; dvc commit writes the file again")
+        plain = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError, RecursionError, UnicodeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise refusal(f"{file}: wanted YAML of DVC, found something else: {reason}") from error
+    if not isinstance(plain, dict):
+        raise refusal(f"{file}: wanted a table of DVC, found {type(plain).__name__}")
+    return plain
+
+
+def _table(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None

@@ -1,0 +1,94 @@
+"""Outputs of a run as a version of a data set: verified by digest, checked whole, copied into blobs, signed.
+
+The same rules hold as for models: own commits of branches that publish, clean trees, and no gate that says no. The run
+is the version's origin, and the version is an artifact of the run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from gangline.data.added import AddedFile, add_files
+from gangline.data.journal import PackJournal
+from gangline.data.versions import LATEST, set_alias, write_dataset
+from gangline.errors import ConfigError, StorageError, storage_errors
+from gangline.line.record.context import RunContext, StageResult, unchanged
+from gangline.registry.publish_rules import check_rules
+from gangline.registry.run_artifacts import output_key, read_output_list
+from gangline.signing.keys import signing_key
+from gangline.spec.dataset import DatasetOrigin
+from gangline.spec.program_files import OUTPUTS_KIND, OutputFile
+from gangline.spec.record import Artifact, Record
+from gangline.storage.objects.protocol import ObjectStore
+from gangline.units import format_bytes
+
+ENDINGS = (".arrow", ".parquet")
+"""Outputs that become shards; others are left out."""
+_BLOCK_BYTES = 8 << 20
+
+
+def publish_dataset(ctx: RunContext, name: str) -> StageResult:
+    """Make the version, or find the one that an earlier try made.
+
+    Raises:
+        ConfigError: No output is a shard, or one has another form.
+        GateError: A gate says no.
+    """
+    if (skipped := check_rules(ctx.record, ctx.line)) is not None:
+        return StageResult(state="skipped", message=skipped.reason)
+    folder = ctx.home / "data"
+    with storage_errors(folder):
+        folder.mkdir(exist_ok=True)
+    journal = PackJournal(folder / f"publish-{ctx.record.run.id}.jsonl")
+    made = add_files(
+        _outputs(ctx, name), name=name, origin=DatasetOrigin(run=ctx.record.run.id), store=ctx.store, journal=journal,
+        folder=folder,
+    )  # fmt: skip
+    ctx.change(unchanged)  # raises once another driver has the run
+    key, trusted = signing_key(ctx.site, ctx.environ), ctx.sealer.trusted
+    write_dataset(ctx.store, made, key, trusted)
+    set_alias(ctx.store, made, LATEST, key, trusted, who=ctx.record.run.id)
+    journal.remove()
+    reference, size = f"{name}@{made.version}", sum(shard.size_bytes for shard in made.shards)
+    artifact = Artifact(
+        kind="dataset", key=made.key, media_type="application/json", size_bytes=len(made.to_json()), sha256=made.digest
+    )
+
+    def change(record: Record) -> Record:
+        return replace(record, artifacts=(*record.artifacts, artifact))
+
+    return StageResult(
+        message=f"{reference}: {made.num_samples:,} samples · {len(made.shards)} shards · {format_bytes(size)},"
+        f" signed by key {key.key_id}",
+        key=made.digest,
+        outputs={"dataset": reference, "key": made.key},
+        change=change,
+    )
+
+
+def _outputs(ctx: RunContext, name: str) -> list[AddedFile]:
+    """Files of the run that become shards."""
+    listed = read_output_list(ctx.store, ctx.record)
+    files = listed.files if listed is not None else ()
+    found = [file for file in files if file.path.endswith(ENDINGS)]
+    if not found:
+        raise ConfigError(
+            f"publish.dataset: wanted outputs that end in {' or '.join(ENDINGS)} for {name}, found none among"
+            f" {len(files)} outputs; write them where project.outputs looks"
+        )
+    list_key = next(each.key for each in ctx.record.artifacts if each.kind == OUTPUTS_KIND)
+    return [
+        AddedFile(
+            path=file.path, size_bytes=file.size_bytes, sha256=file.sha256,
+            blocks=partial(_blocks, ctx.store, output_key(list_key, file.sha256), file),
+        )
+        for file in found
+    ]  # fmt: skip
+
+
+def _blocks(store: ObjectStore, key: str, file: OutputFile) -> Iterator[bytes]:
+    for start in range(0, file.size_bytes, _BLOCK_BYTES):
+        blob = store.get(key, start, min(_BLOCK_BYTES, file.size_bytes - start))
+        if blob is None:
+            raise StorageError(f"{store.url}: wanted {key}, output {file.path}, found none; was the run deleted?")
+        yield blob.data

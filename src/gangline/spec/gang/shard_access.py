@@ -1,0 +1,32 @@
+"""Where the ranks of a gang read shards of data sets and keep them, as the driver alone may say it to them."""
+
+from dataclasses import dataclass, field
+
+from gangline.spec.codec import Document
+from gangline.spec.config.source_table import SourceTable
+
+SHARDS_KEY = "GANGLINE_SHARDS"
+"""Variable with a `ShardAccess` as JSON; lines cannot set it."""
+SOURCE_SECRET = "source."  # noqa: S105  # the start of a name
+"""Before the name of a source, among the names of a gang's secrets."""
+CACHES = "shards"
+"""Folder below `cache.path` of a site, closed to model code; each kind of runs has a folder of its own in it."""
+
+PUBLISHED, OTHER = "published", "other"
+"""Ends of the folders' names: for runs that may publish, which no other code may write, and for all others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardAccess(Document):
+    """Cache and sources of a gang."""
+
+    cache: str | None = None
+    """Folder that other gangs of its kind use, too; none: one in the folder of the gang."""
+    cache_bytes: float | None = None
+    sources: dict[str, SourceTable] = field(default_factory=dict)
+    """By name; credentials are not those of the site, but the name of a secret of the gang."""
+
+
+def cache_folder(path: str, project: str, *, published: bool) -> str:
+    """Folder below `cache.path` of a site for the runs of a project of one kind."""
+    return f"{path.rstrip('/')}/{CACHES}/{project}-{PUBLISHED if published else OTHER}"

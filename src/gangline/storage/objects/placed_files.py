@@ -1,0 +1,57 @@
+"""Files of the store at their paths in a folder: each is streamed, and verified before it appears."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from gangline.errors import IntegrityError, StorageError
+from gangline.spec.data_source import DataFile
+from gangline.storage.objects.blobs import PREFIX
+from gangline.storage.objects.paths import check_new_path
+from gangline.storage.objects.protocol import ObjectStore
+
+BLOCK_BYTES = 16 * 2**20
+
+
+def place_files(store: ObjectStore, files: Iterable[DataFile], folder: Path) -> None:
+    """Add `files` to the new folder `folder`, which no other process writes to.
+
+    Raises:
+        StorageError: The store failed, or lacks a file.
+        IntegrityError: A file has another digest, a path that leads out of the folder, or one that is there already.
+    """
+    for each in files:
+        check_new_path(each.path)
+        place = folder / each.path
+        if os.path.lexists(place):
+            raise IntegrityError(f"{each.path!r} is a file of the commit and one that DVC or Git LFS tracks")
+        fetch_file(store, each, place)
+
+
+def fetch_file(store: ObjectStore, file: DataFile, place: Path) -> None:
+    """Download one file to `place`, whose folder is made; it appears once it is whole and verified.
+
+    Raises:
+        StorageError: The store failed, or lacks the file.
+        IntegrityError: The file of the store does not have the digest of `file`.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    digest = hashlib.sha256()
+    try:
+        with part.open("wb") as out:
+            for start in range(0, max(file.size_bytes, 1), BLOCK_BYTES):
+                blob = store.get(file.key, start, BLOCK_BYTES) if file.size_bytes else store.get(file.key)
+                if blob is None:
+                    raise StorageError(f"store {store.url}: data file {file.path} ({file.key}) does not exist")
+                digest.update(blob.data)
+                out.write(blob.data)
+        if PREFIX + digest.hexdigest() != file.key:
+            raise IntegrityError(
+                f"store {store.url}: {file.path} should be {file.key}, its bytes are {digest.hexdigest()}; "
+                "delete it and run the build again"
+            )
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)
