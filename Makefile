@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SUITE := OMP_NUM_THREADS=1 $(BIN)/python -m tests.twice -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check setup setup-dev lock tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
+.PHONY: help demo test test-long check setup setup-dev lock infer tools test-tools test-versions faults mutations slow proofs gpu gpu-kit bench schemas docs clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -30,6 +30,9 @@ check: setup-dev ## format, lint, types, the map of rooms, names, sizes, docstri
 	@$(BIN)/mypy
 	@found=$$($(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports) || { echo "$$found"; exit 1; }
 	@$(PYTEST) -q tests/test_rooms.py tests/test_house.py tests/surface/test_keys_are_read.py tests/manifests tests/jenkins -m "not cluster and not tools"
+
+infer: setup   ## the environment of `gangline infer`: KServe's server and torch from a hashed lock, outside the tree
+	@$(BIN)/python requirements/infer.py
 
 tools: setup-dev ## build MinIO, versitygw, Gitea, MLflow, TensorBoard and HDFS for the tests, from Go modules, locks and pinned jars, outside the tree
 	@$(BIN)/python -m tests.tools

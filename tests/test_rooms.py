@@ -29,6 +29,7 @@ ENVIRONMENT_READERS = {
     "train/startup/sitecustomize.py": "entry point of every Python of a rank",
     "train/account/event_log.py": "conceals the secrets that a rank was given",
     "kfp/run_stage.py": "entry point of a pipeline task",
+    "infer/__main__.py": "entry point of a server",
     "git/command.py": "what git inherits",
     "launch/sandbox/environment.py": "what model code inherits",
     "launch/slurm/lives.py": "entry point of the script of a job",

@@ -12,6 +12,7 @@ _HEADINGS: dict[Source, str] = {
     "rank 0": "From rank 0",
     "each rank": "From each rank",
     "serve": "From the service",
+    "infer": "From a server of a model",
     "all": "From everything that exports",
 }
 _SAYS: dict[Source, str] = {
@@ -20,6 +21,7 @@ _SAYS: dict[Source, str] = {
     "rank 0": "Served while the gang trains.",
     "each rank": f"Up to {MAX_RANKS} ranks; above, `statistic` says minimum, median and maximum of them.",
     "serve": "Served at `/metrics` of `gangline serve`.",
+    "infer": "Served at `/metrics` of `gangline infer`, in addition to the series of KServe's server.",
     "all": "What may not be exported is dropped and counted, it never stops a training.",
 }
 
@@ -74,6 +76,7 @@ def _values(series: Series, label: str) -> str:
         "project": "name of the project",
         "rank": f"0 to {MAX_RANKS - 1}",
         "metric": f"as the task names it, at most {COUNTED['metric']} a run",
+        "model": "name of the model",
         "currency": "three letters",
         "forge": "as in `[forge.NAME]`; empty for any other",
         "tracker": "as in `[track.NAME]`",

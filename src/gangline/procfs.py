@@ -77,6 +77,14 @@ def num_threads(pid: int) -> int:
     return len(_list(_PROC / str(pid) / "task"))
 
 
+def peak_bytes(pid: int) -> int:
+    """Most memory that a process ever had; 0: it is gone."""
+    for line in _read(_PROC / str(pid) / "status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
 def catches(pid: int, signal: int) -> bool:
     """`pid` has a handler for `signal`, so that it does not die of it."""
     for line in _read(_PROC / str(pid) / "status").splitlines():

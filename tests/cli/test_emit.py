@@ -9,7 +9,7 @@ from gangline.errors import UsageError
 
 
 def test_an_unknown_kind_is_refused_with_those_there_are():
-    with pytest.raises(UsageError, match="trainjob, job, jobset, runtime, kfp, jenkins"):
+    with pytest.raises(UsageError, match="trainjob, job, jobset, runtime, kfp, kserve, jenkins"):
         command("moon")
 
 
@@ -44,3 +44,9 @@ def test_a_file_that_somebody_changed_is_not_overwritten(tmp_path):
 def test_what_a_jenkins_gets_is_about_no_run():
     with pytest.raises(UsageError, match="the same for every run"):
         command("jenkins", "demo-9f31c2a0-k7q2mx")
+
+
+@pytest.mark.parametrize(("run", "options"), [(None, {}), ("bytegpt", {"cluster": Path("facts.json")})])
+def test_an_inference_service_is_about_a_model(run, options):
+    with pytest.raises(UsageError, match="wanted gangline emit kserve MODEL"):
+        command("kserve", run, **options)

@@ -41,11 +41,27 @@ def test_a_passed_run_becomes_a_signed_tagged_version_that_answers(published):
     assert " · answers in a fresh process, loss 5." in answer.message
     assert answer.events == ()
     names = [file.path for file in answer.files]
-    assert names == ["card.md", "config.json", "model.safetensors", "model.sig", "provenance.json", "sbom.cdx.json"]
+    assert names == [
+        "card.md",
+        "config.json",
+        "golden.safetensors",
+        "model.safetensors",
+        "model.sig",
+        "provenance.json",
+        "sbom.cdx.json",
+    ]
     for artifact in answer.artifacts:
         data = workspace.store.get(artifact.key).data
         assert (len(data), hashlib.sha256(data).hexdigest()) == (artifact.size_bytes, artifact.sha256)
-    assert [each.kind for each in answer.artifacts] == ["card", "config", "model", "signature", "provenance", "sbom"]
+    assert [each.kind for each in answer.artifacts] == [
+        "card",
+        "config",
+        "golden",
+        "model",
+        "signature",
+        "provenance",
+        "sbom",
+    ]
     version = read_version(workspace.store, "bytegpt", 1)
     assert (version.run, version.commit, version.key_id) == (
         workspace.record.run.id,

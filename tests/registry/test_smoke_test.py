@@ -18,5 +18,5 @@ def test_variables_of_the_line_are_there_but_no_secret(tmp_path, monkeypatch):
     runner = Answers()
     env = {"WIDTH": "3", "TOKEN": "secret:env:TOKEN"}
     said = smoke_test.run_smoke_test(None, None, tmp_path, tmp_path / "work", runner, env=env, python=lambda: None)
-    assert said == "opens in a fresh process, 8 finite numbers"
+    assert said.text == "opens in a fresh process, 8 finite numbers"
     assert runner.job.env == {"WIDTH": "3"}

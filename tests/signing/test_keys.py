@@ -118,6 +118,16 @@ def test_trust_in_a_key_that_is_not_here_says_where_to_put_it(environ):
         keys.trusted_keys(Site(sign=SignTable(identities=("0badbeef",))), environ)
 
 
+def test_a_pod_that_verifies_has_public_keys_alone_and_makes_none(environ, tmp_path):
+    own = keys.signing_key(Site(), environ)
+    folder = tmp_path / "pod" / "gangline" / "keys"
+    folder.mkdir(parents=True)
+    (folder / f"{own.key_id}.pub").write_bytes(own.public.pem)
+    site = Site(sign=SignTable(identities=(own.key_id,)))
+    assert list(keys.trusted_keys(site, {"XDG_CONFIG_HOME": str(tmp_path / "pod")})) == [own.key_id]
+    assert [path.name for path in folder.iterdir()] == [f"{own.key_id}.pub"]
+
+
 def test_a_public_key_under_another_keys_name_is_refused(environ, tmp_path):
     friend = keys.signing_key(Site(), {"XDG_CONFIG_HOME": str(tmp_path / "friend")})
     folder = keys.key_folder(environ)

@@ -14,6 +14,7 @@ from monitoring.grafana.boards.promql import (
     of_open_runs,
     of_project,
     rank_pace,
+    rate_sum,
     series,
     told,
     with_words,
@@ -37,6 +38,7 @@ def fleet_board() -> dashboard.Dashboard:
             ("Now", _now()),
             ("Who holds, who waits", _gangs()),
             ("Useful share", _useful()),
+            ("Servers of models", _servers()),
             ("GPUs of the cluster, where their exporter is scraped", _devices()),
         ),
         span="6h",
@@ -130,6 +132,25 @@ def _useful() -> list[object]:
             "Useful share by project", "Compute over all that was held.",
             Ask(f"sort_desc(sum by (project) ({_of_cause('compute')}) / sum by (project) ({cause}))", "{{project}}"),
             unit="percentunit", steps=_USEFUL, most=1, width=12, height=9,
+        ),
+    ]  # fmt: skip
+
+
+def _servers() -> list[object]:
+    """Servers belong to no run, so all of them are shown, whatever project is chosen."""
+    return [
+        p.rows(
+            "What answers", "Version and servers of every model. Two versions of one model: a rollout goes on.",
+            Ask(f"count_values by (model) ('version', {series('infer_version')})"),
+            columns={"model": "Model", "version": "Version", "Value": "Servers"}, width=8,
+        ),
+        p.curves(
+            "Requests that wait", "For a forward pass, by model. Long: more replicas, or a larger infer.batch.",
+            Ask(f"sum by (model) ({series('infer_queue')})", "{{model}}"), least=0, width=8,
+        ),
+        p.curves(
+            "Requests refused", "With 429, in a second: the queue was full. Any: more replicas, or a longer queue.",
+            Ask(rate_sum("infer_refused_total", by="model"), "{{model}}"), unit="reqps", least=0, width=8,
         ),
     ]  # fmt: skip
 

@@ -41,6 +41,8 @@ ENTRIES = (
     CommandEntry("data", "Make, list, check and fetch versions of data sets.", _MODEL),
     CommandEntry("promote", "Point an alias at a model version, after verifying all of it.", _MODEL),
     CommandEntry("verify", "Check signature and digests of a model, checkpoint or run.", _MODEL),
+    CommandEntry("infer", "Verify a model version, load it, and answer requests on this machine.", _MODEL),
+    CommandEntry("score", "Let a model version answer every row of a data set, on this machine.", _MODEL),
     CommandEntry("keys", "List the signing keys of this site.", _MODEL),
     CommandEntry("serve", "Serve webhooks, the API and the pages of a site.", _PUSH),
     CommandEntry("hook", "Build what is pushed to a bare repository of this machine.", _PUSH),

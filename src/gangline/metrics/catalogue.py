@@ -8,7 +8,7 @@ from typing import Literal
 from gangline.metrics.labels import CLOSED, COUNTED, CUT, values_of
 
 Kind = Literal["gauge", "counter", "histogram"]
-Source = Literal["driver", "rank 0", "each rank", "serve", "all"]
+Source = Literal["driver", "rank 0", "each rank", "serve", "infer", "all"]
 
 PREFIX = "gangline_"
 _SAVE_BUCKETS = (0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 100.0, 300.0)
@@ -131,6 +131,13 @@ CATALOGUE: dict[str, Series] = {
         *_series("serve", "operation outcome", ("store_requests_total", "c", "Calls to the store.")),
         _histogram("serve", "operation", "store_request_duration_seconds",
                    "Time of a call to the store.", _CALL_BUCKETS),
+        *_series("infer", "model",
+            ("infer_queue", "g", "Requests that wait for a forward pass."),
+            ("infer_refused_total", "c", "Requests that were refused with 429, the queue being full."),
+            ("infer_answered_total", "c", "Requests that were answered."),
+            ("infer_failed_total", "c", "Requests that the model failed at."),
+            ("infer_batch_samples", "g", "Samples of the last forward pass."),
+            ("infer_version", "g", "Version of the model that answers.")),
         *_series("all", "reason", ("series_dropped_total", "c", "Samples that were not exported.")),
     )
 }  # fmt: skip

@@ -67,6 +67,7 @@ COUNTED: dict[str, int] = {
     "project": 1,
     "rank": MAX_RANKS,
     "metric": 15,
+    "model": 1,
     "currency": 1,
     "forge": 8,
     "tracker": 8,

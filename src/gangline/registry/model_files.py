@@ -13,12 +13,22 @@ from gangline.spec.record import Artifact
 from gangline.storage.objects.keys import is_key
 from gangline.storage.objects.paths import check_new_path, folded
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.train.model.golden import GOLDEN
 
 SIGNATURE = "model.sig"
 CONFIG, CARD, SBOM, PROVENANCE = "config.json", "card.md", "sbom.cdx.json", "provenance.json"
 COMPLETE = (CONFIG, CARD, SBOM, PROVENANCE, SIGNATURE)
 """Files that every version has in addition to its weights."""
-_KINDS = {CONFIG: "config", CARD: "card", SBOM: "sbom", PROVENANCE: "provenance", SIGNATURE: "signature"}
+_BESIDE = {*COMPLETE, GOLDEN}
+"""Files that are not weights."""
+_KINDS = {
+    GOLDEN: "golden",
+    CONFIG: "config",
+    CARD: "card",
+    SBOM: "sbom",
+    PROVENANCE: "provenance",
+    SIGNATURE: "signature",
+}
 _MEDIA_TYPES = {
     ".json": "application/json",
     ".md": "text/markdown",
@@ -95,7 +105,7 @@ def check_weights(folder: Path) -> str:
     Raises:
         IntegrityError: A file is not a safetensors file, or there is none.
     """
-    count, paths = 0, sorted(folder.glob("*.safetensors"))
+    count, paths = 0, sorted(path for path in folder.glob("*.safetensors") if path.name != GOLDEN)
     for path in paths:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -111,7 +121,7 @@ def check_weights(folder: Path) -> str:
 
 def weight_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
     """The files that are not metadata."""
-    return tuple(file for file in files if file.path not in COMPLETE)
+    return tuple(file for file in files if file.path not in _BESIDE)
 
 
 def weights_digest(files: Iterable[ModelFile]) -> str:

@@ -1,6 +1,7 @@
 """Metadata of a model folder: config, card, bill of materials, provenance and signature, written in this order."""
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,23 @@ from gangline.report.text import code, markdown
 from gangline.signing.keys import SigningKey
 from gangline.signing.provenance import render_model_provenance
 from gangline.signing.sbom import installed_packages, render_model_sbom
+from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.measurements import Metric
 from gangline.spec.record import Record
+from gangline.train.model.golden import GOLDEN
+from gangline.train.model.published import PROGRAM_FORMAT
 from gangline.units import format_bytes, format_count, format_number, format_seconds
 
 CONFIG_FORMAT = "gangline-model/1"
-PROGRAM_FORMAT = "gangline-program/1"
-"""Format of a folder whose weights are files of a program, in formats of its own."""
 _MAX_CONFIG_BYTES = 4 << 20
 _MAX_LIMITS = 8
 
 
-def write_config(folder: Path, record: Record, line: Line, *, of_program: bool = False) -> None:
-    """Write `config.json`: what a program needs to build the model for the weights."""
+def write_config(
+    folder: Path, record: Record, line: Line, *, of_program: bool = False, path: Sequence[str] = ()
+) -> None:
+    """Write `config.json`: what a program needs to build the model for the weights; `path`: its folders of code."""
     weights = folder.rglob("*") if of_program else folder.glob("*.safetensors")
     plain = {
         "format": PROGRAM_FORMAT if of_program else CONFIG_FORMAT,
@@ -35,6 +39,7 @@ def write_config(folder: Path, record: Record, line: Line, *, of_program: bool =
         "model": line.model,
         "code": record.inputs.code,
         "weights": sorted(path.relative_to(folder).as_posix() for path in weights if path.is_file()),
+        "infer": {**to_plain(line.infer), "path": list(path)},
         "gangline": __version__,
     }
     _write(folder / model_files.CONFIG, json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False) + "\n")
@@ -47,7 +52,7 @@ def write_metadata(
     """Write the files that depend on the version number, over those of an earlier number; the signature is last."""
     (folder / model_files.SIGNATURE).unlink(missing_ok=True)
     (folder / model_files.PROVENANCE).unlink(missing_ok=True)
-    own = {folder / name for name in model_files.COMPLETE}
+    own = {folder / name for name in (*model_files.COMPLETE, GOLDEN)}
     weights = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path not in own)
     card = render_card(
         record, model=model, version=version, task=line.project.task or " ".join(line.project.command or ()),

@@ -8,10 +8,10 @@ Each try has a folder of its own, so a driver that lost its lease and resumes ch
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from gangline.checkpoint.format.export import export_model
 from gangline.errors import IntegrityError, StorageError
@@ -22,7 +22,7 @@ from gangline.registry.model_files import ModelFile
 from gangline.registry.model_folder import write_config, write_metadata
 from gangline.registry.program_files import ProgramFiles, find_program_files
 from gangline.registry.publish_rules import NotPublished, check_rules, skip_reason
-from gangline.registry.smoke_test import run_smoke_test
+from gangline.registry.smoke_test import code_path, run_smoke_test
 from gangline.registry.versions import (
     Version,
     check_name,
@@ -37,9 +37,13 @@ from gangline.signing.keys import SigningKey
 from gangline.spec.codec import to_plain
 from gangline.spec.config.line import Line
 from gangline.spec.globs import may_meet
+from gangline.spec.measurements import Metric
+from gangline.spec.plan import Plan
 from gangline.spec.program_files import SAVE_KIND
 from gangline.spec.record import Artifact, Record
+from gangline.storage.objects.blobs import get_blob
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.train.model.golden import GOLDEN
 from gangline.units import format_bytes
 
 MAX_TRIES = 16
@@ -63,6 +67,8 @@ class Published:
     """Files of the version, for the record."""
     message: str = ""
     """The line that the user sees."""
+    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of the version, as its file has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,7 @@ class _Job:
     model: str
     still_driving: Callable[[], object]
     remote: git_tags.TagRemote | None
+    strike: Callable[[str, Path], Mapping[str, Metric]] | None
     source: ProgramFiles | None = None
     """Files of a program; None: the checkpoint is exported."""
 
@@ -111,6 +118,7 @@ def publish(
     announce: Callable[[str], object] = lambda _: None,
     runner: ModuleRunner,
     python: Callable[[], str | None],
+    strike: Callable[[str, Path], Mapping[str, Metric]] | None = None,
 ) -> Published | NotPublished:
     """Make a version of the run's model, or find the one that an earlier try made.
 
@@ -127,6 +135,7 @@ def publish(
         announce: Receives a sentence before data goes to a git remote.
         runner: Runs the model's code for the smoke test.
         python: Interpreter of the commit's environment, asked for the smoke test of a task only; None: the driver's.
+        strike: Measures model and folder as a server; raises, before anything is uploaded, where it may not be one.
 
     Raises:
         IntegrityError: The checkpoint is invalid or changed, another project owns the model, or the tag is taken.
@@ -144,9 +153,9 @@ def publish(
     check_name("a model", model)
     require_owner(store, model, record.run.project)
     job = _Job(
-        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model",
-        checkpoint=origin, names=names, model=model, still_driving=still_driving,
-        remote=git_tags.open_remote(repo, wanted=line.publish.push), source=source,
+        store=store, record=record, line=line, key=key, repo=repo, folder=workdir / "model", checkpoint=origin,
+        names=names, model=model, still_driving=still_driving,
+        remote=git_tags.open_remote(repo, wanted=line.publish.push), source=source, strike=strike,
     )  # fmt: skip
     if job.remote is not None and not job.remote.is_mirror:
         announce(git_tags.announcement(job.remote))
@@ -154,8 +163,7 @@ def publish(
     version, answer = _existing_version(job, weights), None
     if version is None:
         version, answer = _make_version(job, weights, workdir / "smoke", runner, python)
-    tagged, events = _tag(job, version)
-    return _published(job, version, answer, tagged, events)
+    return _published(job, version, answer, *_tag(job, version))
 
 
 def check_publication(store: ObjectStore, record: Record, line: Line) -> str:
@@ -212,15 +220,21 @@ def _export(job: _Job) -> str:
     record = job.record
     if job.source is not None:
         job.source.fetch(job.folder)
-        write_config(job.folder, record, job.line, of_program=True)
+        write_config(job.folder, record, job.line, of_program=True, path=_code_path(job))
         return model_files.weights_digest(model_files.list_folder(job.folder, "", of_program=True))
     metadata = {"run": record.run.id, "commit": record.commit.sha, "checkpoint": job.checkpoint}
     export_model(
         job.store, job.checkpoint, job.key.checkpoint_key(record.run.project), job.folder,
         sha256=job.manifest_sha256, metadata=metadata, names=job.names,
     )  # fmt: skip
-    write_config(job.folder, record, job.line)
+    write_config(job.folder, record, job.line, path=_code_path(job))
     return model_files.weights_digest(model_files.list_folder(job.folder, ""))
+
+
+def _code_path(job: _Job) -> tuple[str, ...]:
+    """Folders of the code layer that a server has on its path."""
+    plan = job.record.plan
+    return () if plan is None else code_path(Plan.from_json(get_blob(job.store, plan.key)))
 
 
 def _existing_version(job: _Job, weights: str) -> Version | None:
@@ -232,21 +246,23 @@ def _existing_version(job: _Job, weights: str) -> Version | None:
 def _make_version(
     job: _Job, weights: str, workdir: Path, runner: ModuleRunner, python: Callable[[], str | None]
 ) -> tuple[Version, str | None]:
-    """(version, sentence of the smoke test); the test runs while metadata is written and ends before the claim."""
-    if not job.line.publish.smoke or job.of_program:
-        return _claim_number(job, weights, lambda: None), None
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(
-            run_smoke_test, job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python
+    """(version, sentence of the smoke test); the answer of the test is signed with the version."""
+    text = None
+    if job.line.publish.smoke and not job.of_program:
+        answer = run_smoke_test(
+            job.store, job.record, job.folder, workdir, runner, env=job.line.train.env, python=python
         )
-        return _claim_number(job, weights, answer.result), answer.result()
+        text = answer.text
+        if answer.golden is not None:
+            (job.folder / GOLDEN).write_bytes(answer.golden)
+    if job.strike is not None:
+        measured = job.strike(job.model, job.folder)
+        job = replace(job, record=replace(job.record, metrics=job.record.metrics | dict(measured)))
+    return _claim_number(job, weights), text
 
 
-def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Version:
-    """Upload under the next number that is free in store and git; the next one again where another publisher is faster.
-
-    `approve` is called before anything is uploaded, and raises where the model may not become a version.
-    """
+def _claim_number(job: _Job, weights: str) -> Version:
+    """Upload under the next number that is free in store and git, or a later one where another publisher is faster."""
     for _ in range(MAX_TRIES):
         taken = {0, *version_numbers(job.store, job.model), *git_tags.taken_numbers(job.repo, job.model, job.remote)}
         number = max(taken) + 1
@@ -261,7 +277,6 @@ def _claim_number(job: _Job, weights: str, approve: Callable[[], object]) -> Ver
             of_program=job.of_program,
         )
         version = _version(job, number, weights)
-        approve()
         model_files.upload_files(job.store, job.folder, version.files)
         job.still_driving()
         if write_version(job.store, version):
@@ -324,6 +339,6 @@ def _published(
     message = f"{version.model} {version.version}: {label} {size}{opened}, signed by key {version.key_id}, {place}"
     return Published(
         model=version.model, version=version.version, key=version.key, files=version.files, weights=version.weights,
-        events=events, artifacts=model_files.artifacts(version.files),
+        events=events, artifacts=model_files.artifacts(version.files), metrics=version.metrics,
         message=message + (f" · {smoke}" if smoke else "") + ("" if tagged else " · not tagged"),
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 import json
 import shutil
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.data.versions import read_dataset
@@ -18,12 +19,23 @@ from gangline.spec.python_environment import paths_from_top
 from gangline.spec.record import Record
 from gangline.storage.objects.blobs import PREFIX, get_blob
 from gangline.storage.objects.protocol import ObjectStore
+from gangline.train.model.golden import parse_golden
 from gangline.train.runtime.dataset_files import data_paths, fetch_data_files
 from gangline.units import format_number
 
 TIMEOUT_SECONDS = 300.0
 MAX_DATA_BYTES = 64 * 2**20
 MAX_SHARD_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeAnswer:
+    """What the model answered."""
+
+    text: str
+    """One sentence."""
+    golden: bytes | None = None
+    """The batch and its outputs, as `golden.safetensors` has them; None: no task, or too large."""
 
 
 def run_smoke_test(
@@ -35,8 +47,8 @@ def run_smoke_test(
     *,
     env: Mapping[str, str],
     python: Callable[[], str | None],
-) -> str:
-    """One sentence on the answer of the model in `folder`.
+) -> SmokeAnswer:
+    """Let a fresh process open the model in `folder`; its answer.
 
     Args:
         store: Holds plan, code and data of the run.
@@ -58,10 +70,10 @@ def run_smoke_test(
     if done.exit_code:
         last = done.output_tail[:300]
         raise error_for(done.exit_code)(f"the model failed its smoke test in a fresh process: {last}")
-    answer = _read(done.stdout)
+    answer, golden = _read(done.stdout)
     if "loss" in answer:
-        return f"answers in a fresh process, loss {format_number(answer['loss'])}"
-    return f"opens in a fresh process, {answer['parameters']} finite numbers"
+        return SmokeAnswer(f"answers in a fresh process, loss {format_number(answer['loss'])}", golden)
+    return SmokeAnswer(f"opens in a fresh process, {answer['parameters']} finite numbers", golden)
 
 
 def _job(
@@ -93,7 +105,7 @@ def _job(
     }  # fmt: skip
     files: dict[str, bytes | Path] = {"model": folder, "data": data, "options.json": json.dumps(options).encode()}
     arguments = ("../model", "--code", ".", "--options", "../options.json")
-    path = paths_from_top(plan.program.folder, plan.program.path)
+    path = code_path(plan)
     return replace(job, arguments=arguments, code=code, path=path, files=files, python=python())
 
 
@@ -108,16 +120,24 @@ def _smallest_shard(store: ObjectStore, use: DatasetUse, folder: Path) -> list[D
     return [chosen]
 
 
-def _read(output: bytes) -> dict[str, float]:
-    """The answer in the last line of output; the model's code may have printed lines before it."""
+def code_path(plan: Plan) -> tuple[str, ...]:
+    """Folders of the code layer that a process at its top has on its path."""
+    return paths_from_top(plan.program.folder, plan.program.path)
+
+
+def _read(output: bytes) -> tuple[dict[str, float], bytes | None]:
+    """Numbers and golden sample in the last line of output; the model's code may have printed lines before it."""
     try:
         answer = json.loads(output.splitlines()[-1])
         found = {name: answer[name] for name in {"parameters", "loss"} & {"parameters", *answer}}
+        golden = b64decode(answer["golden"], validate=True) if "golden" in answer else None
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise TrainingError(f"wanted JSON from the smoke test of the model, found {output[-80:]!r}") from error
     if not all(isinstance(each, int | float) for each in found.values()):
         raise TrainingError(f"wanted numbers from the smoke test of the model, found {str(found)[:80]}")
-    return found
+    if golden is not None:
+        parse_golden(golden)
+    return found, golden
 
 
 def _smallest_files(files: Sequence[DataFile]) -> tuple[DataFile, ...]:

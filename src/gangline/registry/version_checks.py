@@ -64,18 +64,27 @@ def check_version(version: Version, evidence: VersionEvidence) -> tuple[CheckRes
     with tempfile.TemporaryDirectory(prefix="gangline-verify-") as place:
         folder = Path(place) / version.model
         folder.mkdir()
-        fetched = run_check("files", lambda: _fetch(version, evidence.store, folder))
         return (
-            fetched,
-            run_check("alone", lambda: _alone(version, evidence.store)),
-            run_check("complete", lambda: _complete(version)),
-            run_check("signature", lambda: _if_fetched(fetched, lambda: _signature(version, folder, evidence.keys))),
-            run_check("provenance", lambda: _if_fetched(fetched, lambda: _provenance(version, folder))),
+            *check_files(version, evidence.store, evidence.keys, folder),
             run_check("record", lambda: _record(version, evidence)),
             run_check("project", lambda: _project(version, evidence)),
             run_check("image", lambda: _image(version, evidence)),
             run_check("tag", lambda: _tag(version, evidence)),
         )
+
+
+def check_files(
+    version: Version, store: ObjectStore, keys: Mapping[str, PublicKey], folder: Path
+) -> tuple[CheckResult, ...]:
+    """Check what a server loads: every file, which are downloaded into `folder`, signature and provenance."""
+    fetched = run_check("files", lambda: _fetch(version, store, folder))
+    return (
+        fetched,
+        run_check("alone", lambda: _alone(version, store)),
+        run_check("complete", lambda: _complete(version)),
+        run_check("signature", lambda: _if_fetched(fetched, lambda: _signature(version, folder, keys))),
+        run_check("provenance", lambda: _if_fetched(fetched, lambda: _provenance(version, folder))),
+    )
 
 
 def _if_fetched(fetched: CheckResult, check: Callable[[], str]) -> str:

@@ -128,9 +128,15 @@ def signing_key(site: Site, environ: Mapping[str, str]) -> SigningKey:
 def trusted_keys(site: Site, environ: Mapping[str, str]) -> dict[str, PublicKey]:
     """Public keys by id whose signature may be promoted.
 
+    A private key is neither read nor made where `sign.identities` names keys whose public halves are all here: a pod
+    that verifies has none.
+
     Raises:
         ConfigError: `sign.identities` names an id whose public half is not here.
     """
+    folder, named = key_folder(environ), site.sign.identities
+    if named and all((folder / f"{key_id}.pub").is_file() for key_id in named):
+        return {key_id: _public(key_id, environ) for key_id in named}
     own = signing_key(site, environ).public
     if not site.sign.identities:
         return {own.key_id: own}

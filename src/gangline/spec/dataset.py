@@ -54,7 +54,7 @@ class DatasetShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetOrigin:
-    """What a version was made from: a run, files of a commit, or a path of a source."""
+    """What a version was made from: a run, files of a commit, a path of a source, or a model and its inputs."""
 
     run: str | None = None
     commit: str | None = None
@@ -63,6 +63,10 @@ class DatasetOrigin:
     source: str | None = None
     path: str | None = None
     """Glob below the URL of the source."""
+    model: str | None = None
+    """`NAME VERSION` of the model whose outputs these are."""
+    dataset: str | None = None
+    """`NAME@VERSION` of the data set that the model answered, shard by shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

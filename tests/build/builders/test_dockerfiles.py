@@ -69,4 +69,9 @@ def test_every_sin_is_found():
 
 def test_the_image_of_ranks_is_the_one_that_builders_build():
     assert (IMAGES / "runtime.Dockerfile").read_bytes() == dockerfile()
-    assert [path.name for path in FILES] == ["data.Dockerfile", "line.Dockerfile", "runtime.Dockerfile"]
+    assert [path.name for path in FILES] == [
+        "data.Dockerfile",
+        "infer.Dockerfile",
+        "line.Dockerfile",
+        "runtime.Dockerfile",
+    ]

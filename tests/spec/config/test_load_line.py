@@ -142,7 +142,7 @@ x = 1
         "evaluate.metrics: wanted a list of strings, found 'abc'",
         (
             "checkpoint: wanted a known key, found an unknown one; there are project, train, env, data, model, "
-            "optimizer, plan, evaluate, gate, prove, publish, trigger, search"
+            "optimizer, plan, evaluate, gate, prove, publish, infer, trigger, search"
         ),
         "gaet: wanted a known key, found an unknown one; did you mean gate?",
     ]
@@ -233,6 +233,10 @@ def test_rules_judge_the_rest_of_a_table_with_a_wrong_type():
         ("train.recovery.max_events", ["train.recovery.max_events=-1"]),
         ("plan.budget_money", ["plan.budget_money=-1"]),
         ("evaluate.seeds", ["evaluate.seeds=0"]),
+        ("infer.handler", ["infer.handler='serve'"]),
+        ("infer.batch", ["infer.batch=0"]),
+        ("infer.wait_ms", ["infer.wait_ms=-1.0"]),
+        ("infer.queue", ["infer.queue=0"]),
         ("evaluate.every_steps", ["evaluate.every_steps=0"]),
         (
             "gate.quality[0].metric",

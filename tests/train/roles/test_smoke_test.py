@@ -2,12 +2,15 @@
 
 import json
 import sys
+from base64 import b64decode
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from gangline.errors import ConfigError, IntegrityError, TrainingError
+from gangline.train.model import published
+from gangline.train.model.golden import parse_golden
 from gangline.train.roles import smoke_test
 
 TASK = """
@@ -52,7 +55,11 @@ def ask(folder, **replaced):
 
 
 def test_a_task_answers_held_out_samples(folder):
-    assert ask(folder) == {"parameters": 5, "samples": 2, "loss": 2.0}
+    answer = ask(folder)
+    golden = parse_golden(b64decode(answer.pop("golden")))
+    assert answer == {"parameters": 5, "samples": 2, "loss": 2.0}
+    assert golden.inputs["x"].tolist() == [[1.0] * 4] * 2
+    assert golden.outputs["output"].tolist() == [[4.0]] * 2
 
 
 def test_a_task_that_publishes_under_other_names_gets_its_own_back(folder):
@@ -60,7 +67,11 @@ def test_a_task_that_publishes_under_other_names_gets_its_own_back(folder):
     task = folder.parent / "code" / "line_task.py"
     task.write_text(f"{TASK}\n    def export_names(self):\n        return {renamed}\n")
     save_file({"weight": torch.ones(1, 4), "linear.weight": torch.zeros(1)}, folder / "model.safetensors")
-    assert ask(folder) == {"parameters": 5, "samples": 2, "loss": 2.0}
+    answer = ask(folder)
+    golden = parse_golden(b64decode(answer.pop("golden")))
+    assert answer == {"parameters": 5, "samples": 2, "loss": 2.0}
+    assert golden.inputs["x"].tolist() == [[1.0] * 4] * 2
+    assert golden.outputs["output"].tolist() == [[4.0]] * 2
 
 
 @pytest.mark.parametrize("answer", [["linear.weight"], {"linear.weight": 3}])
@@ -111,7 +122,7 @@ def test_every_dtype_reads_as_the_safetensors_library_wrote_it(folder):
     ]
     wrote = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds} | {"empty": torch.empty(0, 3)}
     save_file(wrote, folder / "model.safetensors")
-    read = smoke_test.read_weights(folder / "model.safetensors")
+    read = published.read_weights(folder / "model.safetensors")
     assert read.keys() == wrote.keys()
     assert all(torch.equal(read[name], wrote[name]) and read[name].dtype == wrote[name].dtype for name in wrote)
 

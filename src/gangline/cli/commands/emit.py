@@ -9,7 +9,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 import gangline
-from gangline.cli.options import HERE, LastRunArgument, RepoOption, SiteOption
+from gangline.cli.options import HERE, RepoOption, SiteOption
 from gangline.cli.output import print_or_write
 from gangline.cli.terminal import say
 from gangline.cli.workspace import open_workspace
@@ -42,25 +42,34 @@ def _jenkins_folder() -> Path:
     return found
 
 
-KINDS = (*get_args(GangKind), "kfp", "jenkins")
+KINDS = (*get_args(GangKind), "kfp", "kserve", "jenkins")
 
 
 def command(
     kind: Annotated[str, typer.Argument(help="Kind of object, one of " + ", ".join(KINDS) + ".", metavar="KIND")],
-    run: LastRunArgument = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="Run id, or the beginning of one; for kserve MODEL, MODEL@ALIAS or MODEL/VERSION.",
+            metavar="RUN",
+            show_default="the newest run",
+        ),
+    ] = None,
     *,
     cluster: Annotated[
         Path | None, typer.Option("--cluster", help="Read facts that doctor --cluster wrote; no server is contacted.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Let the API server judge the objects by dry run.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; for jenkins a folder.", show_default="stdout")
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; for jenkins and kserve a folder.", show_default="stdout"),
     ] = None,
     repo: RepoOption = HERE,
     site: SiteOption = None,
 ) -> None:
     """Print the very objects that a run creates, secrets as names; or the pipeline that drives it.
 
+    kserve is about a published version: the InferenceService that serves it, and the site of its init container.
     jenkins is about no run, and for the administrator of a Jenkins: the pipeline that builds every repository, and with
     --out the whole library, pods and settings of the controller.
     """
@@ -72,6 +81,9 @@ def command(
                 "what a Jenkins is given is the same for every run; wanted: gangline emit jenkins --out FOLDER"
             )
         _emit_jenkins(out)
+        return
+    if kind == "kserve":
+        _emit_kserve(run, out, repo=repo, site=site, check=check, cluster=cluster)
         return
     if (check and kind in ("kfp", "runtime")) or (cluster and kind == "kfp"):
         raise UsageError(f"--check and --cluster are about the objects of a gang; leave them out for {kind}")
@@ -92,6 +104,21 @@ def command(
             check=check,
         )
     print_or_write(text, out)
+
+
+def _emit_kserve(
+    target: str | None, out: Path | None, *, repo: Path, site: Path | None, check: bool, cluster: Path | None
+) -> None:
+    from gangline.line.results.kserve_manifest import emit_inference_service
+
+    if target is None or cluster is not None:
+        raise UsageError("wanted gangline emit kserve MODEL[@ALIAS] [--out FOLDER] [--check]")
+    workspace = open_workspace(repo, site)
+    text = emit_inference_service(
+        target, store=workspace.store, site=workspace.site, environ=workspace.environ, check=check
+    )
+    name = target.replace("@", "-").replace("/", "-")
+    print_or_write(text, out if out is None or str(out) == "-" else out / f"{name}.yaml")
 
 
 def _emit_jenkins(out: Path | None) -> None:

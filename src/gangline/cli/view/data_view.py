@@ -51,6 +51,10 @@ class DataProgress:
         """Tell how many files or shards are done."""
         self._tell(done / max(total, 1), f"{done} of {total} files")
 
+    def scored(self, done: int, total: int) -> None:
+        """Tell how many shards were scored."""
+        self._tell(done / max(total, 1), f"{done} of {total} shards")
+
     def _tell(self, share: float, facts: str) -> None:
         seconds = time.monotonic()
         if self._first is None:
@@ -147,6 +151,8 @@ def _origin(found: Dataset) -> list[str]:
     origin = found.origin
     if origin.run is not None:
         return [f"from run {origin.run}"]
+    if origin.model is not None:
+        return [clean(f"from {origin.model} and {origin.dataset}", limit=120)]
     if origin.source is not None:
         return [clean(f"from {origin.source}:{origin.path}", limit=120)]
     commit = f" of commit {origin.commit[:8]}" if origin.commit else ""

@@ -180,8 +180,10 @@ def python_paths(hidden: Sequence[Path]) -> tuple[Path, ...]:
     return (*dict.fromkeys(paths), Path(str(gangline.__file__)).parent.parent)
 
 
-def interpreter_paths(python: str) -> tuple[Path, ...]:
+def interpreter_paths(python: str, *, of_site: bool = False) -> tuple[Path, ...]:
     """The Python environment of a commit, and the installation of Python that gangline chose for it.
+
+    An environment `of_site` was made by its administrator: its own link to Python is followed.
 
     The manifest names that installation: packages of the commit may write whatever is in the environment. Of an
     installation in a hidden folder only Python's entries are shown.
@@ -190,8 +192,8 @@ def interpreter_paths(python: str) -> tuple[Path, ...]:
         ConfigError: The environment has no manifest.
     """
     prefix, hidden = Path(python).parent.parent, hidden_paths()
-    base = Path(require_manifest(prefix).base)
-    installation = base.parent.parent
+    base = Path(python) if of_site else Path(require_manifest(prefix).base)
+    installation = (base.resolve() if of_site else base).parent.parent
     is_hidden = any(installation.is_relative_to(each) for each in hidden)
     bases = [installation / name for name in _PREFIX] if is_hidden else _of_prefix(installation, hidden)
     return (*dict.fromkeys([prefix, *(hop.parent for hop in _hops(base)), *bases]),)

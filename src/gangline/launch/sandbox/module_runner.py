@@ -31,6 +31,8 @@ class ModuleJob:
     """Trust in the commit of the code."""
     python: str | None = None
     """Python interpreter of the commit, if it runs on this machine; None: that of gangline."""
+    site_python: bool = False
+    """`python` is an environment that the site names, not one that was made for the commit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from gangline import procfs
@@ -29,7 +30,7 @@ _MARK = "GANGLINE_SCRATCH"
 
 
 class ProcessRunner:
-    """Implements `ModuleRunner` with a process of this machine."""
+    """Implements `ModuleRunner` with a process of this machine; a server runs there until its caller is done."""
 
     def __init__(self, sandbox_of: Callable[[Trust], Sandbox]) -> None:
         self._sandbox_of = sandbox_of
@@ -48,6 +49,66 @@ class ProcessRunner:
                 return _run(_command(sandbox, job, work, shown), job.seconds, folder)
             finally:
                 _end_all(work)
+
+    @contextmanager
+    def start(self, job: ModuleJob) -> "Iterator[RunningModule]":
+        """A module that runs until the block ends, its stdin and stdout connected to this process.
+
+        Raises:
+            IntegrityError: Code of this trust does not run here, as there is no sandbox.
+            StorageError: It could not be started.
+        """
+        sandbox = self._sandbox_of(job.trust)
+        sandbox.require()
+        sandbox.require_python(job.python)
+        with tempfile.TemporaryDirectory(prefix=f"gangline-{job.module.rpartition('.')[2]}-") as name:
+            folder = Path(name).resolve()
+            folder.chmod(0o711)
+            work = folder / "work"
+            shown = _lay_out(job, work, sandbox)
+            give(work, sandbox.engine.uid)
+            command = _command(sandbox, job, work, shown)
+            with (folder / "stderr").open("wb") as stderr:
+                try:
+                    process = subprocess.Popen(
+                        command.argv, env=dict(command.environ), cwd=command.cwd, stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE, stderr=stderr, start_new_session=True, text=True,
+                    )  # fmt: skip
+                except OSError as error:
+                    raise StorageError(f"cannot start {command.argv[0]!r}: {error.strerror}") from error
+                try:
+                    yield RunningModule(process, work, folder / "stderr", sandbox)
+                finally:
+                    process.kill()
+                    process.wait()
+                    for pipe in (process.stdin, process.stdout):
+                        with suppress(BrokenPipeError):
+                            assert pipe is not None
+                            pipe.close()
+                    _end_all(work)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningModule:
+    """A module that was started."""
+
+    process: "subprocess.Popen[str]"
+    work: Path
+    log: Path
+    """Its stderr."""
+    sandbox: Sandbox
+
+    def place(self, name: str, source: Path) -> str:
+        """Copy a folder to `../NAME` of the module, for one that already runs; the path there."""
+        shutil.copytree(source, self.work / name)
+        give(self.work / name, self.sandbox.engine.uid)
+        return f"../{name}"
+
+    def log_tail(self, lines: int = 3) -> str:
+        """Last lines of its stderr."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 4096))
+            return " / ".join(file.read().decode(errors="replace").strip().splitlines()[-lines:])
 
 
 def _lay_out(job: ModuleJob, work: Path, sandbox: Sandbox) -> tuple[Path, ...]:
@@ -79,7 +140,8 @@ def _command(sandbox: Sandbox, job: ModuleJob, work: Path, shown: tuple[Path, ..
     environ, code = sandbox.environ(home=home, tmp=work / "tmp"), work / "code"
     environ |= {"OMP_NUM_THREADS": "1"} | dict(job.env)
     if job.python:
-        environ, shown = environ_of_interpreter(job.python, environ), (*shown, *interpreter_paths(job.python))
+        environ = environ_of_interpreter(job.python, environ)
+        shown = (*shown, *interpreter_paths(job.python, of_site=job.site_python))
     own = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", _MARK: str(work)}
     own["PYTHONPATH"] = python_path(code_folders(code, job.path), environ.get("PYTHONPATH"))
     argv = (job.python or sys.executable, "-m", job.module, *job.arguments)

@@ -104,13 +104,14 @@ def _alias(model: str, name: str, evidence: VersionEvidence) -> tuple[CheckResul
         raise UsageError(f"{model}@{name} points at version {alias.version}, which is not in {evidence.store.url}")
     return (
         run_check("alias", lambda: verify_alias(alias, evidence.keys)),
-        run_check("points", lambda: _check_target(alias, version)),
+        run_check("points", lambda: check_target(alias, version)),
         run_check("store", lambda: check_conditional_writes(evidence.store)),
         *check_version(version, evidence),
     )
 
 
-def _check_target(alias: Alias, version: Version) -> str:
+def check_target(alias: Alias, version: Version) -> str:
+    """Check that the version is the one that was promoted."""
     if alias.version_digest != version_digest(version):
         raise IntegrityError(f"{version.key} is not the file that was promoted: {version_digest(version)[:12]}")
     return f"at version {alias.version}, {alias.version_digest[:12]}"

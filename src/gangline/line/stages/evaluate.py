@@ -23,6 +23,7 @@ from gangline.line.results.published_weights import (
     weights_output,
 )
 from gangline.line.results.rank_environment import gang_environment
+from gangline.line.results.serve_gate import SERVE_METRICS
 from gangline.line.results.training_result import TrainingResult
 from gangline.line.results.undeclared_reads import undeclared_reads_text, with_reads_of
 from gangline.planner.gang_plans import evaluate_plan, seed_plan
@@ -262,7 +263,7 @@ def _with_seeds(ctx: RunContext, result: GangResult) -> Curve:
 
 
 def _taken(ctx: RunContext, key: str, earlier: Record) -> StageResult:
-    names = earlier.metrics.keys() - TrainingResult.METRICS
+    names = earlier.metrics.keys() - TrainingResult.METRICS - SERVE_METRICS
 
     metrics = {name: compared_with_base(ctx, name, earlier.metrics[name]) for name in sorted(names)}
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gangline.spec.config.infer_table import InferTable, ServeGate
 from gangline.spec.config.search_table import SearchTable
 from gangline.spec.data_source import Order
 from gangline.spec.measurements import Better
@@ -268,6 +269,8 @@ class GateTable:
     `["probe.py"]`. A program below which failures are not seen, such as the script of a shell, is accepted likewise."""
     parity: float = 1e-4
     """Largest loss difference in a replay."""
+    serve: ServeGate | None = None
+    """Limits of the candidate as it would be served; wants `publish.smoke = "serve"`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -290,8 +293,9 @@ class PublishTable:
     """Globs of branches whose runs are published."""
     files: tuple[str, ...] = ()
     """Of a command: globs of its outputs, or of its newest save, that are published as they are: `["out/model.pt"]`."""
-    smoke: bool = True
-    """A fresh process loads the published folder and answers one batch."""
+    smoke: bool | Literal["serve"] = True
+    """A fresh process loads the published folder and answers one batch; serve: it is started as `gangline infer` starts
+    it and answers over HTTP, timed."""
     dataset: str | None = None
     """Data set that the outputs of a run become a version of."""
     push: bool = False
@@ -331,5 +335,6 @@ class Line:
     gate: GateTable = GateTable()
     prove: ProveTable = ProveTable()
     publish: PublishTable = PublishTable()
+    infer: InferTable = InferTable()
     trigger: TriggerTable = TriggerTable()
     search: SearchTable = SearchTable()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import MOST_ENTRIES, SCHEME, WANTED, foreign
+from gangline.spec.config.infer_table import InferTable
 from gangline.spec.config.line import (
     DataTable,
     EnvTable,
@@ -21,6 +22,7 @@ from gangline.spec.config.line import (
 )
 from gangline.spec.config.problems import ConfigProblem, FileError, at_least, one_of, show
 from gangline.spec.config.rules_datasets import dataset_line_rules, dataset_rules, publish_dataset_rules
+from gangline.spec.config.rules_infer import serve_rules
 from gangline.spec.config.rules_search import search_line_rules, search_rules
 from gangline.spec.config.rules_train import train_rules
 from gangline.spec.program_words import missing_keys
@@ -49,6 +51,7 @@ def line_rules(line: Line, reader: Reader | None) -> Iterator[ConfigProblem]:
     yield from _judged_rules(line.evaluate.metrics, line.gate)
     yield from search_line_rules(line.search, line.train)
     yield from dataset_line_rules(line)
+    yield from serve_rules(line)
     if not line.project.distributed:
         yield from _alone_rules(line)
     for key in missing_keys(line.project.command or (), line.model):
@@ -247,6 +250,14 @@ def _trigger_rules(table: TriggerTable) -> Iterator[ConfigProblem]:
         yield ConfigProblem("trigger.schedule", "cron of five fields", show(table.schedule), works)
 
 
+def _infer_rules(table: InferTable) -> Iterator[ConfigProblem]:
+    if table.handler is not None and not grammar.TASK.fullmatch(table.handler):
+        yield ConfigProblem("infer.handler", "module:Class", show(table.handler), '"serve:Handler" works')
+    yield from at_least("infer.batch", table.batch, 1)
+    yield from at_least("infer.wait_ms", table.wait_ms, 0)
+    yield from at_least("infer.queue", table.queue, 1)
+
+
 TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "project": _project_rules,
     "env": _env_rules,
@@ -259,6 +270,7 @@ TABLE_RULES: dict[str, Callable[..., Iterator[ConfigProblem]]] = {
     "publish": _publish_rules,
     "trigger": _trigger_rules,
     "search": search_rules,
+    "infer": _infer_rules,
 }
 
 

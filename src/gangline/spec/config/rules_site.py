@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gangline.spec.config import grammar
 from gangline.spec.config.data_keys import RESERVED, is_data_prefix
 from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
+from gangline.spec.config.infer_table import SiteInferTable
 from gangline.spec.config.problems import (
     BYTES_PER_SECOND,
     FLOPS_PER_SECOND,
@@ -19,6 +20,7 @@ from gangline.spec.config.problems import (
 )
 from gangline.spec.config.rules_data import cache_rules, source_rules
 from gangline.spec.config.rules_fabric import failure_rules
+from gangline.spec.config.rules_kserve import kserve_rules
 from gangline.spec.config.rules_slurm import slurm_rules
 from gangline.spec.config.secrets import FORMS, is_reference
 from gangline.spec.config.site import (
@@ -70,8 +72,10 @@ def site_rules(site: Site) -> Iterator[ConfigProblem]:
     yield from source_rules(site.source)
     yield from cache_rules(site.cache)
     yield from _serve_rules(site.serve)
+    yield from _infer_rules(site.infer)
     yield from _metrics_rules(site.metrics)
     yield from _kfp_rules(site.kfp)
+    yield from kserve_rules(site.kserve, gangs=site.launch.namespace)
 
 
 def _url(key: str, value: str | None) -> Iterator[ConfigProblem]:
@@ -284,6 +288,14 @@ def _serve_rules(serve: ServeTable) -> Iterator[ConfigProblem]:
         if not grammar.is_network(proxy):
             works = '"10.0.0.0/8" and "192.0.2.7" work'
             yield ConfigProblem(f"serve.proxies[{index}]", "an address or a network", show(proxy), works)
+
+
+def _infer_rules(infer: SiteInferTable) -> Iterator[ConfigProblem]:
+    if infer.host not in {*grammar.LOOPBACK, "::1"} and infer.token is None:
+        yield ConfigProblem("infer.token", "a token where others can reach it", "nothing", f"write {FORMS}")
+    yield from _port("infer.port", infer.port, "8080 is the default")
+    yield from at_least("infer.max_request_bytes", infer.max_request_bytes, 1)
+    yield from _reference("infer.token", infer.token)
 
 
 def _metrics_rules(metrics: MetricsTable) -> Iterator[ConfigProblem]:

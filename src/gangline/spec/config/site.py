@@ -5,6 +5,7 @@ from typing import Literal
 
 from gangline.spec.config.environments_table import EnvironmentsTable, IndexTable
 from gangline.spec.config.fabric import FailureRates, Preset
+from gangline.spec.config.infer_table import KserveTable, SiteInferTable
 from gangline.spec.config.slurm_table import SlurmTable
 from gangline.spec.config.source_table import CacheTable, SourceTable
 from gangline.spec.config.track_table import TrackTable
@@ -332,3 +333,5 @@ class Site:
     serve: ServeTable = ServeTable()
     metrics: MetricsTable = MetricsTable()
     kfp: KfpTable = KfpTable()
+    infer: SiteInferTable = SiteInferTable()
+    kserve: KserveTable = KserveTable()

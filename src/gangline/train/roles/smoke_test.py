@@ -7,20 +7,21 @@ import argparse
 import json
 import math
 import sys
+from base64 import b64encode
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gangline.checkpoint.format.safetensors import TensorEntry, header_length, parse_header
-from gangline.checkpoint.host_tensors import DTYPES
-from gangline.errors import GanglineError, IntegrityError, TrainingError
+from gangline.errors import GanglineError, TrainingError
 from gangline.spec.codec import from_plain
 from gangline.spec.dataset import DatasetShard
+from gangline.train.model.golden import Golden, golden_bytes
+from gangline.train.model.published import as_arrays, fill, read_all_weights, read_config
 from gangline.train.runtime.datasets import DatasetRows, OpenShards, ShardSpan
-from gangline.train.task import Task, export_names_of, forward_names, load_task
+from gangline.train.task import Task, forward_names, load_task
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 SAMPLES = 2
 
@@ -44,54 +45,29 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str, float]:
-    """Load `folder`; with code and options also run a batch.
+def smoke(folder: Path, *, code: Path | None, options: Path | None) -> dict[str, float | str]:
+    """Load `folder`; with code and options also run a batch, whose outputs are `golden`, base64.
 
     Raises:
         IntegrityError: The weights cannot be read, or do not fit the model that config.json describes.
         TrainingError: They are not finite, or the loss is not.
     """
-    config = json.loads((folder / "config.json").read_bytes())
-    weights = {name: each for file in sorted(folder.glob("*.safetensors")) for name, each in read_weights(file).items()}
+    config = read_config(folder)
+    weights = read_all_weights(folder)
     broken = sorted(name for name, each in weights.items() if each.is_floating_point() and not each.isfinite().all())
     if broken:
         raise TrainingError(f"weights are not finite: {', '.join(broken[:5])}")
-    found: dict[str, float] = {"parameters": sum(each.numel() for each in weights.values())}
+    found: dict[str, float | str] = {"parameters": sum(each.numel() for each in weights.values())}
     if code is None or options is None or not config["task"]:
         return found
     sys.path.insert(0, str(code))
     task = load_task(config["task"])
     model = task.build_model(dict(config["model"]))
-    own = {published: name for name, published in export_names_of(task).items()}
-    _fill(model, {own.get(name, name): each for name, each in weights.items()})
+    fill(task, model, weights)
     return found | _answer(task, model, json.loads(options.read_bytes()))
 
 
-def read_weights(file: Path) -> "dict[str, Tensor]":
-    """Tensors of one safetensors file by name; the header is checked before anything is allocated."""
-    import torch
-
-    data = bytearray(file.read_bytes())
-    entries = parse_header(bytes(data[: header_length(bytes(data[:8]), len(data))]), len(data))
-
-    def tensor(entry: TensorEntry) -> "Tensor":
-        if not entry.size_bytes:
-            return torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
-        count = entry.size_bytes // DTYPES[entry.dtype].itemsize
-        flat = torch.frombuffer(data, dtype=DTYPES[entry.dtype], count=count, offset=entry.start)
-        return flat.reshape(entry.shape)
-
-    return {name: tensor(entry) for name, entry in entries.items()}
-
-
-def _fill(model: "nn.Module", weights: "dict[str, Tensor]") -> None:
-    try:
-        model.load_state_dict(weights, strict=True, assign=True)
-    except RuntimeError as error:
-        raise IntegrityError(f"the weights do not fit the model: {' '.join(str(error).split())[:400]}") from error
-
-
-def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str, float]:
+def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str, float | str]:
     import torch
 
     if shards := options.pop("dataset", None):
@@ -104,12 +80,15 @@ def _answer(task: Task, model: "nn.Module", options: dict[str, Any]) -> dict[str
     taken = forward_names(model)
     model.eval()
     with torch.no_grad():
-        outputs = model(**{name: each for name, each in batch.items() if taken is None or name in taken})
+        inputs = {name: each for name, each in batch.items() if taken is None or name in taken}
+        outputs = model(**inputs)
         loss = task.loss(outputs, batch)
     mean = float(loss.total) / float(loss.weight)
     if not math.isfinite(mean):
         raise TrainingError(f"the loss of {len(samples)} held-out samples is {mean}")
-    return {"samples": len(samples), "loss": mean}
+    kept = golden_bytes(Golden(as_arrays(inputs), as_arrays(outputs)))
+    golden = {} if kept is None else {"golden": b64encode(kept).decode()}
+    return {"samples": len(samples), "loss": mean} | golden
 
 
 class _Folder:

@@ -93,6 +93,14 @@ class _Plain(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML comes without typ
         return True
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> Any:
+    """A text of several lines as a block, for people read it."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Plain.add_representer(str, _text)
+
+
 def _heading(kind: RootName, context: RenderContext) -> str:
     podset = context.podset
     if not podset.secrets:

@@ -1,0 +1,88 @@
+"""What a request must look like, and batches made of several requests. Knows arrays, neither HTTP nor kserve."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gangline.train.model.published import TensorSpec
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    Arrays = Mapping[str, ndarray]
+
+DATATYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "uint16": "UINT16", "int16": "INT16", "float16": "FP16",
+    "uint32": "UINT32", "int32": "INT32", "float32": "FP32", "uint64": "UINT64", "int64": "INT64", "float64": "FP64",
+}  # fmt: skip
+"""Datatypes of the Open Inference Protocol by the name of numpy."""
+
+
+class RequestError(ValueError):
+    """The request is none that this model answers."""
+
+
+class QueueFullError(Exception):
+    """As many requests wait as may wait."""
+
+
+class ModelCallError(Exception):
+    """The model raised; the log has the reason under this id."""
+
+
+def check_inputs(specs: Mapping[str, TensorSpec], batch: "Arrays") -> int:
+    """Number of samples of a request.
+
+    Raises:
+        RequestError: A name, dtype or shape is another one; the message says what was wanted.
+    """
+    missing, unknown = sorted(specs.keys() - batch.keys()), sorted(batch.keys() - specs.keys())
+    if specs and (missing or unknown):
+        raise RequestError(f"wanted the inputs {', '.join(sorted(specs))}; missing {missing}, unknown {unknown[:5]}")
+    for name, spec in specs.items():
+        found = batch[name]
+        if str(found.dtype) != spec.dtype:
+            raise RequestError(f"input {name}: wanted {_named(spec.dtype)}, found {_named(str(found.dtype))}")
+        fits = len(found.shape) == len(spec.shape) and all(
+            wanted in (-1, size) for wanted, size in zip(spec.shape, found.shape, strict=True)
+        )
+        if not fits:
+            raise RequestError(f"input {name}: wanted shape {list(spec.shape)}, found {list(found.shape)}")
+    rows = {each.shape[0] if each.ndim else 0 for each in batch.values()}
+    if len(rows) != 1 or 0 in rows:
+        raise RequestError(f"wanted as many samples, at least one, in every input; found {sorted(rows)}")
+    return rows.pop()
+
+
+def shapes_of(batch: "Arrays") -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """What two requests must have in common to be one batch."""
+    return tuple((name, str(each.dtype), each.shape[1:]) for name, each in sorted(batch.items()))
+
+
+def join(batches: "Sequence[Arrays]") -> "dict[str, ndarray]":
+    """Several requests of equal shapes as one batch."""
+    import numpy as np
+
+    if len(batches) == 1:
+        return dict(batches[0])
+    return {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
+
+
+def split(outputs: "Arrays", rows: Sequence[int]) -> "list[dict[str, ndarray]]":
+    """Outputs of a batch, cut into those of each request.
+
+    Raises:
+        ValueError: An output has not one row for each sample.
+    """
+    total = sum(rows)
+    for name, each in outputs.items():
+        if each.ndim == 0 or each.shape[0] != total:
+            raise ValueError(f"output {name} has shape {list(each.shape)} for {total} samples")
+    starts = [sum(rows[:number]) for number in range(len(rows))]
+    return [
+        {name: each[start : start + count] for name, each in outputs.items()}
+        for start, count in zip(starts, rows, strict=True)
+    ]
+
+
+def _named(dtype: str) -> str:
+    return DATATYPES.get(dtype, dtype)
