@@ -1,5 +1,6 @@
 """InferenceServices as the real API server judges them, with KServe's own definition; its controller is not here."""
 
+import copy
 import os
 import secrets
 from dataclasses import replace
@@ -134,7 +135,7 @@ def test_the_init_container_verifies_in_a_pod_and_stops_it_where_a_file_was_chan
     kserve.kubectl.apply([config, secret, pod_of(thing, "good")])
     await_true("a verified pod", lambda: phase(kserve, namespace, "good") == "Succeeded", seconds=120)
     assert "model.sig" in kserve.kubectl.run("logs", "-n", namespace, "good")
-    weights = next(file for file in read_version(store, "bytegpt", 1).files if file.path.endswith(".safetensors"))
+    weights = next(file for file in read_version(store, "bytegpt", 1).files if file.path == "model.safetensors")
     data = bytearray(store.get(weights.key).data)
     data[-1] ^= 1
     store.put(weights.key, bytes(data))
@@ -146,7 +147,7 @@ def test_the_init_container_verifies_in_a_pod_and_stops_it_where_a_file_was_chan
 
 def pod_of(thing, name):
     """The pod of a predictor; `gangline` is called by its module, which the test's image has."""
-    predictor = thing["spec"]["predictor"]
+    predictor = copy.deepcopy(thing["spec"]["predictor"])
     spec = {key: value for key, value in predictor.items() if key not in ("minReplicas", "maxReplicas")}
     (verifier,), (server,) = spec["initContainers"], spec["containers"]
     verifier["command"] = ["python3", "-m", *verifier["command"]]
