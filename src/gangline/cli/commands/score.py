@@ -35,7 +35,7 @@ ROWS = 32
 
 def command(
     model: Annotated[str, typer.Argument(help="MODEL, MODEL@ALIAS or MODEL/VERSION.")],
-    dataset: Annotated[str, typer.Argument(help="dataset:NAME, with @VERSION or @ALIAS.")],
+    dataset: Annotated[str, typer.Argument(help="Data set as dataset:NAME, with @VERSION or @ALIAS.")],
     *,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Data set that the outputs become a version of.")],
     outputs: Annotated[

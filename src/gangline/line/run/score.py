@@ -112,8 +112,8 @@ def score(
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max(1, min(processes, len(missing)))))
         started = [pool.submit(work) for _ in range(min(processes, len(missing)))]
-    for each in started:
-        each.result()
+    for work_done in started:
+        work_done.result()
     return _document(scoring, name, done)
 
 
