@@ -15,6 +15,7 @@ from gangline.launch.kubernetes.client.api import ApiRejected
 from gangline.launch.kubernetes.client.client import connect
 from gangline.launch.kubernetes.objects.kserve import path_of, serving_objects
 from gangline.line.results.kserve_manifest import emit_inference_service
+from gangline.registry.versions import read_version
 from gangline.spec.config.infer_table import KserveTable
 from gangline.spec.config.site import LaunchTable, Site, StoreTable
 
@@ -101,3 +102,62 @@ def test_emit_with_check_asks_the_server(serving, tmp_path, tmp_path_factory):
     wrong = replace(site, kserve=replace(site.kserve, namespace="there-is-none"))
     with pytest.raises(ConfigError, match="no namespace there-is-none"):
         emit_inference_service("bytegpt", store=workspace.store, site=wrong, environ=environ, check=True)
+
+
+@pytest.mark.row("IN6")
+def test_the_init_container_verifies_in_a_pod_and_stops_it_where_a_file_was_changed(
+    serving, kserve, tmp_path, tmp_path_factory
+):
+    """KServe's controller is not here: its pod is made of the predictor, with a container that lists what it sees."""
+    _, namespace, _ = serving
+    workspace = copy_of(template(tmp_path_factory, "published")[0], tmp_path / "root")
+    prefix = f"kserve-{secrets.token_hex(4)}"
+    store = kserve.store(prefix)
+    for entry in workspace.store.list(""):
+        store.put(entry.key, workspace.store.get(entry.key).data)
+    site = Site(
+        store=StoreTable(
+            url=f"{kserve.store_url}/{prefix}", endpoint=kserve.cluster_endpoint, credentials="secret:env:STORE"
+        ),
+        kserve=KserveTable(namespace=namespace, image=kserve.train_image),
+    )
+    key = {"name": site.kserve.secret, "namespace": namespace}
+    config, thing = yaml.safe_load_all(
+        emit_inference_service("bytegpt", store=store, site=site, environ=workspace.environ)
+    )
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": key,
+        "stringData": {"store-credentials": kserve.credentials},
+    }
+    kserve.kubectl.apply([config, secret, pod_of(thing, "good")])
+    await_true("a verified pod", lambda: phase(kserve, namespace, "good") == "Succeeded", seconds=120)
+    assert "model.sig" in kserve.kubectl.run("logs", "-n", namespace, "good")
+    weights = next(file for file in read_version(store, "bytegpt", 1).files if file.path.endswith(".safetensors"))
+    data = bytearray(store.get(weights.key).data)
+    data[-1] ^= 1
+    store.put(weights.key, bytes(data))
+    kserve.kubectl.apply([pod_of(thing, "struck")])
+    await_true("a refused pod", lambda: phase(kserve, namespace, "struck") == "Failed", seconds=120)
+    said = kserve.kubectl.run("logs", "-n", namespace, "struck", "-c", "verify")
+    assert weights.path in said
+
+
+def pod_of(thing, name):
+    """The pod of a predictor; `gangline` is called by its module, which the test's image has."""
+    predictor = thing["spec"]["predictor"]
+    spec = {key: value for key, value in predictor.items() if key not in ("minReplicas", "maxReplicas")}
+    (verifier,), (server,) = spec["initContainers"], spec["containers"]
+    verifier["command"] = ["python3", "-m", *verifier["command"]]
+    for each in ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle"):
+        server.pop(each, None)
+    server["command"] = ["python3", "-c", "import os; print(os.listdir('/model/version'), os.listdir('/model/code'))"]
+    for each in (verifier, server):
+        each["resources"] = {}
+    metadata = {"name": name, "namespace": thing["metadata"]["namespace"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "restartPolicy": "Never"}}
+
+
+def phase(cluster, namespace, name):
+    return cluster.kubectl.read("pod", "-n", namespace, name)["status"].get("phase")

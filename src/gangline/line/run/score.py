@@ -112,8 +112,8 @@ def score(
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max(1, min(processes, len(missing)))))
         started = [pool.submit(work) for _ in range(min(processes, len(missing)))]
-    for work_done in started:
-        work_done.result()
+    for worker in started:
+        worker.result()
     return _document(scoring, name, done)
 
 
