@@ -143,7 +143,7 @@ def test_a_base_that_was_changed_is_never_started(workspace, tmp_path, sandbox):
     smoke, record = smoke_of(workspace, tmp_path)
     publish(workspace, record, smoke)
     assert "base" not in used.options
-    assert "cannot be used" in used.options["no_base"]
+    assert "bytegpt 1 is not served: files" in used.options["no_base"]
 
 
 def test_a_candidate_that_does_not_start_fails_by_its_code(workspace, tmp_path, sandbox):
