@@ -54,7 +54,7 @@ def open_published(folder: Path, code: Path | None, handler: str | None = None) 
     """Open the model of a verified `folder`; `code` is the unpacked code layer of its commit.
 
     Args:
-        folder: Of the version; nothing in it is unpickled or executed.
+        folder: Of the version; nothing in it is executed.
         code: Goes on `sys.path`, with the folders that `config.json` names.
         handler: `module:Class`; None: that of `config.json`, or else the task.
 
