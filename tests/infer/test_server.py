@@ -121,12 +121,19 @@ def test_the_model_of_the_server_cannot_be_unloaded(server):
 
 
 @pytest.mark.row("IN2")
-def test_a_swap_under_load_loses_nothing_and_a_bad_version_is_not_served(server, tmp_path):
+def test_a_swap_under_load_loses_nothing_and_a_bad_version_is_not_served(python, tmp_path):
+    port = free_port()
+    with started(tmp_path, port, folder=write_model(tmp_path / "first")) as server:
+        assert server.report(120)["version"] == 1
+        swap_under_load(server, port, tmp_path)
+
+
+def swap_under_load(server, port, tmp_path):
     stop, found = threading.Event(), []
 
     def load():
         while not stop.is_set():
-            found.append(ask(server.port, request(1)))
+            found.append(ask(port, request(1)))
 
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
@@ -137,7 +144,7 @@ def test_a_swap_under_load_loses_nothing_and_a_bad_version_is_not_served(server,
         right = write_model(tmp_path / "right", weight=3.0, answer=24.0)
         server.swap(ServedFolder(folder=right, code=code(2.0), name="line", version=3))
         swapped = server.report(120)
-        last = ask(server.port, request(1))
+        last = ask(port, request(1))
         stop.set()
     assert refused["refused"] == 2
     assert "golden sample" in refused["error"]
@@ -145,7 +152,7 @@ def test_a_swap_under_load_loses_nothing_and_a_bad_version_is_not_served(server,
     assert outputs(last[1]) == [24.0]
     assert {status for status, _ in found} == {200}
     assert {(answer["model_version"], outputs(answer)[0]) for _, answer in found} <= {("1", 4.0), ("3", 24.0)}
-    text = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics").read().decode()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     assert 'gangline_infer_version{model="line"} 3.0' in text
 
 
