@@ -20,6 +20,7 @@ from gangline.cli.view.run_view import choose_view
 from gangline.cli.view.summary_lines import found_line, next_steps
 from gangline.launch.protocol import GangEvent, GangStatus
 from gangline.line.record.observer import Observer
+from gangline.spec.measurements import Diagnosis, Remedy
 from gangline.spec.record import Record, StageInfo
 
 
@@ -45,6 +46,19 @@ def test_plain_lines_are_one_a_stage_and_the_verdict():
     assert lines[4].endswith("15 s")
     assert "next: gangline report --open" in lines[-1]
     assert not any("\x1b" in line or "\r" in line for line in lines)
+
+
+def test_samples_that_come_too_slowly_are_named_at_the_end_with_the_key_that_helps():
+    waits = Diagnosis(
+        kind="bound", names=("data",), evidence="a step waits 31 % for samples; 1.4 times as fast without",
+        action=Remedy(kind="read_ahead", names=("4",)), cost_percent=31.0,
+    )  # fmt: skip
+    computes = replace(waits, names=("compute",), action=Remedy(kind="compute"))
+    for found, said in ((waits, 1), (computes, 0)):
+        lines: list[str] = []
+        play(PlainView(lines.append, clock=lambda: 0.0), replace(records.passed(), diagnoses=(found,)))
+        assert sum("bound by" in line for line in lines) == said
+        assert ("data.workers = 4 in line.toml" in lines[-2]) == bool(said)
 
 
 def test_plain_progress_comes_at_most_every_ten_seconds():

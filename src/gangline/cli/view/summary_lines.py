@@ -2,6 +2,7 @@
 
 from gangline.errors import CancelledError, ConfigError, GateError, IntegrityError
 from gangline.line.results.unreported_metrics import reported_no_steps
+from gangline.report.diagnoses import diagnosis_text
 from gangline.report.facts import headline, stages_in_order, total_seconds, verdict_reason, verdict_word
 from gangline.report.text import clean, quantity
 from gangline.sanitize import sanitized
@@ -34,13 +35,17 @@ def stage_line(name: str, info: StageInfo, width: int, *, cut: bool = False) -> 
 
 
 def verdict_lines(record: Record) -> list[str]:
-    """Verdict, time, and the metric of a run that passed or the reason of another; gates that could not judge; next."""
+    """Verdict, time, and the metric of a run that passed or the reason of another; gates that could not judge; next.
+
+    That samples came too slowly is named here, too, for a key of the line mends it.
+    """
     record = sanitized(record)
     passed = record.run.verdict == "passed"
     result = _metric(record) if passed else clean(verdict_reason(record))
     first = [verdict_word(record).upper(), format_seconds(total_seconds(record)), *([result] if result else [])]
     unjudged = [gate for gate in record.gates if passed and gate.verdict == "unknown"]
     rest = [f"not judged: {clean(gate.name, 40)}, {clean(gate.reason)}" for gate in unjudged]
+    rest += [diagnosis_text(each) for each in record.diagnoses if each.kind == "bound" and "data" in each.names]
     rest.append(f"next: {' · '.join(next_steps(record))}")
     return [" · ".join(first), *(f"{'':<{NAME_WIDTH}}{each}" for each in rest)]
 
