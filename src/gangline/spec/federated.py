@@ -1,4 +1,4 @@
-"""`[federated]` of a line as frozen data, and what a plan says of a federation. Members train, their data stay there."""
+"""`[federated]` of a line as frozen data, and what a plan says of a federation: data stay with its members."""
 
 from dataclasses import dataclass
 from typing import Literal
