@@ -1,4 +1,4 @@
-"""Faults, protections and traps of libraries, each with the tests that show it: docs/reference/protections.md.
+"""Faults, protections and traps of libraries, each with the tests that show it: tests/faults/protections.md.
 
 python -m tests.faults.protections    draw the page of the patches' headers and of the tests' marks
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.faults.mutation import ROOT, Mutation, mutations
 from tests.faults.rows import FAMILIES, NOT_OURS, NOT_SHOWN, ROWS, SMALL_IS_ALL, WHAT
 
-PAGE = ROOT / "docs" / "reference" / "protections.md"
+PAGE = ROOT / "tests" / "faults" / "protections.md"
 SUITES = ("default", "long", "tools", "cluster")
 """Where a smoke slice may run, the one that needs least first."""
 

@@ -17,7 +17,7 @@ class DrillKind:
 
     name: str
     row: str
-    """Row of the list of faults in `docs/reference/protections.md`."""
+    """Row of the list of faults in `tests/faults/protections.md`."""
     text: str
     """Description of the fault."""
     fault: str
