@@ -131,7 +131,7 @@ def _environ(pid: int) -> list[bytes]:
 
 
 def processor_name() -> str:
-    """As the system calls it; the kind of machine where it has no name."""
+    """Name that the system gives the processor; the kind of machine where it has no name."""
     lines = _read(_PROC / "cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 

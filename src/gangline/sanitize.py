@@ -24,13 +24,13 @@ _ESCAPED = re.compile(f"[{CONTROL_CHARACTERS}]")
 
 
 CONCEALED = "***"
-"""In place of a secret."""
+"""Text in place of a secret."""
 _LEAST_CHARACTERS = 4
 """A shorter value would take letters out of words."""
 
 
 def concealable(values: Iterable[str]) -> tuple[str, ...]:
-    """Of secret values those that can be taken out of a text, longest first: one may be part of another."""
+    """Secret values that can be taken out of a text, longest first: one may be part of another."""
     return tuple(sorted({each for each in values if len(each) >= _LEAST_CHARACTERS}, key=len, reverse=True))
 
 

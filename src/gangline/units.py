@@ -103,7 +103,7 @@ def format_count(value: float) -> str:
 
 
 def _scaled(value: float, units: tuple[str, ...]) -> tuple[float, str]:
-    """Below 1,000 of the first unit that allows it, each a thousand of the one before."""
+    """Value and unit: below 1,000 of the first unit that allows it, each a thousand of the one before."""
     size = float(value)
     for unit in units[:-1]:
         if abs(size) < 1000:

@@ -26,7 +26,7 @@ class CommitValues:
     """Recorded values of a commit."""
 
     values: dict[int, float] = field(default_factory=dict)
-    """By seed; infinite for a training that diverged, or where the metric was not finite."""
+    """Value of each seed; infinite for a training that diverged, or where the metric was not finite."""
     runs: tuple[str, ...] = ()
     seconds: float = 0.0
     """Rank-seconds of runs for this search."""

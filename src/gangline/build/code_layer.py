@@ -32,11 +32,11 @@ class CodeLayer:
     """The ZIP, as `storage.objects.code_layer` reads it."""
     files: int
     size_bytes: int
-    """Of the files."""
+    """Size of all files together."""
     links: tuple[str, ...]
     """Paths of links, each of which became a copy."""
     folder: str = ""
-    """Of the line in the layer; empty: it is the top."""
+    """Folder of the line in the layer; empty if the line is at the top."""
     edited: tuple[str, ...] = ()
     """Submodules whose files on disk are not those of their commit, which the layer has."""
     left_out: LeftOut = LeftOut()
@@ -48,7 +48,7 @@ class LayerSelection:
 
     project: ProjectTable
     folder: str = ""
-    """Of the line in the layer; empty: it is the top."""
+    """Folder of the line in the layer; empty if the line is at the top."""
     beside: tuple[str, ...] = ()
     """Globs of files outside of that folder, from the top of the repository."""
 

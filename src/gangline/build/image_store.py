@@ -25,12 +25,12 @@ class BuiltImage:
     reference: str
     """`name@sha256:...`, what pods are given."""
     key: str
-    """Of its recipe."""
+    """Key of the image's recipe."""
     digest: str
     size_bytes: int
-    """Of its layers, as they travel."""
+    """Size of the layers, as they travel."""
     seconds: float
-    """That the build took; a cached one took none."""
+    """Duration of the build; 0 for a cached image."""
     cached: bool
     builder: str
     log_key: str | None
@@ -39,7 +39,7 @@ class BuiltImage:
     provenance: str
     """Blob key of the signed envelope."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Of both, in bytes, by kind of artifact."""
+    """Bytes of bill of materials and provenance, by kind of artifact."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from gangline.spec.config.problems import refusal
 from gangline.storage.objects.code_layer import MAX_FILES
 
 _MAX_HOPS = 40
-"""Of one path, as in Linux."""
+"""Links that one path may follow, as in Linux."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ from gangline.errors import StorageError
 from gangline.storage.objects.protocol import ObjectStore
 
 _SPARE_BYTES = 4 * 2**20
-"""For index, state, manifest and headers."""
+"""Room for index, state, manifest and headers."""
 
 
 class CopyWriter(CheckpointWriter):

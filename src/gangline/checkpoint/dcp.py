@@ -95,7 +95,7 @@ class StagedSavePlanner(DefaultSavePlanner):
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._rank_numbers = rank_numbers
         self.numbers_by_rank: tuple[dict[str, Any], ...] = ()
-        """On the coordinator, after planning; empty if no rank passed any."""
+        """Numbers of all ranks, on the coordinator after planning; empty if no rank passed any."""
 
     def create_local_plan(self) -> SavePlan:
         """Plan to write this rank's chunks; carries the rank's numbers to the coordinator."""
@@ -104,7 +104,7 @@ class StagedSavePlanner(DefaultSavePlanner):
         return self.plan
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-        """On the coordinator: collect the numbers of all ranks, and write each tensor once."""
+        """Collect the numbers of all ranks, and write each tensor once; runs on the coordinator."""
         numbers = [plan.planner_data for plan in all_plans]
         self.numbers_by_rank = tuple(each or {} for each in numbers) if any(numbers) else ()
         return super().create_global_plan(list(_numbers_once(all_plans)))

@@ -64,9 +64,9 @@ class StagedTensor:
 
     local: Tensor
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     offsets: tuple[int, ...]
-    """Of the chunk in it."""
+    """Offsets of the chunk in the whole tensor."""
 
 
 class Staging:

@@ -72,7 +72,7 @@ class Loaded:
     """Folder of the checkpoint."""
     numbers: dict[str, Any]
     rank_numbers: dict[str, Any] | None
-    """Of this rank; None if the checkpoint has none or another world size."""
+    """Numbers that this rank passed; None if the checkpoint has none or another world size."""
     rank_extra: dict[str, Tensor]
     """More tensors of this rank, on the host; empty if the checkpoint has none or another world size."""
     from_copy: bool = False

@@ -27,11 +27,11 @@ class SaveReport:
     blocking_seconds: float = 0.0
     """Time that training was blocked; 0.0 while it is."""
     seconds: float = 0.0
-    """From the call until the manifest was read back; 0.0 while it is in flight."""
+    """Time from the call until the manifest was read back; 0.0 while it is in flight."""
     copied_seconds: float | None = None
-    """From the call until the copies were complete; None if there are none."""
+    """Time from the call until the copies were complete; None if there are none."""
     size_bytes: int = 0
-    """Of the whole checkpoint; 0 while in flight."""
+    """Size of the whole checkpoint; 0 while in flight."""
     error: str | None = None
     """Why it failed; the next save tries again."""
     note: str | None = None
@@ -49,10 +49,10 @@ class PendingSave:
     numbers: Numbers
     rank_numbers: Numbers | None
     copied: Manifest | None = None
-    """Of the copies, once they are complete."""
+    """Manifest of the copies, once they are complete."""
     failure: BaseException | None = None
     blocking_seconds: float = 0.0
-    """From the call until the writing thread was started."""
+    """Time from the call until the writing thread was started."""
 
 
 class SaveWriter:

@@ -25,7 +25,7 @@ from gangline.checkpoint.format.safetensors import tensor_bytes
 from gangline.checkpoint.host_tensors import DTYPES, writable
 
 _SCRATCH_BYTES = 256 * 2**20
-"""Of host copies at a time; a larger one is read alone."""
+"""Bytes of host copies held at a time; a larger one is read alone."""
 
 
 class CheckpointReader(StorageReader):

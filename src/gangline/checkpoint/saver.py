@@ -115,7 +115,7 @@ class Saver:
         return finished
 
     def wait(self) -> list[SaveReport]:
-        """As `poll`, after the save in flight has ended."""
+        """Wait for the save in flight, then return what `poll` does."""
         if self._thread is not None:
             self._thread.join()
         return self.poll()

@@ -71,7 +71,7 @@ class CopiedCheckpoint:
     """A checkpoint that the nodes have completely between them; its calls are collective over `peers`."""
 
     folder: str
-    """As in the store: `<prefix>/step-00000200`."""
+    """Folder name in the store: `<prefix>/step-00000200`."""
     step: int
     wanted: dict[str, int]
     """Its files and their sizes, the manifest among them."""
@@ -138,7 +138,7 @@ class _NodeView:
     """What the node of a rank has of one checkpoint."""
 
     generation: int = -1
-    """Of its manifest; -1 if none verifies."""
+    """Generation that the manifest names; -1 if none verifies."""
     files: dict[str, int] = field(default_factory=dict)
 
 

@@ -68,13 +68,13 @@ class CheckpointWriter(StorageWriter):
         self._optimizer, self._numbers = optimizer, numbers
         self.folder = checkpoint_folder(to.prefix, step)
         self.size_bytes = 0
-        """Of the whole checkpoint; on the coordinator, after the save."""
+        """Size of the whole checkpoint; known on the coordinator, after the save."""
 
     def reset(self, checkpoint_id: object = None) -> None:
         """Nothing to do: a writer serves one save."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
-        """On the coordinator: claim the folder for this generation."""
+        """Claim the folder for this generation; only the coordinator does."""
         if is_coordinator:
             self._to.claim()
 
@@ -96,7 +96,7 @@ class CheckpointWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the coordinator: write index and state, then the manifest, which makes the checkpoint valid."""
+        """Write index and state, then the manifest, which makes the checkpoint valid; runs on the coordinator."""
         written = [result for of_rank in results for result in of_rank]
         files = {result.storage_data.file: result.storage_data.entry for result in written}
         manifest = Manifest(

@@ -24,7 +24,7 @@ class Availability:
     failed: int = 0
     """Saves that the ranks reported as failed."""
     failed_seconds: float | None = None
-    """From the injection to the first failure."""
+    """Time from the injection to the first failure."""
     said: str = ""
     """Reason of the first failure."""
     durable_step: int | None = None

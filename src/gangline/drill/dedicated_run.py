@@ -116,7 +116,7 @@ def _require_reported_steps(request: DrillRequest, run_request: RunRequest, stor
 def _inject_when_started(
     context: DrillContext, request: DrillRequest, started: "Future[Record | None]", setup: DrillSetup
 ) -> DrillOutcome | None:
-    """In a thread: inject once the run trains; if that is refused, stop the run, which was made only for this."""
+    """Inject once the run trains; if that is refused, stop the run, which was made only for this. Runs in a thread."""
     record = started.result()
     if record is None:
         return None

@@ -17,7 +17,7 @@ from gangline.spec.plan import Plan
 POLL_SECONDS = 0.1
 _SOURCES = {"copy": "the memory of a node", "store": "the store"}
 RECOVERY_SECONDS = 180.0
-"""From the end of the fault to the step after the one that was reached."""
+"""Time limit from the end of the fault to the step after the one that was reached."""
 
 
 class NotInjectedError(GanglineError):
@@ -125,14 +125,14 @@ def _report_recovery(after: Aftermath, tell: Callable[[str], None], reported: se
 def _report_end(
     after: Aftermath, injection: Injection, tell: Callable[[str], None], reported: set[str], target: str
 ) -> None:
-    """As `_report_recovery`, for a gang that is expected to end."""
+    """Report once that a gang has ended which was expected to end."""
     if injection.ends is not None and after.exit_code is not None and "end" not in reported:
         reported.add("end")
         tell(f"end      exit {after.exit_code}    {target}")
 
 
 def _report_effect(effect: Availability, tell: Callable[[str], None], reported: set[str], target: DrillTarget) -> None:
-    """As `_report_recovery`, for an outage of the store."""
+    """Report each line about an outage of the store once, when all of it is known."""
     if effect.met_seconds is not None and "met" not in reported:
         reported.add("met")
         tell(f"meet     +{effect.met_seconds:.1f} s   the save of step {effect.met_step}")

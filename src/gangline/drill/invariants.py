@@ -75,7 +75,7 @@ def _promoted_whole(store: ObjectStore, model: str, keys: Mapping[str, PublicKey
 
 
 def _released(record: Record, home: Path, store: ObjectStore, now: float) -> InvariantResult:
-    """After its end a run has no processes, no driver and no open uploads."""
+    """Invariant I4: after its end a run has no processes, no driver and no open uploads."""
     if record.run.state != "ended":
         return InvariantResult(name="I4", state="pending", text="the run is still open")
     left = [f"process {pid}" for pid in procfs.with_variable("GANGLINE_HOME", str(home))]

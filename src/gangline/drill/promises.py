@@ -19,7 +19,7 @@ SLOWER, SLACK_SECONDS = 1.5, 0.1
 
 
 def no_promises(injection: Injection, after: Aftermath) -> Iterator[str]:
-    """For drills without further promises."""
+    """Promise nothing further."""
     del injection, after
     yield from ()
 

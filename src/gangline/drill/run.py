@@ -30,7 +30,7 @@ class DrillReport:
 
     run: str
     drill: Drill
-    """As recorded."""
+    """Drill as it is recorded."""
     replay: str
     """Command that repeats the drill."""
 

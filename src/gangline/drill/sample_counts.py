@@ -12,15 +12,15 @@ class SampleCounts:
     """Samples of a training by fate."""
 
     lost: int = 0
-    """In no step that counts, though the training passed them and did not skip them on purpose."""
+    """Samples in no step that counts, though the training passed them and did not skip them on purpose."""
     twice: int = 0
-    """In two steps that count."""
+    """Samples in two steps that count."""
     left_out: int = 0
     """Skipped on purpose, in a step that was not finite."""
     again: int = 0
-    """Of steps that a later generation or a rollback repeated; they count once."""
+    """Samples of steps that a later generation or a rollback repeated; they count once."""
     unknown: int = 0
-    """In steps before a checkpoint that no rank survived to report."""
+    """Samples in steps before a checkpoint that no rank survived to report."""
     counted: bool = True
     """False: the steps report no samples, and whole batches are assumed."""
 

@@ -23,7 +23,7 @@ def incomplete_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[
 
 
 def invalid_checkpoints(store: ObjectStore, prefix: str, key: bytes) -> list[str]:
-    """As `incomplete_checkpoints`, and reads every byte: digests must match and all numbers be finite."""
+    """Problems of checkpoints below `prefix`; reads every byte: digests must match and all numbers be finite."""
     broken = incomplete_checkpoints(store, prefix, key)
     if broken:
         return broken

@@ -27,7 +27,7 @@ class FaultRule:
     """Applies once, after so many bytes in `direction` on all connections."""
     on_request: int | None = None
     probability: float | None = None
-    """For each request."""
+    """Chance of the fault at each request."""
     seconds: float = 0.0
     bytes_per_second: float = 0.0
     status: int = 503

@@ -37,7 +37,7 @@ class S3Request:
     """Empty: the bucket."""
     query: dict[str, str]
     headers: dict[str, str]
-    """By lower-case name."""
+    """Headers by lower-case name."""
     body: bytes = b""
 
     def wanted_range(self) -> tuple[int, int | None]:

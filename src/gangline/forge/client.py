@@ -22,7 +22,7 @@ from gangline.http.retry import Deadline, NoAnswer, NotCarriedOut, OutcomeUnknow
 from gangline.sanitize import clean
 
 REQUEST_SECONDS = 10.0
-"""Of one request, from looking up the name to the last byte."""
+"""Time limit of one request, from looking up the name to the last byte."""
 RETRY_SECONDS = 0.5
 ANSWER_BYTES = 8 << 20
 MAX_PAGES = 50

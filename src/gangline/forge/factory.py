@@ -25,7 +25,7 @@ def open_forges(
     counted: "RequestCounter | None" = None,
     resolve: Resolve = system_resolve,
 ) -> dict[str, Forge]:
-    """By name. Nothing is asked and no secret is read yet: each is read when a call needs it, so it may change.
+    """Open the forges of the site. Nothing is asked and no secret is read yet: calls read them, so they may change.
 
     Args:
         site: Names them.
@@ -66,7 +66,7 @@ def _open(
 
 
 def _urls(name: str, table: ForgeTable) -> tuple[str, str]:
-    """Of the API, and of pages and clones; the site may name either."""
+    """URLs of the API, and of pages and clones; the site may name either."""
     url = (table.url or _PUBLIC.get(table.kind, "")).rstrip("/")
     if not url:
         raise ConfigError(

@@ -20,7 +20,7 @@ class GitHub(hub.GitHubCompatible):
     branch_commit: ClassVar[str] = "sha"
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
-        """By `X-Hub-Signature-256`; the older SHA-1 header counts for nothing."""
+        """Check `X-Hub-Signature-256`; the older SHA-1 header counts for nothing."""
         given = webhook_delivery.lower_header_names(headers)
         signature = given.get("x-hub-signature-256", "")
         webhook_delivery.check_hmac(

@@ -75,7 +75,7 @@ class Forge(Protocol):
     """One forge. Calls raise StorageError if it is unavailable or rate limited, ConfigError if it refuses the token."""
 
     name: str
-    """As in `[forge.NAME]`."""
+    """NAME of the site's table `[forge.NAME]`."""
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
         """Check the signature over the raw body in constant time, then parse; no I/O.
@@ -95,7 +95,7 @@ class Forge(Protocol):
         ...
 
     def clone_url(self, repository: str) -> str:
-        """Over https (http on loopback), without any credential."""
+        """URL for cloning over https (http on loopback), without any credential."""
         ...
 
     def commit_url(self, repository: str, commit: str) -> str:

@@ -51,7 +51,7 @@ def publish_comment(
 def write_comment(
     forge: Forge, repository: str, site: Site, record: Record, *, pull_request: int | None = None
 ) -> str | None:
-    """As `publish_comment`, on a forge that is open."""
+    """Do what `publish_comment` does, on a forge that is open."""
     number = pull_request or record.commit.pull_request
     if number is None or record.run.verdict == "superseded":
         return None

@@ -52,7 +52,7 @@ class ReportedRun(Protocol):
 
     @property
     def record(self) -> Record:
-        """As the driver last wrote it."""
+        """Record as the driver last wrote it."""
         ...
 
     @property

@@ -26,7 +26,7 @@ class _Slot:
     """Not sent yet."""
     is_urgent: bool = False
     not_before: float = 0.0
-    """By the monotonic clock, unless it is urgent."""
+    """Time of the monotonic clock before which nothing is sent, unless it is urgent."""
     is_refused: bool = False
 
 

@@ -23,12 +23,12 @@ from gangline.units import format_bytes
 
 MOST_BYTES = 256 << 20
 MOST_STDERR_BYTES = 64 << 10
-"""Of standard error that is kept; the rest is dropped."""
+"""Bytes of standard error that are kept; the rest is dropped."""
 PIECE_BYTES = 1 << 18
 END_SECONDS = 1.0
-"""From being asked to end to being killed."""
+"""Time from being asked to end to being killed."""
 LOOK_SECONDS = 0.1
-"""Between two checks of the clock and of `is_over`."""
+"""Time between two checks of the clock and of `is_over`."""
 
 
 class OutputTooLarge(ConfigError):
@@ -49,13 +49,13 @@ class ProcessLimits:
 
     seconds: float
     most_bytes: int = MOST_BYTES
-    """Of its answer."""
+    """Limit of its answer."""
     memory_bytes: int | None = None
-    """Of its data and of each process that it starts; where the kernel counts that."""
+    """Limit of its data, and of those of each process that it starts, where the kernel counts that."""
     cpu_seconds: int | None = None
-    """Likewise."""
+    """Processor seconds of it, and of each process that it starts."""
     file_bytes: int | None = None
-    """Of each file that it writes."""
+    """Limit of each file that it writes."""
     is_over: Callable[[], bool] = lambda: False
     """Called every `LOOK_SECONDS`; once it returns True, the process is killed."""
 

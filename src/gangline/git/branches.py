@@ -49,7 +49,7 @@ class Branch:
     """A branch of this repository, or of `origin` as it was fetched last."""
 
     name: str
-    """Without `refs/heads/` or `refs/remotes/origin/`."""
+    """Name without `refs/heads/` or `refs/remotes/origin/`."""
     ref: str
     commit: str
     is_current: bool = False
@@ -66,7 +66,7 @@ BRANCH_ROW = "%(objectname) %(HEAD)%(refname)"
 
 
 def read_branches(rows: str) -> tuple[Branch, ...]:
-    """From lines `commit *ref`, where a blank means that it is not checked out; without what `origin/HEAD` names."""
+    """Parse lines `commit *ref`, where a blank means that it is not checked out; leave out what `origin/HEAD` names."""
     found = (
         (commit, mark_and_ref[:1], mark_and_ref[1:])
         for commit, _, mark_and_ref in (row.partition(" ") for row in rows.split("\n"))

@@ -35,7 +35,7 @@ from gangline.sanitize import clean
 
 MOST_BYTES = 20 * 10**9
 MOST_LISTED_BYTES = 16 << 20
-"""Of a list of branches."""
+"""Size limit of a list of branches."""
 _MODEL_TAGS = "refs/tags/model/*:refs/tags/model/*"
 _SYMREF = re.compile(r"^ref: refs/heads/([^\t\n]+)\tHEAD\n([0-9a-f]{40,64})\tHEAD$", re.MULTILINE)
 _DEFAULTS = ("main", "master")

@@ -32,7 +32,7 @@ from gangline.units import format_bytes
 
 LOCAL_SECONDS = 60.0
 MOST_SAID_BYTES = 16 << 20
-"""Of an answer that is held whole."""
+"""Size limit of an answer that is held whole."""
 LEAST_BYTES = 1 << 20
 """Room that a fetch needs at all."""
 ORIGIN_IS_MIRROR = "gangline.originIsMirror"
@@ -57,7 +57,7 @@ class GitMirror:
 
     path: Path
     most_bytes: int
-    """Of its objects on the disk."""
+    """Size limit of its objects on the disk."""
     is_over: Callable[[], bool]
     """Once it returns True, a running git is killed and `ProcessStopped` raised."""
 

@@ -9,13 +9,13 @@ from gangline.git.bounded_process import OutputTooLarge
 from gangline.units import format_bytes
 
 MOST_ENTRIES = 200_000
-"""Of a tree that anything is made of."""
+"""Entries that a tree may have from which anything is made."""
 MOST_LISTED_BYTES = 64_000_000
-"""Of all its paths."""
+"""Bytes that all its paths may have together."""
 LONGEST_PART = 4_000
-"""Of one path with its mode and object name; no file system has longer ones."""
+"""Bytes of one path with its mode and object name; no file system has longer ones."""
 MOST_CONTENT_BYTES = 64_000_000
-"""Of one object that is read whole."""
+"""Size limit of one object that is read whole."""
 
 _POINTER = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v1\r?\n"

@@ -19,7 +19,7 @@ from gangline.git.repository_address import address_of
 
 ASK_SECONDS = 5.0
 FRESH_SECONDS = 600.0
-"""For which the answer to a fetch counts."""
+"""Time for which the answer to a fetch counts."""
 _FETCHED = re.compile(r"([0-9a-f]{40,64})\t(?:not-for-merge)?\tbranch '(.*)' of (.*)")
 _ENVIRONMENT = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
 

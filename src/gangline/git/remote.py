@@ -22,7 +22,7 @@ from gangline.sanitize import clean
 
 FETCH_SECONDS = 600.0
 MEMORY_BYTES = 2 << 30
-"""Of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
+"""Limit of each git process: objects below `core.bigFileThreshold` are held whole, larger ones are not."""
 LIMITS = ProcessLimits(seconds=FETCH_SECONDS, memory_bytes=MEMORY_BYTES)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _KEPT = ("GIT_SSL_CAINFO", "GIT_SSL_CAPATH")

@@ -26,7 +26,7 @@ from gangline.units import format_bytes
 _NAME = re.compile(r"(?!-)(?!.*(?:\.\.|\^\{/))[^\x00-\x20\x7f:?*\[\\]{1,1000}\Z", re.DOTALL)
 """Names of commits: branches and tags as git allows them, with `~`, `^` and `@` behind; no range, path or search."""
 MOST_FILE_BYTES = 16_000_000
-"""Of a file that is read as text."""
+"""Size limit of a file that is read as text."""
 MOST_SUBJECT_BYTES = 4096
 MOST_CHANGED = 10_000
 _FETCHED_HEAD = "refs/gangline/default"
@@ -52,7 +52,7 @@ class Repository:
     prefix: str
     """Where that is inside the work tree: `` or `examples/digits/`."""
     limits: ProcessLimits = LIMITS
-    """Of every git process that is asked."""
+    """Limits of every git process that is asked."""
     objects: tuple[Path, ...] = ()
     """Folders of other repositories whose objects git finds, too."""
     _known: KnownObjects = field(default_factory=KnownObjects, init=False, repr=False, compare=False)
@@ -297,7 +297,7 @@ class Repository:
         return clean(head.decode(errors="replace"), limit=200)
 
     def age_seconds(self, commit: str) -> float:
-        """Since it was made, as it says itself."""
+        """Time since the commit was made, by its own date."""
         text = self._ask("show", "--no-patch", "--format=%ct", "--no-show-signature", "--end-of-options", commit)
         return time.time() - float(text) if text.strip().isdigit() and len(text) < 20 else 0.0
 

@@ -64,7 +64,7 @@ class Origin:
     host: str
     port: int
     path: str
-    """Without the slash at its end."""
+    """Path without the slash at its end."""
     named_by_site: bool
     """Then it may be on a private network; or this machine, where the URL says so."""
 
@@ -75,7 +75,7 @@ class Origin:
 
     @property
     def url(self) -> str:
-        """As people and git read it."""
+        """URL in the form that people and git read."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"https": 443, "http": 80}[self.scheme]
         return f"{self.scheme}://{host}" + (f":{self.port}" if self.port != usual else "") + self.path

@@ -108,7 +108,7 @@ def _pool_class(pool: type[Any], connection: type[Any], dial: Dial) -> type[Any]
 
 
 def _connect_tls(self: HTTPSConnection) -> None:
-    """With a context as urllib3 makes it, whose sockets are ours."""
+    """Connect by TLS with a context as urllib3 makes it, whose sockets are ours."""
     if self.ssl_context is None:
         context = create_urllib3_context(cert_reqs=resolve_cert_reqs(self.cert_reqs))
         if not (self.ca_certs or self.ca_cert_dir or self.ca_cert_data):

@@ -51,15 +51,15 @@ class Deadline:
     """End of a call, all its tries and waits together."""
 
     seconds: float
-    """From now; infinite: there is none."""
+    """Seconds from `began` to the end; infinite if there is none."""
     began: float = field(default_factory=time.monotonic)
 
     def left_seconds(self) -> float:
-        """Until the end; not below 0."""
+        """Time until the end; not below 0."""
         return max(self.began + self.seconds - time.monotonic(), 0.0)
 
     def elapsed_seconds(self) -> float:
-        """Since the call began."""
+        """Time since the call began."""
         return time.monotonic() - self.began
 
 
@@ -71,7 +71,7 @@ class RetryPolicy:
     max_seconds: float = 5.0
     jitter_seconds: float = 0.2
     attempts: int | None = None
-    """At most so many; None: as many as the deadline allows."""
+    """Most tries; None: as many as the deadline allows."""
 
 
 def retry(

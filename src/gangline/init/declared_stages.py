@@ -12,7 +12,7 @@ from typing import Any
 
 DVC, MLFLOW, PARAMETERS = "dvc.yaml", "MLproject", "params.yaml"
 FILES = (DVC, MLFLOW, PARAMETERS)
-"""At the top of a repository."""
+"""Files at the top of a repository that declare stages."""
 UNKNOWN = "?"
 """Word of a parameter without a value."""
 _SHELL = re.compile(r"[;&|<>`\n]|\$[(\w]|^\s*\w+=")
@@ -31,7 +31,7 @@ class DeclaredStage:
     file: str
     name: str
     words: tuple[str, ...] = ()
-    """Of the command, with values of parameters; empty: it does not start a Python script of the repository alone."""
+    """Words of the command, with values of parameters; empty unless it starts a Python script of the repository."""
     script: str = ""
     outputs: tuple[str, ...] = ()
     """Globs of what it writes, without `metrics`."""
@@ -97,7 +97,7 @@ def _of_mlflow(files: Mapping[str, bytes]) -> Iterator[DeclaredStage]:
 
 
 def _stage(stage: DeclaredStage, files: Mapping[str, bytes]) -> DeclaredStage:
-    """With the script that it starts, or without words where it starts none of these files."""
+    """Add the script that the stage starts, or take away its words if it starts none of these files."""
     match stage.words:
         case (_, "-m", module, *_):
             stem = module.replace(".", "/")

@@ -108,7 +108,7 @@ def _stage(
     stages: Iterable[DeclaredStage], parsed: PythonFiles, wanted: str | None,
     entries: Mapping[str, ConsoleScript],
 ) -> DeclaredStage | None:  # fmt: skip
-    """Of those that train, `main`, else the last that writes metrics, else the last; None: no command can be taken."""
+    """Choose a training stage: `main`, else the last that writes metrics, else the last; None if no command fits."""
     taken = [each for each in stages if each.words and wanted in (None, each.script)]
     read = [(each, script) for each in taken if (script := parsed.script(each.script)) is not None]
     trains = [each for each, script in read if likelihood(script, entries.get(each.script)) > 0]

@@ -52,7 +52,7 @@ class ScriptOption:
     """An argument of the script's command line."""
 
     name: str
-    """As written: `--seed`, or `epochs` for a positional argument."""
+    """Argument as it is written: `--seed`, or `epochs` for a positional argument."""
     default: Any
     required: bool
     is_flag: bool = False

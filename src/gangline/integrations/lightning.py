@@ -170,7 +170,7 @@ class GanglineCallback(Joined, Callback):
             self._report(found, [Path(trainer.ckpt_path)])
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """As after a validation."""
+        """Do what the end of a validation does."""
         self.on_validation_end(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -46,7 +46,7 @@ def drive(
     observer: Observer | None = None,
     **arguments: Unpack[RunArguments],
 ) -> Record:
-    """As `run_line`, with the stages from plan on called by a pipeline; the record is the same.
+    """Drive a run as `run_line` does, but a pipeline calls the stages from plan on; the record is the same.
 
     Args:
         repo: Folder of line.toml, in a git repository.

@@ -28,9 +28,9 @@ class KfpHttp:
     token: Callable[[], str | None]
     """Asked before each request: tokens are renewed."""
     deadline_seconds: float = 60.0
-    """Of one call, all its tries together."""
+    """Time limit of one call, all its tries together."""
     request_seconds: float = 20.0
-    """Of one try."""
+    """Time limit of one try."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read, again until the deadline.

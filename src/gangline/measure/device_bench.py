@@ -92,7 +92,7 @@ class DeviceBench:
 
     @property
     def _moved_bytes(self) -> tuple[int, ...]:
-        """On a GPU only the smallest, which measures a launch; `_stream` measures the rest."""
+        """Sizes to move: on a GPU only the smallest, which measures a launch; `_stream` measures the rest."""
         return MOVED_BYTES[:1] if self._device.type == "cuda" else MOVED_BYTES
 
     def _products(self) -> Iterator[MatmulRate]:

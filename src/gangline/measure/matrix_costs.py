@@ -28,7 +28,7 @@ from gangline.spec.config.matrix_rule import read_matrix_rule
 from gangline.train.parallel.line_optimizer import make_rule
 
 REPEATS = 5
-"""Of each update; their median counts."""
+"""Repetitions of each update; their median counts."""
 MOST_SECONDS = 60.0
 
 
@@ -77,7 +77,7 @@ def _rows(rule: MatrixRule, cases: Sequence[tuple[Shape, int]], device: torch.de
 
 @torch.no_grad()
 def update_seconds(rule: MatrixRule, shape: Shape, device: torch.device, *, together: int = 1) -> tuple[float, float]:
-    """Of an update of `together` matrices without refresh, and what a refresh of their roots or bases adds."""
+    """Time of an update of `together` matrices without refresh, and what a refresh of their roots or bases adds."""
     gradients = torch.randn(together, *shape, device=device)
     states = [
         {

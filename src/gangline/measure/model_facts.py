@@ -83,7 +83,7 @@ def model(name: str, options: dict[str, Any], names: Sequence[str] = ()) -> dict
 
 
 def _pieces(model: nn.Module, hints: ParallelHints) -> dict[str, Any] | None:
-    """Of a pipeline; None: no pipeline can cut the model, for the reason in `obstacles`."""
+    """Pieces of a pipeline; None: no pipeline can cut the model, for the reason in `obstacles`."""
     blocks = dict(find_blocks(model, hints))
     try:
         ends = find_embed_and_head(model, list(blocks), hints)

@@ -37,9 +37,9 @@ class _Pass:
     moved: int = 0
     moves: int = 0
     flops: dict[str, int] = field(default_factory=dict)
-    """By module, `ROOT` for all."""
+    """FLOPs of each module, `ROOT` for all."""
     saved: dict[str, int] = field(default_factory=dict)
-    """By block, `ROOT` outside the blocks."""
+    """Saved bytes of each block, `ROOT` outside the blocks."""
     boundary: dict[str, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     """Elements of the rows that the experts of a block received."""

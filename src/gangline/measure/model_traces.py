@@ -119,7 +119,7 @@ MOST_NAMES = 8
 
 
 STAND_IN_BYTES = 1 << 20
-"""Of text, for tasks that cut theirs into windows."""
+"""Size of the text for tasks that cut theirs into windows."""
 
 
 def sample_of(task: Task, options: dict[str, Any], names: Sequence[str] = ()) -> dict[str, Any]:

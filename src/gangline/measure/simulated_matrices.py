@@ -103,7 +103,7 @@ def without_values(optimizer: MatrixOptimizer) -> None:
 
 
 class _Count:
-    """As a tensor of one element, to a rule that counts."""
+    """Stand-in for a tensor of one element, for a rule that counts."""
 
     def __init__(self, value: int) -> None:
         self._value = value

@@ -59,7 +59,7 @@ class PipelineStep:
         step_in_micro_batches(self._schedule, inputs, list(self._batches))
 
     def _loss(self, flat: Any, batch: Any) -> Tensor:
-        """On the rank of the last stage."""
+        """Loss of a batch, computed on the rank of the last stage."""
         last = self._builder.num_stages - 1
         forward = self._parts[last].forward
         assert isinstance(forward, StageForward), "every stage has one"
@@ -69,7 +69,7 @@ class PipelineStep:
 
 
 def boundaries_of(task: Task, context: RankContext) -> Boundaries:
-    """Of all stages, for a micro-batch of the plan, whichever rank holds them."""
+    """Boundaries of all stages, for a micro-batch of the plan, whichever rank holds them."""
     model = meta_model(task, context)
     takes = forward_names(model)
     builder = StageBuilder.of(MetaInitializer(model, seed=context.plan.seed), context, hints_of(task))
@@ -100,7 +100,7 @@ class _Stage(TimedStage):
         return not self.is_last, ""
 
     def _warmup_forward_vote(self, *args: Any, **kwargs: Any) -> None:
-        """Before torch 2.15 stages agree by messages on whether shapes are known; here messages have no values."""
+        """Skip the vote on known shapes that stages take before torch 2.15: messages have no values here."""
 
     def _warmup_backward_result(self, *args: Any, **kwargs: Any) -> Any:
         del args, kwargs
@@ -114,7 +114,7 @@ def _wrapped(builder: StageBuilder, numbers: Sequence[int]) -> tuple[dict[int, n
 
 
 def _bare(layouts: Layouts) -> Layouts:
-    """As meta tensors outside the fake mode."""
+    """Meta tensors of the same layouts, outside the fake mode."""
     return tuple(
         torch.empty(each.shape, dtype=each.dtype, device="meta", requires_grad=each.requires_grad) for each in layouts
     )

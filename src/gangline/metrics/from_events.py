@@ -221,7 +221,7 @@ _CORRECTED = ("step", "wall", "money")
 
 
 def _forecasts(forecast: Forecast) -> dict[str, float]:
-    """By part, what is known."""
+    """Known values of a forecast, by part."""
     whole = {
         "memory": forecast.memory_bytes, "step": forecast.step_seconds, "wall": forecast.wall_seconds,
         "money": forecast.money, "wire": forecast.wire_bytes,

@@ -7,9 +7,9 @@ from gangline.spec.measurements import LEDGER_CAUSES, PHASES, Answer
 from gangline.spec.record import STAGES, StageState, Verdict
 
 STATISTICS = ("minimum", "median", "maximum")
-"""Of many ranks."""
+"""Statistics over the ranks of a gang."""
 PHASE_STATISTICS = ("median", "maximum")
-"""Of a phase over some steps: its least says nothing."""
+"""Statistics of a phase over some steps: its least says nothing."""
 STAGE_STATES = get_args(StageState)
 RANK_STATES = ("wanted", "joined")
 SAVE_PARTS = ("blocking", "whole")
@@ -77,11 +77,11 @@ CUT = ("commit", "branch", "line", "plan", "target")
 """Text, only on `run_info`."""
 MAX_TEXT = 80
 SERIES_OF_STAGE = len(STAGE_STATES) + 1
-"""Of a run: one for each state of a stage, and its seconds."""
+"""Series of a stage of a run: one for each state, and its seconds."""
 MAX_SERIES_PER_RUN = 940 + SERIES_OF_STAGE * len(STAGES)
-"""Of one run, of one project, and of what belongs to neither; it grows with the list of stages."""
+"""Limit of one run, of one project, and of what belongs to neither; it grows with the list of stages."""
 MAX_SERIES = 50_000
-"""Of a whole book, however many runs it holds."""
+"""Limit of a whole book, however many runs it holds."""
 
 
 def values_of(series: str, label: str) -> tuple[str, ...] | None:

@@ -23,7 +23,7 @@ class Histogram:
     """Counts and sum of one histogram."""
 
     counts: list[int]
-    """By bucket, infinity last; not cumulative."""
+    """Observations of each bucket, infinity last; not cumulative."""
     total: float = 0.0
 
 
@@ -54,7 +54,7 @@ class SeriesStore:
                 self._values[series.name][key] = float(value)
 
     def set_only(self, name: str, value: float, *, run: str, **labels: str) -> None:
-        """As `set`; values of the run in this series with other labels are removed."""
+        """Set a value, and remove those that the run has in this series with other labels."""
         with self._lock:
             rows, series = self._values[PREFIX + name], CATALOGUE[PREFIX + name]
             gone = _remove(rows, series.name, run)

@@ -11,7 +11,7 @@ from gangline.errors import IntegrityError
 from gangline.spec.output_limits import MOST_NAMES, MOST_STEPS
 
 _NONE = -sys.float_info.max
-"""In a column, where a row has no such number: NaN is one."""
+"""Stand-in in a column where a row has no such number: NaN is one."""
 _LARGEST_STEP = 2**53
 
 
@@ -81,7 +81,7 @@ class StepTable(Mapping[int, Mapping[str, float]]):
         return len(self._steps)
 
     def value(self, name: str, step: int) -> float | None:
-        """Of a step that has a row; None where the row has no such number."""
+        """Value of a step that has a row; None where the row has no such number."""
         column = self._columns.get(name)
         found = _NONE if column is None else column[self._place(step)]
         return None if found == _NONE else found

@@ -45,7 +45,7 @@ class ModelFile:
     path: str
     """Relative to the model folder."""
     key: str
-    """In the store."""
+    """Key in the store."""
     size_bytes: int
     sha256: str
 

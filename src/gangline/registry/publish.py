@@ -68,7 +68,7 @@ class Published:
     message: str = ""
     """The line that the user sees."""
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of the version, as its file has them."""
+    """Metrics of the version, as its file has them."""
 
 
 @dataclass(frozen=True, kw_only=True)

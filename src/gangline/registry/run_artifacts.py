@@ -20,7 +20,7 @@ class RunArtifact:
 
     kind: str
     path: str
-    """Of an output the path that the program wrote; of an artifact its path in the run's folder."""
+    """Path that the program wrote for an output; path in the run's folder for an artifact."""
     key: str
     size_bytes: int
     sha256: str

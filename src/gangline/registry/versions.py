@@ -37,7 +37,7 @@ class Version(Document):
     files: tuple[ModelFile, ...]
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     key_id: str
-    """Of the key that signed the folder."""
+    """Id of the key that signed the folder."""
     created: str
     """UTC time at which the run was created, so that a retry writes the same bytes."""
 

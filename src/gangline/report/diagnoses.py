@@ -42,7 +42,7 @@ class DiagnosisRow(NamedTuple):
 
 
 def diagnosis_rows(diagnoses: Sequence[Diagnosis]) -> list[DiagnosisRow]:
-    """In the order of the record."""
+    """Rows in the order of the record."""
     return [
         DiagnosisRow(
             kind_text(each), ", ".join(each.names), each.evidence,

@@ -59,7 +59,7 @@ class JudgedMetric:
 
 
 def judge(name: str, metric: Metric) -> JudgedMetric:
-    """On which side of the base's band the value lies; `unknown` without a band or a direction."""
+    """Find the side of the base's band on which the value lies; `unknown` without a band or a direction."""
     reference = metric.base_band.center if metric.base_band else metric.base
     change = metric.value / reference - 1 if reference else None
     band = (

@@ -25,7 +25,7 @@ class ModelLayerRow(NamedTuple):
     layer: ModelLayer
     shape: str
     share: float
-    """Of its part's parameters."""
+    """Share of the part's parameters that this layer holds."""
     drawing: Markup
     cut: str
 
@@ -35,7 +35,7 @@ class ModelCard(NamedTuple):
 
     part: ModelPart
     share: str
-    """Of the model's parameters, all alike together."""
+    """Share of the model's parameters that all parts like this one hold together."""
     rows: list[ModelLayerRow]
 
 

@@ -23,7 +23,7 @@ PHASE_COLORS = {
 WIDTH, LANE, MEMORY = 960.0, 16.0, 90.0
 SHOWN_RANKS = 16
 THINNEST = 0.3
-"""Of what is drawn."""
+"""Width below which nothing is drawn, in units of the drawing."""
 
 
 class RankPart(NamedTuple):
@@ -132,7 +132,7 @@ def _memory(each: ProfileSummary) -> Markup:
 
 
 def _phases(each: ProfileSummary, scale: float) -> str:
-    """Behind the memory: which phase of the step it was."""
+    """Background of the memory curve: which phase of the step it was."""
     ends = [*(when for when, _ in each.phases[1:]), each.seconds]
     parts = []
     for (begin, name), end in zip(each.phases, ends, strict=False):

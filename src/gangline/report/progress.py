@@ -49,11 +49,11 @@ class StageProgress:
     step: int = 0
     job: str = ""
     jobs_ahead: int = 0
-    """Of this gang, each with as many steps."""
+    """Jobs of this gang that come before, each with as many steps."""
     waiting: str = ""
     state: str = ""
     doing: str = ""
-    """Of `DOINGS`; empty: it steps, or that is not known."""
+    """One of `DOINGS`; empty: it steps, or that is not known."""
     steps_now: bool = False
     """Rank 0 has made steps since its gang started, or started again."""
     is_over: bool = False
@@ -138,7 +138,7 @@ class StageProgress:
 
     @property
     def eta_seconds(self) -> float | None:
-        """At the speed of the recent steps; None before there are enough."""
+        """Time that is left at the speed of the recent steps; None before there are enough."""
         if len(self.speeds) < FEWEST or not self.steps:
             return None
         return self._seconds_of(max(self.steps - self.step, 0))

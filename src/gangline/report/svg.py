@@ -181,7 +181,7 @@ def _hover(points: Sequence[CurvePoint], frame: Frame, label: str) -> str:
 
 
 def _bar(steps: BrokenSteps, frame: Frame, label: str) -> str:
-    """Over the whole height, wide enough to be seen, within the frame."""
+    """Bar over the whole height, wide enough to be seen, within the frame."""
     (left, _), (right, _) = (frame.place(step, frame.low) for step in (steps.first, steps.last))
     left = min(left, WIDTH - _NARROWEST)
     width = max(right - left, _NARROWEST)

@@ -83,7 +83,7 @@ _HARDLY, _MANY, _MOST = 0.0005, 99.0, 1e6
 
 
 def share_words(share: float | None) -> str:
-    """As `percent`; None is unknown."""
+    """Share in percent; None is unknown."""
     return "unknown" if share is None else percent(share)
 
 

@@ -49,7 +49,7 @@ def _speed(record: Record, training: Training) -> str:
 
 
 def _devices(record: Record, plan: PlanInfo) -> str:
-    """As ranks found them, else as planned."""
+    """Devices that ranks found, else those that were planned."""
     found = " and ".join(clean(name, 60) for name in record.ran.gpus[:3]) if record.ran else ""
     return found or clean(plan.device_name, 60) or ("CPU cores" if plan.device == "cpu" else "this GPU")
 
@@ -130,7 +130,7 @@ class PartRow:
 
 
 def part_rows(record: Record) -> list[PartRow]:
-    """In the order of PARTS; nothing where neither a forecast nor a measurement has parts."""
+    """Rows in the order of PARTS; none where neither a forecast nor a measurement has parts."""
     if record.plan is None:
         return []
     before = {term.part: term for term in record.plan.forecast.terms}

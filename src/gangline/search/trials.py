@@ -41,7 +41,7 @@ MOST_STARTS = 8
 """Drivers of one run that end without a record."""
 LOOK_SECONDS = 0.3
 STORED_SECONDS = 5.0
-"""Between two looks at what a gang of another machine has written."""
+"""Time between two looks at what a gang of another machine has written."""
 _WINDOW, _MOST_IN_WINDOW = 8, 64
 """A loss at a step is the mean of that share of the steps before it, and of no more of them than that."""
 _MOST_VALUES = 16_384
@@ -235,7 +235,7 @@ class RepositoryTrials:
         self._not_before[run] = time.monotonic() + pause
 
     def _unborn(self, run: str) -> RunStatus:
-        """Of a run without a record: its driver is about to make it, or ended without one."""
+        """Status of a run without a record: its driver is about to make it, or ended without one."""
         child = self._child(run)
         if child is None:
             return RunStatus(state="absent", is_driven=False)

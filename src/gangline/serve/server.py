@@ -84,7 +84,7 @@ def create_server(
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            """As uvicorn's, but the kernel queues more connections than asyncio accepts at once."""
+            """Start as uvicorn does, but let the kernel queue more connections than asyncio accepts at once."""
             await super().startup(sockets)
             for each in sockets or ():
                 each.listen(QUEUED)
@@ -95,7 +95,7 @@ def create_server(
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """As uvicorn's, but a signal that was obeyed is not raised again: what is open here is closed first."""
+            """Handle signals as uvicorn does, but raise no obeyed one again: what is open here is closed first."""
             if threading.current_thread() is not threading.main_thread():
                 yield
                 return

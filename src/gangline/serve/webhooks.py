@@ -46,7 +46,7 @@ class DeliveryResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
-        """As an HTTP response: 202 and 204 are plain, the others are problems."""
+        """HTTP response: 202 and 204 are plain, the others are problems."""
         if self.status == 204:
             return Response(status_code=204)
         if self.status == 202:
@@ -149,7 +149,7 @@ def _by_repository(projects: Mapping[str, str]) -> dict[str, str]:
 
 
 def _order_of(forge: Forge, hint: WebhookEvent, project: str) -> Order:
-    """To look at the ref of a hint; raises UsageError for a ref that git would not take."""
+    """Order to look at the ref of a hint; raises UsageError for a ref that git would not take."""
     return Order(
         project=project,
         forge=forge.name,

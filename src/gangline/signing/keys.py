@@ -87,7 +87,7 @@ class SigningKey:
         return base64.b64encode(self._key.sign(data, _ECDSA)).decode()
 
     def private_pem(self) -> bytes:
-        """For the signer library, which reads keys from files: write it with mode 0600 and delete it."""
+        """PEM text for the signer library, which reads keys from files: write it with mode 0600 and delete it."""
         return private_pem(self._key)
 
     def checkpoint_key(self, project: str) -> bytes:

@@ -35,7 +35,7 @@ class ProvenanceSubject(Protocol):
 
     @property
     def sha256(self) -> str:
-        """Of its content, in hex."""
+        """SHA-256 of the content, in hex."""
 
 
 def render_model_provenance(

@@ -22,7 +22,7 @@ FORM = 3
 """How the signed bytes are made; seals of an earlier form are not read."""
 _PURPOSE = b"gangline record %d\n" % FORM
 PLACEHOLDER = Seal(form=FORM, key_id="0" * 8, signature="0" * 256)
-"""As large as any seal."""
+"""Seal that takes as much room as any."""
 
 
 def sealed_part(record: Record) -> Record:
@@ -63,7 +63,7 @@ class Sealer:
         return replace(record, seal=Seal(form=FORM, key_id=self.key.key_id, signature=signature))
 
     def check(self, record: Record) -> Record:
-        """As `check_seal`, by the keys that drivers of this site accept."""
+        """Check the seal by the keys that drivers of this site accept; see `check_seal`."""
         return check_seal(record, self._keys(record))
 
     def holds(self, record: Record) -> bool:

@@ -180,7 +180,7 @@ def _jenkins(home: StackHome) -> dict[str, object]:
 
 
 def _alike(image: str) -> dict[str, object]:
-    """As this user, so that data and keys keep their owner; nothing can gain rights."""
+    """Keys of every server: it runs as this user, so that data and keys keep their owner; nothing can gain rights."""
     return {
         "image": image,
         "user": f"{os.getuid()}:{os.getgid()}",

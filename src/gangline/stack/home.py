@@ -30,7 +30,7 @@ class StackState:
 
     ports: dict[str, int] = field(default_factory=dict)
     running: dict[str, RunningServer] = field(default_factory=dict)
-    """In the order in which they were started."""
+    """Servers in the order in which they were started."""
     s3: str = ""
     """Kind of the S3 server whose data lie here."""
 

@@ -51,7 +51,7 @@ def log_tail(log: Path) -> str:
 
 
 def _signal(process: RunningServer, number: signal.Signals) -> None:
-    """To the process, by its pid, right after it was seen to be ours."""
+    """Send a signal to the process by its pid, right after it was seen to be ours."""
     if is_running(process):
         try:
             os.kill(process.pid, number)

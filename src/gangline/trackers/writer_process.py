@@ -27,7 +27,7 @@ from gangline.trackers.protocol import Mirrored, MirroredModel, Point, TrackedRu
 
 CALL_SECONDS = 10.0
 OPEN_SECONDS = 60.0
-"""To import a library, which asks no tracker."""
+"""Time to import a library, which asks no tracker."""
 END_SECONDS = 2.0
 BATCH = 1000
 """Points of one call."""

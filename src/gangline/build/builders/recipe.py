@@ -16,7 +16,7 @@ from gangline.spec.codec import digest
 from gangline.spec.config.lock import read_lock
 
 VERSION = 1
-"""Of what builders do with a recipe; another version is another image."""
+"""Version of what builders do with a recipe; another version is another image."""
 HOME = "opt/gangline"
 """Where an image has its virtual environment: `bin/python` is the first `python` on PATH."""
 USER = "65532:65532"
@@ -29,7 +29,7 @@ class Recipe:
     lock: bytes
     """Requirements with hashes."""
     base: ImageReference
-    """By digest."""
+    """Image to build upon, named by its digest."""
     image: ImageReference
     """Where the result is pushed, without a tag."""
     platform: Platform
@@ -57,7 +57,7 @@ class Recipe:
 
     @property
     def tag(self) -> str:
-        """For people; machines use the digest."""
+        """Name that people read; machines use the digest."""
         return f"env-{self.key[:12]}"
 
     def is_of_site(self, name: ImageReference) -> bool:

@@ -38,7 +38,7 @@ class BuildWorkspace:
     """Scratch; gone when the build ends."""
     log: Path
     environ: Mapping[str, str]
-    """Of the driver; programs get a part of it."""
+    """The driver's environment; programs get a part of it."""
 
     @staticmethod
     @contextmanager

@@ -29,7 +29,7 @@ class RegistryLogin:
 
     @property
     def basic(self) -> str:
-        """As HTTP basic authentication encodes them."""
+        """User and password in the encoding of HTTP basic authentication."""
         return base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 

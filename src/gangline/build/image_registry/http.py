@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # urllib3 is there where images are built
 PIECE_BYTES = 1 << 20
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 RETRY_SECONDS = 60.0
-"""In which the tries of one read begin."""
+"""Time limit within which the last try of one read begins."""
 MAX_REDIRECTS = 3
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 """Hosts whose API is elsewhere."""
@@ -191,7 +191,7 @@ class RegistryHttp:
 
 
 def check_registry_address(host: str, *, resolve: Resolve = system_resolve) -> None:
-    """Before another program dials a registry that a line names.
+    """Check a registry that a line names, before another program dials it.
 
     Raises:
         ConfigError: It leads where no request of a line goes.

@@ -20,7 +20,7 @@ class ImageReference:
     """Name of an image, taken apart."""
 
     host: str
-    """With its port, where one is given."""
+    """Host, with its port if one is given."""
     repository: str
     tag: str | None = None
     digest: str | None = None
@@ -39,7 +39,7 @@ class ImageReference:
 
     @property
     def name(self) -> str:
-        """Without tag and digest."""
+        """Host and repository, without tag and digest."""
         return f"{self.host}/{self.repository}"
 
     def at(self, digest: str) -> "ImageReference":

@@ -33,7 +33,7 @@ class ImageRepository:
 
     @staticmethod
     def open(name: ImageReference, environ: Mapping[str, str], *, named_by_site: bool) -> "ImageRepository":
-        """With the login that docker's configuration has for the host."""
+        """Open a repository with the login that docker's configuration has for the host."""
         return ImageRepository(
             name, RegistryHttp(name.host, find_login(name.host, environ), named_by_site=named_by_site)
         )

@@ -27,7 +27,7 @@ INDEXES = (INDEX, DOCKER_INDEX)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 MAX_LAYERS = 127
-"""As many as overlay file systems stack."""
+"""Layers that overlay file systems can stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Platform:
 
     @staticmethod
     def here() -> "Platform":
-        """Of this machine, as Linux."""
+        """Platform of this machine, with Linux as the system."""
         name = machine.machine()
         return Platform("linux", _MACHINES.get(name, name))
 
@@ -68,7 +68,7 @@ class Descriptor:
         return self.digest.removeprefix("sha256:")
 
     def to_plain(self) -> dict[str, Any]:
-        """As manifests write it."""
+        """Plain data in the form of image manifests."""
         plain: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size_bytes}
         if self.platform:
             plain["platform"] = {"os": self.platform.os, "architecture": self.platform.architecture}
@@ -109,7 +109,7 @@ class Image:
 
     @property
     def platform(self) -> Platform:
-        """Of its configuration."""
+        """Platform that the configuration of the image names."""
         return Platform(str(self.config.get("os", "")), str(self.config.get("architecture", "")))
 
     @property

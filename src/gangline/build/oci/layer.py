@@ -15,7 +15,7 @@ from gangline.errors import BuildError
 
 PIECE_BYTES = 1 << 20
 _LEVEL = 1
-"""Of gzip: wheels are compressed already, and the fastest level is four times as fast as the default."""
+"""Level of gzip: wheels are compressed already, and the fastest level is four times as fast as the default."""
 
 
 @dataclass(frozen=True, slots=True)

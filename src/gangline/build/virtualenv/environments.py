@@ -40,7 +40,7 @@ from gangline.storage.site_paths import cache_folder
 
 FOLDER = "environments"
 VERSION = 2
-"""Of the way in which environments are made."""
+"""Version of the way in which environments are made."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,7 @@ class EnvironmentRequest:
 
     @property
     def digest(self) -> str:
-        """Over everything that decides what is installed."""
+        """Digest of everything that decides what is installed."""
         return digest({
             "lock": sha256(self.lock.requirements).hexdigest(), "python": self.interpreter.version,
             "platform": sysconfig.get_platform(), "runtime": self.runtime.digest, "version": VERSION,
@@ -240,7 +240,7 @@ class UnusedEnvironment:
     size_bytes: int
     """Including files that it shares with uv's cache."""
     days: float
-    """Since its last use."""
+    """Days since the last use."""
     is_over: bool
     """It was unused for too long."""
     deleted: bool

@@ -57,7 +57,7 @@ class RankRuntime:
 
     @property
     def digest(self) -> str:
-        """Over its files and the versions of its packages."""
+        """Digest of the runtime's files and the versions of its packages."""
         return digest([self.own, [[each.name, each.version] for each in self.packages]])
 
     def missing(self, locked: Mapping[str, str], *, file: str) -> tuple[RuntimePackage, ...]:

@@ -131,7 +131,7 @@ class VerifiedFile:
         return b"".join(self.pieces(start, size))
 
     def pieces(self, start: int, size: int) -> Iterator[memoryview]:
-        """As `read`, one view of a verified block at a time."""
+        """Yield the bytes that `read` would return, one view of a verified block at a time."""
         if start < 0 or size < 0 or start + size > self.entry.size_bytes:
             raise RefusedCheckpoint(
                 self.name, f"has {self.entry.size_bytes} bytes, a read wanted {size} from byte {start}"
@@ -152,7 +152,7 @@ class VerifiedFile:
 
     @property
     def key(self) -> str:
-        """In the store."""
+        """Key in the store."""
         return f"{self.folder}/{self.name}"
 
     def missing(self) -> RefusedCheckpoint:

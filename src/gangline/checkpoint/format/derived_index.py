@@ -18,9 +18,9 @@ class DerivedChunk(Chunk):
 
     of: Chunk
     name: str
-    """Of the stored tensor."""
+    """Name of the stored tensor."""
     first: int
-    """Of its elements in `of`."""
+    """Index in `of` of the first element."""
     stride: int = 1
     """Rows of `of` from one of its rows to the next."""
 
@@ -65,7 +65,7 @@ def join(parts: Iterable[tuple[str, StoredTensor, Sequence[Run]]], *, adds_dim: 
 
 
 def _stride(runs: Sequence[Run]) -> int:
-    """Of single rows to each other, where it is one for all; else 0."""
+    """Distance between neighbouring single rows if it is the same for all; else 0."""
     found = {after[0] - before[0] for before, after in pairwise(runs)}
     return found.pop() if len(found) == 1 and all(count == 1 for _, _, count in runs) else 0
 

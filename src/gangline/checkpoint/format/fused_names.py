@@ -10,9 +10,9 @@ from gangline.optim.plan.matrix import FragmentSplit, RowRanges, fragments
 from gangline.spec.fused_parameters import FusedParameter
 
 MOST_STARS = 4
-"""In a name: each more multiplies the ways to match it."""
+"""Stars that a name may have: each more multiplies the ways to match it."""
 _NUMBER = "{}"
-"""In the name of a part: of a matrix of a stack."""
+"""Placeholder in the name of a part: the number of a matrix of a stack."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class FusedPart:
     """One part and its rows in the fused parameter; of a stack its number there."""
 
     fragment: str
-    """As in names of optimizer state: `q`, `expert.7`."""
+    """Name that the part has in names of optimizer state: `q`, `expert.7`."""
     name: str
     rows: RowRanges
 
@@ -32,7 +32,7 @@ class Fusion:
     rule: FusedParameter
     fused: str
     names: tuple[str, ...]
-    """Of the parts; of a stack that is stored fused the pattern of them."""
+    """Names of the parts; for a stack that is stored fused, the pattern of their names."""
     is_stored_fused: bool
 
     @property
@@ -50,7 +50,7 @@ class Fusion:
         return self.rule.split == "stack"
 
     def parts(self, rows: int) -> tuple[FusedPart, ...]:
-        """Of a fused parameter of so many rows, those of a stack being its matrices.
+        """Parts of a fused parameter of `rows` rows; those of a stack are its matrices.
 
         Raises:
             ConfigError: The split rule does not fit them.
@@ -74,7 +74,7 @@ class Fusion:
 
 
 def place(rule: FusedParameter) -> str:
-    """Of a rule, for messages."""
+    """Name of a rule in messages."""
     return f"fused {rule.match!r}"
 
 
@@ -131,7 +131,7 @@ def require_sense(rule: FusedParameter) -> None:
 
 
 def _matched(rule: FusedParameter, stored: Collection[str]) -> Iterator[Fusion]:
-    """By what the stars are for; a name may be any text, dots included."""
+    """Fusions of a rule, one for each text that its stars match; a name may be any text, dots included."""
     whole = {stars for name in stored if (stars := _stars(rule.match, name)) is not None}
     parts = {stars for name in stored for part in rule.parts if (stars := _stars(part, name)) is not None}
     for stars in sorted(whole | parts):

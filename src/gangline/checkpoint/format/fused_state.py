@@ -32,7 +32,7 @@ class ConvertedState:
 
     @property
     def index(self) -> Index:
-        """Of all its tensors."""
+        """Index of all its tensors."""
         return Index(tensors=self.tensors)
 
     def unneeded(self, is_wanted: Mapping[str, bool]) -> set[str]:
@@ -161,7 +161,7 @@ def _parts(fusion: Fusion, shape: tuple[int, ...]) -> tuple[FusedPart, ...]:
 
 
 def _fitting_parts(fusion: Fusion, shapes: dict[str, tuple[int, ...]]) -> tuple[FusedPart, ...]:
-    """Of stored parts, whose shapes must be those that the rule gives them."""
+    """Parts of stored tensors, whose shapes must be those that the rule gives them."""
     texts = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     rows = [1 if fusion.is_stack else shape[0] if shape else 0 for shape in shapes.values()]
     parts = _parts(fusion, (sum(rows),))

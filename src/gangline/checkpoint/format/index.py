@@ -14,8 +14,8 @@ from gangline.errors import IntegrityError
 MODEL = "model/"
 OPTIMIZER = "optim/"
 FRAGMENT = "::"
-"""Between a parameter and the fragment of it that a state tensor belongs to, in names of tensors, and between a
-fragment and a state in keys of the optimizer's state."""
+"""Separator between a parameter and the fragment of it that a state tensor belongs to, in names of tensors, and between
+a fragment and a state in keys of the optimizer's state."""
 EXTRA = "extra/"
 """Tensors of a strategy, equal on all ranks or sharded over them."""
 RANKS = "rank/"
@@ -39,7 +39,7 @@ class StoredTensor:
     """One tensor; its chunks cover it exactly once."""
 
     dtype: str
-    """As safetensors calls it."""
+    """Element type by its name in safetensors."""
     shape: tuple[int, ...]
     chunks: tuple[Chunk, ...]
 

@@ -31,7 +31,7 @@ class Culprit:
 
     files: tuple[FileChange, ...] = ()
     patch: str = ""
-    """As `git diff` writes it, cut where it is long."""
+    """Patch as `git diff` writes it, cut where it is long."""
     inside: tuple[str, ...] = ()
     """Commands that search inside a merge, one for each branch that it merged."""
 

@@ -65,7 +65,7 @@ def unpinned_between(base: Record, this: Record) -> tuple[str, ...]:
 
 
 def files_between(base: Record, this: Record, beyond: ComparisonContext) -> tuple[FileChange, ...]:
-    """With counts of lines where the repository is at hand; else the paths in the record of a run about its base."""
+    """Changed files: with counts of lines if the repository is at hand, else the paths that the record names."""
     if beyond.files or not _is_base(base, this):
         return beyond.files
     return tuple(FileChange(path=path) for path in this.commit.changed)
@@ -147,7 +147,7 @@ def _change(kind: Kind, name: str, base: Any, this: Any) -> Change:
 
 
 def _said(value: Any) -> str:
-    """As a line or a lock would write it, not as Python does."""
+    """Value as a line or a lock would write it, not as Python does."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

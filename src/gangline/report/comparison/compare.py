@@ -21,7 +21,7 @@ _AS_COST = {"step_seconds": "step_seconds", "memory_peak_bytes": "memory_bytes"}
 
 
 MOST_PERCENT = 1e6
-"""Of a tolerance that a record names; more, or what is no number, judges nothing."""
+"""Limit of a tolerance that a record names; more, or what is no number, judges nothing."""
 _FEW_SEEDS = "the base evaluated fewer than three seeds"
 _NAMED = 3
 """Metrics without a band that are named as equal: a metrics file may hold many settings."""

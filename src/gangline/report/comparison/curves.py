@@ -8,7 +8,7 @@ from gangline.report.comparison.types import ComparedCurves
 from gangline.spec.record import Record
 
 Edges = tuple[float, float]
-"""Of a band at a step: low, high."""
+"""Lower and upper edge of a band at a step."""
 _IN_A_ROW = 3
 
 
@@ -63,7 +63,7 @@ def _mean(values: Mapping[int, float], start: int, end: int) -> float:
 
 
 def _thinned_bands(bands: Mapping[int, Edges], steps: Sequence[int]) -> dict[int, Edges]:
-    """Of the base's shares: of wider ones the seeds differ no more than that."""
+    """Bands of the base, averaged over wider shares; there the seeds differ no more than that."""
     covered = [step for step in steps if step <= max(bands, default=0)]
     low, high = (_thinned_curve({step: bands[step][side] for step in sorted(bands)}, covered) for side in (0, 1))
     return {step: (low[step], high[step]) for step in covered}

@@ -20,7 +20,7 @@ class ComparedNumber:
     unit: str = ""
     band: Band | None = None
     side: Side = "unknown"
-    """Of the band; `unknown` where there is none. Only metrics decide the outcome, time and memory never do."""
+    """Side of the band; `unknown` where there is none. Only metrics decide the outcome, time and memory never do."""
     of: str = ""
     """Run that `this` took the number from, as it trained nothing itself; empty: its own."""
 
@@ -119,4 +119,4 @@ class Comparison:
     curves: ComparedCurves | None = None
     files: tuple[FileChange, ...] = ()
     labels: tuple[RunLabel, ...] = ()
-    """Of base and this, in this order."""
+    """Labels of base and this run, in this order."""

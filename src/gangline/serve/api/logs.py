@@ -27,7 +27,7 @@ MEDIA_TYPE = "application/jsonl"
 HEARTBEAT_SECONDS = 15.0
 MOST_LINES = 10_000
 MOST_CHARACTERS = 20_000
-"""Of one line."""
+"""Most characters of one line."""
 
 
 _ROLE = "^(train|evaluate|prove|seed-[0-9]{1,19})$"

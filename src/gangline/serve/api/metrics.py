@@ -18,7 +18,7 @@ from gangline.storage.objects.growing_file import find_growing_file
 router = APIRouter(prefix="/api/v1/runs/{run}/metrics", tags=["run"])
 MOST_BYTES = 64 * 1024 * 1024
 MOST_STEPS = 300_000
-"""As many as a file of MOST_BYTES has, at 220 bytes a line."""
+"""Steps that a file of MOST_BYTES has, at 220 bytes a line."""
 NAME = r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}$"
 
 
@@ -70,7 +70,7 @@ def thinned(
 
 
 def _finite(value: float | None) -> float | None:
-    """As it can be summed up."""
+    """Value that can be summed up; None for one that is not finite or too large."""
     found = finite(value)
     return found if found is not None and abs(found) < 1e300 else None
 

@@ -191,7 +191,7 @@ class Service:
         return row
 
     def row(self, run: str) -> RunRow:
-        """As `find_row`, for a run that passed the access check."""
+        """Row of a run that passed the access check."""
         row = self.find_row(run)
         if row is None:
             raise RequestRefused(404, "the run was deleted")

@@ -30,7 +30,7 @@ class RefusedRecord:
 
     @property
     def project(self) -> str:
-        """By the key alone."""
+        """Project that the key names; nothing else is looked at."""
         return (*self.key.split("/", 2), "")[1]
 
 
@@ -93,7 +93,7 @@ class Quarantine:
 
 
 def refuse_record(quarantine: Quarantine, store: ObjectStore, key: str, error: Exception) -> None:
-    """As `Quarantine.refuse`, for a caller that has not read the object; a store that is away is no reason."""
+    """Refuse an object that the caller has not read; a store that is away is no reason."""
     if isinstance(error, StorageError):
         raise error
     quarantine.refuse(key, error, store.head(key))

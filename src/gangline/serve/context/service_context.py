@@ -28,7 +28,7 @@ class ServiceContext:
 
     site: Site
     site_file: Path
-    """For `gangline run --site`."""
+    """File that `gangline run --site` gets."""
     environ: Mapping[str, str]
     home: Path
     """Clones, logs of drivers, keys, the SQLite file; closed to others."""

@@ -28,7 +28,7 @@ class FinalMetrics:
     def __init__(self, book: SeriesStore, *, price: Price | None = None, newest: int = NEWEST) -> None:
         self._book, self._price, self._newest = book, price, newest
         self._shown: dict[str, list[tuple[float, str]]] = {}
-        """By project: (end, run), oldest first."""
+        """Shown runs of each project: (end, run), oldest first."""
         self._lock = threading.Lock()
 
     def rebuild(self, records: Iterable[Record]) -> None:
@@ -86,7 +86,7 @@ class Telemetry:
 
     @classmethod
     def of(cls, site: Site) -> "Telemetry":
-        """Of a service at `site`."""
+        """Telemetry of a service at `site`."""
         projects = {project for forge in site.forge.values() for project in forge.projects.values()}
         return cls(projects=projects | set(site.serve.repositories), forges=site.forge, price=price_at(site))
 

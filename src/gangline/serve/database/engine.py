@@ -14,7 +14,7 @@ Row = tuple[Any, ...]
 
 
 class DatabaseSession(Protocol):
-    """Inside one transaction."""
+    """Statements of one transaction."""
 
     for_update: str
     """Ends a SELECT whose rows this transaction will change, so that no other changes them meanwhile."""
@@ -48,7 +48,7 @@ class DatabaseEngine(Protocol):
         ...
 
     def check(self) -> DatabaseProblem | None:
-        """As `serve.database.protocol.Database.check`."""
+        """Do what `serve.database.protocol.Database.check` says."""
         ...
 
     def close(self) -> None: ...

@@ -100,7 +100,7 @@ def _values(row: RunRow) -> tuple[object, ...]:
 
 
 def _text(text: str) -> str:
-    """As both databases can hold it: PostgreSQL has no NUL in a text."""
+    """Text that both databases can hold: PostgreSQL has no NUL in a text."""
     return text.replace("\0", "\ufffd")
 
 

@@ -23,7 +23,7 @@ class Principal:
 
     name: str
     roles: dict[str, Role] = field(default_factory=dict)
-    """By project; `*` is every project."""
+    """Role in each project; `*` is every project."""
 
     def may(self, role: Role, project: str) -> bool:
         """Whether a role for `project`, or for all projects, includes `role`."""
@@ -39,9 +39,9 @@ class Order:
     """Given by the database."""
     project: str
     forge: str | None = None
-    """As in `[forge.NAME]`; none: a repository of this machine (`serve.repositories`)."""
+    """NAME of `[forge.NAME]`; None: a repository of this machine (`serve.repositories`)."""
     repository: str = ""
-    """On the forge: `owner/name`."""
+    """Name on the forge: `owner/name`."""
     ref: str
     """`refs/heads/<branch>`, or the ref of a pull request's head."""
     commit: str | None = None
@@ -72,7 +72,7 @@ class DatabaseProblem:
     """Why the database cannot work."""
 
     summary: str
-    """After `database`: `is damaged`; no path, no host, as anybody may read it."""
+    """Rest of a sentence that begins with `database`: `is damaged`; no path, no host, as anybody may read it."""
     detail: str
     """The whole of it, for the log."""
 
@@ -90,7 +90,7 @@ class RunRow:
     trust: str
     state: str
     verdict: str
-    """As in the record; `open` while it runs."""
+    """Verdict of the record; `open` while it runs."""
     reason: str
     attempt: int
     created: str
@@ -107,7 +107,7 @@ class RunRow:
     """Who holds what the gang waits for."""
     exit_code: int | None
     seq: int
-    """Of the record that the row was made from; a row never goes back."""
+    """Number of the record that the row was made from; a row never goes back."""
     marks: str = ""
     """`experiment`, `dirty`, `drilled`: it is never a base and never published."""
 

@@ -46,7 +46,7 @@ def stop_run(context: ServiceContext, run: str, *, reason: str) -> None:
 
 
 CHECK_SECONDS = 1.0
-"""Between two looks at the database."""
+"""Time between two looks at the database."""
 
 
 class OrderWithdrawal:
@@ -67,7 +67,7 @@ class OrderWithdrawal:
         return self.lost.is_set() or self._stopping.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """As `is_over`, after a pause that the end of the service cuts short."""
+        """Pause, then return `is_over`; the end of the service cuts the pause short."""
         return self._stopping.wait(seconds) or self.is_over()
 
     def release_driver(self, child: DriverProcess) -> None:

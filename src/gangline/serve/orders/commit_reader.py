@@ -30,7 +30,7 @@ CPU_SECONDS = 20
 MEMORY_BYTES = 800_000_000
 MAX_ANSWER_BYTES = 4 << 20
 _PASSED = ("PATH", "HOME", "TMPDIR", "PYTHONPATH")
-"""Of the environment: no key, no token."""
+"""Variables that the child inherits: no key, no token."""
 _LIMIT_SIGNALS = {-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT}
 
 
@@ -58,7 +58,7 @@ class CommitContent(Document):
     problem: str = ""
     """Why there is no line or no valid request."""
     age_seconds: float = 0.0
-    """Since the commit was made, as it says itself."""
+    """Time since the commit was made, by its own date."""
 
     def require_line(self) -> Line | None:
         """None where the commit has none; raises ConfigError where it does not hold."""
@@ -137,7 +137,7 @@ def _limit_message(commit: str) -> str:
 
 
 def _read(place: Path, commit: str, request: dict[str, object]) -> CommitContent:
-    """In the process of its own."""
+    """Read a commit; runs in the process of its own."""
     overrides = tuple(str(each) for each in _list(request.pop("overrides")))
     age_seconds = Repository.at(place).age_seconds(commit)
     line: Line | None = None

@@ -38,9 +38,9 @@ from gangline.spec.record import Record
 from gangline.spec.run_flags import is_reported
 
 CHILD_SECONDS = 0.1
-"""Between two looks at a child."""
+"""Time between two looks at a child."""
 OTHER_SECONDS = 2.0
-"""Between two looks at a run that another drives."""
+"""Time between two looks at a run that another drives."""
 PARKED_SECONDS = 60.0
 log = structlog.get_logger()
 
@@ -194,14 +194,14 @@ class OrderRunner:
         return read_commit(place, commit, self.order, environ=self._context.environ, is_over=self._clones.is_over)
 
     def _find_or_start_run(self, place: Path, identity: RunIdentity) -> Order:
-        """By the run that there is of it, else by a new one."""
+        """Follow the run that the order's commit has, else start one."""
         existing = newest_attempt(self._context.store, identity)
         if existing is not None and existing.run.state == "ended" and self.order.again:
             existing = None
         return self._follow_to_end(identity.commit.sha, place=place, record=existing)
 
     def _follow_to_end(self, commit: str, *, place: Path | None = None, record: Record | None = None) -> Order:
-        """To the end of the run, driving it unless another does; without a record the run is still to be made."""
+        """Follow the run to its end, driving it unless another does; without a record the run is still to be made."""
         while True:
             if record is not None:
                 self._record_run(record.run.id, commit)
@@ -230,7 +230,7 @@ class OrderRunner:
         return lease.is_held(held, now=time.time())
 
     def _checkout(self, commit: str) -> Path:
-        """Of a commit that was fetched before; a forge that is away is asked only where the clone has lost it."""
+        """Check out a commit that was fetched before; the forge is asked only if the clone has lost it."""
         source, clones = source_of(self._context, self.order), self._clones
         try:
             return clones.checkout(source.clone, commit)
@@ -257,7 +257,7 @@ class OrderRunner:
         return child, code
 
     def _record_after(self, child: DriverProcess, place: Path, commit: str) -> Record | None:
-        """Of the run that the child drove, or of the one that it found driven by another."""
+        """Record of the run that the child drove, or of the one that it found driven by another."""
         run = child.run() or self.order.run
         if run is not None:
             self._record_run(run, commit)
@@ -301,7 +301,7 @@ def _as_recorded(order: Order, record: Record) -> Order:
 
 
 def _arguments(order: Order, place: Path, commit: str, *, site: Path, is_new: bool) -> list[str]:
-    """Of `gangline run`."""
+    """Arguments of `gangline run`."""
     return [
         str(place), "--site", str(site), "--commit", commit,
         *([f"--branch={order.branch}"] if order.branch else []),

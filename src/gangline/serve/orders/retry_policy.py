@@ -13,7 +13,7 @@ from gangline.serve.database.types import Order
 from gangline.spec.record import Record
 
 RETRY_SECONDS = (10.0, 60.0, 300.0, 1800.0)
-"""Before the second, third, ... try; a forge or store may be away for half an hour."""
+"""Pauses before the second, third, ... try; a forge or store may be away for half an hour."""
 MOST_TRIES = len(RETRY_SECONDS) + 1
 _WAITS = {CapacityError.exit_code: 60.0, StillRunning.exit_code: 5.0}
 """Seconds until the next try."""

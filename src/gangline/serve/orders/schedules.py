@@ -35,7 +35,7 @@ class Scheduled:
     cron: str
 
     def order(self) -> Order:
-        """To build the commit of that ref, again if it was built before."""
+        """Order to build the commit of that ref, again if it was built before."""
         return Order(
             project=self.project, forge=self.forge, repository=self.repository, ref=self.ref, branch=self.branch,
             cause="schedule", again=True, asked_by=f"schedule {self.cron}",

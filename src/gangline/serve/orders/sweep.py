@@ -119,7 +119,7 @@ class Sweeper:
             log.info("order_offered", cause=kind, project=order.project, ref=order.ref)
 
     def _stop_deleted_refs(self, source: CommitSource, refs: set[str]) -> None:
-        """Of a ref that is gone: its runs, its orders, its schedule."""
+        """Stop the runs of refs that are gone, and their orders and schedules."""
         orders = self._context.database.orders.list(states=["driving", "parked"], projects=[source.project], limit=1000)
         for ref in {each.ref for each in orders if _is_at(each, source)} - refs:
             stop_runs(self._context, source.project, ref, reason=f"{ref} is gone")
@@ -142,7 +142,7 @@ class Sweeper:
         )
 
     def _forget_orders(self, before: float) -> None:
-        """In small transactions, so that no delivery waits for them."""
+        """Forget old orders in small transactions, so that no delivery waits for them."""
         while not self._stopping.is_set() and self._context.database.orders.forget(before=before, limit=FORGET_BATCH):
             pass
 

@@ -30,7 +30,7 @@ from gangline.serve.orders.sweep import Sweeper
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 IDLE_SECONDS = 1.0
-"""Between two looks at an empty queue."""
+"""Time between two looks at an empty queue."""
 RETRY_SECONDS = 2.0
 log = structlog.get_logger()
 

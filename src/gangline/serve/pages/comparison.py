@@ -78,7 +78,7 @@ class Column(NamedTuple):
     url: Markup
     word: str
     verdict: str
-    """With the gates that could not judge."""
+    """Verdict with the gates that could not judge."""
     marked: str
     outcome: str
     why: str
@@ -157,7 +157,7 @@ def best_places(metrics: Sequence[Metric | None], band: Band | None, better: str
 
 
 def _costs(ordered: Sequence[Record]) -> list[TableRow]:
-    """As measured; without marks, because no band of costs is learned."""
+    """Measured costs; without marks, because no band of costs is learned."""
     rows = []
     for name, key, unit in COSTS:
         values = [getattr(record.plan.measured, key) if record.plan else None for record in ordered]

@@ -47,7 +47,7 @@ class Style(NamedTuple):
 
 
 def style_of(place: int) -> Style:
-    """Of the run in this place; the first is the one that the others are held against."""
+    """Style of the run in this place; the others are compared with the first."""
     return Style(LETTERS[place], COLORS[place % len(COLORS)], DASHES[place // len(COLORS) % len(DASHES)])
 
 

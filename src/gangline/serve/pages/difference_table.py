@@ -11,7 +11,7 @@ from gangline.spec.record import Record
 from gangline.spec.replica_shares import shares_words
 
 _SHOWN_ROWS = 120
-"""Of one kind."""
+"""Most rows of one kind."""
 
 
 class TableCell(NamedTuple):

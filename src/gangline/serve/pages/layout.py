@@ -21,7 +21,7 @@ _FOLDER = files("gangline.serve.pages") / "static"
 
 
 def _style() -> bytes:
-    """That of the report, so that both look alike, then that of the pages."""
+    """Style rules of the report, so that both look alike, then those of the pages."""
     report = template_environment().get_template("report.css.j2")
     rules = {"light": palette.style_rules(palette.LIGHT), "dark": palette.style_rules(palette.DARK)}
     shared = report.render({name: Markup(rule) for name, rule in rules.items()})  # noqa: S704  # our own constants
@@ -35,7 +35,7 @@ STATIC: Mapping[str, tuple[str, bytes]] = MappingProxyType(
         "icon.svg": ("image/svg+xml", (_FOLDER / "icon.svg").read_bytes()),
     }
 )
-"""By the last part of the address below `/static/`."""
+"""Static files by the last part of the address below `/static/`."""
 
 
 _WEB = re.compile(r"https?://[A-Za-z0-9\[][A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{0,1000}")
@@ -58,7 +58,7 @@ def address(*path: str, **query: str | Sequence[str] | None) -> Markup:
 
 
 def run_address(run: str) -> Markup | None:
-    """Of a run's page; None for what is no run's id."""
+    """Address of a run's page; None for what is no run's id."""
     return address("runs", run) if _RUN.fullmatch(run) else None
 
 
@@ -110,5 +110,5 @@ def _environment() -> Environment:
 
 @cache
 def _static_address(name: str) -> Markup:
-    """With its digest, so that a browser may keep it for ever."""
+    """Address with the file's digest, so that a browser may keep it for ever."""
     return address("static", name, v=hashlib.sha256(STATIC[name][1]).hexdigest()[:8])

@@ -29,7 +29,7 @@ _ADVICE_BY_STATUS = {
     500: ("Internal error", _BROKEN),
     503: ("The store is away", _AWAY),
 }
-"""By status: what happened, and what works."""
+"""Advice for each status: what happened, and what works."""
 
 
 def render_login(message: str = "", *, onward: str = "") -> str:

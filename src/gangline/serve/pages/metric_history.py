@@ -34,7 +34,7 @@ class MetricHistory(NamedTuple):
 
 
 def draw_history(rows: Sequence[RunRow]) -> MetricHistory | None:
-    """Of the one project and metric that most rows have; None where fewer than three runs have it."""
+    """History of the one project and metric that most rows have; None where fewer than three runs have it."""
     valued = [row for row in rows if row.metric and row.value is not None and math.isfinite(row.value)]
     kinds = Counter((row.project, row.metric) for row in valued)
     if not kinds or kinds.most_common(1)[0][1] < FEWEST:

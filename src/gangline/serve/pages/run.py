@@ -115,7 +115,7 @@ class Node(NamedTuple):
     mark: str
     took: str
     url: Markup | None
-    """Of the run that it was taken from."""
+    """Page of the run that it was taken from."""
     title: str
 
 
@@ -170,6 +170,6 @@ def _output_links(record: Record) -> dict[str, Markup]:
 
 
 def _name(key: str, prefix: str) -> str:
-    """As it is called in the run's folder; of a blob its kind of name and the head of its digest."""
+    """Path in the run's folder; for a blob its kind of name and the head of its digest."""
     head, _, last = key.rpartition("/")
     return f"{head.split('/')[0]} {last[:12]}" if key.startswith("blobs/") else key.removeprefix(prefix + "/")

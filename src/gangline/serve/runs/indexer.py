@@ -39,9 +39,9 @@ OPEN_SECONDS = 2.0
 FULL_SECONDS = (60.0, 3600.0)
 """Least and most between two full passes."""
 FULL_SHARE = 0.01
-"""Of the time may go into them."""
+"""Share of the time that full passes may take."""
 RETRY_SECONDS = 15.0
-"""After a full pass that the store did not let end."""
+"""Pause after a full pass that the store did not let end."""
 BATCH = 200
 FINALS = 50
 log = structlog.get_logger()
@@ -204,6 +204,6 @@ class Indexer:
 
 
 def pause_after(seconds: float) -> float:
-    """Until the next full pass, where the last one took `seconds`."""
+    """Pause until the next full pass, if the last one took `seconds`."""
     least, most = FULL_SECONDS
     return min(most, max(least, seconds / FULL_SHARE))

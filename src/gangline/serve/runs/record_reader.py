@@ -48,7 +48,7 @@ class RowReader:
     def __init__(self, store: ObjectStore, quarantine: Quarantine) -> None:
         self.store, self.quarantine = store, quarantine
         self._seen: dict[str, _Seen] = {}
-        """By key: the record that its row was made from."""
+        """Record that the row of each key was made from."""
 
     def open_runs(self) -> dict[str, Record]:
         """Records of the open runs, by id."""
@@ -118,6 +118,6 @@ class RowReader:
 
 
 def _prefix_of(key: str) -> str | None:
-    """Of the run whose record lies at `key`; None where no run could lie there."""
+    """Prefix of the run whose record lies at `key`; None where no run could lie there."""
     prefix = key.removesuffix("/record.json")
     return prefix if prefix != key and identity.is_run_prefix(prefix) else None

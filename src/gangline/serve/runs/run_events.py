@@ -25,7 +25,7 @@ class RunEvent:
     data: str
     """JSON."""
     seq: int | None = None
-    """Of the record; a stream resumes after it."""
+    """Number of the record; a stream resumes after it."""
 
 
 class GangProgress:

@@ -38,7 +38,7 @@ class Subscriber:
         self._queue: asyncio.Queue[RunEvent] = asyncio.Queue(QUEUED)
 
     def publish(self, event: RunEvent) -> None:
-        """From any thread."""
+        """Publish an event; any thread may call it."""
         self._loop.call_soon_threadsafe(self._put, event)
 
     async def next(self, seconds: float) -> RunEvent | None:

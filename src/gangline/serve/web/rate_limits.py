@@ -20,17 +20,17 @@ class RequestLimits:
 
     body_bytes: int = 64 * 1024
     body_seconds: float = 10.0
-    """From headers to the end of the body."""
+    """Time from the headers to the end of the body."""
     requests_per_second: float = 50.0
-    """Of one principal, for long; in between `burst` at once."""
+    """Lasting rate of one principal; in between `burst` at once."""
     burst: int = 300
     failed_logins_per_second: float = 1.0
-    """Of one address that shows unknown tokens."""
+    """Lasting rate of one address that shows unknown tokens."""
     failed_logins_burst: int = 20
     streams: int = 256
     """Event streams and followed logs, of everybody."""
     streams_each: int = 16
-    """Of one principal."""
+    """Streams that one principal may have open."""
 
 
 class TokenBuckets:

@@ -63,7 +63,7 @@ PAGE_POLICY = (
     " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 DOCUMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
-"""Of a report and of what runs left behind: nothing runs, nothing is loaded, nothing is ours."""
+"""Policy of a report and of what runs left behind: nothing runs, nothing is loaded, nothing is ours."""
 _ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

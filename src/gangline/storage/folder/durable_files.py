@@ -78,7 +78,7 @@ def publish(staged: Path, target: Path, *, replace: bool) -> bool:
 
 
 def publish_at(staged: Path, place: Callable[[], AbstractContextManager[Path]], *, replace: bool) -> bool:
-    """As `publish`, with the name that `place` gives once its folder is there.
+    """Publish a staged file under the name that `place` gives once its folder is there; see `publish`.
 
     A folder that a concurrent delete just pruned is made again.
     """

@@ -28,7 +28,7 @@ class Section:
 
 
 class FolderLayout:
-    """Of the store at `root`."""
+    """Paths inside the store at `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -37,7 +37,7 @@ class FolderLayout:
         """The marker was seen."""
 
     def path(self, key: str) -> Path:
-        """Of an object, to be shown; it is opened by `file`."""
+        """Path of an object, to be shown; `file` opens it."""
         return self.root / check_key(key)
 
     @contextmanager

@@ -159,7 +159,7 @@ def put_blocks(store: ObjectStore, key: str, blocks: Iterable[bytes]) -> None:
 
 
 def _gathered(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """In pieces of BLOCK_BYTES or a little more, but for the last."""
+    """Join blocks into pieces of BLOCK_BYTES or a little more, but for the last."""
     held: list[bytes] = []
     size = 0
     for block in blocks:

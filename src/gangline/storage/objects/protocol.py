@@ -19,7 +19,7 @@ class Blob:
     data: bytes
     etag: Etag
     size_bytes: int
-    """Of the whole object, also when a range was read."""
+    """Size of the whole object, also when a range was read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class S3Client:
         self.http = HttpClient(store_dial(socket_folder), connections=32)
 
     def credentials(self) -> Credentials:
-        """As they are now: one value, which does not change while it is used."""
+        """Credentials as they are now: one value, which does not change while it is used."""
         return self._credentials.current()
 
     def send(self, method: str, path: str = "", **details: Unpack[RequestOptions]) -> HttpResponse:

@@ -14,7 +14,7 @@ from minio.credentials.credentials import Credentials
 from gangline.errors import ConfigError
 
 SETTLE_SECONDS = 0.5
-"""After the last write to a file that is not replaced but rewritten."""
+"""Pause after the last write to a file that is not replaced but rewritten."""
 
 
 class CredentialSource(Protocol):

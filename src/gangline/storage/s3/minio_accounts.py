@@ -24,7 +24,7 @@ from gangline.storage.s3.client import S3Client
 Result = TypeVar("Result")
 _NAME = "gangline"
 _HEAD = "gangline "
-"""Before the owner, in the description: keys of others are never touched."""
+"""Text before the owner, in the description: keys of others are never touched."""
 _MOST_DESCRIPTION = 256
 _LIMITS = TimeLimits(connect_seconds=5, silence_seconds=30)
 
@@ -48,7 +48,7 @@ def add(wire: S3Client, policy: dict[str, Any], *, owner: str, seconds: int) -> 
 
 
 def _add_once(admin: MinioAdmin, policy: dict[str, Any], *, owner: str, seconds: int) -> str:
-    """By a name of its own each time: one whose answer was lost goes with the others of its owner."""
+    """Add an account under a new name at each try: one whose answer was lost goes with the others of its owner."""
     access_key, secret_key = _NAME + token_hex(6), token_hex(20)
     ends = datetime.now(UTC) + timedelta(seconds=seconds)
     admin.add_service_account(

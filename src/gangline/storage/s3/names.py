@@ -3,4 +3,4 @@
 WRITE_ID_HEADER = "x-amz-meta-gangline-write"
 """Random in each write, so that one whose answer was lost is known again."""
 UPLOAD_NOTES_PREFIX = ".uploads~/"
-"""Of an upload that was begun; no key begins so: `~` is outside their grammar."""
+"""Prefix of the note about an upload that was begun; no key begins so: `~` is outside their grammar."""

@@ -97,7 +97,7 @@ class S3Store:
         return write(self.wire, self._path(key), data, {"If-Match": f'"{expected}"'})
 
     def list(self, prefix: str, after: str = "", limit: int = 1000) -> Sequence[Entry]:
-        """As the protocol says; objects whose names are no keys are left out: no other method takes them."""
+        """List objects; those whose names are no keys are left out: no other method takes them."""
         check_prefix(prefix)
         found: list[Entry] = []
         last = self.prefix + after if after else ""

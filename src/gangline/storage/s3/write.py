@@ -56,7 +56,7 @@ def write(wire: S3Client, path: str, data: bytes, condition: Mapping[str, str]) 
 
 
 def _settled(wire: S3Client, path: str, write_id: str, condition: Mapping[str, str]) -> Etag | None:
-    """After an unknown outcome: the etag if the write happened, None if it may be sent again."""
+    """Settle an unknown outcome: the etag if the write happened, None if it may be sent again."""
     found, is_ours = _look(wire, path, write_id)
     if is_ours:
         return found
