@@ -19,7 +19,7 @@ from tests.serve.world import run_id
 from gangline.serve.web.rate_limits import RequestLimits
 
 pytestmark = [pytest.mark.row("L5", "A5"), pytest.mark.long]
-GUIDE = (ROOT / "docs/guides/service.md").read_text()
+GUIDE = (ROOT / "docs/guides/service-for-a-team.md").read_text()
 GUESSES = RequestLimits().failed_logins_burst
 HELLO = b"\x16\x03\x01\x40\x00"
 """Begin of a TLS handshake that announces 16 KiB."""
