@@ -6,10 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 from tests import proofs as proof
+from tests.source import FILES, SOURCE
 from tools.api_page import api_page
 from tools.commands_page import commands_page
 from tools.gpus_page import gpus_page
@@ -110,6 +112,22 @@ def _require_known(words: list[str], line: str) -> None:
         if word.startswith("-") and word != "--":
             name = word.split("=")[0]
             assert name in {*options, "--help"}, f"{line}: gangline {' '.join(names)} has no option {name}"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/explained").glob("*.md")), ids=lambda page: page.stem)
+def test_names_on_a_page_that_explains_are_those_of_the_source(page):
+    """Files, and names of the code: classes, functions, fields, constants."""
+    quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL))
+    files = [each for each in quoted if each.endswith(".py")]
+    names = {part for each in quoted if re.fullmatch(r"[A-Za-z_]+(\.[A-Za-z_]+)?", each) for part in each.split(".")}
+    assert files
+    assert [each for each in files if not (SOURCE / each).is_file() and not list(SOURCE.rglob(f"*/{each}"))] == []
+    assert names - source_words() == set()
+
+
+@cache
+def source_words() -> set[str]:
+    return {word for path in FILES for word in re.findall(r"\w+", path.read_text("utf-8"))}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
