@@ -24,30 +24,30 @@ class PlanTraffic:
     """Servers of one pipeline stage."""
     stages: int = 1
     gpus: int | None = None
-    """Of all of them; None: all GPUs of the servers."""
+    """GPUs of the whole plan; None: all GPUs of the servers."""
     ranks_per_server: int = 8
     rings: tuple[RingTraffic, ...]
-    """Of data-parallel ranks of an average stage."""
+    """Rings of data-parallel ranks of an average stage."""
     slowest_rings: tuple[RingTraffic, ...] = ()
-    """Likewise of the stage for which the others wait; empty: all send alike."""
+    """Rings of the stage for which the others wait; empty: all send alike."""
     inside_latency: float = 0.0
     """Seconds of a message inside a server, where the fabric does not say."""
     across_latency: float = 0.0
-    """Between servers."""
+    """Seconds of a message between servers, where the fabric does not say."""
     stage_edge_bytes: float = 0.0
-    """Of one rail and step between the same replica of neighbouring stages, both ways together."""
+    """Bytes of one rail and step between the same replica of neighbouring stages, both ways together."""
     expert_edge_bytes: float = 0.0
-    """Of one rail and step from each server of an expert group to each other one."""
+    """Bytes of one rail and step from each server of an expert group to each other one."""
     expert_servers: int = 1
     """Neighbouring replicas of a stage that share their experts."""
     compute_seconds: float | None = None
-    """Of a step."""
+    """Computing time of a step."""
     overlap: float = 0.0
     """Share of it that hides traffic."""
     hours: float | None = None
-    """That the training takes."""
+    """Duration of the training."""
     write_seconds: float | None = None
-    """For which one checkpoint stops it."""
+    """Time for which one checkpoint stops the training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Certificate(Document):
     """Digest of it."""
     groups: int
     least_groups: int
-    """That could hold as many servers, were all of them free."""
+    """Least number of groups that could hold as many servers, were all of them free."""
     data_crossings: int
     """Edges of all rings between two groups, on each rail."""
     least_data_crossings: int
@@ -67,13 +67,13 @@ class Certificate(Document):
     expert_crossings: int = 0
     """Ordered pairs of servers of an expert group in two groups."""
     bytes_between: float
-    """Of one rail and step, between groups."""
+    """Bytes of one rail and step, between groups."""
     busiest_flows: float | None = None
     """Expected on the busiest uplink while rings reduce."""
     least_busiest_flows: float | None = None
     """Were flows spread by hand."""
     algorithm_bytes_per_second: float | None = None
-    """Of the all-reduce of the rings that send most between servers ("algbw")."""
+    """Bandwidth of the all-reduce of the rings that send most between servers ("algbw")."""
     speed_up: float | None = None
     """Computing over computing and the exchange that it does not hide."""
     overlap: float = 0.0
@@ -81,9 +81,9 @@ class Certificate(Document):
     worst_speed_up: float | None = None
     """Were nothing hidden."""
     interrupt_probability: float | None = None
-    """Of one or more within the training."""
+    """Probability of one or more interruptions within the training."""
     interval_seconds: float | None = None
-    """Of training between two checkpoints."""
+    """Time of training between two checkpoints."""
     links: str = "assumed"
     """Whether speeds between servers were measured, and when."""
     policy: str = "unknown"
@@ -91,7 +91,7 @@ class Certificate(Document):
 
     @property
     def line(self) -> str:
-        """In one line, each figure with its bound."""
+        """All figures in one line, each with its bound."""
         alg, share, chance = self.algorithm_bytes_per_second, self.speed_up, self.interrupt_probability
         busiest = f"{self.busiest_flows:.1f} flows (bound {self.least_busiest_flows:.1f})" if self.busiest_flows else ""
         parts = (
@@ -115,7 +115,7 @@ _UNKNOWN = "not known"
 
 
 def _speed_words(share: float | None, overlap: float, worst: float | None) -> str:
-    """With an overlap also what it is without."""
+    """Speed-up as text, and what it is without overlap if there is some."""
     if share is None:
         return _UNKNOWN
     without = "" if not overlap or worst is None else f" with overlap {overlap:.0%}, {worst:.1%} without"
@@ -194,7 +194,7 @@ def _bus(fabric: Fabric, paths: OrderPaths, ring: RingTraffic, ranks_per_server:
 
 
 def _busiest_flows(paths: OrderPaths, rings: Sequence[RingTraffic]) -> tuple[float | None, float | None]:
-    """Of the rings that load an uplink most, by the fabric's policy and at the least; None: uplinks are not known."""
+    """Flows on the busiest uplink, by the fabric's policy and at the least; None: uplinks are not known."""
     loads = [paths.load(each.ranks, each.rank_stride) for each in rings]
     if None in loads:
         return None, None
@@ -212,7 +212,7 @@ def _algorithm_bandwidth(
 
 
 def _exchange_seconds(fabric: Fabric, paths: OrderPaths, traffic: PlanTraffic) -> float | None:
-    """Of a step, before any of it is hidden; None: a rate is not known."""
+    """Exchange time of a step, before any of it is hidden; None: a rate is not known."""
     seconds = 0.0
     for ring in traffic.slowest_rings or traffic.rings:
         if ring.ranks > 1:

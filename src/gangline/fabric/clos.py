@@ -21,7 +21,7 @@ class ClosCounts:
 
     @property
     def switches(self) -> int:
-        """Of all tiers."""
+        """Switches of all tiers."""
         return self.leaves + self.spines + self.cores
 
     @property

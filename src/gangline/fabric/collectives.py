@@ -39,7 +39,7 @@ def ring_steps(kind: Exchange, ranks: int) -> int:
 def collective_seconds(
     kind: Exchange, size_bytes: float, *, ranks: int, bus_bytes_per_second: float, latency_seconds: float = 0.0
 ) -> float:
-    """Of one collective over `size_bytes`, the whole tensor on a rank that has all of it.
+    """Duration of one collective over `size_bytes`, the whole tensor on a rank that has all of it.
 
     Args:
         bus_bytes_per_second: Bus bandwidth, as `bus_bandwidth` gives it and nccl-tests print it ("busbw").
@@ -54,7 +54,7 @@ def collective_seconds(
 def wire_seconds(
     wire_bytes: float, *, bus_bytes_per_second: float, steps: float = 0, latency_seconds: float = 0.0
 ) -> float:
-    """Of what one rank sends, in so many messages that follow each other."""
+    """Duration of what one rank sends, in so many messages that follow each other."""
     return latency_seconds * steps + wire_bytes / bus_bytes_per_second
 
 

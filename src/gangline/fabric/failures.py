@@ -8,9 +8,9 @@ from gangline.spec.config.fabric import FailureRates
 
 HOURS_A_MONTH = 730.0
 GPUS_A_SERVER = 8
-"""Of the fleets that published rates by server."""
+"""GPUs of a server in the fleets that published rates by server."""
 NICS_A_LEAF = 64
-"""Of the leaves whose failure rate is counted."""
+"""NICs of a leaf whose failure rate is counted."""
 OPTICS_A_NIC = 6
 """Both ends of three cables: to the leaf, from there to the spine, from there to the core."""
 
@@ -42,8 +42,8 @@ PRESETS: Final = {
     "hpn-link": FailureRates(link_hours=_hours_of_availability(1 - 0.00057)),
     "optics-10M": FailureRates(optic_hours=10e6),
 }
-"""By name. rsc1, rsc2: Kokolis et al. (2024), arXiv 2410.21680, servers of 8 GPUs; hpn-link: Qian et al., "Alibaba HPN"
-(2024), doi 10.1145/3651890.3672265; optics-10M: the makers' own figure."""
+"""Rates by name. rsc1, rsc2: Kokolis et al. (2024), arXiv 2410.21680, servers of 8 GPUs; hpn-link: Qian et al.,
+"Alibaba HPN" (2024), doi 10.1145/3651890.3672265; optics-10M: the makers' own figure."""
 
 
 def rates_of(failures: str | FailureRates) -> FailureRates:
@@ -99,12 +99,12 @@ def gang_rate(failures: str | FailureRates, *, gpus: int, servers: int, dual_hom
 
 
 def mean_hours_between(rate_per_hour: float) -> float:
-    """Between interruptions; infinite where there are none."""
+    """Mean hours between interruptions; infinite where there are none."""
     return 1 / rate_per_hour if rate_per_hour else inf
 
 
 def interrupt_probability(rate_per_hour: float, hours: float) -> float:
-    """Of at least one interruption within `hours`."""
+    """Probability of at least one interruption within `hours`."""
     return -expm1(-rate_per_hour * hours)
 
 

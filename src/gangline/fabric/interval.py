@@ -12,9 +12,9 @@ from gangline.errors import ConfigError
 from gangline.spec.plan import SaveCosts
 
 RETUNE_SHARE = 0.20
-"""By which the mean time between interruptions must move before the interval follows it."""
+"""Share by which the mean time between interruptions must move before the interval follows it."""
 _MOST_EXPONENT = 700.0
-"""Above it the expected time of one interval is no finite number."""
+"""Exponent above which the expected time of one interval is no finite number."""
 
 
 def best_interval(write_seconds: float, mean_between_seconds: float) -> float:
@@ -90,5 +90,5 @@ def effective_share(
 
 
 def write_seconds(size_bytes: float, *, servers: int, server_bytes_per_second: float) -> float:
-    """Of a checkpoint that all servers write at once, each its own share."""
+    """Duration of a checkpoint that all servers write at once, each its own share."""
     return size_bytes / (servers * server_bytes_per_second)

@@ -17,7 +17,7 @@ class Group:
 
     name: str
     servers: tuple[str, ...]
-    """In order of position."""
+    """Servers in order of position."""
     block: str = ""
     """Groups that one spine joins; empty: not known."""
 
@@ -42,14 +42,14 @@ class Fabric(Document):
     intra_bus_bytes_per_second: float | None = None
     """Bus bandwidth between the GPUs of a server, of one GPU."""
     nic_latency_seconds: float | None = None
-    """From one rank to the next on another server."""
+    """Latency from one rank to the next on another server."""
     intra_latency_seconds: float | None = None
-    """From one rank to the next of a server."""
+    """Latency from one rank to the next of a server."""
     leaf_uplinks: int | None = None
     """Ports of a leaf towards the spines."""
     path_policy: PathPolicy = "unknown"
     connections: int = 1
-    """That each flow is split over."""
+    """Connections that each flow is split over."""
     failures: str | FailureRates = "llama3"
     """Name of a preset of `fabric.failures`, or rates."""
 
@@ -64,12 +64,12 @@ class Fabric(Document):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Of all groups, in their order."""
+        """Servers of all groups, in their order."""
         return tuple(server for group in self.groups for server in group.servers)
 
     @property
     def num_gpus(self) -> int:
-        """Of all servers."""
+        """GPUs of all servers."""
         return self.rails * sum(len(group.servers) for group in self.groups)
 
     @property

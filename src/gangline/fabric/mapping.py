@@ -21,11 +21,11 @@ class EdgeBytes:
     """Bytes of one rail in a step, by edge between two servers; those of the run's own plan."""
 
     data: float
-    """On each edge of a stage's ring."""
+    """Bytes on each edge of a stage's ring."""
     stage: float
-    """Between the same replica of neighbouring stages, both ways together."""
+    """Bytes between the same replica of neighbouring stages, both ways together."""
     expert: float = 0.0
-    """From each server of an expert group to each other one."""
+    """Bytes from each server of an expert group to each other one."""
     expert_servers: int = 1
     """Neighbouring replicas of a stage that share their experts; divides the replicas."""
 
@@ -43,7 +43,7 @@ class CellMapping:
     expert_crossings: int
     """Ordered pairs of an expert group in two groups."""
     bytes_between: float
-    """Of one rail and step, on all of these."""
+    """Bytes of one rail and step on all edges between groups."""
     least_data_crossings: int
     """No mapping of these shares has fewer."""
 
@@ -67,7 +67,7 @@ def _split_pairs(part: Sequence[int]) -> int:
 
 
 def bytes_between(rows: Rows, edges: EdgeBytes) -> float:
-    """Of one rail and step, between groups."""
+    """Bytes of one rail and step, between groups."""
     data, stage, expert = crossings(rows, edges.expert_servers if edges.expert else 1)
     return data * edges.data + stage * edges.stage + expert * edges.expert
 

@@ -12,7 +12,7 @@ from gangline.spec.gang.rank_order import RankOrder
 from gangline.units import format_bytes
 
 OWN_SHARE = 0.5
-"""Of what a server sends to itself: what is measured between servers and is less is the network's, not the prober's."""
+"""Share of a server's speed to itself: what is below it between servers is the network's, not the prober's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class LinkMeasurement(Document):
     num_pairs: int
     """Ordered, that answered."""
     seconds: float
-    """Of each pair."""
+    """Duration of the test of each pair."""
     transport: str = "one TCP connection"
     bytes_per_second: float
     """Median of the pairs: of one NIC of a server."""
@@ -61,7 +61,7 @@ class LinkMeasurement(Document):
 def link_measurement(
     speeds: Mapping[Pair, float], own: Mapping[Pair, float], *, groups: Mapping[str, str], date: str, seconds: float
 ) -> LinkMeasurement:
-    """Of speeds by sender and receiver, 0 without an answer.
+    """Measurement from speeds by sender and receiver, 0 without an answer.
 
     Raises:
         CapacityError: No pair answered, or no server sent to itself.
@@ -91,7 +91,7 @@ def with_speeds(order: RankOrder, measurement: LinkMeasurement | None) -> RankOr
 
 
 def _group(name: str) -> str:
-    """Without its block."""
+    """Name of the group without its block."""
     return name.rpartition("/")[2]
 
 

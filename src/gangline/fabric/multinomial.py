@@ -17,7 +17,7 @@ Terms = tuple[int, list[float]]
 
 
 def probability_of_most(balls: int, *, bins: int, most: int) -> float:
-    """That each of `bins` bins gets at most `most` of `balls` balls.
+    """Probability that each of `bins` bins gets at most `most` of `balls` balls.
 
     Exact up to 512 balls, or 256 from 32 bins on. Above, the sum of the bins is taken as nearly normal, with its
     skewness and kurtosis: the expected efficiency of a path is off by at most 2e-5 from 32 bins on, and 4e-4 from 8.
@@ -79,7 +79,7 @@ def _trimmed(low: int, terms: list[float]) -> Terms:
 
 
 def _edgeworth_density(weights: list[float], bins: int, balls: int) -> float:
-    """Of a sum of `bins` counts, each by `weights`, at `balls`; with all of their mass."""
+    """Density of a sum of `bins` counts, each by `weights`, at `balls`; with all of their mass."""
     mass = fsum(weights)
     mean = fsum(i * weight for i, weight in enumerate(weights)) / mass
     variance, third, fourth = (

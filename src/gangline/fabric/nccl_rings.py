@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 _LINE = re.compile(r"NCCL INFO Channel (\d{1,4})/\d{1,4} :((?: +\d{1,9})+) *(\.\.\.)?\s*$")
-"""Of a channel; a connection, `Channel 00/0 : 0[0] -> 1[1] via ...`, has another form."""
+"""Line of a channel; a connection, `Channel 00/0 : 0[0] -> 1[1] via ...`, has another form."""
 MOST_RINGS = 4096
 """A gang has some dozens; a log may be anything."""
 
@@ -22,7 +22,7 @@ class NcclRing:
 
     channel: int
     ranks: tuple[int, ...]
-    """In the order of the ring, from rank 0 of the communicator."""
+    """Ranks in the order of the ring, from rank 0 of the communicator."""
     is_cut: bool = False
     """NCCL left out the end of the line."""
 

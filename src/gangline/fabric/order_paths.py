@@ -20,9 +20,9 @@ class RingTraffic:
     """What data-parallel ranks exchange in rings of one kind, all of which turn at the same time."""
 
     wire_bytes: float
-    """That one rank sends in a step."""
+    """Bytes that one rank sends in a step."""
     ranks: int
-    """Of a ring."""
+    """Ranks of a ring."""
     rank_stride: int = 1
     """Distance of two neighbours in the order of ranks."""
     steps: float = 0.0
@@ -33,7 +33,7 @@ class RingTraffic:
         return self.ranks > 1 and self.rank_stride * self.ranks > ranks_per_server
 
     def members(self, ranks_per_server: int) -> int:
-        """Of a ring on each server, which share what it sends to the next one."""
+        """Members of a ring on each server, which share what it sends to the next one."""
         return max(1, min(self.ranks, ranks_per_server // self.rank_stride))
 
     def rail_bytes(self, ranks_per_server: int) -> float:
@@ -52,14 +52,14 @@ class OrderPaths:
     _loads: dict[tuple[int, int], PathLoad | None] = field(default_factory=dict, compare=False)
 
     def load(self, ranks: int, rank_stride: int) -> PathLoad | None:
-        """Of such rings on the uplinks of all leaves of one rail; None: how many there are is not known."""
+        """Load of such rings on the uplinks of all leaves of one rail; None: how many there are is not known."""
         key = self._servers(ranks, rank_stride), self._distance(rank_stride)
         if key not in self._loads:
             self._loads[key] = self._load(*key)
         return self._loads[key]
 
     def efficiency(self, ranks: int, rank_stride: int) -> float:
-        """Of such rings; 1 where the number of uplinks is not known."""
+        """Efficiency of such rings; 1 where the number of uplinks is not known."""
         load = self.load(ranks, rank_stride)
         return 1.0 if load is None else load.efficiency
 
@@ -69,7 +69,7 @@ class OrderPaths:
         return self._flows(servers, self._distance(rank_stride)).total()
 
     def least_flows(self, ranks: int, rank_stride: int) -> float | None:
-        """On the busiest uplink, were flows spread by hand; None: how many uplinks there are is not known."""
+        """Flows on the busiest uplink, were they spread by hand; None: how many uplinks there are is not known."""
         flows = self._flows(self._servers(ranks, rank_stride), self._distance(rank_stride))
         if not flows:
             return 0.0
@@ -80,7 +80,7 @@ class OrderPaths:
         return max(1, rank_stride // self.ranks_per_server)
 
     def _servers(self, ranks: int, rank_stride: int) -> int:
-        """Of a ring."""
+        """Servers of a ring."""
         return max(1, ranks * rank_stride // self.ranks_per_server // self._distance(rank_stride))
 
     def _load(self, servers: int, distance: int) -> PathLoad | None:
@@ -95,7 +95,7 @@ class OrderPaths:
         )  # fmt: skip
 
     def _flows(self, servers: int, distance: int) -> Counter[int]:
-        """That leave each group, of all rings together."""
+        """Flows that leave each group, of all rings together."""
         return Counter(here for here, there in self._edges(servers, distance) if here != there)
 
     def _edges(self, servers: int, distance: int) -> Iterator[tuple[int, int]]:
@@ -115,6 +115,6 @@ def of_fewest_groups(fabric: Fabric, servers: int) -> tuple[str, ...]:
 
 
 def paths_of(fabric: Fabric, servers: Sequence[str], ranks_per_server: int) -> OrderPaths:
-    """Of servers in node-rank order."""
+    """Paths of servers in node-rank order."""
     place = {server: at for at, group in enumerate(fabric.groups) for server in group.servers}
     return OrderPaths(fabric, [place[server] for server in servers], ranks_per_server)

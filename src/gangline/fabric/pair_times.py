@@ -31,7 +31,7 @@ class SlowPairs:
     names: tuple[str, ...]
     """The server; of a path sender and receiver; of a leaf its group."""
     ratio: float
-    """To the healthy pairs of the same kind."""
+    """Ratio to the healthy pairs of the same kind."""
 
 
 def find_slow_pairs(seconds: Mapping[Pair, float], *, groups: Mapping[str, str]) -> tuple[SlowPairs, ...]:

@@ -28,7 +28,7 @@ class PathLoad:
 
 
 def path_load(policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connections: int = 1) -> PathLoad:
-    """Of flows that leave and enter leaves with `uplinks` uplinks each.
+    """Load of flows that leave and enter leaves with `uplinks` uplinks each.
 
     Args:
         policy: `unknown` counts as `hash`, the worst. `pinned` gives each uplink as many flows as any other, to one:
@@ -52,14 +52,14 @@ def path_load(policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connect
 def loads_of_policies(
     policy: PathPolicy, flows: Sequence[int], *, uplinks: int, connections: int = 1
 ) -> dict[PathPolicy, PathLoad]:
-    """By policy: the declared one, or the worst and the best of one that is not known."""
+    """Loads by policy: the declared one, or the worst and the best of one that is not known."""
     shown: tuple[PathPolicy, ...] = ("hash", "spray") if policy == "unknown" else (policy,)
     return {each: path_load(each, flows, uplinks=uplinks, connections=connections) for each in shown}
 
 
 @lru_cache(maxsize=256)
 def hashed_load(flows: tuple[tuple[int, int], ...], *, uplinks: int, connections: int = 1) -> PathLoad:
-    """Of flows whose connections each pick an uplink by a hash.
+    """Load of flows whose connections each pick an uplink by a hash.
 
     Args:
         flows: Pairs: flows, and how many independent groups of links so many cross, a leaf's up and down ones for

@@ -25,9 +25,9 @@ class PreflightResult:
     unsure: tuple[str, ...]
     """Slow once, and no fast server was left to test them with."""
     bytes_per_second: Mapping[Pair, float]
-    """Of all pairs that were measured."""
+    """Speeds of all pairs that were measured."""
     usual_bytes_per_second: float
-    """Of the pairs of the first round: their upper quartile."""
+    """Upper quartile of the pairs of the first round."""
 
 
 def tournament(servers: Sequence[str]) -> list[list[Pair]]:

@@ -48,7 +48,7 @@ CONNECT_SECONDS = 1.5
 REPLY_SECONDS = 1.0
 """A probe whose reply takes longer is lost."""
 MOST_SOCKETS = 512
-"""That one request may open: a process may have 1,024 by default."""
+"""Sockets that one request may open: a process may have 1,024 by default."""
 _BLOCK = bytes(1 << 20)
 _MOST_ANSWER_BYTES = 1 << 24
 

@@ -64,22 +64,22 @@ class ProbeResult:
     """`host:port`."""
     sent: int
     lost: int
-    """On both ways."""
+    """Probes lost on either way."""
     lost_there: int
     """Never reached the target, as its counts in the replies tell: what was lost after the last reply is not known."""
     lost_back: int
     """Reached it, and the reply was lost."""
     is_lossy: bool
-    """By the sequential test of `fabric.links`, over both ways."""
+    """Verdict of the sequential test of `fabric.links`, over both ways."""
     clean_in_a_row: int
     """Probes that came back since the last loss: `links.excludes` says what they rule out."""
     decided_seconds: float | None
-    """From the first probe to the verdict that the path is lossy."""
+    """Time from the first probe to the verdict that the path is lossy."""
     median_seconds: float | None
     """Round trip; None if nothing came back."""
     p99_seconds: float | None
     flows_lossy: tuple[int, ...] = ()
-    """Of the source ports, numbered from 0, those that lost probes."""
+    """Source ports, numbered from 0, that lost probes."""
     flows: int = 1
 
     @property
@@ -149,7 +149,7 @@ class ProbeLog:
 
 
 def to_plain(results: Sequence[ProbeResult]) -> list[dict[str, Any]]:
-    """As JSON carries them."""
+    """Results as JSON carries them."""
     return [asdict(each) for each in results]
 
 

@@ -43,7 +43,7 @@ def ring_crossings(order: Sequence[str], group_of: Mapping[str, str]) -> int:
 
 
 def fewest_crossings(num_groups: int) -> int:
-    """Of any ring through servers of so many groups."""
+    """Fewest crossings of any ring through servers of so many groups."""
     return num_groups if num_groups > 1 else 0
 
 

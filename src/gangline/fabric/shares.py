@@ -20,7 +20,7 @@ class Split:
     shares: tuple[int, ...]
     """Samples by replica."""
     seconds: float
-    """Until the last replica is done."""
+    """Time until the last replica is done."""
     even_seconds: float
     """The same for equal shares."""
     bound_seconds: float
@@ -76,7 +76,7 @@ def _last_done(shares: Sequence[int], speeds: Sequence[float]) -> float:
 
 
 Seconds = Callable[[int], float]
-"""Of a step of one replica with so many passes; it does not fall as they grow."""
+"""Duration of a step of one replica with so many passes; it does not fall as they grow."""
 
 
 def deal_passes(passes: int, replicas: tuple[int, int], seconds: tuple[Seconds, Seconds]) -> tuple[int, int]:
@@ -92,7 +92,7 @@ def deal_passes(passes: int, replicas: tuple[int, int], seconds: tuple[Seconds, 
     first, second = replicas
 
     def both(most: int) -> tuple[int, int]:
-        """With at most so many passes on a replica of the first kind; the second takes the rest."""
+        """Passes of both kinds, with at most so many on a replica of the first kind; the second takes the rest."""
         taken = min(first * most, passes - second)
         return taken, passes - taken
 

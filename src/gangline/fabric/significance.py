@@ -52,7 +52,7 @@ class Noise:
     """What the ratio of a rank that is not slow does."""
 
     sigma: float
-    """From one window to the next."""
+    """Deviation from one window to the next."""
     spread: float
     """Lasting differences between peers; 0 where they are too few to be known."""
     freedom: float

@@ -17,14 +17,14 @@ class WindowTimes:
     """Times of one rank over one window, in seconds per step."""
 
     work: Mapping[str, float]
-    """By phase of WORK."""
+    """Seconds of each phase of WORK."""
     wait: float
     samples: float
     """Samples per step: they differ between ranks in rebalanced work."""
 
     @property
     def seconds(self) -> float:
-        """Of a whole step."""
+        """Duration of a whole step."""
         return self.wait + sum(self.work.values())
 
     @property
@@ -72,7 +72,7 @@ class Straggler:
     seconds: float
     """Extra seconds per step."""
     step_seconds: float
-    """Of the gang's step, which `seconds` is a part of."""
+    """Duration of the gang's step, which `seconds` is a part of."""
     phase: str
     """Phase with most of the extra time."""
     wait_share: float
@@ -80,7 +80,7 @@ class Straggler:
 
 
 def peer_groups(cell_of: Callable[[int], PeerGroup], world_size: int) -> dict[int, PeerGroups]:
-    """By stage, cells that do the same work; if all ranks of a stage share their samples, each rank is a cell."""
+    """Cells of each stage that do the same work; if all ranks of a stage share their samples, each rank is a cell."""
     stages: dict[int, PeerGroups] = {}
     for rank in range(world_size):
         cell = cell_of(rank)
@@ -95,7 +95,7 @@ def _split(cells: PeerGroups) -> PeerGroups:
 
 
 def ratios(window: Sequence[WindowTimes], cells: PeerGroups) -> dict[PeerGroup, float]:
-    """Of each cell: its own time over the median of the other cells'; 1 where nothing can be compared."""
+    """Ratio of each cell: its own time over the median of the other cells'; 1 where nothing can be compared."""
     usual = usual_samples(window)
     own = {cell: max(window[rank].own(usual) for rank in ranks) for cell, ranks in cells.items()}
     ordered = sorted(own.values())
@@ -103,7 +103,7 @@ def ratios(window: Sequence[WindowTimes], cells: PeerGroups) -> dict[PeerGroup, 
 
 
 def _ratio(seconds: float, ordered: Sequence[float]) -> float:
-    """Of one of the `ordered` values to the median of the others, without sorting them again."""
+    """Ratio of one of the `ordered` values to the median of the others, without sorting them again."""
     others, place = len(ordered) - 1, bisect_left(ordered, seconds)
     if others < 1:
         return 1.0

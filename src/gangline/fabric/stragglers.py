@@ -36,7 +36,7 @@ SLOWER_OF_MANY = 1.02
 MANY = 16
 """Peers from which their usual spread is known."""
 OVER = 1.02
-"""Below this ratio, or halfway to SLOWER_OF_MANY among many, it is no longer slow."""
+"""Ratio below which, or halfway to SLOWER_OF_MANY among many, a rank is no longer slow."""
 LEAST_SECONDS = 1e-3
 """Smaller delays are not reported: they may come from the gang's own bookkeeping."""
 
@@ -65,14 +65,14 @@ class _Window:
 
     times: Sequence[WindowTimes]
     seconds: float
-    """From its first to its last step."""
+    """Time from its first to its last step."""
     ratios: dict[PeerGroup, float]
     spread: dict[int, float]
-    """By stage: robust deviation of the ratios of its cells."""
+    """Robust deviation of the ratios of the cells of each stage."""
     highest: dict[int, list[tuple[float, PeerGroup]]]
-    """By stage: the two largest ratios."""
+    """The two largest ratios of each stage."""
     jump: dict[int, float]
-    """By stage: the typical change of a cell's ratio since the window before; empty for the first."""
+    """Typical change of a cell's ratio since the window before, of each stage; empty for the first."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ class Listeners:
     """The listeners of a set of servers, as one who knows their secret asks them."""
 
     addresses: Mapping[str, Address]
-    """By the server's name."""
+    """Address of each server, by its name."""
     secret: bytes = b""
     unreachable: dict[str, str] = field(default_factory=dict)
     """Why, by server whose listener gave no answer."""
@@ -46,7 +46,7 @@ class Listeners:
         return {(source, target): each for source, row in found.items() for target, each in row.items()}
 
     def bytes_per_second(self, pairs: Sequence[Pair], *, seconds: float) -> dict[Pair, float]:
-        """Over one TCP connection from sender to receiver, of disjoint pairs at the same time; 0 without an answer."""
+        """Speed of one TCP connection from sender to receiver, disjoint pairs at the same time; 0 without an answer."""
         found, _ = _answers(pairs, partial(self._send, seconds=seconds))
         return {pair: found.get(pair, 0.0) for pair in pairs}
 
@@ -66,7 +66,7 @@ class Listeners:
 
 
 def _answers(keys: Sequence[K], question: Callable[[K], T]) -> tuple[dict[K, T], dict[K, str]]:
-    """By key, the answers, and why there is none."""
+    """Answers by key, and why there is none."""
     found: dict[K, T] = {}
     problems: dict[K, str] = {}
     with ThreadPoolExecutor(min(len(keys), MOST_AT_ONCE)) as pool:

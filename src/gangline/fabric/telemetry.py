@@ -76,7 +76,7 @@ def _remedy_of_rank(rank: int, event: Mapping[str, Any], node: str, mesh: Mesh, 
 
 
 def _saved_percent(event: Mapping[str, Any], split: Split, seconds: float) -> float | None:
-    """Of a step whose slow replica would be done after `seconds` of the split's unit; None: its times are not known."""
+    """Share saved of a step whose slow replica would be done after `seconds` of the split's unit; None: not known."""
     longer, step_seconds, ratio = _number(event.get("seconds")), _number(event.get("step_seconds")), _ratio(event)
     if longer is None or not step_seconds or ratio == 1:
         return None

@@ -36,9 +36,9 @@ class TrainingCase:
     recompute: bool = True
     """Whole blocks are computed a second time in backward."""
     write_seconds: float = 7.0
-    """For which one checkpoint stops the training."""
+    """Time for which one checkpoint stops the training."""
     restart_seconds: float = 180.0
-    """From an interruption to the next step."""
+    """Time from an interruption to the next step."""
 
 
 REFERENCE_FABRIC = Fabric(
@@ -51,7 +51,7 @@ REFERENCE_FABRIC = Fabric(
     leaf_uplinks=64,
     path_policy="hash",
 )
-"""Of the reference case: 16,384 GPUs, NICs of 400 Gbit/s, switches of 128 ports."""
+"""Fabric of the reference case: 16,384 GPUs, NICs of 400 Gbit/s, switches of 128 ports."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,19 +68,19 @@ class OrderForecast:
     efficiency: float
     """Expected share of its NIC that the slowest flow gets."""
     algorithm_bytes_per_second: float
-    """Of an all-reduce ("algbw")."""
+    """Bandwidth of an all-reduce ("algbw")."""
     speed_up: float
     net_days: float
-    """Without interruptions."""
+    """Duration without interruptions."""
     wall_days: float
-    """With checkpoints, restarts and lost steps."""
+    """Duration with checkpoints, restarts and lost steps."""
     gpu_hours: float
 
 
 def order_forecasts(
     fabric: Fabric, training: TrainingCase, *, orders: Sequence[Order], connections: Sequence[int] = ()
 ) -> list[OrderForecast]:
-    """By order, policy and connections; more connections are left out where they change nothing.
+    """Forecasts by order, policy and connections; more connections are left out where they change nothing.
 
     Raises:
         ConfigError: The fabric lacks what they are computed from.
@@ -146,7 +146,7 @@ def ring_bandwidth(fabric: Fabric, load: PathLoad, *, ranks: int) -> float:
 
 
 def time_share(fabric: Fabric, training: TrainingCase) -> float:
-    """Of the time on all servers that becomes steps which are not lost, at the best checkpoint interval."""
+    """Share of the time on all servers that becomes steps which are not lost, at the best checkpoint interval."""
     mean = SECONDS_AN_HOUR * mean_hours_between(fabric_rate(fabric, servers=len(fabric.servers)))
     interval = best_interval(training.write_seconds, mean)
     return effective_share(interval, training.write_seconds, training.restart_seconds, mean)

@@ -8,7 +8,7 @@ from gangline.spec.gang.rank_order import GroupEdges, MovedNode, RankOrder, Spli
 
 _MOST_NAMED = 20
 _MOST_PAIRS = 64
-"""Of groups: a record holds as many."""
+"""Most pairs of groups: a record holds as many."""
 
 
 def verify(placed: Sequence[PlacedServer], observed: Sequence[str], *, tile: int = 1) -> RankOrder:

@@ -100,7 +100,7 @@ class MatrixOptimizer(Optimizer):
         self._gradients = GradientAgreement(self._executors, names, raises=non_finite == "raise")
         self._create_matrix_state()
         self.reduction = self._reduction() if shares_state else None
-        """Of DDP's gradients to owners, to be registered as its hook; None: ranks keep the state of all matrices."""
+        """Hook that reduces DDP's gradients to owners; None: ranks keep the state of all matrices."""
         self._is_counted = False
         self._outstanding: OutstandingUpdates | None = None
         self._overlap: ForwardOverlap | None = None
@@ -115,12 +115,12 @@ class MatrixOptimizer(Optimizer):
 
     @property
     def executors(self) -> tuple[MatrixExecutor, ...]:
-        """Of `plans`."""
+        """Executors of `plans`."""
         return tuple(self._executors)
 
     @property
     def waited_seconds(self) -> float:
-        """That this rank stood still for others since the start; on a GPU next to nothing, as its stream waits."""
+        """Time that this rank stood still for others since the start; on a GPU next to nothing, as its stream waits."""
         return sum(traffic.waited_seconds for each in self._executors for traffic in each.traffic.values())
 
     @torch.no_grad()
@@ -157,7 +157,7 @@ class MatrixOptimizer(Optimizer):
         return self._begin_step(in_flight=None)
 
     def _begin_step(self, *, in_flight: int | None) -> OutstandingUpdates:
-        """Of that many buckets at a time; None: of all."""
+        """Begin a step with that many buckets in flight at a time; None: all."""
         self.wait()
         active, left_out = self._gradients.agree()
         if self._overlap is not None and not self._overlap.order:
@@ -187,7 +187,7 @@ class MatrixOptimizer(Optimizer):
             self._outstanding.wait()
 
     def overlap_forward(self, model: nn.Module, *, units: Iterable[nn.Module]) -> None:
-        """From now on `step` leaves updates of other owners to the next forward pass; local, on all ranks alike.
+        """Leave updates of other owners to the next forward pass from now on; local, on all ranks alike.
 
         Each unit waits for the updates of its parameters as it is called, the rest of `model` as its own forward pass
         begins; at its end none is outstanding. Code that reads parameters in between, or uses those of a unit without
@@ -230,7 +230,7 @@ class MatrixOptimizer(Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of torch, as of the end of a step; waits for outstanding updates."""
+        """State dict of torch, as of the end of a step; waits for outstanding updates."""
         self.wait()
         return super().state_dict()
 
@@ -310,7 +310,7 @@ class MatrixOptimizer(Optimizer):
         )  # fmt: skip
 
     def _reduction(self) -> OwnerReduction | None:
-        """Of plain parameters with copies."""
+        """Reduction of plain parameters with copies."""
         for executor in self._executors:
             hosts, copies = executor.exchanges
             if hosts.ranks == 1 and copies.ranks > 1:

@@ -15,7 +15,7 @@ from gangline.optim.plan.optimizer_plan import OptimPlan
 
 
 class GradientAgreement:
-    """Of the gradients of each step, before it changes anything."""
+    """Agreement on the gradients of each step, before it changes anything."""
 
     def __init__(self, executors: Sequence[MatrixExecutor], elementwise: Mapping[Tensor, str], *, raises: bool) -> None:
         """Args:

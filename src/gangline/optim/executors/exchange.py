@@ -21,9 +21,9 @@ class Traffic:
     sent_bytes: float = 0.0
     """Payload and padding; to itself a rank sends nothing."""
     padding_bytes: float = 0.0
-    """Of `sent_bytes`: elements that no matrix has."""
+    """Part of `sent_bytes`: elements that no matrix has."""
     waited_seconds: float = 0.0
-    """For which this process was blocked; on a GPU next to nothing, as its stream waits instead."""
+    """Time for which this process was blocked; on a GPU next to nothing, as its stream waits instead."""
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -86,7 +86,7 @@ class UpdateExchange:
         return Pending(output, self.traffic, work, sent)
 
     def broadcast(self, tensor: Tensor, root: int) -> Pending:
-        """From rank `root` of the group into `tensor` of all others."""
+        """Send from rank `root` of the group into `tensor` of all others."""
         if self.group is None:
             return Pending(tensor, self.traffic)
         self._count(tensor.numel() * tensor.element_size() / self.ranks * (self.ranks - 1))

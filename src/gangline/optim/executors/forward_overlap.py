@@ -48,7 +48,7 @@ class ForwardOverlap:
         self._uses = [[at for at, each in enumerate(buckets) if each & one] for one in held]
         self._model, self._apply, self._seen = model, apply, dict[int, None]()
         self._first: list[int] = []
-        """By unit, how many buckets of that order it waits for."""
+        """Number of buckets of that order that each unit waits for."""
         self.order: list[int] = []
         """Buckets in the order in which they are sent; empty before the first step."""
         _around(model, before=partial(self._before, 0), after=self._apply_all)

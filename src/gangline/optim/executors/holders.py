@@ -23,9 +23,9 @@ class Holders:
     """Global ranks around this one, rising."""
 
     hosts: Ranks
-    """That the parameter is cut over; this rank alone: it holds the whole."""
+    """Ranks that the parameter is cut over; this rank alone: it holds the whole."""
     copies: Ranks
-    """That hold the same part as this one."""
+    """Ranks that hold the same part as this one."""
 
     @property
     def host(self) -> int:
@@ -98,13 +98,13 @@ class Part:
 
     @staticmethod
     def of(plain: dict[str, Any]) -> "Part":
-        """From JSON data of its fields."""
+        """Part from JSON data of its fields."""
         (start, stop), rows = plain["columns"], plain["rows"]
         return Part(tuple((first, last) for first, last in rows), (start, stop))
 
     @property
     def elements(self) -> int:
-        """That the rank holds."""
+        """Elements that the rank holds."""
         return sum(stop - start for start, stop in self.rows) * (self.columns[1] - self.columns[0])
 
 

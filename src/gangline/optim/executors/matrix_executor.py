@@ -71,12 +71,12 @@ class MatrixExecutor:
 
     @property
     def exchanges(self) -> tuple[UpdateExchange, UpdateExchange]:
-        """Of hosts and of copies: a message over both reaches all holders."""
+        """Exchanges of hosts and of copies: a message over both reaches all holders."""
         return self._hosts, self._copies
 
     @property
     def traffic(self) -> dict[str, Traffic]:
-        """Since the start, among `hosts` and among `copies`."""
+        """Traffic since the start, among `hosts` and among `copies`."""
         return {"hosts": self._hosts.traffic, "copies": self._copies.traffic}
 
     @property
@@ -86,7 +86,7 @@ class MatrixExecutor:
 
     @property
     def compute_seconds(self) -> float | None:
-        """Of these; None: not known, as a GPU computes on while the process continues."""
+        """Computing time of these updates; None: not known, as a GPU computes on while the process continues."""
         return self._updates.compute_seconds if self._like.device.type == "cpu" else None
 
     @property

@@ -67,5 +67,5 @@ class OwnerReduction:
 
     @property
     def group(self) -> dist.ProcessGroup | None:
-        """Of `copies`."""
+        """Group of `copies`."""
         return self._copies.group

@@ -52,7 +52,7 @@ def _require_one_name(groups: Sequence[Group]) -> None:
 
 
 def matrix_parameters(groups: Sequence[Group]) -> Iterator[MatrixParameter]:
-    """Of the groups of kind `matrix`."""
+    """Parameters of the groups of kind `matrix`."""
     for group in groups:
         if group["kind"] == "matrix":
             for name, parameter in zip(group["names"], group["params"], strict=True):

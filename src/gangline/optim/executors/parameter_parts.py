@@ -14,7 +14,7 @@ from gangline.optim.plan.matrix import LogicalMatrix, MatrixStorage, fragments
 
 
 def matrices_of(each: MatrixParameter) -> tuple[LogicalMatrix, ...]:
-    """As its split rule has them, with the placements of the parameter."""
+    """Matrices that its split rule makes, with the placements of the parameter."""
     placements = getattr(each.parameter, "placements", ())
     names = each.parameter.device_mesh.mesh_dim_names if placements else ()  # type: ignore[attr-defined]  # a DTensor
     axes = tuple(

@@ -19,16 +19,16 @@ class MatrixPiece:
     """Elements of one matrix that one rank holds."""
 
     stored: Rows
-    """Among the rows of the rank's part."""
+    """Place among the rows of the rank's part."""
     rows: Rows
-    """Among those of the matrix."""
+    """Place among the rows of the matrix."""
     columns: slice
-    """Of the matrix."""
+    """Columns of the matrix."""
     shape: tuple[int, int]
 
     @property
     def elements(self) -> int:
-        """Of the matrix that the rank holds."""
+        """Elements of the matrix that the rank holds."""
         return prod(self.shape)
 
 

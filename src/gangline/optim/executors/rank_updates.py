@@ -53,7 +53,7 @@ class UpdateStep:
     """What one step is made with."""
 
     number: int
-    """From 0."""
+    """Number of the step, from 0."""
     active: AbstractSet[int]
     """Places of the parameters to update, equal on all ranks; the others keep their slots and travel as zeros."""
     state_of: StateOf
@@ -92,7 +92,7 @@ class RankUpdates:
         self.computed = 0
         """Updates that this rank computed since the start: one per matrix and step."""
         self.compute_seconds = 0.0
-        """Of these; on the CPU alone, as a GPU computes on."""
+        """Computing time of these updates; on the CPU alone, as a GPU computes on."""
         self._to_send: Counter[int] = Counter()
         self._prepared: dict[int, Tensor] = {}
 

@@ -22,7 +22,7 @@ class Team:
         """`leader`: place in the exchange of the rank that has the matrix and gets the update."""
         self._exchange, self._leader = exchange, leader
         self.is_led = exchange.place == leader
-        """By this rank."""
+        """Whether this rank leads the team."""
 
     def update(self, matrix: Tensor, compute: ComputePart) -> Tensor | None:
         """The update on the leader, None elsewhere; collective.

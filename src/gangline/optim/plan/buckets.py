@@ -19,7 +19,7 @@ class GradientBuffer:
     """Matrices of one bucket, in the order of the buffer."""
 
     places: tuple[int, ...]
-    """Of its matrices in model order."""
+    """Places of its matrices in model order."""
     sizes: tuple[int, ...]
     """Elements of each."""
 

@@ -1,4 +1,4 @@
-"""From matrices, a rule and options to a plan. Pure: the same arguments in any order give the same plan."""
+"""Building of a plan from matrices, a rule and options. Pure: the same arguments in any order give the same plan."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ def _check_degrees(ranks: int, hosts: int) -> None:
 
 
 def _model_order(matrices: Sequence[LogicalMatrix]) -> tuple[LogicalMatrix, ...]:
-    """By name, numbers by value, fragments by their rows: an order that every rank finds by itself.
+    """Sort by name, numbers by value, fragments by their rows: an order that every rank finds by itself.
 
     Raises:
         ConfigError: There is none, or two have one key.
@@ -104,8 +104,8 @@ class _Builder:
         return self._plan(geometry, [plan.groups for plan in groups])
 
     def _cost(self, shape: tuple[int, int], count: int) -> tuple[float, float, int]:
-        """Of one of `count` matrices: seconds of a mean step, as one of an equal share that are computed together, and
-        of a refresh, and bytes of owner state."""
+        """Cost of one of `count` matrices: seconds of a mean step, as one of an equal share that are computed together,
+        and of a refresh, and bytes of owner state."""
         device, rule = self._options.device, self._rule
         together = self._options.together(shape, count // (self._ranks * self._hosts))
         state = sum(
@@ -174,7 +174,7 @@ class _Builder:
         return found
 
     def _groups_of(self, places: Sequence[int]) -> GroupPlan:
-        """Of one owner, by position in `places`; without hosts to share with there is nothing to exchange."""
+        """Groups of one owner, by position in `places`; without hosts to share with there is nothing to exchange."""
         c_max = Bytes(self._options.c_max_bytes)
         if self._hosts == 1:
             times = unshared(sum(self._seconds[at] for at in places))

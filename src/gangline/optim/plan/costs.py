@@ -24,12 +24,12 @@ class RuleSpec(Protocol):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Of the rule and its kernel, as the measured table has it."""
+        """Name of the rule and its kernel, as the measured table has it."""
         ...
 
     @property
     def dtype(self) -> str:
-        """Of the products that cost most, as the measured table has it."""
+        """Type of the products that cost most, as the measured table has it."""
         return "float32"
 
     @property
@@ -44,11 +44,11 @@ class RuleSpec(Protocol):
 
     @abstractmethod
     def step_cost(self, shape: Shape) -> Flops:
-        """Of every step, without refreshes."""
+        """Cost of every step, without refreshes."""
         ...
 
     def refresh_cost(self, shape: Shape) -> Flops:  # noqa: ARG002  most rules have none
-        """Of one refresh."""
+        """Cost of one refresh."""
         return Flops(0)
 
     @abstractmethod
@@ -58,7 +58,7 @@ class RuleSpec(Protocol):
 
 
 def cost(rule: RuleSpec, shape: Shape, batch: int = 1) -> Flops:
-    """Of a mean step of `batch` matrices: refreshes spread over the steps between them."""
+    """Cost of a mean step of `batch` matrices: refreshes spread over the steps between them."""
     step, refresh, every = rule.step_cost(shape).value, rule.refresh_cost(shape).value, rule.refresh_every
     return Flops(batch * (step + refresh / every if refresh else step))
 
@@ -159,14 +159,14 @@ class MeasuredCost:
     rule: str
     """`RuleSpec.name`."""
     shape: Shape
-    """As the kernel sees it: rows are the smaller side."""
+    """Shape as the kernel sees it: rows are the smaller side."""
     batch: int = 1
     dtype: str
     """`RuleSpec.dtype`."""
     seconds: float
-    """Of a step without refresh."""
+    """Duration of a step without refresh."""
     refresh_seconds: float = 0.0
-    """That a refresh of roots or bases adds."""
+    """Time that a refresh of roots or bases adds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,23 +181,23 @@ class DeviceCurve:
     knee: float = 700.0
     """Smaller side at which a product runs at half the peak."""
     launch_seconds: float = 120e-6
-    """Of all kernels of one matrix or batch."""
+    """Launch time of all kernels of one matrix or batch."""
     table: tuple[MeasuredCost, ...] = field(default=())
     source: str = ""
-    """Of the table, for people: device and version of torch."""
+    """Origin of the table, for people: device and version of torch."""
 
     def __post_init__(self) -> None:
         if self.peak_flops_per_second <= 0 or self.knee < 0 or self.launch_seconds < 0:
             raise ConfigError(f"a device has a positive peak and no negative time, found {self}")
 
     def seconds(self, rule: RuleSpec, shape: Shape, batch: int = 1) -> Seconds:
-        """Of a mean step of `batch` matrices of one shape, launched together, or in parts as large as were measured."""
+        """Duration of a mean step of `batch` matrices of one shape, launched together or in parts of measured size."""
         if row := self.measured(rule, shape, batch):
             return Seconds((row.seconds + row.refresh_seconds / rule.refresh_every) * batch / row.batch)
         return Seconds(self._modelled(rule, shape, batch) * self._scale(rule))
 
     def refresh_seconds(self, rule: RuleSpec, shape: Shape) -> Seconds:
-        """Of one refresh of the roots or the basis of one matrix, beyond a step without."""
+        """Duration of one refresh of the roots or the basis of one matrix, beyond a step without."""
         if row := self.measured(rule, shape):
             return Seconds(row.refresh_seconds)
         return Seconds(self.compute_seconds(rule.refresh_cost(shape), min(shape)).value * self._scale(rule))
@@ -209,7 +209,7 @@ class DeviceCurve:
         return max(rows, key=lambda row: row.batch, default=None)
 
     def compute_seconds(self, flops: Flops, side: int) -> Seconds:
-        """Of products whose smaller side is `side`, without launch."""
+        """Computing time of products whose smaller side is `side`, without launch."""
         return Seconds(flops.value * (1 + (self.knee / side) ** 2) / self.peak_flops_per_second)
 
     def _modelled(self, rule: RuleSpec, shape: Shape, batch: int) -> float:
@@ -226,4 +226,4 @@ class DeviceCurve:
 
 
 CPU = DeviceCurve(peak_flops_per_second=30e9, knee=0.0, launch_seconds=50e-6)
-"""Of one core; an assumption, too. Small matrices cost what they compute there, not what they launch."""
+"""Rates of one core; an assumption, too. Small matrices cost what they compute there, not what they launch."""

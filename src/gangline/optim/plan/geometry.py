@@ -16,7 +16,7 @@ from gangline.units import Bytes
 Geometry = Literal["contiguous", "permuted", "owner"]
 GeometryChoice = Literal["auto", "contiguous", "permuted", "owner"]
 MOST_PADDING = 1.3
-"""Of a permuted bucket: elements sent over those that it holds."""
+"""Limit of a permuted bucket: elements sent over those that it holds."""
 _PREFERRED: tuple[Geometry, ...] = ("permuted", "owner", "contiguous")
 
 
@@ -25,9 +25,9 @@ class SyncRate:
     """What a collective of data-parallel ranks takes; the defaults are assumptions, not measurements."""
 
     bytes_per_second: float = 45e9
-    """Of one rank's network."""
+    """Bandwidth of one rank's network."""
     latency_seconds: float = 20e-6
-    """Of each operation."""
+    """Latency of each operation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +36,13 @@ class BucketPlan:
 
     kind: Geometry
     places: tuple[int, ...]
-    """Of its matrices in model order, in the order of the buffer."""
+    """Places of its matrices in model order, in the order of the buffer."""
     owners: tuple[int, ...]
     """Rank of each."""
     shard: int
     """Elements of the shards of a permuted bucket, 0 for the others."""
     operations: int
-    """Of one direction."""
+    """Number of operations in one direction."""
     padded: float
     """Elements sent, over those that it holds."""
 
@@ -61,7 +61,7 @@ class GeometryPlan:
     objective: float
     """J: alpha times ratio and 1 - alpha times price."""
     seconds: float
-    """Of the most loaded rank, and of one synchronization: what ties are decided by."""
+    """Time of the most loaded rank, and of one synchronization: what ties are decided by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,7 @@ class GeometryProblem:
     """What is to be owned, and by how many."""
 
     items: Sequence[WorkItem]
-    """In model order, costs in seconds."""
+    """Items in model order, costs in seconds."""
     buckets: Sequence[GradientBuffer]
     ranks: int
     alpha: float = 1.0
@@ -78,7 +78,7 @@ class GeometryProblem:
     """Owner bytes of a rank at most."""
     rate: SyncRate = SyncRate()
     element_bytes: float = 4.0
-    """Of the gradients that travel, and one rank sends of each element of a whole matrix."""
+    """Bytes of the gradients that travel and that one rank sends, for each element of a whole matrix."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
@@ -113,7 +113,7 @@ def keeps_memory(problem: GeometryProblem, plan: GeometryPlan) -> bool:
 
 
 def _contiguous(problem: GeometryProblem) -> list[GeometryPlan]:
-    """By the paper's cuts, of elements and of costs in picoseconds."""
+    """Geometry by the paper's cuts, of elements and of costs in picoseconds."""
     by_cost = [[1 + int(1e12 * problem.items[at].cost.value) for at in bucket.places] for bucket in problem.buckets]
     found = []
     for sizes in ([bucket.sizes for bucket in problem.buckets], by_cost):

@@ -22,9 +22,9 @@ class HostItem:
 
     key: tuple[str, str]
     seconds: Seconds
-    """Of its update."""
+    """Duration of its update."""
     hosted: Bytes
-    """Of the whole matrix in the dtype that travels."""
+    """Bytes of the whole matrix in the dtype that travels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +32,12 @@ class HostExchangeRate:
     """What a gather or a scatter within the hosts takes."""
 
     bytes_per_second: float = 300e9
-    """Into or out of one host."""
+    """Bandwidth into or out of one host."""
     latency_seconds: float = 20e-6
-    """Of each collective."""
+    """Latency of each collective."""
 
     def seconds(self, hosted: Bytes) -> float:
-        """Of a collective whose busiest host holds `hosted`; its own part is counted, in place of packing."""
+        """Duration of a collective whose busiest host holds `hosted`; its own part is counted, in place of packing."""
         return hosted.value / self.bytes_per_second + self.latency_seconds
 
 

@@ -40,7 +40,7 @@ class LogicalMatrix:
     dtype: str = "float32"
     storage: MatrixStorage = MatrixStorage()
     rows: RowRanges = ()
-    """Of the stored parameter; empty: all."""
+    """Rows of the stored parameter; empty: all."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2 or min(self.shape) < 1:
@@ -55,11 +55,11 @@ class LogicalMatrix:
 
     @property
     def elements(self) -> Elements:
-        """Of the whole matrix."""
+        """Elements of the whole matrix."""
         return Elements(prod(self.shape))
 
     def size(self, element_bytes: int) -> Bytes:
-        """Of the whole matrix where an element has so many bytes."""
+        """Size of the whole matrix where an element has so many bytes."""
         return Bytes(prod(self.shape) * element_bytes)
 
     @property
@@ -74,7 +74,7 @@ class FragmentSplit:
 
     kind: SplitKind = "none"
     heads: int = 0
-    """Of queries; of `qkv` and `qkv_by_group` alone, as the two below."""
+    """Number of query heads; of `qkv` and `qkv_by_group` alone, as the two below."""
     kv_heads: int = 0
     head_dim: int = 0
 

@@ -15,7 +15,7 @@ from gangline.spec.config.matrix_rule import REPEATS_ALONE
 from gangline.units import Bytes, format_bytes
 
 BUCKET_ELEMENTS = 400_000_000
-"""Of a bucket, where neither the options nor blocks decide."""
+"""Elements of a bucket, where neither the options nor blocks decide."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +32,9 @@ class PlanOptions:
     """A bucket closes once it has as many, on each rank; None: `BUCKET_ELEMENTS`, or a bucket for each block of the
     model where updates travel during the forward pass."""
     owner_memory_bytes: int = 0
-    """Of state that a rank keeps as owner, at most; 0: no limit."""
+    """Limit of the state that a rank keeps as owner; 0: no limit."""
     c_max_bytes: int = 1 << 30
-    """Of matrices that a host assembles in one micro-group, at most."""
+    """Limit of the matrices that a host assembles in one micro-group."""
     geometry: GeometryChoice = "auto"
     oversize: Literal["own_slot", "error"] = "own_slot"
     """What becomes of a matrix above `c_max_bytes`."""
@@ -49,7 +49,7 @@ class PlanOptions:
     overlap: Literal["off", "forward"] = "off"
     """`forward`: updates travel from owners to copies during the next forward pass, which waits for those it needs."""
     element_bytes: int = 4
-    """Of gradients and updates that travel."""
+    """Bytes of an element of the gradients and updates that travel."""
     device: DeviceCurve = DeviceCurve()
     exchange: HostExchangeRate = HostExchangeRate()
     sync: SyncRate = SyncRate()
@@ -77,7 +77,7 @@ class PlanOptions:
 
     @property
     def most_elements(self) -> int | None:
-        """At which a bucket closes; None: it is a block of the model."""
+        """Elements at which a bucket closes; None: it is a block of the model."""
         if self.bucket_elements is None and self.overlap == "forward":
             return None
         return self.bucket_elements or BUCKET_ELEMENTS
@@ -96,7 +96,7 @@ class PlannedMatrix:
     seconds: float
     """Predicted, of a mean step, by one rank; by each of its team, where there is one."""
     refresh_seconds: float = 0.0
-    """Of one refresh of its roots or basis; its share is in `seconds`."""
+    """Duration of one refresh of its roots or basis; its share is in `seconds`."""
     owner: int
     """Rank among those that hold the same parameters; the leader, where a team shares it."""
     host: int = 0
@@ -117,18 +117,18 @@ class OptimPlan(Document):
 
     rule: str
     dtype: str
-    """Of its products."""
+    """Type of its products."""
     refresh_every: int
     ranks: int
-    """That hold the same parameters: owners."""
+    """Ranks that hold the same parameters: owners."""
     hosts: int
-    """That every matrix is cut over."""
+    """Ranks that every matrix is cut over."""
     matrices: tuple[PlannedMatrix, ...]
-    """In model order."""
+    """Matrices in model order."""
     geometry: Geometry
     buckets: tuple[BucketPlan, ...]
     groups: tuple[tuple[MicroGroup, ...], ...]
-    """Of each owner, in the order of its pipeline; places in `matrices`."""
+    """Groups of each owner, in the order of its pipeline; places in `matrices`."""
     loads: tuple[float, ...]
     """Seconds of updates of each owner, before hosts share them."""
     bound: float
@@ -136,7 +136,7 @@ class OptimPlan(Document):
     price: float
     """Modelled synchronization over that of an ideal ring."""
     owner_state_bytes: tuple[int, ...]
-    """Of each owner, on all of its hosts together."""
+    """State of each owner, on all of its hosts together."""
     options: PlanOptions
 
     @property

@@ -6,7 +6,7 @@ from itertools import accumulate
 from math import gcd
 
 MOST_BITS = 1 << 24
-"""Of a set of reachable sums; where costs have no common measure, the bound does without it."""
+"""Bits of a set of reachable sums; where costs have no common measure, the bound does without it."""
 
 
 def least_makespan(costs: Sequence[float], ranks: int) -> float:
@@ -23,14 +23,14 @@ def least_makespan(costs: Sequence[float], ranks: int) -> float:
 
 
 def _pigeonhole(costs: Sequence[float], ranks: int) -> float:
-    """Of the k R + 1 largest items some rank has k + 1: at least the sum of the k + 1 smallest of these."""
+    """Least load of some rank: it has k + 1 of the k R + 1 largest items, at least the k + 1 smallest of them."""
     falling = sorted(costs, reverse=True)
     sums = [0, *accumulate(falling)]
     return max((sums[last + 1] - sums[last - last // ranks] for last in range(0, len(falling), ranks)), default=0)
 
 
 def _smallest_sum(costs: list[int], least: int) -> int:
-    """Of some of `costs`, `least` or more."""
+    """Smallest sum of some of `costs` that is `least` or more."""
     unit = gcd(*costs)
     floor = -(-least // unit)
     size = floor + max(costs) // unit

@@ -11,9 +11,9 @@ from gangline.optim.plan.optimum_bound import least_makespan
 from gangline.units import Bytes, Flops, Seconds, format_bytes
 
 SMALLEST_GAIN = 1e-12
-"""Of a load: what is less is rounding."""
+"""Share of a load below which a gain is rounding."""
 GOOD_ENOUGH = 1e-4
-"""Of the bound: a largest load nearer to it is not searched on; where all costs differ that would take long."""
+"""Share of the bound within which a largest load is not searched on; where all costs differ that would take long."""
 
 
 class NoRoomError(ConfigError):
@@ -28,7 +28,7 @@ class WorkItem:
     """`LogicalMatrix.key`: the last criterion of every order."""
     cost: Flops | Seconds
     owner_bytes: Bytes = Bytes(0)
-    """Of the state that its owner alone keeps."""
+    """State that its owner alone keeps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class OwnerMap:
     owners: tuple[int, ...]
     """Rank of each item, in the order of the items."""
     loads: tuple[float, ...]
-    """Of each rank, in the unit of the costs."""
+    """Load of each rank, in the unit of the costs."""
 
     @property
     def ratio(self) -> float:
@@ -120,7 +120,7 @@ def owner_map(items: Sequence[WorkItem], ranks: int, *, memory: Bytes | None = N
 
 
 def _first_map(items: Sequence[WorkItem], ranks: int, memory: Bytes | None) -> list[int]:
-    """By LPT; where that fills ranks too soon: the map without a limit, or one balanced by bytes.
+    """Map by LPT; where that fills ranks too soon: the map without a limit, or one balanced by bytes.
 
     These two do not depend on the limit: what one of them holds works, and so does all above it.
     """
@@ -216,7 +216,7 @@ class _Search:
         return self._held[other] + held <= self._memory and self._held[full] - held <= self._memory
 
     def _subsets_of(self, rank: int) -> list[_Subset]:
-        """Of none, one or two items, each set of kinds once, by rising cost."""
+        """Subsets of none, one or two items, each set of kinds once, by rising cost."""
         if rank not in self._subsets:
             kinds = sorted(kind for kind, items in self._items[rank].items() if items)
             twice = ((kind, kind) for kind in kinds if len(self._items[rank][kind]) > 1)

@@ -16,7 +16,7 @@ class Phase:
     name: PhaseName
     """`gradients` among copies; `gather`, `compute`, `scatter` of matrices on their hosts; `updates` to all copies."""
     sent_bytes: float
-    """By a rank of the slowest owner, on average over its hosts; of collectives by the formula of a ring."""
+    """Bytes sent by a rank of the slowest owner, on average over its hosts; of collectives by the formula of a ring."""
     seconds: float
     """Modelled; phases overlap, so their sum is no step."""
 
@@ -26,15 +26,15 @@ class PlannedShare:
     """What one rank computes of the step."""
 
     owner: int
-    """Among ranks that hold the same parts."""
+    """Place among ranks that hold the same parts."""
     host: int
-    """Among ranks that a matrix is cut over."""
+    """Place among ranks that a matrix is cut over."""
     matrices: int
-    """With those that it shares with a team."""
+    """Number of matrices, with those that it shares with a team."""
     seconds: float
-    """Of updates in a mean step, modelled or measured."""
+    """Duration of updates in a mean step, modelled or measured."""
     matrix_bytes: float
-    """Of its matrices, whole, in the dtype that travels."""
+    """Bytes of its matrices, whole, in the dtype that travels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +54,13 @@ class MatrixPlanReport:
     geometry: str
     """How updates reach the copies."""
     owner_state_bytes: int
-    """Of the owner that keeps most, on all of its hosts together."""
+    """State of the owner that keeps most, on all of its hosts together."""
     step_seconds: float
     """Gather, compute and scatter of the slowest owner."""
     exposed_seconds: float
-    """Of updates to all copies, what ranks wait for."""
+    """Time that ranks wait for updates to all copies."""
     first_refresh_seconds: float
-    """That step 0 takes beyond a step without refreshes."""
+    """Time that step 0 takes beyond a step without refreshes."""
     rates_assumed: tuple[str, ...]
     """Rates behind these seconds that were not measured, in words."""
     phases: tuple[Phase, ...]
@@ -69,7 +69,7 @@ class MatrixPlanReport:
 
 
 def report_of(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> MatrixPlanReport:
-    """Of `plan` by these `times`; `averaged` as of `phases`."""
+    """Report of `plan` by these `times`; `averaged` as of `phases`."""
     return MatrixPlanReport(
         rule=plan.rule, plan_hash=plan.plan_hash, matrices=len(plan.matrices), owners=plan.ranks, hosts=plan.hosts,
         ratio=plan.ratio, bound_ratio=plan.bound_ratio, geometry=plan.geometry,
@@ -80,7 +80,7 @@ def report_of(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> Matr
 
 
 def phases(plan: OptimPlan, times: StepPrediction, *, averaged: bool) -> tuple[Phase, ...]:
-    """In the order of a step; those in which nothing is sent and nothing computed are left out.
+    """Phases in the order of a step; those in which nothing is sent and nothing computed are left out.
 
     Args:
         plan: Of one stage.
@@ -105,7 +105,7 @@ def _hosted_bytes(plan: OptimPlan, owner: int) -> float:
 
 
 def rank_shares(plan: OptimPlan) -> tuple[PlannedShare, ...]:
-    """Of every rank, the most loaded first."""
+    """Shares of every rank, the most loaded first."""
     ranks = plan.ranks * plan.hosts
     counts, seconds, sizes = [0] * ranks, [0.0] * ranks, [0.0] * ranks
     for each in plan.matrices:
@@ -125,7 +125,7 @@ def rank_shares(plan: OptimPlan) -> tuple[PlannedShare, ...]:
 
 
 def assumed_rates(plan: OptimPlan) -> tuple[str, ...]:
-    """Of the exchanges that this plan has, in words."""
+    """Rates of the exchanges that this plan has, in words."""
     options, found = plan.options, []
     if plan.ranks > 1:
         found.append(f"{options.sync.bytes_per_second / 1e9:.4g} GB/s among copies (one network card)")

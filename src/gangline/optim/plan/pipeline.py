@@ -10,7 +10,7 @@ class GroupTimes:
 
     gather_seconds: float
     compute_seconds: tuple[float, ...]
-    """Of each host."""
+    """Computing time of each host."""
     scatter_seconds: float
 
 
@@ -19,15 +19,15 @@ class PipelineTimes:
     """Seconds of a pipeline, and what they are made of."""
 
     total_seconds: float
-    """From the first gather to the end of the last scatter."""
+    """Time from the first gather to the end of the last scatter."""
     compute_seconds: float
-    """Of the host that computes most."""
+    """Computing time of the host that computes most."""
     exchange_seconds: float
-    """Of all gathers and scatters, hidden or not."""
+    """Duration of all gathers and scatters, hidden or not."""
 
     @property
     def exposed_seconds(self) -> float:
-        """Beyond the compute of the busiest host: exchange that is not hidden, and waits of hosts for it."""
+        """Time beyond the compute of the busiest host: exchange that is not hidden, and waits of hosts for it."""
         return self.total_seconds - self.compute_seconds
 
 

@@ -24,7 +24,7 @@ class Route:
     kind: ParameterKind = "matrix"
     split: SplitKind = "none"
     heads: int = 0
-    """Of queries; of `qkv` and `qkv_by_group` alone, as the two below."""
+    """Number of query heads; of `qkv` and `qkv_by_group` alone, as the two below."""
     kv_heads: int = 0
     head_dim: int = 0
 

@@ -24,13 +24,13 @@ class StepPrediction:
     exchange_seconds: float
     """Gathers and scatters of that owner, hidden or not."""
     step_seconds: float
-    """Of that owner's pipeline: gather, compute, scatter."""
+    """Duration of that owner's pipeline: gather, compute, scatter."""
     publish_seconds: float
     """Updates from owners to all."""
     exposed_seconds: float
-    """Of these, what ranks wait for: all, but for what the next forward pass hides where they travel during it."""
+    """Part of these that ranks wait for: all, but for what the next forward pass hides where they travel during it."""
     first_refresh_seconds: float
-    """That step 0 takes beyond a step without refreshes: all roots and bases at once."""
+    """Time that step 0 takes beyond a step without refreshes: all roots and bases at once."""
 
 
 def simulate(
@@ -80,7 +80,7 @@ def _sync_seconds(plan: OptimPlan, rate: SyncRate) -> tuple[float, list[float]]:
 
 
 def _bucket_bytes(plan: OptimPlan) -> list[float]:
-    """That each rank has of the updates of each bucket once they arrived, padding included."""
+    """Bytes that each rank has of the updates of each bucket once they arrived, padding included."""
     return [
         sum(plan.matrices[at].matrix.elements.value for at in bucket.places) * bucket.padded / plan.hosts
         * plan.options.element_bytes
@@ -94,7 +94,7 @@ def sent_updates(plan: OptimPlan) -> float:
 
 
 def outstanding_bytes(plan: OptimPlan) -> float:
-    """In memory of a rank from the end of a step until the next forward pass applied them: all updates, where they
+    """Bytes that a rank holds from the end of a step until the next forward pass applied them: all updates, where they
     travel during that pass."""
     return sum(_bucket_bytes(plan)) if plan.options.overlap == "forward" and plan.ranks > 1 else 0.0
 

@@ -25,7 +25,7 @@ class TeamMap:
     shares: tuple[float, ...]
     """Cost of each item for each of its members."""
     loads: tuple[float, ...]
-    """Of each rank, in the unit of the costs."""
+    """Load of each rank, in the unit of the costs."""
     atomic_mean: float
     """Load of each rank, were the work of single owners spread evenly."""
 

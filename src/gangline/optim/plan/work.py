@@ -54,7 +54,7 @@ def device_curve(device: str, table: Mapping[str, Any] | None) -> DeviceCurve:
 def matrix_work(
     matrices: Sequence[LogicalMatrix], rule: RuleSpec, options: PlanOptions, *, measured: DeviceCurve | None = None
 ) -> MatrixWork:  # fmt: skip
-    """Over all `matrices`, of which there is one or more, under plans with these `options`.
+    """Work over all `matrices`, of which there is one or more, under plans with these `options`.
 
     The seconds are those of `measured`, which has a table with a shape of these matrices, or None.
     """
@@ -87,7 +87,7 @@ def matrix_work(
 
 
 def _state_bytes(rule: RuleSpec, shape: tuple[int, int]) -> tuple[int, int]:
-    """With the parameter, and at the owner."""
+    """State with the parameter, and at the owner."""
     found = {"sharded": 0, "owner": 0}
     for (rows, columns), dtype, where in rule.state(shape).values():
         found[where] += rows * columns * _BYTES[dtype]

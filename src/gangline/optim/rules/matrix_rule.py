@@ -12,7 +12,7 @@ from gangline.optim.plan.costs import RuleSpec, Shape
 MatrixState = MutableMapping[str, Tensor]
 """State tensors by the names of `RuleSpec.state`."""
 Options = Mapping[str, Any]
-"""Of one parameter group: those of `MatrixRule.defaults`, with the learning rate of this step."""
+"""Options of one parameter group: those of `MatrixRule.defaults`, with the learning rate of this step."""
 
 Total = Callable[[Tensor], Tensor]
 """Sum of a tensor over the ranks that share an update, on all of them; of the same dtype."""

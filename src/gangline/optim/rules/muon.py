@@ -37,7 +37,7 @@ class Muon(MatrixRule):
     """Factor of `lr` by the shape of the whole matrix; None: `original`."""
     kernel: MuonKernel = "standard"
     dtype: ProductDtype = "bfloat16"
-    """Of the products; momentum is float32 in both cases, whatever the parameter is."""
+    """Type of the products; momentum is float32 in both cases, whatever the parameter is."""
 
     def __post_init__(self) -> None:
         if min(self.lr, self.weight_decay, self.momentum, self.eps) < 0 or len(self.ns_coefficients) != 3:

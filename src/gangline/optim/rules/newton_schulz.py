@@ -20,7 +20,7 @@ from gangline.optim.plan.costs import MuonKernel
 from gangline.optim.rules.precision import ieee_products
 
 Coefficients = tuple[float, float, float]
-"""Of the polynomial: of X, of X^3 and of X^5."""
+"""Coefficients of the polynomial: of X, of X^3 and of X^5."""
 Product = Callable[..., Tensor]
 """`product(left, right, plus, alpha=, beta=)`: alpha left right^T + beta plus."""
 
@@ -142,7 +142,7 @@ def _polynomials(gram: Tensor, coefficients: Coefficients, count: int, product: 
 
 
 def _symmetric_product(batch: Tensor, dtype: torch.dtype) -> Product:
-    """Of one triangle where there is a kernel for it, else of both, of which the mean counts."""
+    """Product that computes one triangle where there is a kernel for it, else both, of which the mean counts."""
     if batch.is_cuda and find_spec("triton"):
         from gangline.optim.rules.symmetric_product import symmetric_product, takes
 

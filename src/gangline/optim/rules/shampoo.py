@@ -26,7 +26,7 @@ class Shampoo(FactorRule):
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of the gradient and of the factors."""
+    """Decay of the gradient and of the factors."""
     eps: float = 1e-4
     """Added to the eigenvalues of a factor, as a share of the largest: below 1e-7 it is lost in those of float32."""
     weight_decay: float = 0.01
@@ -61,7 +61,7 @@ class Shampoo(FactorRule):
 
 
 def _inverse_fourth_root(factor: Tensor, eps: float) -> Tensor:
-    """Of a factor plus `eps` of its largest eigenvalue; of a zero factor zero."""
+    """Inverse fourth root of a factor plus `eps` of its largest eigenvalue; zero for a zero factor."""
     values, vectors = eigenvectors(factor)
     largest = values[-1].clamp(min=0)
     scaled = (values / largest.clamp(min=torch.finfo(values.dtype).tiny)).clamp(min=0) + eps

@@ -29,7 +29,7 @@ class Soap(FactorRule):
     lr: float = 3e-3
     betas: tuple[float, float] = (0.95, 0.95)
     shampoo_beta: float = 0.95
-    """Of the factors."""
+    """Decay of the factors."""
     eps: float = 1e-8
     weight_decay: float = 0.01
     refresh_every: int = 10
