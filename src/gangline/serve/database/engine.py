@@ -14,7 +14,7 @@ Row = tuple[Any, ...]
 
 
 class DatabaseSession(Protocol):
-    """Statements of one transaction."""
+    """Inside one transaction."""
 
     for_update: str
     """Ends a SELECT whose rows this transaction will change, so that no other changes them meanwhile."""
@@ -48,7 +48,7 @@ class DatabaseEngine(Protocol):
         ...
 
     def check(self) -> DatabaseProblem | None:
-        """Do what `serve.database.protocol.Database.check` says."""
+        """As `serve.database.protocol.Database.check`."""
         ...
 
     def close(self) -> None: ...

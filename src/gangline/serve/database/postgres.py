@@ -130,7 +130,7 @@ class PostgresEngine:
         return connection
 
     def _roll_back(self, connection: "psycopg.Connection") -> None:
-        """Undo after an error; where that fails, let the connection go, which undoes as well."""
+        """After an error: undo, or where that fails let the connection go, which undoes as well."""
         import psycopg
 
         try:

@@ -51,7 +51,7 @@ class OrderQueue(Protocol):
         ...
 
     def claim_newer(self, *, holder: str, now: float, lease_seconds: float) -> Order | None:
-        """Claim an order for the head of a ref whose older order is driven: its run may be in vain."""
+        """As `claim`, of orders that ask for the head of a ref whose older order is driven: its run may be in vain."""
         ...
 
     def renew(self, order: int, *, holder: str, now: float, lease_seconds: float) -> bool:
@@ -81,7 +81,7 @@ class OrderQueue(Protocol):
         ...
 
     def refused(self, *, projects: Sequence[str] | None, limit: int) -> list[Order]:
-        """Newest order of each ref, if it ended without a run as the line of its commit is invalid; newest first."""
+        """Of refs whose newest order is over without a run, as the line of their commit does not hold; newest first."""
         ...
 
     def list(self, *, states: Sequence[str], projects: Sequence[str] | None, limit: int) -> list[Order]:

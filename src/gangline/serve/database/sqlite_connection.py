@@ -15,7 +15,7 @@ from gangline.serve.database.engine import Row
 from gangline.storage.folder.durable_files import write_synced
 
 FREE_SPACE_BYTES = 1 << 20
-"""Room that about a thousand deliveries add to the log."""
+"""About what a thousand deliveries add to the log."""
 _IS_FULL, _IS_READ_ONLY, _IS_DAMAGED = "has a full disk", "is read-only", "is damaged"
 _PROBLEM_BY_CODE = {
     errno.ENOSPC: _IS_FULL,
