@@ -13,11 +13,11 @@ class Devices:
 
     kind: Device
     name: str = ""
-    """As the driver calls them; `[gpu.NAME]` of the site is looked up by it."""
+    """Name that the driver gives them; `[gpu.NAME]` of the site is looked up by it."""
     memory_bytes: int | None = None
-    """Of one device."""
+    """Memory of one device."""
     count: int = 1
-    """On each node."""
+    """Devices on each node."""
     has_bf16: bool = True
 
 
@@ -27,14 +27,14 @@ class Inventory(Document):
 
     num_nodes: int = 1
     cores: int = 1
-    """Of one node."""
+    """Cores of one node."""
     memory_bytes: int | None = None
-    """Of one node; None: not known."""
+    """Memory of one node; None: not known."""
     devices: tuple[Devices, ...] = ()
     origin: str = "unknown"
     """Who said so: `this machine`, `kubernetes`, `site.toml`."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Of these nodes and of no others, where a cluster also has nodes with another kind of GPU."""
+    """Labels of these nodes and of no others, where a cluster also has nodes with another kind of GPU."""
     others: tuple["Inventory", ...] = ()
     """Nodes with other kinds of GPU; of what a gang takes, those of its second kind."""
 
@@ -119,38 +119,38 @@ class ExchangeRate:
 
     kind: Exchange
     size_bytes: int
-    """Of the whole tensor, on a rank that has all of it."""
+    """Size of the whole tensor, on a rank that has all of it."""
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates(Document):
-    """Of one device, while `ranks` of them on one machine do the same at the same time."""
+    """Rates of one device, while `ranks` of them on one machine do the same at the same time."""
 
     schema: int = 1
     device: Device
     device_name: str
-    """As the driver calls a GPU, or the system its processor."""
+    """Name that the driver gives a GPU, or the system its processor."""
     torch: str
     threads: int
-    """Of one rank."""
+    """Threads of one rank."""
     cores: int
-    """Of the machine."""
+    """Cores of the machine."""
     ranks: int
     precision: Precision
     backend: str
-    """Of the messages."""
+    """Backend of the messages."""
     memory_bytes_per_second: float
     """Read and written by an operation in place on what no cache holds."""
     products: tuple[MatmulRate, ...] = ()
     moves: tuple[MoveRate, ...] = ()
-    """By rising size."""
+    """Rates of moves, by rising size."""
     attention: tuple[AttentionRate, ...] = ()
     messages: tuple[ExchangeRate, ...] = ()
-    """By kind, then by rising size; empty where one rank was alone."""
+    """Rates of messages by kind, then by rising size; empty where one rank was alone."""
 
     @property
     def digest(self) -> str:
-        """Of what they are about, not of what was found: equal for two measurements of the same device."""
+        """Digest of what they are about, not of what was found: equal for two measurements of the same device."""
         about = (self.device, self.device_name, self.torch, self.threads, self.cores, self.ranks, self.precision)
         return digest(list(about))

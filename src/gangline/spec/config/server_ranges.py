@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 MOST_SERVERS = 1_000_000
-"""That one text may name."""
+"""Servers that one text may name."""
 _ITEM = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?(?:\[([0-9,-]+)\])?([A-Za-z0-9._-]*)")
 _SPLIT = re.compile(r",(?![^\[]*\])")
 _NUMBERED = re.compile(r"(.*?)(\d+)")

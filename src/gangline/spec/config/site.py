@@ -59,7 +59,7 @@ class LaunchTable:
     pool: str | None = None
     """Servers of gangs, by their label gangline/pool; none: those without the label."""
     priority: Literal["low", "normal", "high"] = "normal"
-    """Of gangs that wait in our placer; their pods get the PriorityClass gangline-PRIORITY where the cluster has it."""
+    """Priority of gangs that wait in our placer; pods get PriorityClass gangline-PRIORITY where there is one."""
     launcher: Literal["trainjob", "job", "jobset"] = "trainjob"
     """Kubernetes object of a gang; job where the cluster serves no trainjobs."""
     route: Literal["auto", "gates", "kueue", "jobset", "volcano", "kai", "none"] = "auto"
@@ -82,11 +82,11 @@ class PodTable:
     cpus: float = 1.0
     """Cores of one rank."""
     memory_bytes: float = 4e9
-    """Of one rank, without its share of /dev/shm."""
+    """Memory of one rank, without its share of /dev/shm."""
     shm_bytes: float = 1e9
     """Size of /dev/shm of a pod; counts as memory of the pod."""
     disk_bytes: float = 10e9
-    """Of a pod, for code, data and logs."""
+    """Disk space of a pod, for code, data and logs."""
     gpu: str = "nvidia.com/gpu"
     """Name of the GPU resource."""
     rdma: str | None = None
@@ -112,7 +112,7 @@ class GpuTable:
     """One kind of GPU, as `[gpu.NAME]`."""
 
     memory_bytes: float
-    """Of one device."""
+    """Memory of one device."""
     reserve_bytes: float = 4e9
     """Context and communicators, never planned with."""
     flops_per_second: dict[str, float] = field(default_factory=dict)
@@ -122,19 +122,19 @@ class GpuTable:
     link_bytes_per_second: float | None = None
     """Delivered between devices of one server, each way and of one device, as nccl-tests prints "busbw"."""
     network_bytes_per_second: float | None = None
-    """Likewise between servers: one device's share of the network."""
+    """Delivered between servers, each way: one device's share of the network, as nccl-tests prints "busbw"."""
     link_latency_seconds: float | None = None
-    """From one device to the next of its server, of each message of a collective; none: forecasts count 0."""
+    """Latency from one device to the next of its server, of each message of a collective; none: forecasts count 0."""
     network_latency_seconds: float | None = None
-    """Likewise between servers."""
+    """Latency from one device to one of another server, of each message of a collective; none: forecasts count 0."""
     host_link_bytes_per_second: float | None = None
     """Delivered between one device and the memory of its server, each way; none: 25e9 is assumed."""
     host_memory_bytes: float | None = None
-    """Of a server, for plans of GPUs that are not here (`--gpus`); none: these leave nothing there."""
+    """Memory of a server, for plans of GPUs that are not here (`--gpus`); none: these leave nothing there."""
     host_memory_bytes_per_second: float | None = None
     """Delivered by the memory of a server to its cores; none: 200e9 is assumed."""
     price_per_hour: float | None = None
-    """Of one device, in money.currency."""
+    """Price of one device, in money.currency."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,9 +153,9 @@ class SitePlanTable:
     saves_to: str | None = None
     """The class that checkpoints are written to while training waits; none: time for saves is not counted."""
     restart_seconds: float = 180.0
-    """From an interruption to the next step, without what is computed again."""
+    """Time from an interruption to the next step, without what is computed again."""
     start_seconds: float = 0.0
-    """From the start of a gang to its first step."""
+    """Time from the start of a gang to its first step."""
     failures: Preset | FailureRates = "llama3"
     """Published rates of interruptions by name, or a table of mean hours to a failure."""
 
@@ -227,7 +227,7 @@ class LimitsTable:
     output_files: int = 10_000
     """Most files that are collected of one gang, by project.outputs; with more, nothing is."""
     output_bytes: float = 20e9
-    """Likewise all of them together."""
+    """Most bytes of all these files together; with more, nothing is collected."""
     tracked_bytes: float = 100e9
     """Most bytes of one commit's files that DVC or Git LFS track, which each gang gets a copy of."""
 
@@ -239,7 +239,7 @@ class ForgeTable:
     kind: Literal["github", "gitlab", "gitea"]
     """Which API it speaks."""
     url: str | None = None
-    """Of its API; none: the public service of that kind."""
+    """Address of its API; none: the public service of that kind."""
     projects: dict[str, str] = field(default_factory=dict)
     """Repository on the forge to project name."""
     token: str | None = None
@@ -271,7 +271,7 @@ class ServeTable:
     home: str | None = None
     """Folder of clones and SQLite file; none: next to a store that is a folder, else in the user's data folder."""
     clone_bytes: float = 20e9
-    """Of the clone of one repository on the disk; what does not fit is not fetched."""
+    """Size of the clone of one repository on the disk; what does not fit is not fetched."""
     keep_orders_seconds: int = 7_776_000
     """Orders that are done or dropped are deleted after that; 30 days at least, as long as repeats are known."""
 
@@ -283,7 +283,7 @@ class MetricsTable:
     port_base: int = 9400
     """First port of the ranks' exporters."""
     grafana_url: str | None = None
-    """For links."""
+    """Address of Grafana, for links."""
     driver_port: int | None = None
     """Port on which a driver serves the series of its run, or the next free one; none: it serves none."""
     targets: str | None = None
@@ -301,7 +301,7 @@ class KfpTable:
     secret: str = "gangline-line"  # noqa: S105  # its name
     """Kubernetes secret of the tasks; its keys are `store-credentials` and `sign-key`."""
     ui_url: str | None = None
-    """For links."""
+    """Address of the pages of Kubeflow Pipelines, for links."""
     token: str | None = None
     """Reference."""
 
