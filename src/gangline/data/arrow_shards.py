@@ -5,7 +5,8 @@ columns are numbers, text, bytes or lists of numbers: what a batch of a training
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -116,22 +117,32 @@ class ArrowRows:
             check_schema(reader.schema, str(path))
         except ConfigError as error:
             raise IntegrityError(str(error)) from error
-        self._path, self._names, self._signed = path, reader.schema.names, signed
-        self._ends = np.cumsum([batch.num_rows for batch in self._batches]).tolist()
-        self._readers: dict[int, list[Callable[[int], Any]]] = {}
+        self._path, self._signed = path, signed
+        self._starts = [0, *accumulate(batch.num_rows for batch in self._batches)]
+        self._columns: dict[int, dict[str, _Column]] = {}
+        """By number of their batch; those that were read."""
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._starts[-1]
 
     def __getitem__(self, index: int) -> Row:
-        if not 0 <= index < len(self):
+        """Values of a row, each an array of its own, bytes or text."""
+        columns, row = self.locate(index)
+        return {name: column.value(row) for name, column in columns.items()}
+
+    def locate(self, index: int) -> "tuple[dict[str, _Column], int]":
+        """Columns of the record batch that has a row, and the number of the row in it."""
+        if not 0 <= index < self._starts[-1]:
             raise IndexError(f"{self._path}: wanted a row below {len(self)}, found {index}")
-        number = bisect_right(self._ends, index)
-        within = index - (self._ends[number - 1] if number else 0)
-        readers = self._readers.get(number)
-        if readers is None:
-            readers = self._readers[number] = self._open_batch(self._batches[number])
-        return {name: read(within) for name, read in zip(self._names, readers, strict=True)}
+        number = bisect_right(self._starts, index) - 1
+        columns = self._columns.get(number)
+        if columns is None:
+            batch = self._batches[number]
+            if any(map(_null_count, batch.columns)):
+                raise IntegrityError(f"{self._path}: wanted rows without nulls, found nulls in a record batch")
+            pairs = zip(batch.schema.names, batch.columns, strict=True)
+            columns = self._columns[number] = {name: _Column(each, signed=self._signed) for name, each in pairs}
+        return columns, index - self._starts[number]
 
     def __enter__(self) -> Self:
         return self
@@ -141,38 +152,58 @@ class ArrowRows:
 
     def close(self) -> None:
         """Give the mapping back, once no row that was read needs it; rows are copies."""
-        self._readers.clear()
+        self._columns.clear()
         self._batches.clear()
         self._map.close()
 
-    def _open_batch(self, batch: pa.RecordBatch) -> list[Callable[[int], Any]]:
-        if any(map(_null_count, batch.columns)):
-            raise IntegrityError(f"{self._path}: wanted rows without nulls, found nulls in a record batch")
-        return [_value_reader(column, signed=self._signed) for column in batch.columns]
+
+class _Column:
+    """Values of one column of a record batch."""
+
+    def __init__(self, column: pa.Array, *, signed: bool) -> None:
+        self.dtype: np.dtype[Any] | None = None
+        """Of the arrays that are read; None: values are text or bytes."""
+        kind = column.type
+        if _is_text_or_bytes(kind):
+            self.view: Callable[[int], Any] = lambda row: column[row].as_py()
+            """Value of a row: an array that lies in the file and has its dtype, or text or bytes."""
+            return
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            offsets, inner = column.offsets.to_numpy(), column.values
+            numbers = inner.to_numpy(zero_copy_only=False)
+            self.view = lambda row: numbers[offsets[row] : offsets[row + 1]]
+        else:
+            shape, inner = [len(column)], column
+            while pa.types.is_fixed_size_list(inner.type):
+                shape.append(inner.type.list_size)
+                inner = inner.flatten()
+            numbers = inner.to_numpy(zero_copy_only=False).reshape(shape)
+            self.view = numbers.__getitem__
+        is_wide = numbers.dtype.kind == "u" and numbers.dtype.itemsize > 1
+        self.dtype = np.dtype(np.int64) if signed and is_wide else numbers.dtype
+
+    def value(self, row: int) -> "np.ndarray[Any, Any] | bytes | str":
+        """Value of a row as an array of its own, as bytes or as text."""
+        found = self.view(row)
+        return found if self.dtype is None else np.array(found, dtype=self.dtype)
 
 
-def _value_reader(column: pa.Array, *, signed: bool) -> Callable[[int], Any]:
-    """Function that reads the value of a row as an array of its own, as bytes or as text."""
-    kind = column.type
-    if _is_text_or_bytes(kind):
-        return lambda row: column[row].as_py()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        offsets = column.offsets.to_numpy()
-        values = column.values.to_numpy(zero_copy_only=False)
-        dtype = _read_as(values, signed=signed)
-        return lambda row: values[offsets[row] : offsets[row + 1]].astype(dtype)
-    shape, inner = [len(column)], column
-    while pa.types.is_fixed_size_list(inner.type):
-        shape.append(inner.type.list_size)
-        inner = inner.flatten()
-    numbers = inner.to_numpy(zero_copy_only=False).reshape(shape)
-    dtype = _read_as(numbers, signed=signed)
-    return lambda row: np.array(numbers[row], dtype=dtype)
+def stacked(rows: "Sequence[tuple[dict[str, _Column], int]]") -> "dict[str, np.ndarray[Any, Any] | list[Any]]":
+    """Columns of rows that `locate` found, each number copied once; columns of text or bytes are lists.
 
-
-def _read_as(values: "np.ndarray[Any, Any]", *, signed: bool) -> "np.dtype[Any]":
-    is_wide = values.dtype.kind == "u" and values.dtype.itemsize > 1
-    return np.dtype(np.int64) if signed and is_wide else values.dtype
+    Raises:
+        ValueError: Lists of a column differ in length, or the rows have other columns.
+    """
+    tables = list({id(columns): columns for columns, _ in rows}.values())
+    if any(each.keys() != tables[0].keys() for each in tables):
+        raise ValueError("rows of different columns")
+    batch: dict[str, Any] = {}
+    for name, column in tables[0].items():
+        batch[name] = [columns[name].view(row) for columns, row in rows]
+        if column.dtype is not None:
+            dtype = np.result_type(*{columns[name].dtype for columns in tables})
+            batch[name] = np.stack(batch[name], dtype=dtype)
+    return batch
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:

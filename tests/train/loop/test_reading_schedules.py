@@ -36,8 +36,10 @@ def wanted(sets, keys, seed):
     order = DatasetOrder(own, seed=seed, global_batch=BATCH, **keys)
     draws, steps = SampleDraws(seed), {}
     with draws.apart():
-        for position in range(STEPS * BATCH):
-            number, shard, row = order.place(position)
+        places = order.places(range(STEPS * BATCH))
+        for position, number, shard, row in zip(
+            range(STEPS * BATCH), places.sets.tolist(), places.shards.tolist(), places.rows.tolist(), strict=True
+        ):
             draws.at(position)
             drawn = torch.tensor([random.random(), float(np.random.rand()), float(torch.rand(()))])
             sample = 1000 * number + shard * sets[number][1] + row
